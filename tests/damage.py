@@ -9,14 +9,14 @@ from typing import Any
 from bson import ObjectId
 from bson.timestamp import Timestamp
 
-from tailrace.engine import Owner
+from tailrace.engine import RunIdentity
 from tailrace.handlers.parquet.landing import Landing
 from tailrace.lake.segment import Documents
 from tailrace.lake.writable_lake import WritableLake
 from tests.lake import segments
 from tests.scripted.wire import in_order
 
-OWNER = Owner("orders", "rs0/6b0357eb426aa01b41bf05a9", "f1", 1)
+OWNER = RunIdentity("orders", "rs0/6b0357eb426aa01b41bf05a9", "f1", 1)
 
 
 def landed(lake: Path, events: int = 300, documents: Documents = Documents.BSON) -> Path:

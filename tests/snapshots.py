@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from threading import Event, Thread
 from typing import Any
@@ -27,6 +27,7 @@ from tailrace.observe.metrics import Metrics
 from tailrace.snapshot.snapshots import SnapshotOptions, Snapshots
 from tailrace.stores.memory import MemoryDeadLetters
 from tailrace.stream import ChangeStreamOptions, Interrupt
+from tests.handlers import handler
 from tests.mongod import Client
 from tests.unit.engine.stores import ScriptedStore
 
@@ -123,19 +124,22 @@ class Copy:
                 stop.set()
 
     def _watcher(self, driver: CommandDriver) -> Watcher:
-        handler = (
-            Handler(
-                "audit", on_events=self.recorder.on_events, batch_size=500, failure=self.failure
+        failure = self.failure
+        if self.by_batch:
+            audit = handler(
+                "audit",
+                on_events=self.recorder.on_events,
+                batch_size=500,
+                whole_transactions=self.grouped,
+                failure=failure,
             )
-            if self.by_batch
-            else Handler("audit", self.recorder.on_event, failure=self.failure)
-        )
-        handler = replace(handler, whole_transactions=self.grouped)
+        else:
+            audit = handler("audit", self.recorder.on_event, failure=failure)
         self.snapshots = Snapshots(self.scope, driver, self.options)
         plan = ScopePlan(
             self.scope,
             ChangeStreamOptions(**self.stream),
-            [Routed(each) for each in (handler, *self.beside)],
+            [Routed(each) for each in (audit, *self.beside)],
             Backoff(0.05, 0.5),
             lanes=self.lanes,
             checkpoint_seconds=self.checkpoint_seconds,

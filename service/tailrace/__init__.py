@@ -2,21 +2,39 @@
 
 This module is the public API and has what a handler needs. All else may change with a release:
 
-- :class:`ChangeEvent`: one change, as a handler gets it.
-- :class:`ResumeToken`, :class:`SinkPosition`: the position of a change in the stream, and the
-  position that a handler reads back from its destination.
+- :class:`ChangeEvent`: one change, as a handler gets it; :class:`ResumeToken`: its position.
+- :class:`Batch`, :class:`ScopeContext`: what the methods of a handler class get.
 - :class:`PermanentError`, :class:`TemporaryError`: a handler raises these to say whether another
-  attempt can help.
+  attempt can help. :class:`Fenced`: another process writes to the destination now.
 """
 
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from tailrace.errors import PermanentError, TemporaryError
+    from tailrace.engine.batch import Batch, ScopeContext
+    from tailrace.errors import Fenced, PermanentError, TemporaryError
     from tailrace.event import ChangeEvent
-    from tailrace.model import ResumeToken, SinkPosition
+    from tailrace.model import ResumeToken
 
-__all__ = ["ChangeEvent", "PermanentError", "ResumeToken", "SinkPosition", "TemporaryError"]
+_MODULES = {
+    "Batch": "engine.batch",
+    "ChangeEvent": "event",
+    "Fenced": "errors",
+    "PermanentError": "errors",
+    "ResumeToken": "model",
+    "ScopeContext": "engine.batch",
+    "TemporaryError": "errors",
+}
+
+__all__ = [
+    "Batch",
+    "ChangeEvent",
+    "Fenced",
+    "PermanentError",
+    "ResumeToken",
+    "ScopeContext",
+    "TemporaryError",
+]
 
 __version__ = "0.1.0"
 
@@ -25,9 +43,9 @@ def __getattr__(name: str) -> object:
     """Imports on first use, so that the process handles signals before it imports more."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from tailrace import errors, event, model
+    from importlib import import_module
 
-    return next(getattr(each, name) for each in (errors, event, model) if hasattr(each, name))
+    return getattr(import_module(f"tailrace.{_MODULES[name]}"), name)
 
 
 def __dir__() -> list[str]:

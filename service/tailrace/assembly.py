@@ -13,7 +13,7 @@ from tailrace.config import Settings
 from tailrace.config.scopes import ScopeSettings
 from tailrace.config.store import MongodbStoreSettings, SqliteStoreSettings
 from tailrace.drivers import DRIVERS, CommandDriver, identify
-from tailrace.engine import Handler, Routed, ScopePlan, routed
+from tailrace.engine import Handler, PerEvent, Routed, ScopePlan, routed
 from tailrace.model import Route
 from tailrace.model.failure_policy import Backoff
 from tailrace.snapshot.filter import text_of
@@ -101,4 +101,10 @@ def _snapshots(scope: ScopeSettings, server: SnapshotServer) -> Snapshots:
 def _grouped(scope: ScopeSettings, routed: Sequence[Routed]) -> Sequence[Routed]:
     if scope.transactions == "separate":
         return routed
-    return [replace(one, handler=replace(one.handler, whole_transactions=True)) for one in routed]
+    return [replace(one, handler=_whole_transactions(one.handler)) for one in routed]
+
+
+def _whole_transactions(handler: Handler) -> Handler:
+    if isinstance(handler.calls, PerEvent):
+        return handler
+    return replace(handler, calls=replace(handler.calls, whole_transactions=True))

@@ -142,6 +142,10 @@ class PermanentError(Exception):
     """Raised by handlers: no further attempt can handle this event."""
 
 
+class Fenced(Exception):
+    """Raised by handlers: another process writes to the destination now, so give the scope up."""
+
+
 class DestinationUnavailable(TailraceError):
     """A built-in handler's destination does not work: no dead letters, restart with back-off."""
 

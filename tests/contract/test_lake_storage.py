@@ -9,7 +9,7 @@ from pathlib import Path
 import bson
 import pytest
 
-from tailrace.engine import Owner
+from tailrace.engine import RunIdentity
 from tailrace.errors import CheckpointFenced, DestinationUnavailable, SegmentUnreadable
 from tailrace.handlers.parquet.landing import Landing
 from tailrace.lake.segment import Documents
@@ -20,7 +20,7 @@ from tests.lake import land
 from tests.s3 import S3
 from tests.unit.engine.changes import change, time, token
 
-OWNER = Owner("orders", "rs0/1", "f", 1)
+OWNER = RunIdentity("orders", "rs0/1", "f", 1)
 
 
 @pytest.fixture(scope="module")

@@ -4,6 +4,7 @@ import asyncio
 import inspect
 import re
 import shlex
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -72,7 +73,7 @@ def test_yaml_is_a_configuration_that_is_accepted(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """A partial configuration is completed first."""
+    """A partial configuration is completed first; its targets are the page's own."""
     minimal = {
         "mongodb": {"uri": "mongodb://localhost/?replicaSet=rs0"},
         "scopes": [{"name": "orders", "database": "shop"}],
@@ -82,9 +83,12 @@ def test_yaml_is_a_configuration_that_is_accepted(
     document = yaml.safe_load(snippet.text)
     if "handlers" in document and "routes" not in document:
         document["routes"] = [{"scope": "orders", "handlers": list(document["handlers"])}]
-    (tmp_path / "shop.py").write_text("async def on_order(event): ...\n")
+    of_page = [each.text for each in snippets("python") if each.page == snippet.page]
+    shop = ["async def on_order(event): ...", *(each for each in of_page if "tailrace" in each)]
+    (tmp_path / "shop.py").write_text("\n\n".join(shop))
     (tmp_path / "config.yaml").write_text(yaml.safe_dump(minimal | document))
     monkeypatch.chdir(tmp_path)
+    monkeypatch.delitem(sys.modules, "shop", raising=False)  # of another page
     monkeypatch.delenv("MONGODB_URI", raising=False)
     code = main(["check", "--config", "config.yaml"])
     assert code == 0, capsys.readouterr().err

@@ -15,7 +15,7 @@ from typing import Any
 
 import bson
 
-from tailrace.engine import Owner
+from tailrace.engine import RunIdentity
 from tailrace.handlers.parquet.landing import Landing
 from tailrace.lake.segment import Documents
 from tailrace.lake.writable_lake import WritableLake
@@ -43,7 +43,7 @@ def kill_at(step: int) -> None:
 
 def land(path: str) -> None:
     landing = Landing(WritableLake.open(path), "orders", Documents.BSON)
-    position = landing.begin(Owner("orders", "rs0/1", "", 1))
+    position = landing.begin(RunIdentity("orders", "rs0/1", "", 1))
     # The increment of a change's time is always 1; the seconds are the change's number.
     first = 0 if position is None else int(position.token.document["_data"][2:10], 16) + 1
     start = 0 if position is None else first - int(change(0)["clusterTime"].time)

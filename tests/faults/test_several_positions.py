@@ -12,49 +12,51 @@ from tests.orders import Orders
 # The destination is an SQLite database; PostgreSQL or any other would do the same.
 TABLE = """
 import asyncio
-import json
 import random
 import sqlite3
-from bson import Timestamp
-from tailrace.model import SinkPosition
+from tailrace import Fenced
+
+POSITION = "SELECT text FROM position WHERE scope = ?"
 
 
 class Table:
-    def __init__(self, name):
-        self.database = sqlite3.connect(name, isolation_level=None)
+    def __init__(self, path):
+        self.database = sqlite3.connect(path, isolation_level=None)
         self.database.executescript(
             "PRAGMA synchronous = OFF;"  # no power is cut here
             "CREATE TABLE IF NOT EXISTS rows (scope TEXT, n INTEGER);"
-            "CREATE TABLE IF NOT EXISTS position (scope TEXT PRIMARY KEY, id TEXT, s INT, i INT)"
+            "CREATE TABLE IF NOT EXISTS position (scope TEXT PRIMARY KEY, text TEXT)"
         )
 
-    async def __call__(self, events: list, scope):
+    def stored(self, scope):
+        found = self.database.execute(POSITION, (scope.name,)).fetchone()
+        return found and found[0]
+
+    async def begin(self, scope):
+        return self.stored(scope)
+
+    async def write(self, batch):
         await asyncio.sleep(random.random() / 100)
-        database, last = self.database, events[-1]
+        database, scope = self.database, batch.scope
         database.execute("BEGIN IMMEDIATE")
-        rows = [(scope, event.document_key["_id"]) for event in events]
+        if self.stored(scope) != batch.former:
+            database.execute("ROLLBACK")
+            raise Fenced("another process has stored its position")
+        rows = [(scope.name, event.document_key["_id"]) for event in batch]
         database.executemany("INSERT INTO rows VALUES (?, ?)", rows)
-        time = last.cluster_time
-        position = (scope, json.dumps(last.id), time.time, time.inc)
-        database.execute("INSERT OR REPLACE INTO position VALUES (?, ?, ?, ?)", position)
+        position = (scope.name, batch.position)
+        database.execute("INSERT OR REPLACE INTO position VALUES (?, ?)", position)
         database.execute("COMMIT")
         await asyncio.sleep(random.random() / 100)
-
-    async def position(self, scope):
-        found = self.database.execute(
-            "SELECT id, s, i FROM position WHERE scope = ?", (scope,)
-        ).fetchone()
-        return found and SinkPosition(json.loads(found[0]), Timestamp(*found[1:]))
-
-
-table = Table("table.db")
 """
 
 
 def test_scopes_that_share_a_destination_each_have_a_position_there(orders: Orders) -> None:
     names = ("orders", "users")
     run = orders.daemon(
-        targets={"table": {"target": "mine:table", "batch_size": 7}},
+        targets={
+            "table": {"target": "mine:Table", "options": {"path": "table.db"}, "batch_size": 7}
+        },
         source=TABLE,
         scopes=[orders.scope(name=name, collection=name) for name in names],
         checkpoint={"interval_seconds": 0.3},
@@ -81,19 +83,23 @@ def test_scopes_that_share_a_destination_each_have_a_position_there(orders: Orde
 
 
 FOREIGN = """
+import json
+from tailrace.model import SinkPosition
+
+
 class Table:
-    async def __call__(self, events: list): pass
-    async def position(self, scope): return {"number": 5}
+    async def begin(self, scope):
+        position = SinkPosition({"number": 5}).to_text()
+        return json.dumps({"scope": scope.name, "cluster": "", "position": position})
 
-
-table = Table()
+    async def write(self, batch): pass
 """
 
 
 def test_a_position_that_the_server_refuses_halts_the_scope_and_names_the_handler(
     orders: Orders,
 ) -> None:
-    run = orders.daemon(targets={"table": {"target": "mine:table"}}, source=FOREIGN)
+    run = orders.daemon(targets={"table": {"target": "mine:Table"}}, source=FOREIGN)
     run.start(ready=False)
     assert run.wait() == 1
     (halted,) = run.logged("scope.halted")

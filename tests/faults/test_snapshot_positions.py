@@ -26,44 +26,46 @@ TABLES = """
 import asyncio
 import random
 import sqlite3
-from tailrace import SinkPosition
+from tailrace import Fenced
 
 
 class Table:
-    def __init__(self, name):
-        self.database = sqlite3.connect(name, isolation_level=None)
+    def __init__(self, path):
+        self.database = sqlite3.connect(path, isolation_level=None)
         self.database.executescript(
             "PRAGMA synchronous = OFF;"  # no power is cut here
             "CREATE TABLE IF NOT EXISTS events (event BLOB);"
-            "CREATE TABLE IF NOT EXISTS position (scope TEXT PRIMARY KEY, text TEXT)"
+            "CREATE TABLE IF NOT EXISTS position (text TEXT)"
         )
 
-    async def __call__(self, events: list, scope):
+    def stored(self):
+        found = self.database.execute("SELECT text FROM position").fetchone()
+        return found and found[0]
+
+    async def begin(self, scope):
+        return self.stored()
+
+    async def write(self, batch):
+        assert len({event.operation_type == "read" for event in batch}) == 1
         await asyncio.sleep(random.random() / 20)
-        database, before = self.database, await self.position(scope)
+        database = self.database
         database.execute("BEGIN IMMEDIATE")
-        raw = [(event.raw,) for event in events]
+        if self.stored() != batch.former:
+            database.execute("ROLLBACK")
+            raise Fenced("another process has stored its position")
+        raw = [(event.raw,) for event in batch]
         database.executemany("INSERT INTO events VALUES (?)", raw)
-        position = (scope, SinkPosition.after(events, before).to_text())
-        database.execute("INSERT OR REPLACE INTO position VALUES (?, ?)", position)
+        database.execute("DELETE FROM position")
+        database.execute("INSERT INTO position VALUES (?)", (batch.position,))
         database.execute("COMMIT")
         await asyncio.sleep(random.random() / 50)
         if random.random() < 0.1:
             raise OSError("the answer was lost")
 
-    async def position(self, scope):
-        found = self.database.execute(
-            "SELECT text FROM position WHERE scope = ?", (scope,)
-        ).fetchone()
-        return found and SinkPosition.from_text(found[0])
-
 
 async def keep(events: list):
     with open("handled", "ab") as file:
         file.write(b"".join(event.raw for event in events))
-
-
-one, two = Table("one.db"), Table("two.db")
 """
 NAMES = ("a", "b", "collated", "clustered")
 IDS = mixed_ids(800)
@@ -88,17 +90,19 @@ def stored(run: Daemon, name: str) -> list[ChangeEvent]:
         return [ChangeEvent.from_raw(raw) for (raw,) in found]
 
 
-SIZES = {"one": ("one", 7), "two": ("two", 30), "plain": ("keep", 11)}
-LARGE = {"one": ("one", 400), "plain": ("keep", 100)}
+SIZES = {"one": ("Table", 7), "two": ("Table", 30), "plain": ("keep", 11)}
+LARGE = {"one": ("Table", 400), "plain": ("keep", 100)}
 
 
 def daemon(orders: Orders, lake: Any, targets: Mapping[str, Any], **snapshot: Any) -> Daemon:
     snapshot = {"mode": "initial", "chunk_documents": 20, "documents_per_second": 250} | snapshot
     scope = {"name": "all", "database": orders.database, "max_await_time_ms": 100}
-    handlers = {
+    handlers: dict[str, Any] = {
         name: {"type": "python", "target": f"mine:{target}", "batch_size": size}
         for name, (target, size) in targets.items()
     }
+    for name in handlers.keys() & {"one", "two"}:
+        handlers[name]["options"] = {"path": f"{name}.db"}
     handlers["lake"] = {"type": "parquet", "path": str(lake), "segment_seconds": 0.4}
     return orders.daemon(
         source=TABLES,

@@ -8,12 +8,12 @@ import anyio
 import pytest
 from pymongo import ReplaceOne
 
-from tailrace.engine import Handler
 from tailrace.errors import DestinationUnavailable
 from tailrace.event import ChangeEvent
 from tailrace.model import Scope, SnapshotProgress
 from tailrace.model.snapshot import SnapshotState
 from tailrace.snapshot.snapshots import SnapshotOptions, Snapshots
+from tests.handlers import handler
 from tests.mongod import Client, ReplicaSet
 from tests.snapshots import Copy, Recorder, fold, now, source
 
@@ -93,7 +93,7 @@ async def test_no_row_is_older_than_what_its_handler_has(
         Scope("s", database),
         behind,
         SLOW,
-        beside=[Handler("quick", quick.on_event)],
+        beside=[handler("quick", quick.on_event)],
         stream={"max_await_time_ms": 200, "batch_size": 1},
     )
     async with copy.run():

@@ -15,11 +15,11 @@ import bson
 import pytest
 from bson.timestamp import Timestamp
 
-from tailrace.engine import Handler
 from tailrace.errors import DestinationUnavailable, PermanentError
 from tailrace.event import ChangeEvent
 from tailrace.model import Scope
 from tailrace.snapshot.snapshots import SnapshotOptions
+from tests.handlers import handler
 from tests.mongod import Client, ReplicaSet
 from tests.snapshots import Copy, Recorder, State, Writers, fold, mixed_ids, now, source
 
@@ -208,7 +208,7 @@ async def test_handlers_that_fail_do_not_go_back(
         Scope("s", database, "c"),
         Recorder(fails=fails),
         options,
-        beside=[Handler("quick", quick.on_event), Handler("slow", on_events=slow.on_events)],
+        beside=[handler("quick", quick.on_event), handler("slow", on_events=slow.on_events)],
     )
     with Writers(client, database, ["c"], ids, seed, pause=0.004):
         async with copy.run() as watcher:

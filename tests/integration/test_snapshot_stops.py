@@ -6,12 +6,12 @@ from typing import Any
 import anyio
 import pytest
 
-from tailrace.engine import Handler
 from tailrace.event import ChangeEvent
 from tailrace.model import Scope
 from tailrace.model.failure_policy import Backoff, FailurePolicy
 from tailrace.model.snapshot import SnapshotState
 from tailrace.snapshot.snapshots import SnapshotOptions
+from tests.handlers import handler
 from tests.mongod import Client, ReplicaSet
 from tests.snapshots import Copy, Recorder, now
 
@@ -41,7 +41,7 @@ async def test_a_stop_while_a_row_waits_for_its_next_attempt(
         single,
         SnapshotOptions(initial=True, chunk_documents=50),
         by_batch=by_batch,
-        beside=[Handler("quick", on_events=beside.on_events)],
+        beside=[handler("quick", on_events=beside.on_events)],
         failure=FailurePolicy(50, Backoff(60.0, 60.0)),
     )
     for document in sorted(refused):

@@ -8,8 +8,17 @@ import pytest
 
 import tailrace
 from tailrace import errors, event, model
+from tailrace.engine import batch
 
-NAMES = ("ChangeEvent", "PermanentError", "ResumeToken", "SinkPosition", "TemporaryError")
+NAMES = (
+    "Batch",
+    "ChangeEvent",
+    "Fenced",
+    "PermanentError",
+    "ResumeToken",
+    "ScopeContext",
+    "TemporaryError",
+)
 
 
 def test_the_public_names_are_these() -> None:
@@ -20,7 +29,8 @@ def test_the_public_names_are_these() -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_public_name_is_the_class_that_the_service_uses(name: str) -> None:
-    [internal] = (getattr(each, name) for each in (errors, event, model) if hasattr(each, name))
+    modules = (errors, event, model, batch)
+    internal = next(getattr(each, name) for each in reversed(modules) if hasattr(each, name))
     assert getattr(tailrace, name) is internal
     assert internal.__doc__
 

@@ -157,7 +157,7 @@ Target = Annotated[
     str,
     like(
         r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*",
-        "must be written package.module:coroutine",
+        "must be written package.module:name",
     ),
 ]
 NamespacePattern = Annotated[

@@ -9,6 +9,7 @@ from tailrace.config.fields import (
     Bytes,
     Count,
     Flag,
+    OpaqueMapping,
     Seconds,
     SecondsOrZero,
     Section,
@@ -58,21 +59,28 @@ class JsonlHandlerSettings(HandlerBase):
 
 
 class PythonHandlerSettings(HandlerBase):
-    """Calls your coroutine function."""
+    """Calls your coroutine function, or an object of your class."""
 
     type: Literal["python"]
     """Selects this handler."""
 
     target: Target
-    """The function: `package.module:coroutine`, an `async def` that takes an event or a sequence of
-    events."""
+    """The function or class, as `package.module:name`: an `async def` that takes an event or a
+    sequence of events, or a class with a coroutine method `write(batch)` or `__call__`."""
+
+    options: OpaqueMapping = Field(default_factory=dict)
+    """The arguments of the class, by name. They are checked against its annotations."""
 
     concurrency: Count | None = None
     """The largest number of calls at once for a scope, each for a different document. Without it,
     `delivery.lanes`. Lower it if the destination accepts fewer."""
 
     batch_size: Count = 1000
-    """The largest number of events in a call, for a function that takes a sequence of events."""
+    """The largest number of events in a call, for a `write` or a function that takes a sequence."""
+
+    batch_bytes: Bytes = 16 * 1024 * 1024
+    """The largest size of the events in such a call, as the server sent them. A larger event, and
+    with `transactions: grouped` a larger transaction, comes alone."""
 
     linger_seconds: SecondsOrZero = 0.0
     """How long such a call may wait for a full batch. With 0, a call gets the events that are there

@@ -9,7 +9,17 @@ A :class:`Supervisor` keeps one :class:`Watcher` per scope. A watcher runs its s
 from tailrace.engine.handle.frames import blocking_handler
 from tailrace.engine.handle.router import Routed, routed
 from tailrace.engine.held_lease import HeldLease
-from tailrace.engine.ports import CheckpointStore, Commit, Handler, Owner
+from tailrace.engine.ports import (
+    CheckpointStore,
+    Commit,
+    Handler,
+    OwnPosition,
+    PerBatch,
+    PerEvent,
+    RunIdentity,
+    raw_documents,
+    raw_list,
+)
 from tailrace.engine.read.byte_budget import ByteBudget
 from tailrace.engine.scope_plan import Runtime, ScopePlan
 from tailrace.engine.status import WatcherState
@@ -24,14 +34,19 @@ __all__ = [
     "Commit",
     "Handler",
     "HeldLease",
-    "Owner",
+    "OwnPosition",
+    "PerBatch",
+    "PerEvent",
     "Routed",
+    "RunIdentity",
     "Runtime",
     "ScopePlan",
     "Supervisor",
     "Watcher",
     "WatcherState",
     "blocking_handler",
+    "raw_documents",
+    "raw_list",
     "routed",
     "watch_letters",
 ]

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import partial
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from tailrace.event import ChangeEvent
@@ -54,13 +53,81 @@ class CheckpointStore(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Owner:
-    """Who works on a scope. ``epoch`` grows with each process that takes the scope over."""
+class RunIdentity:
+    """Whose run of a scope calls a handler. ``epoch`` grows with each process that takes over."""
 
     scope: str
     cluster: str
     fingerprint: str
     epoch: int
+
+
+Call = Callable[[Any, RunIdentity], Awaitable[Any]]
+"""Returns when what it got is handled for good, and raises otherwise."""
+
+
+def event_list(events: Sequence[ChangeEvent]) -> list[ChangeEvent]:
+    """The events as a list of the handler's own, which it may change."""
+    return list(events)
+
+
+def raw_documents(events: Sequence[ChangeEvent]) -> Iterator[bytes]:
+    """The BSON of each event, copied on demand."""
+    return events.raw() if isinstance(events, Events) else (event.raw for event in events)
+
+
+def raw_list(events: Sequence[ChangeEvent]) -> list[bytes]:
+    """The BSON of each event, as a list of the handler's own."""
+    return list(raw_documents(events))
+
+
+@dataclass(frozen=True, slots=True)
+class PerEvent:
+    """One event a call: in order per document, at most ``concurrency`` documents at once."""
+
+    call: Call
+    concurrency: int = 64
+
+
+@dataclass(frozen=True, slots=True)
+class PerBatch:
+    """Consecutive events a call, one call at a time, in the stream's order.
+
+    A call gets the ``payload`` of at most ``events`` events and ``bytes`` bytes (0: no bound), and
+    may wait ``linger_seconds`` for more. ``whole_transactions``: a transaction is passed in one
+    call, whatever its size. With ``on_ddl``, a call never gets DDL: ``on_ddl`` gets each such
+    event alone.
+    """
+
+    call: Call
+    payload: Callable[[Sequence[ChangeEvent]], Any] = event_list
+    events: int = 1000
+    bytes: int = 0
+    linger_seconds: float = 0.0
+    whole_transactions: bool = False
+    on_ddl: Call | None = None
+
+
+def called_with(calls: PerEvent | PerBatch, events: Sequence[ChangeEvent]) -> tuple[Call, Any]:
+    """What to call for these events, and with what."""
+    if isinstance(calls, PerEvent):
+        return calls.call, events[0]
+    if calls.on_ddl is not None and events[0].is_ddl:
+        return calls.on_ddl, events[0]
+    return calls.call, calls.payload(events)
+
+
+@dataclass(frozen=True, slots=True)
+class OwnPosition:
+    """The position that a destination stores together with its data.
+
+    ``load`` returns the last event that the destination has: this event and earlier ones do not
+    come again. It is called at the start of a run and after a failed call. ``skipped`` is told
+    about gaps.
+    """
+
+    load: Callable[[RunIdentity], Awaitable[SinkPosition | None]]
+    skipped: Callable[[RunIdentity, Gap], Awaitable[None]] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +138,8 @@ class Commit:
     Until then the handler keeps ``held()`` bytes in memory, which count as bytes in flight.
     """
 
-    call: Callable[..., Awaitable[None]]
-    held: Callable[..., int]
+    call: Callable[[RunIdentity], Awaitable[None]]
+    held: Callable[[RunIdentity], int]
     events: int
     bytes: int
     seconds: float
@@ -82,75 +149,20 @@ class Commit:
 class Handler:
     """A destination, opened and ready.
 
-    Exactly one of ``on_event`` and ``on_events`` is set. Both return when the events are handled
-    for good, and raise otherwise. ``concurrency`` bounds how many calls of ``on_event`` run at
-    once, for different documents. ``batch_size`` and ``batch_bytes`` (0: no bound) bound one call
-    of ``on_events``, which may wait ``linger_seconds`` for more events. ``raw``: events are passed
-    as BSON bytes. ``whole_transactions``: a transaction is passed in one call, whatever its size.
-
-    ``takes_scope``: the call has a second argument, the scope's name; ``takes_epoch``: one more,
-    the epoch of its :class:`Owner`. ``position`` returns the last event that the destination has:
-    this event and earlier ones do not come again. ``skipped`` is told about gaps. With a
-    ``commit``, calls of ``on_events`` only accept events. Such a handler has a ``position``: a
-    failure ends the run, and the next call of ``position`` voids the events not yet committed.
+    With a ``commit``, calls only accept events. Such a handler has a ``position``: a failure ends
+    the run, and the next ``load`` of its position voids the events not yet committed.
     """
 
     name: str
-    on_event: Callable[..., Awaitable[Any]] | None = None
-    on_events: Callable[..., Awaitable[Any]] | None = None
-    concurrency: int = 64
-    batch_size: int = 1000
-    batch_bytes: int = 0
-    linger_seconds: float = 0.0
-    raw: bool = False
-    takes_scope: bool = False
-    takes_epoch: bool = False
-    position: Callable[[Owner], Awaitable[SinkPosition | None]] | None = None
-    skipped: Callable[[Owner, Gap], Awaitable[None]] | None = None
-    whole_transactions: bool = False
+    calls: PerEvent | PerBatch
+    position: OwnPosition | None = None
     commit: Commit | None = None
     failure: FailurePolicy = field(default_factory=FailurePolicy)
 
     @property
-    def call(self) -> Callable[..., Awaitable[Any]]:
-        """``on_event`` or ``on_events``, whichever is set."""
-        call = self.on_event or self.on_events
-        assert call is not None  # noqa: S101 - for the type checker
-        return call
-
-    def payload(self, events: Sequence[ChangeEvent]) -> list[Any]:
-        """The argument of a call of ``on_events``: a list of its own, which it may change."""
-        return list(self.each(events))
-
-    def each(self, events: Sequence[ChangeEvent]) -> Iterator[Any]:
-        """The argument of a call that only accepts events: an iterator."""
-        if not self.raw:
-            return iter(events)
-        return events.raw() if isinstance(events, Events) else (event.raw for event in events)
-
-    def of_scope(self, owner: Owner) -> Handler:
-        """The handler for one scope: scope name and epoch are bound where its calls take them."""
-        if not (self.takes_scope or self.takes_epoch):
-            return self
-        call, commit = self.call, self.commit
-        more: tuple[Any, ...] = (owner.scope,) if self.takes_scope else ()
-        more += (owner.epoch,) if self.takes_epoch else ()
-
-        def scoped(payload: Any) -> Awaitable[Any]:
-            return call(payload, *more)
-
-        if commit is not None:
-            held = partial(commit.held, *more)
-            commit = replace(commit, call=partial(commit.call, *more), held=held)
-        single, several = (scoped, None) if self.on_event else (None, scoped)
-        return replace(
-            self,
-            on_event=single,
-            on_events=several,
-            commit=commit,
-            takes_scope=False,
-            takes_epoch=False,
-        )
+    def whole_transactions(self) -> bool:
+        """Whether transactions are passed whole."""
+        return isinstance(self.calls, PerBatch) and self.calls.whole_transactions
 
 
 class DeadLetterStore(Protocol):

@@ -18,7 +18,7 @@ from tailrace.engine.handle.isolation import required
 from tailrace.engine.handle.lane import EVERYTHING, Lane
 from tailrace.engine.handle.retry import Breaker, Retry
 from tailrace.engine.handle.router import Routed
-from tailrace.engine.ports import Handler, Owner
+from tailrace.engine.ports import Handler, PerEvent, RunIdentity
 from tailrace.engine.position.checkpointer import Checkpointer, Ownership
 from tailrace.engine.position.final_position import final_position
 from tailrace.engine.position.history_lost import LostHistory
@@ -68,7 +68,7 @@ class Run:
         """Whatever ends the run, it finishes the work begun, then saves the watermark."""
         checkpoint = self.status.checkpoint = await self.ownership.load(self.runtime.store)
         await self.runtime.letters.refresh()
-        owner = Owner(
+        owner = RunIdentity(
             self.plan.scope.name,
             str(self.runtime.cluster),
             fingerprint(self.plan.scope, self.plan.options),
@@ -101,7 +101,7 @@ class Run:
             save_first=begin.save_first or snapshot != known,
         )
 
-    def _delivery(self, handler: Handler, owner: Owner) -> Delivery:
+    def _delivery(self, handler: Handler, owner: RunIdentity) -> Delivery:
         retry = Retry(
             owner.scope,
             handler.name,
@@ -111,9 +111,11 @@ class Run:
             self.interrupt,
             self.ownership.lease,
         )
-        return Delivery(handler.of_scope(owner), retry, owner, self.ownership.lease)
+        return Delivery(handler, retry, owner, self.ownership.lease)
 
-    async def _start_position(self, checkpoint: Checkpoint | None, owner: Owner) -> StartPosition:
+    async def _start_position(
+        self, checkpoint: Checkpoint | None, owner: RunIdentity
+    ) -> StartPosition:
         owning = [each for each in self._deliveries if each.handler.position is not None]
         positions = {each.name: await each.position() for each in owning}
         self._rows = {n: one.rows for n, one in positions.items() if one and one.rows is not None}
@@ -123,7 +125,7 @@ class Run:
         others = [each.name for each in self._deliveries if each.name not in positions]
         return start_position(owner, self.plan.start, checkpoint, positions, others)
 
-    async def _follow(self, begin: RunStart, owner: Owner, gap: Gap | None) -> Ending:
+    async def _follow(self, begin: RunStart, owner: RunIdentity, gap: Gap | None) -> Ending:
         """Builds the parts, opens the stream, and reads. ``gap``: the changes skipped, if any."""
         plan, runtime, status, interrupt = self.plan, self.runtime, self.status, self.interrupt
         read_ahead = ReadAhead(runtime.budget.share(), status, interrupt)
@@ -170,8 +172,8 @@ class Run:
         handler, wants, watermark = delivery.handler, routed.wants, self._watermark
         before, snapshot = begin.before.get(handler.name), begin.position.snapshot
         rows = set(snapshot.handled.get(handler.name, ())) if snapshot is not None else set()
-        if handler.on_event is not None:
-            workers = min(handler.concurrency, self.plan.lanes)
+        if isinstance(handler.calls, PerEvent):
+            workers = min(handler.calls.concurrency, self.plan.lanes)
             return DocumentLanes(delivery, wants, watermark, before, rows, workers=workers)
         kind = BatchLane if handler.commit is None else CommitLane
         return kind(delivery, wants, watermark, before, rows)

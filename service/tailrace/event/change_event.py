@@ -199,6 +199,17 @@ class ChangeEvent:
             found = self._parts = parts(self._buffer, self._start)
         return document_key(self._buffer, self._start, found)
 
+    @property
+    def is_ddl(self) -> bool:
+        """Whether it is not about a document: ``drop``, ``rename``, ``snapshotBegin``, …"""
+        kind = operation_type(self._found())
+        return kind not in _OF_DOCUMENTS and kind != "" and self.key is None
+
+    @property
+    def size(self) -> int:
+        """The length of :attr:`raw` in bytes."""
+        return int(INT32(self._buffer, self._start)[0])
+
     def fresh(self) -> ChangeEvent:
         """The event as the server sent it, without changes that a handler made in its fields."""
         return ChangeEvent(self._buffer, self._start)
@@ -253,6 +264,7 @@ class ChangeEvent:
 
 
 _EMPTY = bson.encode({})
+_OF_DOCUMENTS = frozenset({"insert", "update", "replace", "delete", "read"})
 _namespaces: Memo[bytes, Namespace | None] = Memo(lambda raw: _namespace(bson.decode(raw, CODEC)))
 
 

@@ -6,13 +6,15 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from importlib.util import find_spec
 
+from prometheus_client import CollectorRegistry
+
 from tailrace.config import handlers as config
 from tailrace.config.delivery import DeliverySettings
 from tailrace.engine import Handler
 from tailrace.errors import ConfigurationError, Problem
 from tailrace.handlers.jsonl import jsonl_handler
 from tailrace.handlers.log import log_handler
-from tailrace.handlers.python import python_handler
+from tailrace.handlers.python import check_target, python_handler
 from tailrace.lake.storage import scheme
 from tailrace.model.failure_policy import Backoff, FailurePolicy
 
@@ -23,7 +25,7 @@ def check_targets(handlers: Mapping[str, config.HandlerSettings]) -> list[Proble
     for name, settings in handlers.items():
         try:
             if isinstance(settings, config.PythonHandlerSettings):
-                python_handler(name, settings, lanes=1)
+                check_target(name, settings)
             elif isinstance(settings, config.ParquetHandlerSettings):
                 _require_extra(name, settings)
         except ConfigurationError as error:
@@ -33,10 +35,16 @@ def check_targets(handlers: Mapping[str, config.HandlerSettings]) -> list[Proble
 
 @asynccontextmanager
 async def open_handlers(
-    handlers: Mapping[str, config.HandlerSettings], delivery: DeliverySettings
+    handlers: Mapping[str, config.HandlerSettings],
+    delivery: DeliverySettings,
+    registry: CollectorRegistry | None = None,
 ) -> AsyncIterator[dict[str, Handler]]:
-    """Opens every handler; gives them by name and closes them when the block ends."""
+    """Opens every handler; gives them by name and closes them when the block ends.
+
+    ``registry`` takes the metrics of handler classes; without one, nobody sees them.
+    """
     opened: dict[str, Handler] = {}
+    registry = registry or CollectorRegistry()
     async with AsyncExitStack() as stack:
         for name, settings in handlers.items():
             match settings:
@@ -55,8 +63,12 @@ async def open_handlers(
                     opened[name] = await parquet_handler(name, settings)
                     continue  # it has its own failure policy
                 case config.PythonHandlerSettings():
-                    opened[name] = python_handler(name, settings, lanes=delivery.lanes)
-            opened[name] = replace(opened[name], failure=failure_policy(settings, delivery))
+                    opening = python_handler(
+                        name, settings, lanes=delivery.lanes, registry=registry
+                    )
+                    opened[name] = await stack.enter_async_context(opening)
+            failure = failure_policy(settings, delivery, opened[name])
+            opened[name] = replace(opened[name], failure=failure)
         yield opened
 
 
@@ -67,15 +79,22 @@ def _require_extra(name: str, settings: config.ParquetHandlerSettings) -> None:
         raise ConfigurationError(Problem(f"handlers.{name}.type", needs))
 
 
-def failure_policy(handler: config.HandlerBase, delivery: DeliverySettings) -> FailurePolicy:
-    """The handler's own settings for failures, with those of `delivery` for keys left out."""
-    retry = handler.retry or delivery.retry
+def failure_policy(
+    settings: config.HandlerBase, delivery: DeliverySettings, handler: Handler
+) -> FailurePolicy:
+    """The handler's own settings for failures, with those of `delivery` for keys left out.
+
+    A handler with its own position halts unless its own settings say otherwise: a dead letter could
+    not be replayed to it.
+    """
+    retry = settings.retry or delivery.retry
     letters = delivery.dead_letters
+    otherwise = delivery.on_failure if handler.position is None else "halt"
     return FailurePolicy(
         attempts=retry.attempts,
         backoff=Backoff(retry.first_seconds, retry.cap_seconds),
-        timeout_seconds=handler.timeout_seconds,
-        halt=(handler.on_failure or delivery.on_failure) == "halt",
+        timeout_seconds=settings.timeout_seconds,
+        halt=(settings.on_failure or otherwise) == "halt",
         max_consecutive=letters.max_consecutive,
         max_ratio=letters.max_ratio,
         ratio_window=letters.ratio_window,

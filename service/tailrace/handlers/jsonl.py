@@ -16,7 +16,7 @@ from anyio import CapacityLimiter, to_thread
 
 from tailrace.config.handlers import JsonlHandlerSettings
 from tailrace.durable_files import PRIVATE, sync_directory, write_all
-from tailrace.engine import Handler
+from tailrace.engine import Handler, PerBatch, RunIdentity, raw_list
 from tailrace.errors import ConfigurationError, DestinationUnavailable, Problem, advice
 from tailrace.event.json_lines import json_lines
 
@@ -51,11 +51,11 @@ async def jsonl_handler(name: str, settings: JsonlHandlerSettings) -> AsyncItera
                 "No event becomes a dead letter"
             ) from error
 
-    async def write(events: Sequence[bytes]) -> None:
+    async def write(events: Sequence[bytes], identity: RunIdentity) -> None:
         await to_thread.run_sync(append, events, limiter=one_at_a_time)
 
     try:
-        yield Handler(name, on_events=write, raw=True, batch_size=_BATCH, batch_bytes=_BATCH_BYTES)
+        yield Handler(name, PerBatch(write, raw_list, _BATCH, _BATCH_BYTES))
     finally:
         file.close()
 

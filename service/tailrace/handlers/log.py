@@ -3,7 +3,7 @@
 import structlog
 
 from tailrace.config.handlers import LogHandlerSettings
-from tailrace.engine import Handler
+from tailrace.engine import Handler, PerEvent, RunIdentity
 from tailrace.event import ChangeEvent
 
 
@@ -11,7 +11,7 @@ def log_handler(name: str, settings: LogHandlerSettings) -> Handler:
     """A handler that logs ``event.received`` at the configured level."""
     write = getattr(structlog.get_logger().bind(handler=name), settings.level)
 
-    async def log(event: ChangeEvent) -> None:
+    async def log(event: ChangeEvent, identity: RunIdentity) -> None:
         time = event.cluster_time
         write(
             "event.received",
@@ -21,4 +21,4 @@ def log_handler(name: str, settings: LogHandlerSettings) -> Handler:
             token=event.token.digest,
         )
 
-    return Handler(name, on_event=log)
+    return Handler(name, PerEvent(log))

@@ -1,70 +1,108 @@
-"""Calls the user's coroutine function with one event, a sequence of events, or their BSON."""
+"""Opens a user's function, or an object of a user's class, as a handler."""
 
 import inspect
 import pkgutil
-import re
 import sys
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import replace
-from types import UnionType
-from typing import Any, Union, get_args, get_origin, get_type_hints
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from functools import partial
+from types import MethodType
+from typing import Any
+
+from prometheus_client import CollectorRegistry
 
 from tailrace.config.handlers import PythonHandlerSettings
-from tailrace.engine import Handler, Owner
+from tailrace.engine import Handler, PerBatch
 from tailrace.errors import ConfigurationError, Problem, describe
-from tailrace.event import ChangeEvent
-from tailrace.model import SinkPosition
-
-_SEQUENCES = re.compile(r"(?:[\w.]*\.)?(?:Sequence|[Ll]ist|[Tt]uple|Iterable|Collection)\b")
-
-_POSITIONAL = inspect.Parameter.POSITIONAL_OR_KEYWORD
-_MORE = (("scope", "epoch"), ("scope",), ("epoch",), ())
-"""The parameters that a target may have after its events."""
-_VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+from tailrace.handlers.destination import Destination, require_methods
+from tailrace.handlers.function import function_calls
+from tailrace.handlers.opening import opened
+from tailrace.handlers.options import arguments
 
 
-def python_handler(name: str, settings: PythonHandlerSettings, *, lanes: int) -> Handler:
-    """The target as a handler.
+def check_target(name: str, settings: PythonHandlerSettings) -> None:
+    """Imports the target and checks it and its options, without creating an object.
 
-    The target takes a sequence if its first parameter is annotated as one
-    (``Sequence[ChangeEvent]``, ``list``, …) or, without an annotation, is named ``events``. It gets
-    BSON documents if the annotation is a sequence of ``bytes``. A parameter ``scope`` gets the
-    scope's name. A last parameter ``epoch`` gets the owner's epoch, which grows with each process
-    that takes the scope over. An object that also has a coroutine method ``position(scope)`` owns
-    its position, and gets its events in the stream's order. Raises :class:`ConfigurationError` if
-    the target cannot be imported or is not a coroutine function with these parameters.
+    Raises :class:`ConfigurationError`.
     """
+    target = _target(name, settings)
+    if inspect.isclass(target):
+        arguments(name, target, settings.options)
+
+
+@asynccontextmanager
+async def python_handler(
+    name: str, settings: PythonHandlerSettings, *, lanes: int, registry: CollectorRegistry
+) -> AsyncIterator[Handler]:
+    """The target as a handler. An object that is an async context manager is entered and left.
+
+    Raises :class:`ConfigurationError` if the target cannot be imported or used, or its object
+    cannot be created or opened.
+    """
+    target = _target(name, settings)
+    if inspect.isclass(target):
+        target = _created(name, target, arguments(name, target, settings.options))
+    async with opened(name, target) as usable:
+        yield _handler(name, usable, settings, lanes, registry)
+
+
+def _created(name: str, kind: type, given: Mapping[str, Any]) -> Any:
     try:
-        function = _imported(settings.target)
-        call, event, more = _signature(function)
-        position = _position(function)
+        return kind(**given)
+    except Exception as error:
+        told = f"{kind.__name__} cannot be created: {describe(error)}"
+        raise ConfigurationError(Problem(f"handlers.{name}.target", told)) from error
+
+
+def _handler(
+    name: str, target: Any, settings: PythonHandlerSettings, lanes: int, registry: CollectorRegistry
+) -> Handler:
+    bounds: dict[str, Any] = {
+        "events": settings.batch_size,
+        "bytes": settings.batch_bytes,
+        "linger_seconds": settings.linger_seconds,
+    }
+    if hasattr(target, "write"):
+        destination = Destination(name, target, registry)
+        return Handler(name, destination.calls(**bounds), destination.position)
+    batch = partial(PerBatch, **bounds)
+    return Handler(
+        name, function_calls(target, concurrency=settings.concurrency or lanes, batch=batch)
+    )
+
+
+def _target(name: str, settings: PythonHandlerSettings) -> Any:
+    """The function, the object or the class, imported and checked."""
+    try:
+        target = _imported(settings.target)
+        _require_usable(target)
     except ValueError as error:
         problem = Problem(f"handlers.{name}.target", f"{settings.target!r} {error}")
         raise ConfigurationError(problem) from error
-    is_sequence, raw = _takes(call, event)
-    if is_sequence:
-        handler = Handler(
-            name,
-            on_events=function,
-            batch_size=settings.batch_size,
-            raw=raw,
-            linger_seconds=settings.linger_seconds,
-        )
-    elif position is not None:
-        # Its position is that of one event, so its calls must not overlap.
-        handler = Handler(name, on_events=_one_by_one(function), batch_size=1)
+    if settings.options and not inspect.isclass(target):
+        told = f"{settings.target!r} takes no options: only a class does"
+        raise ConfigurationError(Problem(f"handlers.{name}.options", told))
+    return target
+
+
+def _require_usable(target: Any) -> None:
+    """Raises ``ValueError`` with the words after the target's name."""
+    function, writes, calls = target, hasattr(target, "write"), callable(target)
+    if inspect.isclass(target):
+        calls = any("__call__" in vars(each) for each in target.__mro__)
+        function = MethodType(target.__call__, object())  # as of an object that is not created yet
+        if not (writes or calls):
+            raise ValueError(
+                "is a class without a coroutine method write(batch) or __call__(event)"
+            )
+    if writes and calls:
+        raise ValueError("has both write and __call__: keep one of them")
+    if hasattr(target, "__aenter__") != hasattr(target, "__aexit__"):
+        raise ValueError("has only one of __aenter__ and __aexit__: an async context needs both")
+    if writes:
+        require_methods(target)
     else:
-        handler = Handler(name, on_event=function, concurrency=settings.concurrency or lanes)
-    scope, epoch = "scope" in more, "epoch" in more
-    return replace(handler, takes_scope=scope, takes_epoch=epoch, position=position)
-
-
-def _one_by_one(function: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
-    async def of_sequence(events: Sequence[ChangeEvent], *more: str | int) -> None:
-        for event in events:
-            await function(event, *more)
-
-    return of_sequence
+        function_calls(function, concurrency=1, batch=PerBatch)
 
 
 def _imported(target: str) -> Any:
@@ -81,66 +119,3 @@ def _imported(target: str) -> Any:
             "configuration file, in the working directory, on PYTHONPATH and among what is "
             "installed"
         ) from error
-
-
-def _signature(function: Any) -> tuple[Callable[..., Any], inspect.Parameter, Sequence[str]]:
-    """The coroutine function, its first parameter, and which of ``_MORE`` are after that."""
-    call = function
-    if not inspect.iscoroutinefunction(function) and not inspect.isclass(function):
-        call = getattr(function, "__call__", None)  # noqa: B004 - an object with such a method
-    if any(map(inspect.isasyncgenfunction, (function, call))):
-        raise ValueError(
-            "is an async generator: take its 'yield' out; a handler returns once its events are "
-            "handled"
-        )
-    if not inspect.iscoroutinefunction(call):
-        raise ValueError("is no coroutine function: write 'async def'")
-    parameters = list(inspect.signature(function).parameters.values())
-    names = [each.name for each in parameters[1:] if each.kind is _POSITIONAL]
-    more = next(each for each in _MORE if list(each) == names[: len(each)])
-    others = parameters[1 + len(more) :]
-    wanted = [p for p in others if p.default is p.empty and p.kind not in _VARIADIC]
-    if not parameters or wanted or any(p.kind is p.KEYWORD_ONLY for p in parameters[:1]):
-        shape = f"{getattr(function, '__name__', function)}{inspect.signature(function)}"
-        raise ValueError(
-            "must take one argument, the event or the events, and may take further ones called "
-            f"scope and epoch, in this order: it is {shape}"
-        )
-    return call, parameters[0], more
-
-
-def _position(function: Any) -> Callable[[Owner], Awaitable[SinkPosition | None]] | None:
-    ask = getattr(function, "position", None)
-    if ask is None:
-        return None
-    if not inspect.iscoroutinefunction(ask) or len(inspect.signature(ask).parameters) != 1:
-        raise ValueError(
-            "has a position, which must be a coroutine method of one argument, the scope"
-        )
-
-    async def position(owner: Owner) -> SinkPosition | None:
-        return SinkPosition.of(await ask(owner.scope))
-
-    return position
-
-
-def _takes(function: Any, parameter: inspect.Parameter) -> tuple[bool, bool]:
-    """Whether the parameter is a sequence, and whether it is a sequence of bytes."""
-    if parameter.annotation is parameter.empty:
-        return parameter.name == "events", False
-    try:
-        annotation = get_type_hints(function).get(parameter.name, parameter.annotation)
-    except Exception:  # noqa: BLE001 - a name that exists only for type checkers
-        annotation = parameter.annotation
-    if isinstance(annotation, str):
-        sequence = _SEQUENCES.match(annotation) is not None
-    else:
-        sequence = _is_sequence(annotation)
-    return sequence, sequence and "[bytes" in str(annotation)
-
-
-def _is_sequence(annotation: Any) -> bool:
-    kind = get_origin(annotation) or annotation
-    if kind in (Union, UnionType):
-        return any(map(_is_sequence, get_args(annotation)))
-    return isinstance(kind, type) and hasattr(kind, "__iter__") and not hasattr(kind, "keys")

@@ -78,6 +78,10 @@ class SinkPosition:
                 token, time = event.token, event.cluster_time
         return cls(token, time, rows=rows)
 
+    def of_pipeline(self, fingerprint: str) -> SinkPosition:
+        """The same position, in a stream whose pipeline and options have this fingerprint."""
+        return SinkPosition(self.token, self.cluster_time, fingerprint, self.rows)
+
     def to_text(self) -> str:
         """The text that a destination stores with its data."""
         return json.dumps(document(self))

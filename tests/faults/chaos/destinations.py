@@ -11,11 +11,8 @@ from functools import cached_property
 from typing import Any
 
 import anyio
-import anyio.lowlevel
-from bson.timestamp import Timestamp
 
-from tailrace.event import ChangeEvent
-from tailrace.model import ResumeToken, SinkPosition
+from tailrace import Batch, ChangeEvent, Fenced, ScopeContext
 
 _TABLES = """
 PRAGMA journal_mode = WAL;
@@ -23,7 +20,7 @@ PRAGMA synchronous = OFF;
 CREATE TABLE IF NOT EXISTS arrivals (
     id INTEGER PRIMARY KEY, token TEXT, document INTEGER, operation TEXT, number INTEGER
 );
-CREATE TABLE IF NOT EXISTS position (scope TEXT PRIMARY KEY, token TEXT, time INT, increment INT);
+CREATE TABLE IF NOT EXISTS position (scope TEXT PRIMARY KEY, text TEXT);
 """
 
 
@@ -45,50 +42,54 @@ class Destination:
         database.executescript(_TABLES)
         return database
 
-    def store(self, events: Sequence[ChangeEvent], note: str = "", scope: str = "") -> None:
-        """Stores all events or none; with a scope, also the last event's position."""
+    def store(self, events: Sequence[ChangeEvent], note: str = "") -> None:
+        """Stores all events or none; with a batch, also its position."""
         database = self._database
-        last = next((each for each in reversed(events) if "_data" in each.id), None)
         database.execute("BEGIN IMMEDIATE")
+        if isinstance(events, Batch):
+            scope = events.scope.name
+            if self.stored(scope) != events.former:
+                database.execute("ROLLBACK")
+                raise Fenced("another process has stored its position")
+            position = (scope, events.position)
+            database.execute("INSERT OR REPLACE INTO position VALUES (?, ?)", position)
         database.executemany(
             "INSERT INTO arrivals (token, document, operation, number) VALUES (?, ?, ?, ?)",
             [_row(event, note) for event in events],
         )
-        if scope and last is not None and (time := last.cluster_time):
-            position = (scope, last.id["_data"], time.time, time.inc)
-            database.execute("INSERT OR REPLACE INTO position VALUES (?, ?, ?, ?)", position)
         database.execute("COMMIT")
 
-    async def position(self, scope: str) -> SinkPosition | None:
+    def stored(self, scope: str) -> str | None:
         """The stored position."""
-        row = self._database.execute(
-            "SELECT token, time, increment FROM position WHERE scope = ?", (scope,)
-        ).fetchone()
-        return row and SinkPosition(ResumeToken.of({"_data": row[0]}), Timestamp(*row[1:]))
+        query = "SELECT text FROM position WHERE scope = ?"
+        row = self._database.execute(query, (scope,)).fetchone()
+        return row and str(row[0])
 
 
 class Table(Destination):
-    """Owns its position, and takes several events at once."""
+    """Stores its position with its data; ``per_thousand`` calls fail before, as many after it."""
 
-    async def __call__(self, events: Sequence[ChangeEvent], scope: str) -> None:
-        _may_fail(5)
+    def __init__(self, name: str, per_thousand: float) -> None:
+        super().__init__(name)
+        self._per_thousand = per_thousand
+
+    async def begin(self, scope: ScopeContext) -> str | None:
+        return self.stored(scope.name)
+
+    async def write(self, batch: Batch) -> None:
+        _may_fail(self._per_thousand)
         await anyio.sleep(random.expovariate(1000))
-        self.store(events, scope=scope)
-        _may_fail(5)  # stored, but the answer is lost
+        self.store(batch)
+        _may_fail(self._per_thousand)  # stored, but the answer is lost
+
+    async def on_ddl(self, event: ChangeEvent) -> None:
+        """Stores a barrier once. It has no position, so it may come again."""
+        token, _, operation, _ = _row(event, "")
+        known = "SELECT 1 FROM arrivals WHERE token = ? AND operation = ?"
+        if self._database.execute(known, (token, operation)).fetchone() is None:
+            self.store([event])
 
 
-class Ledger(Destination):
-    """Owns its position, and takes one event after another."""
-
-    async def __call__(self, event: ChangeEvent, scope: str) -> None:
-        _may_fail(0.5)
-        await anyio.lowlevel.checkpoint()
-        self.store([event], scope=scope)
-        _may_fail(0.5)
-
-
-table = Table("table")
-ledger = Ledger("ledger")
 _single = Destination("single")
 _batch = Destination("batch")
 _busy = set[Any]()

@@ -42,7 +42,12 @@ class Service:
         self.store = store / "tailrace.db"
         self._file = file / _LINES
         targets = {name: f"tests.faults.chaos.destinations:{name}" for name in _python()}
-        more = {"table": {"batch_size": 7}, "batch": {"batch_size": 20}}
+        targets |= dict.fromkeys(("table", "ledger"), "tests.faults.chaos.destinations:Table")
+        more: dict[str, dict[str, Any]] = {
+            "table": {"batch_size": 7, "options": {"name": "table", "per_thousand": 5}},
+            "ledger": {"batch_size": 1, "options": {"name": "ledger", "per_thousand": 0.5}},
+            "batch": {"batch_size": 20},
+        }
         handlers: dict[str, dict[str, Any]] = {
             _FILE: {"type": "jsonl", "path": str(self._file), "json": "canonical"}
         }

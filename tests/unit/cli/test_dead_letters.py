@@ -15,12 +15,12 @@ from tailrace.cli.dead_letters import (
     show_letter,
     would_replay,
 )
-from tailrace.engine.ports import Handler
 from tailrace.errors import ConfigurationError
 from tailrace.stores.memory import MemoryDeadLetters
 from tailrace.stores.records import letter_line
 from tests.contract.stores import NOW as AT
 from tests.contract.stores import letter
+from tests.handlers import handler
 from tests.unit.engine.changes import change, ddl
 
 NOW = AT + timedelta(hours=3, minutes=4)
@@ -137,13 +137,13 @@ async def nothing(event: object) -> None:
 
 class TestReplay:
     def test_as_a_trial_says_what_would_be_refused(self) -> None:
-        handlers = {"lake": Handler("lake", nothing, position=nothing)}
+        handlers = {"lake": handler("lake", nothing, position=nothing)}
         text = would_replay(ALL, [OTHER], handlers)
         assert "would be refused: this handler stores its own position" in text
         assert "0 dead letters would be replayed" in text
 
     def test_as_a_trial_shows_whole_queues_in_order(self) -> None:
-        assert would_replay(ALL, [BEHIND], {"audit": Handler("audit", nothing)}) == (
+        assert would_replay(ALL, [BEHIND], {"audit": handler("audit", nothing)}) == (
             f"{FIRST.id}  orders  audit  7  would be replayed\n"
             f"{BEHIND.id}  orders  audit  7  would be replayed\n"
             "Dry run: 2 dead letters would be replayed, none was.\n"

@@ -85,8 +85,8 @@ handler: {type: log, retry: {path: x}} | handlers.mine.retry.path | known here: 
 handler: {type: jsonl, path: x, json_format: relaxed} | handlers.mine.json_format | no
 handlers: {log: null} | handlers.log | must be a mapping with the key type
 handlers: {a b: {type: log}} | handlers['a b'] | must begin with a letter
-handler: {type: python, target: a.b.c} | handlers.mine.target | package.module:corou
-handler: {type: python, target: 'a:b()'} | handlers.mine.target | package.module:corou
+handler: {type: python, target: a.b.c} | handlers.mine.target | package.module:name
+handler: {type: python, target: 'a:b()'} | handlers.mine.target | package.module:name
 routes: [{handlers: [log]}] | routes[0].scope | is required: The name of the scope
 route: {handlers: []} | routes[0].handlers | needs at least one entry
 route: {operations: []} | routes[0].operations | leave the key out for all

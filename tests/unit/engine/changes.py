@@ -9,7 +9,7 @@ from bson.timestamp import Timestamp
 
 from tailrace.engine.handle.delivery import Delivery
 from tailrace.engine.handle.retry import Breaker, Retry
-from tailrace.engine.ports import Handler, Owner
+from tailrace.engine.ports import Handler, RunIdentity
 from tailrace.engine.position.position import Position
 from tailrace.engine.position.watermark import Place, Watermark
 from tailrace.event import Batch, ChangeEvent
@@ -20,6 +20,7 @@ from tailrace.observe.handler_recorder import HandlerRecorder
 from tailrace.observe.recent_errors import RecentErrors
 from tailrace.stores.memory import MemoryDeadLetters
 from tailrace.stream import Interrupt
+from tests.handlers import handler
 from tests.scripted.wire import in_order
 
 EPOCH = 1_764_500_000
@@ -150,7 +151,7 @@ def delivery_to(
         errors or RecentErrors(),
         stop or Interrupt(),
     )
-    return Delivery(handler, retry, Owner("orders", "rs0", "", 1))
+    return Delivery(handler, retry, RunIdentity("orders", "rs0", "", 1))
 
 
 def delivery(
@@ -159,7 +160,7 @@ def delivery(
     **more: Any,
 ) -> Delivery:
     """A delivery to a handler whose first failure ends the run."""
-    return delivery_to(Handler("probe", on_event, on_events, failure=HALT, **more))
+    return delivery_to(handler("probe", on_event, on_events, failure=HALT, **more))
 
 
 class Noting(Watermark):

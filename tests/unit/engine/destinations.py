@@ -6,12 +6,13 @@ from typing import Any
 
 import anyio
 
-from tailrace.engine import Commit, Handler, Owner, Routed
+from tailrace.engine import Commit, Routed, RunIdentity
 from tailrace.errors import PermanentError
 from tailrace.event import ChangeEvent
 from tailrace.model import ResumeToken, SinkPosition
 from tailrace.model.failure_policy import Backoff, FailurePolicy
 from tailrace.model.gap import Gap
+from tests.handlers import handler
 from tests.unit.engine.changes import Document, change
 
 WAITS = FailurePolicy(attempts=3, backoff=Backoff(3600, 3600))
@@ -57,10 +58,10 @@ class Table(Destination):
         """Calls whose answers are lost, after they stored everything."""
         self._taken: list[ChangeEvent] = []
 
-    async def skipped(self, owner: Owner, gap: Gap) -> None:
+    async def skipped(self, owner: RunIdentity, gap: Gap) -> None:
         self.gaps.append(gap)
 
-    async def position(self, owner: Owner) -> SinkPosition | None:
+    async def position(self, owner: RunIdentity) -> SinkPosition | None:
         self._taken = []
         return SinkPosition(self.token) if self.token is not None else None
 
@@ -77,7 +78,7 @@ class Table(Destination):
     async def take(self, events: Any) -> None:
         self._taken += events
 
-    async def commit(self) -> None:
+    async def commit(self, identity: RunIdentity) -> None:
         await self.store(self._taken)
         self._taken = []
 
@@ -97,9 +98,9 @@ class Table(Destination):
         fields |= {"batch_size": batch_size, "position": self.position, "skipped": self.skipped}
         if not commits:
             fields = {"failure": WAITS} | fields
-            return Routed(Handler(self.name, on_events=self.store, **fields), wants)
-        commit = Commit(self.commit, lambda: len(self._taken), batch_size, 10**6, 0.0)
-        return Routed(Handler(self.name, on_events=self.take, commit=commit, **fields), wants)
+            return Routed(handler(self.name, on_events=self.store, **fields), wants)
+        commit = Commit(self.commit, lambda identity: len(self._taken), batch_size, 10**6, 0.0)
+        return Routed(handler(self.name, on_events=self.take, commit=commit, **fields), wants)
 
 
 class Plain(Destination):
@@ -117,12 +118,12 @@ class Plain(Destination):
 
     def routed(self, concurrency: int = 8, **fields: Any) -> Routed:
         return Routed(
-            Handler(self.name, self.on_event, concurrency=concurrency, failure=WAITS, **fields)
+            handler(self.name, self.on_event, concurrency=concurrency, failure=WAITS, **fields)
         )
 
     def routed_by_batch(self, batch_size: int, **fields: Any) -> Routed:
         return Routed(
-            Handler(
+            handler(
                 self.name,
                 on_events=self.on_events,
                 batch_size=batch_size,

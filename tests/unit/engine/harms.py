@@ -12,6 +12,7 @@ from tailrace.engine import Handler
 from tailrace.event import ChangeEvent
 from tailrace.model import SinkPosition
 from tailrace.model.failure_policy import FailurePolicy
+from tests.handlers import handler
 from tests.unit.engine.changes import number
 
 Harm = Callable[[], Awaitable[None]]
@@ -181,7 +182,7 @@ class Harmful:
                 "position": self.position,
             },
         }
-        return Handler("harmful", failure=policy, **forms[form])
+        return handler("harmful", failure=policy, **forms[form])
 
 
 FORMS = ["event", "events", "bytes", "own position"]

@@ -11,7 +11,6 @@ from structlog.testing import capture_logs
 
 from tailrace.engine import (
     ByteBudget,
-    Handler,
     Routed,
     Runtime,
     ScopePlan,
@@ -28,6 +27,7 @@ from tailrace.model.failure_policy import Backoff
 from tailrace.observe.metrics import Metrics
 from tailrace.stores.memory import MemoryDeadLetters
 from tailrace.stream import ChangeStreamOptions, Interrupt
+from tests.handlers import handler
 from tests.unit.engine.changes import number, time, until
 from tests.unit.engine.scripted_driver import ScriptedDriver
 from tests.unit.engine.stores import ScriptedStore
@@ -71,10 +71,10 @@ class Destination:
             await self.on_event(event)
 
     def routed(self, wants: Callable[[ChangeEvent], bool] | None = None, **fields: Any) -> Routed:
-        return Routed(Handler(self.name, self.on_event, **fields), wants)
+        return Routed(handler(self.name, self.on_event, **fields), wants)
 
     def routed_by_batch(self, batch_size: int = 1000, **fields: Any) -> Routed:
-        return Routed(Handler(self.name, on_events=self.on_events, batch_size=batch_size, **fields))
+        return Routed(handler(self.name, on_events=self.on_events, batch_size=batch_size, **fields))
 
 
 class Watching:

@@ -20,13 +20,13 @@ from tailrace.cli.dead_letters import show_letter
 from tailrace.config.handlers import LogHandlerSettings
 from tailrace.engine.handle.replay import queues
 from tailrace.engine.handle.router import routed
-from tailrace.engine.ports import Handler
 from tailrace.event import ChangeEvent, Image, Namespace
 from tailrace.handlers.log import log_handler
 from tailrace.model import ResumeToken, Route
 from tailrace.stores.mongodb_dead_letters import from_document, to_document
 from tailrace.stores.records import letter_line, letter_record, read_letter
 from tests.contract import stores
+from tests.handlers import deliver, handler
 from tests.scripted.wire import in_order
 from tests.unit.event.documents import quick, values
 from tests.unit.event.events import TYPES
@@ -155,7 +155,7 @@ def test_routes_take_any_event(shape: dict[str, Any]) -> None:
     for operations in (frozenset({"insert"}), frozenset()):
         for namespaces in (("shop.orders",), ()):
             route = Route("orders", ("audit",), operations, namespaces)
-            (one,) = routed("orders", [route], {"audit": Handler("audit", accept)})
+            (one,) = routed("orders", [route], {"audit": handler("audit", accept)})
             said = [
                 operations and event.operation_type not in ("", "insert"),
                 namespaces and event.ns is not None,
@@ -168,7 +168,6 @@ async def test_the_log_takes_any_event(value: Any) -> None:
     fields = dict.fromkeys(["operationType", *(field for field, _ in TYPES.values())], value)
     with capture_logs() as logs:
         handler = log_handler("log", LogHandlerSettings(type="log"))
-        assert handler.on_event is not None
-        await handler.on_event(ChangeEvent.from_document({"_id": TOKEN, **fields}))
+        await deliver(handler, ChangeEvent.from_document({"_id": TOKEN, **fields}))
     (line,) = logs
     assert (line["event"], line["ns"], line["cluster_time"]) == ("event.received", None, None)

@@ -9,7 +9,7 @@ from typing import Any
 import bson
 import pytest
 
-from tailrace.engine import Owner
+from tailrace.engine import RunIdentity
 from tailrace.handlers.parquet.landing import Landing
 from tailrace.lake.segment import Documents
 from tailrace.lake.writable_lake import WritableLake
@@ -17,7 +17,7 @@ from tailrace.model.gap import Gap
 from tests.lake import rows, segments
 from tests.unit.engine.changes import change, time, token
 
-OWNER = Owner("orders", "rs0/1", "fingerprint", 1)
+OWNER = RunIdentity("orders", "rs0/1", "fingerprint", 1)
 GAP = Gap(
     "orders", token(1), time(1), time(9), "the oplog", "skip", datetime(2026, 1, 1, tzinfo=UTC)
 )
@@ -28,7 +28,7 @@ def landing(path: Path, documents: Documents = Documents.BSON) -> Landing:
     return Landing(WritableLake.open(str(path)), "orders", documents)
 
 
-def begun(path: Path, owner: Owner = OWNER) -> Landing:
+def begun(path: Path, owner: RunIdentity = OWNER) -> Landing:
     made = landing(path)
     made.begin(owner)
     return made

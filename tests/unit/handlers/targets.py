@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Optional
 
-from tailrace.event import ChangeEvent
+from pydantic import BaseModel
+
+from tailrace import Batch, ChangeEvent, ScopeContext
 
 if TYPE_CHECKING:
     from elsewhere import Change  # type: ignore[import-not-found]
@@ -111,50 +114,110 @@ async def generator(event: ChangeEvent) -> Any:
 
 
 class Writer:
-    """An object that can be called, and one with a method."""
+    """An object that can be called, and that has another method to name as a target."""
 
     async def __call__(self, events: Sequence[ChangeEvent]) -> None:
         CALLS.append(events)
 
-    async def write(self, event: ChangeEvent) -> None:
+    async def one(self, event: ChangeEvent) -> None:
         CALLS.append(event)
 
 
-class Table:
-    """A destination that owns its position, and reports the one that a test gives it."""
+class Storing:
+    """A class that stores batches, with options."""
 
+    def __init__(self, dsn: str, table: str = "orders", size: int = 1) -> None:
+        self.given = (dsn, table, size)
+
+    async def write(self, batch: Batch) -> None:
+        CALLS.append((self.given, list(batch), batch.scope.name, batch.position, batch.former))
+
+
+class Options(BaseModel):
+    dsn: str
+    size: int = 1
+
+
+class WithModel:
+    def __init__(self, options: Options) -> None:
+        self.given = (options.dsn, options.size)
+
+    async def __call__(self, event: ChangeEvent) -> None:
+        CALLS.append((self.given, event))
+
+
+@dataclass
+class Plain:
+    """A dataclass without options of its own that opens and closes."""
+
+    async def __aenter__(self) -> Plain:
+        CALLS.append("opened")
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        CALLS.append("closed")
+
+    async def write(self, batch: Batch) -> None:
+        CALLS.append([event.operation_type for event in batch])
+
+    async def on_ddl(self, event: ChangeEvent) -> None:
+        CALLS.append(event.operation_type)
+
+
+class Ready:
+    """A class that stores its position, as a database would."""
+
+    stored: str | None = None
+
+    async def begin(self, scope: ScopeContext) -> str | None:
+        CALLS.append(("begin", scope.name, scope.epoch, scope.attempt))
+        return self.stored
+
+    async def write(self, batch: Batch) -> None:
+        assert batch.former == self.stored
+        type(self).stored = batch.position
+
+
+class FailsToBegin(Plain):
     def __init__(self) -> None:
-        self.stands: Any = None
-
-    async def __call__(self, events: Sequence[ChangeEvent], scope: str) -> None:
-        CALLS.append((events, scope))
-
-    async def position(self, scope: str) -> Any:
-        return self.stands
+        raise RuntimeError("no licence")
 
 
-class Row:
-    async def __call__(self, event: ChangeEvent) -> None:
-        CALLS.append(event)
-
-    async def position(self, scope: str) -> Any:
-        return None
+class FailsToOpen(Plain):
+    async def __aenter__(self) -> Plain:
+        raise RuntimeError("no licence")
 
 
-class Forgetful:
-    async def __call__(self, event: ChangeEvent) -> None:
+class FailsToClose(Plain):
+    async def __aexit__(self, *error: object) -> None:
+        raise RuntimeError("gone already")
+
+
+class NeitherWay:
+    pass
+
+
+class BothWays(Writer):
+    async def write(self, batch: Batch) -> None:
         pass
 
-    def position(self, scope: str) -> Any:
-        return None
+
+class Synchronous:
+    def write(self, batch: Batch) -> None:
+        pass
 
 
-class Distracted(Forgetful):
-    async def position(self) -> Any:  # type: ignore[override]
-        return None
+class WithoutBatch:
+    async def write(self) -> None:
+        pass
 
 
-table, row, forgetful, distracted = Table(), Row(), Forgetful(), Distracted()
+class HalfOpen(Storing):
+    async def __aenter__(self) -> HalfOpen:
+        return self
+
+
+both_ways = BothWays()
 writer = Writer()
 bound = functools.partial(with_defaults, where="there")
 nothing = None

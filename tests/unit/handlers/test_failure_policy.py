@@ -8,6 +8,7 @@ from tailrace.config.delivery import DeliverySettings
 from tailrace.config.handlers import LogHandlerSettings
 from tailrace.handlers import failure_policy, open_handlers
 from tailrace.model.failure_policy import Backoff, FailurePolicy
+from tests.handlers import handler
 
 DELIVERY = {
     "retry": {"attempts": 7, "first_seconds": 2, "cap_seconds": 60},
@@ -26,7 +27,7 @@ OF_DELIVERY = {
 
 
 @pytest.mark.parametrize(
-    ("handler", "differs"),
+    ("own", "differs"),
     [
         ({}, {}),
         ({"timeout_seconds": 5}, {"timeout_seconds": 5.0}),
@@ -40,11 +41,26 @@ OF_DELIVERY = {
     ],
 )
 async def test_each_key_of_a_handler_goes_before_that_of_delivery(
-    handler: dict[str, Any], differs: dict[str, Any]
+    own: dict[str, Any], differs: dict[str, Any]
 ) -> None:
-    settings = LogHandlerSettings.model_validate({"type": "log", **handler})
+    settings = LogHandlerSettings.model_validate({"type": "log", **own})
     delivery = DeliverySettings.model_validate(DELIVERY)
     expected = FailurePolicy(**{**OF_DELIVERY, **differs})
-    assert failure_policy(settings, delivery) == expected
     async with open_handlers({"look": settings}, delivery) as opened:
         assert opened["look"].failure == expected
+
+
+async def nothing(given: object) -> None:
+    return None
+
+
+@pytest.mark.parametrize(
+    ("own", "halts"), [({}, True), ({"on_failure": "dead_letter"}, False)], ids=["default", "set"]
+)
+def test_a_handler_with_a_position_halts_unless_its_own_settings_say_otherwise(
+    own: dict[str, Any], halts: bool
+) -> None:
+    """A dead letter could not be replayed to it."""
+    settings = LogHandlerSettings.model_validate({"type": "log", **own})
+    table = handler("table", on_events=nothing, position=nothing)
+    assert failure_policy(settings, DeliverySettings(), table).halt is halts

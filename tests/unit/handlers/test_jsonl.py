@@ -21,6 +21,7 @@ from tailrace.errors import ConfigurationError
 from tailrace.event import ChangeEvent
 from tailrace.handlers import open_handlers
 from tailrace.handlers.jsonl import jsonl_handler
+from tests.handlers import deliver
 from tests.unit.engine.changes import change
 
 ROOT = Path(__file__).parents[3]
@@ -34,9 +35,7 @@ def opened(path: Path, **fields: Any) -> AbstractAsyncContextManager[Handler]:
 
 
 async def write(handler: Handler, *documents: dict[str, Any]) -> None:
-    assert handler.on_events is not None
-    events = [ChangeEvent.from_document(document) for document in documents]
-    await handler.on_events(handler.payload(events))
+    await deliver(handler, *map(ChangeEvent.from_document, documents))
 
 
 def numbers(path: Path) -> list[int]:

@@ -7,6 +7,7 @@ from structlog.testing import capture_logs
 from tailrace.config.handlers import LogHandlerSettings
 from tailrace.event import ChangeEvent
 from tailrace.handlers.log import log_handler
+from tests.handlers import deliver
 from tests.unit.engine.changes import Document, change, token
 
 
@@ -14,8 +15,7 @@ async def logged(document: Document, level: str = "info") -> Document:
     settings = LogHandlerSettings.model_validate({"type": "log", "level": level})
     with capture_logs() as logs:
         handler = log_handler("first_look", settings)
-        assert handler.on_event is not None
-        await handler.on_event(ChangeEvent.from_document(document))
+        await deliver(handler, ChangeEvent.from_document(document))
     (line,) = logs
     return dict(line)
 

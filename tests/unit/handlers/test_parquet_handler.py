@@ -5,6 +5,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +14,14 @@ import pytest
 
 from tailrace.config.delivery import DeliverySettings
 from tailrace.config.handlers import ParquetHandlerSettings
-from tailrace.engine import Handler, Owner
+from tailrace.engine import Handler, RunIdentity
 from tailrace.errors import ConfigurationError, StartRefused
 from tailrace.event import ChangeEvent
 from tailrace.handlers import check_targets, open_handlers
 from tailrace.lake.directory import DirectoryDraft
 from tailrace.model import SinkPosition
 from tailrace.model.gap import Gap
+from tests.handlers import deliver
 from tests.lake import rows
 from tests.unit.engine.changes import change, time, token
 from tests.unit.handlers.landings import OWNER
@@ -34,15 +36,15 @@ def events(*numbers: int) -> Sequence[ChangeEvent]:
 
 
 async def land(handler: Handler, some: Sequence[ChangeEvent], scope: str = "orders") -> None:
-    assert handler.on_events is not None
     assert handler.commit is not None
-    await handler.on_events(handler.payload(some), scope)
-    await handler.commit.call(scope)
+    identity = replace(OWNER, scope=scope)
+    await deliver(handler, *some, identity=identity)
+    await handler.commit.call(identity)
 
 
-async def position(handler: Handler, owner: Owner = OWNER) -> SinkPosition | None:
+async def position(handler: Handler, owner: RunIdentity = OWNER) -> SinkPosition | None:
     assert handler.position is not None
-    return await handler.position(owner)
+    return await handler.position.load(owner)
 
 
 async def skip(handler: Handler, gap: Gap) -> None:
@@ -64,7 +66,7 @@ async def test_scopes_land_at_the_same_time(
     async with open_handlers({"lake": settings(tmp_path)}, DeliverySettings()) as opened:
         handler = opened["lake"]
         for scope in ("orders", "carts"):
-            await position(handler, Owner(scope, "rs0/1", "f", 1))
+            await position(handler, RunIdentity(scope, "rs0/1", "f", 1))
         monkeypatch.setattr(DirectoryDraft, "finish", finish)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(land, handler, events(1))

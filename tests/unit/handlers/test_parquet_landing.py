@@ -8,7 +8,7 @@ import bson
 import pyarrow.parquet as pq
 import pytest
 
-from tailrace.engine import Owner
+from tailrace.engine import RunIdentity
 from tailrace.lake import segment_writer
 from tailrace.lake.segment import Documents, Footer
 from tailrace.model import SinkPosition
@@ -163,7 +163,7 @@ def test_a_gap_is_a_segment_without_rows(path: Path) -> None:
 
 def test_after_a_gap_the_token_keeps_what_it_belongs_to(path: Path) -> None:
     land(begun(path), events(1))
-    later = Owner("orders", "rs0/1", "another", 2)
+    later = RunIdentity("orders", "rs0/1", "another", 2)
     begun(path, later).record(GAP)
     position = landing(path).begin(later)
     assert position == SinkPosition(token(1), time(1), "fingerprint")

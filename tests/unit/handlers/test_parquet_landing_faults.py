@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tailrace.engine import Owner
+from tailrace.engine import RunIdentity
 from tailrace.errors import (
     CheckpointError,
     CheckpointFenced,
@@ -249,7 +249,7 @@ def test_a_missing_number_halts(path: Path) -> None:
 def test_another_cluster_halts(path: Path) -> None:
     land(begun(path), events(1))
     with pytest.raises(ScopeHalted, match="was landed from the cluster rs0/1, and "):
-        begun(path, Owner("orders", "rs0/2", "fingerprint", 1))
+        begun(path, RunIdentity("orders", "rs0/2", "fingerprint", 1))
 
 
 def test_a_lake_that_was_removed_meanwhile_halts(path: Path) -> None:

@@ -1,19 +1,21 @@
 """Which functions a python handler accepts, and how it calls them."""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
-from bson.timestamp import Timestamp
+from prometheus_client import CollectorRegistry
 
 from tailrace.config.handlers import PythonHandlerSettings
-from tailrace.engine import Handler, Owner
-from tailrace.errors import ConfigurationError, InvalidPosition
+from tailrace.engine import Handler, PerBatch, PerEvent, RunIdentity
+from tailrace.errors import ConfigurationError
 from tailrace.event import ChangeEvent
 from tailrace.handlers import check_targets
-from tailrace.handlers.python import python_handler
-from tailrace.model import ResumeToken, SinkPosition
+from tailrace.handlers.python import check_target, python_handler
+from tests.handlers import deliver
 from tests.unit.engine.changes import change
 from tests.unit.handlers import targets
 
@@ -30,19 +32,24 @@ def calls() -> Iterator[None]:
         del sys.modules[name]
 
 
-def settings(target: str, **fields: int) -> PythonHandlerSettings:
+def settings(target: str, **fields: Any) -> PythonHandlerSettings:
     if ":" not in target:
         target = f"tests.unit.handlers.targets:{target}"
     return PythonHandlerSettings.model_validate({"type": "python", "target": target} | fields)
 
 
-def handler(target: str, **fields: int) -> Handler:
-    return python_handler("mine", settings(target, **fields), lanes=64)
+@asynccontextmanager
+async def opened(target: str, **fields: Any) -> AsyncIterator[Handler]:
+    registry = CollectorRegistry()
+    async with python_handler(
+        "mine", settings(target, **fields), lanes=64, registry=registry
+    ) as handler:
+        yield handler
 
 
 def refusal(target: str) -> str:
     with pytest.raises(ConfigurationError) as refused:
-        handler(target)
+        check_target("mine", settings(target))
     (problem,) = refused.value.problems
     assert problem.path == "handlers.mine.target"
     assert "Traceback" not in problem.message
@@ -50,7 +57,7 @@ def refusal(target: str) -> str:
     return problem.message
 
 
-ONE = ("one", "unannotated", "an_optional_event", "for_checkers_only", "writer.write")
+ONE = ("one", "unannotated", "an_optional_event", "for_checkers_only", "writer.one")
 SEVERAL = (
     *("a_sequence", "a_union", "an_optional_list", "unannotated_events"),
     *("a_sequence_for_checkers_only", "writer"),
@@ -60,32 +67,40 @@ BYTES = ("bytes_of_several", "perhaps_bytes_of_several", "bytes_beside_what_nobo
 
 @pytest.mark.parametrize("target", [*ONE, *SEVERAL, *BYTES])
 async def test_the_annotation_selects_what_a_call_gets(target: str) -> None:
-    found = handler(target)
-    assert (found.on_event is not None) is (target in ONE)
-    assert found.raw is (target in BYTES)
-    await found.call(EVENT if target in ONE else found.payload([EVENT]))
+    async with opened(target) as handler:
+        assert isinstance(handler.calls, PerEvent) is (target in ONE)
+        await deliver(handler, EVENT)
     several = [EVENT.raw] if target in BYTES else [EVENT]
     assert [EVENT if target in ONE else several] == targets.CALLS
 
 
 @pytest.mark.parametrize(("target", "where"), [("with_defaults", "here"), ("bound", "there")])
 async def test_other_parameters_may_have_values_of_their_own(target: str, where: str) -> None:
-    found = handler(target)
-    assert found.on_event is not None
-    await found.on_event(EVENT)
+    async with opened(target) as handler:
+        await deliver(handler, EVENT)
     (call,) = targets.CALLS
     assert call == (EVENT, where, {})
 
 
-def test_sizes_are_the_settings() -> None:
-    assert handler("one").concurrency == 64  # the lanes
-    assert handler("one", concurrency=3).concurrency == 3
-    assert handler("a_sequence", batch_size=7).batch_size == 7
+async def test_concurrency_is_that_of_the_settings_or_the_lanes() -> None:
+    for fields, concurrency in (({}, 64), ({"concurrency": 3}, 3)):
+        async with opened("one", **fields) as handler:
+            assert isinstance(handler.calls, PerEvent)
+            assert handler.calls.concurrency == concurrency
 
 
-@pytest.mark.parametrize("target", ["synchronous", "nothing", "Writer", "CALLS"])
+async def test_batch_size_batch_bytes_and_linger_seconds_bound_a_call_of_a_sequence() -> None:
+    bounds = {"batch_size": 7, "batch_bytes": 1024, "linger_seconds": 0.5}
+    for target, options in (("a_sequence", {}), ("Storing", {"dsn": "x"})):
+        async with opened(target, options=options, **bounds) as handler:
+            calls = handler.calls
+            assert isinstance(calls, PerBatch)
+            assert (calls.events, calls.bytes, calls.linger_seconds) == (7, 1024, 0.5)
+
+
+@pytest.mark.parametrize("target", ["synchronous", "nothing", "CALLS"])
 def test_what_is_no_coroutine_function_is_refused(target: str) -> None:
-    assert refusal(target).endswith("is no coroutine function: write 'async def'")
+    assert refusal(target).endswith("is not a coroutine function: write 'async def'")
 
 
 def test_an_async_generator_is_told_what_it_is() -> None:
@@ -124,9 +139,8 @@ class TestWorkingDirectory:
 
     async def test_is_where_modules_are_looked_for(self, here: Path) -> None:
         (here / "beside_the_file.py").write_text("async def handle(event): return 1\n")
-        found = handler("beside_the_file:handle")
-        assert found.on_event is not None
-        assert await found.on_event(EVENT) == 1
+        async with opened("beside_the_file:handle") as handler:
+            assert await deliver(handler, EVENT) == 1
 
     @pytest.mark.parametrize(
         ("text", "words"),
@@ -161,53 +175,7 @@ def test_every_bad_target_is_told_at_once() -> None:
 async def test_the_scope_and_the_epoch_of_its_owner_are_given(
     target: str, given: tuple[str | int, ...]
 ) -> None:
-    one = handler(target).of_scope(Owner("orders", "", "", 7))
-    await one.call(EVENT)
+    async with opened(target) as handler:
+        await deliver(handler, EVENT, identity=RunIdentity("orders", "", "", 7))
     (call,) = targets.CALLS
     assert call == (EVENT, *given)
-
-
-async def test_a_second_parameter_called_scope_is_given() -> None:
-    found = handler("with_scope")
-    assert found.takes_scope
-    assert not handler("one").takes_scope
-    assert found.on_event is not None
-    await found.on_event(EVENT, "orders")
-    assert targets.CALLS == [(EVENT, "orders")]
-
-
-OWNER = Owner("orders", "rs0/1", "f", 1)
-
-
-class TestItsOwnPosition:
-    async def test_is_asked_by_the_scopes_name(self) -> None:
-        found = handler("table", batch_size=7)
-        assert found.position is not None
-        assert (found.batch_size, found.takes_scope) == (7, True)
-        at = Timestamp(5, 1)
-        for said, meant in (
-            (None, None),
-            ({"_data": "82"}, SinkPosition(ResumeToken.of({"_data": "82"}))),
-            (SinkPosition({"_data": "82"}, at), SinkPosition({"_data": "82"}, at)),
-        ):
-            targets.table.stands = said
-            assert await found.position(OWNER) == meant
-
-    async def test_of_another_type_is_told(self) -> None:
-        found = handler("table")
-        assert found.position is not None
-        targets.table.stands = "82"
-        with pytest.raises(InvalidPosition):
-            await found.position(OWNER)
-
-    async def test_behind_single_events_means_one_after_another(self) -> None:
-        found = handler("row")
-        assert found.on_event is None
-        assert found.on_events is not None
-        assert found.batch_size == 1
-        await found.on_events([EVENT, EVENT])
-        assert targets.CALLS == [EVENT, EVENT]
-
-    @pytest.mark.parametrize("target", ["forgetful", "distracted"])
-    def test_must_be_a_coroutine_method_of_the_scope(self, target: str) -> None:
-        assert "a position, which must be a coroutine method of one argument" in refusal(target)

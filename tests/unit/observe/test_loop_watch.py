@@ -10,11 +10,11 @@ from structlog.testing import LogCapture
 
 from tailrace.engine import blocking_handler
 from tailrace.engine.handle.delivery import Delivery
-from tailrace.engine.ports import Handler
 from tailrace.event import ChangeEvent
 from tailrace.model.failure_policy import FailurePolicy
 from tailrace.observe import loop_watch
 from tailrace.observe.loop_watch import LoopWatch
+from tests.handlers import handler
 from tests.unit.engine.changes import change, delivery_to, until
 
 EVENT = ChangeEvent.from_document(change(1))
@@ -51,7 +51,7 @@ def watch(log: Log) -> LoopWatch:
 
 def delivery(timeout_seconds: float | None = None, **kinds: Callable[..., object]) -> Delivery:
     policy = FailurePolicy(timeout_seconds=timeout_seconds)
-    return delivery_to(Handler("mine", failure=policy, **kinds))  # type: ignore[arg-type]
+    return delivery_to(handler("mine", failure=policy, **kinds))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("timeout_seconds", [None, 60.0])

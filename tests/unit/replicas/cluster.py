@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import anyio
 
-from tailrace.engine import Handler, Routed, Supervisor
+from tailrace.engine import Handler, PerEvent, Routed, RunIdentity, Supervisor
 from tailrace.event import ChangeEvent
 from tailrace.model import Scope
 from tailrace.model.failure_policy import Backoff
@@ -65,7 +65,7 @@ class Process:
         for scope, driver in cluster.drivers.items():
             watching = Watching(
                 driver,
-                Routed(Handler("audit", self._handle, takes_scope=True, takes_epoch=True), None),
+                Routed(Handler("audit", PerEvent(self._handle)), None),
                 store=checkpoints,
                 scope=Scope(scope, "shop", scope),
                 backoff=Backoff(0.2, 1),
@@ -88,8 +88,9 @@ class Process:
         await self.leases.close()
         self.stopped = True
 
-    async def _handle(self, event: ChangeEvent, scope: str, epoch: int) -> None:
+    async def _handle(self, event: ChangeEvent, identity: RunIdentity) -> None:
         at = the_loop().time()
+        scope, epoch = identity.scope, identity.epoch
         self.cluster.handed_over.append(HandedOver(at, self.id, scope, epoch, number(event)))
         with anyio.CancelScope(shield=self.stubborn):
             await anyio.sleep(self.handler_seconds)

@@ -7,7 +7,6 @@ from typing import Any
 import anyio
 import pytest
 
-from tailrace.engine import Handler
 from tailrace.engine.handle.replay import Replayed, replay_letters
 from tailrace.errors import DeadLetterError, LeaseError, LeaseLost, StartRefused
 from tailrace.event import ChangeEvent
@@ -17,6 +16,7 @@ from tailrace.replicas.times import LeaseTimes
 from tailrace.stores.memory import MemoryDeadLetters
 from tailrace.stores.memory_leases import MemoryLeases
 from tests.contract.stores import letter
+from tests.handlers import handler
 from tests.unit.engine.changes import number
 from tests.unit.replicas.cluster import TTL
 from tests.unit.replicas.remote_store import RemoteLeases, Trouble, Wire
@@ -57,7 +57,7 @@ class Letters:
                 self.ended_at.append(the_loop().time())
 
         leases = self.held(process, wire or Wire(), *scopes)
-        handlers = {"audit": Handler("audit", handle)}
+        handlers = {"audit": handler("audit", handle)}
         chosen = await self.store.letters()
         return await leases.run(
             partial(

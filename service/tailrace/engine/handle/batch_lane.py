@@ -8,7 +8,7 @@ import anyio
 
 from tailrace.engine.handle.lane import Assignment, Lane, Unhandled, tokens
 from tailrace.engine.naming import named
-from tailrace.engine.ports import Handler
+from tailrace.engine.ports import PerBatch
 from tailrace.engine.position.watermark import Place
 from tailrace.errors import TailraceError
 from tailrace.event import ChangeEvent
@@ -56,8 +56,10 @@ class BatchLane(Lane):
     _assigned: Assignment[Gathered] = field(default_factory=Assignment)
 
     @property
-    def _handler(self) -> Handler:
-        return self.delivery.handler
+    def _calls(self) -> PerBatch:
+        calls = self.delivery.handler.calls
+        assert isinstance(calls, PerBatch)  # noqa: S101 - for the type checker
+        return calls
 
     @property
     def backlog(self) -> int:
@@ -106,7 +108,7 @@ class BatchLane(Lane):
         await self._fed.wait()
 
     async def _hand_over(self, assigned: Assignment[Gathered]) -> None:
-        if self._handler.linger_seconds:
+        if self._calls.linger_seconds:
             await self._linger()
         work = Gathered()
         events = size = 0  # wanted or not: else a filter would block the loop for a long time
@@ -116,6 +118,8 @@ class BatchLane(Lane):
             events, size = events + place.events, size + place.size
             if work.places and (events > most_events or 0 < most_bytes < size):
                 break
+            if work.places and place.rows is not work.places[0].rows:
+                break  # rows of a snapshot and changes never share a call
             work.places.append(self._queue.popleft())
         if work.places:
             self.opened = work.places[-1].number
@@ -129,7 +133,7 @@ class BatchLane(Lane):
         self._lingering = True
         self.watermark.begin()  # the reader may be waiting for this lane to catch up
         try:
-            with anyio.move_on_after(self._handler.linger_seconds):
+            with anyio.move_on_after(self._calls.linger_seconds):
                 while not (self._closed or self._flush or self._full):
                     await self._wait()
         finally:
@@ -137,34 +141,53 @@ class BatchLane(Lane):
 
     @property
     def _full(self) -> bool:
-        events = size = 0
+        events, size, calls = 0, 0, self._calls
         for place in self._queue:
             events, size = events + place.events, size + place.size
-            if events >= self._handler.batch_size or 0 < self._handler.batch_bytes <= size:
+            if events >= calls.events or 0 < calls.bytes <= size:
                 return True
         return False
 
     @property
     def _room(self) -> tuple[int, int]:
         """The most events and bytes (0: no bound) of the places for the next call."""
-        return self._handler.batch_size, self._handler.batch_bytes
+        return self._calls.events, self._calls.bytes
 
     async def _handle(self, work: Gathered, deliver: Deliver) -> None:
-        events = work.events
-        step = len(events) if self._handler.whole_transactions else self._handler.batch_size
-        if not events:
+        if not work.events:
             await anyio.lowlevel.checkpoint()
-        elif len(events) > step:
-            work.events = events = list(events)
-        while work.done < len(events):
-            whole = len(events) <= step
-            some = events if whole else events[work.done : work.done + step]
+        while work.done < len(work.events):
+            some = self._next_call(work)
             await deliver(some)
             work.done += len(some)
             work.dead_lettered |= self.delivery.dead_lettered
-            if self._handler.position is not None:
+            if self.delivery.handler.position is not None and not self._is_ddl_alone(some):
                 work.note(self.delivery.name)
         self.watermark.finish(*work.places)
+
+    def _next_call(self, work: Gathered) -> Sequence[ChangeEvent]:
+        """The events of the next call: as many as fit, and no DDL with other events."""
+        calls, events, begin = self._calls, work.events, work.done
+        most = len(events) if calls.whole_transactions else begin + calls.events
+        within = not calls.bytes or sum([place.size for place in work.places]) <= calls.bytes
+        if begin == 0 and most >= len(events) and within and calls.on_ddl is None:
+            return events
+        if not isinstance(events, list):
+            work.events = events = list(events)
+        end, size = begin, 0
+        for event in events[begin:most]:
+            size += event.size
+            alone = calls.on_ddl is not None and event.is_ddl
+            if end > begin and (alone or (0 < calls.bytes < size and not calls.whole_transactions)):
+                break
+            end += 1
+            if alone:
+                break
+        return events[begin:end]
+
+    def _is_ddl_alone(self, events: Sequence[ChangeEvent]) -> bool:
+        """Whether they are DDL of which the destination stores no position."""
+        return self._calls.on_ddl is not None and events[0].is_ddl
 
     def _select(self, work: Gathered) -> None:
         """Selects the events that the handler wants and does not have already."""
@@ -172,7 +195,7 @@ class BatchLane(Lane):
         if self.wants is None and self.before is None and not had:
             chunks = [place.chunk for place in work.places if place.chunk is not None]
             work.events = Events(chunks)
-            if self._handler.position is not None:
+            if self.delivery.handler.position is not None:
                 work.parts = [Events([chunk]) for chunk in chunks]
             return
         work.parts = [self._wanted_of(place) for place in work.places]

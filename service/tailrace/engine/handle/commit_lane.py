@@ -25,8 +25,8 @@ class CommitLane(BatchLane):
 
     @property
     def _commit(self) -> Commit:
-        assert self._handler.commit is not None  # noqa: S101 - for the type checker
-        return self._handler.commit
+        assert self.delivery.handler.commit is not None  # noqa: S101 - for the type checker
+        return self.delivery.handler.commit
 
     @property
     def backlog(self) -> int:
@@ -83,16 +83,16 @@ class CommitLane(BatchLane):
         self._left = (self._left[0] - count, self._left[1] - size)
         self._taken += places
         await self.delivery.take(events)
-        if self._handler.position is not None:
+        if self.delivery.handler.position is not None:
             work.done = len(events)
             work.note(self.delivery.name)
         self.watermark.take(*places)
-        self.watermark.hold(self.delivery.name, self._commit.held())
+        self.watermark.hold(self.delivery.name, self._commit.held(self.delivery.identity))
 
     def _settle(self) -> None:
         done, self._taken = self._taken, []
         self._left = (self._commit.events, self._commit.bytes)
-        self.watermark.hold(self.delivery.name, self._commit.held())
+        self.watermark.hold(self.delivery.name, self._commit.held(self.delivery.identity))
         self.watermark.commit(*done)
 
     async def _wait(self) -> None:

@@ -10,15 +10,18 @@ from tailrace.engine.handle.isolation import apart, cancelled_by_us, closes, str
 from tailrace.engine.handle.retry import Retry
 from tailrace.engine.handle.time_limit import Returned, TimeLimit
 from tailrace.engine.held_lease import HeldLease
-from tailrace.engine.ports import Handler, Owner
+from tailrace.engine.ports import Call, Handler, PerBatch, RunIdentity, called_with
 from tailrace.engine.read.transactions import units
 from tailrace.errors import (
+    CheckpointFenced,
     DestinationUnavailable,
+    Fenced,
     HandlerFailed,
     HandlerGaveUp,
     InvalidPosition,
     ScopeHalted,
     TailraceError,
+    describe,
 )
 from tailrace.event import ChangeEvent
 from tailrace.model import ResumeToken, SinkPosition
@@ -35,13 +38,14 @@ class Delivery:
     """
 
     def __init__(
-        self, handler: Handler, retry: Retry, owner: Owner, lease: HeldLease | None = None
+        self, handler: Handler, retry: Retry, identity: RunIdentity, lease: HeldLease | None = None
     ) -> None:
         self.handler = handler
         self.name = handler.name
-        self.scope = owner.scope
-        self._call = handler.call
-        self._owner = owner
+        self.scope = identity.scope
+        self._calls = handler.calls
+        self._call = handler.calls.call
+        self.identity = identity
         self._lease = lease
         self._clock = perf_counter if lease is None else lease.clock
         self._recorder = retry.recorder
@@ -59,8 +63,9 @@ class Delivery:
 
     async def skipped(self, gap: Gap) -> None:
         """Tells the handler about a gap, if it wants to know; raises :class:`HandlerFailed`."""
-        if self.handler.skipped is not None:
-            await self._asked("a gap", self.handler.skipped, gap)
+        own = self.handler.position
+        if own is not None and own.skipped is not None:
+            await self._asked("a gap", own.skipped, gap)
 
     async def position(self) -> SinkPosition | None:
         """The destination's position; ``None`` if it has stored nothing or keeps no position.
@@ -70,21 +75,29 @@ class Delivery:
         if self.handler.position is None:
             return None
         try:
-            return await self._asked("its own position", self.handler.position)
+            return await self._asked("its own position", self.handler.position.load)
         except InvalidPosition as error:
             raise ScopeHalted(
-                f"scope {self.scope!r}: handler {self.name!r}: its position() returned no "
-                f"position: {error}. Let it return None where nothing is stored, else the id of "
-                "the last event that is (event.id), or SinkPosition(event.id, event.cluster_time)"
+                f"scope {self.scope!r}: handler {self.name!r}: its begin() returned no position of "
+                f"this scope: {error}. Let it return None where nothing is stored, else the "
+                "batch.position that was stored last"
             ) from error
 
     async def _asked(self, what: str, question: Callable[..., Awaitable[T]], *given: Any) -> T:
         try:
-            return await apart(question, f"{self.name} {what}")(self._owner, *given)
+            return await apart(question, f"{self.name} {what}")(self.identity, *given)
         except (TailraceError, anyio.get_cancelled_exc_class()):
             raise
+        except Fenced as error:
+            raise self._fenced(error) from error
         except BaseException as error:
             raise HandlerFailed(self.name, what, error) from error
+
+    def _fenced(self, error: Fenced) -> CheckpointFenced:
+        return CheckpointFenced(
+            f"scope {self.scope!r}: handler {self.name!r} was fenced by its destination: another "
+            f"process writes there now: {describe(error)}"
+        )
 
     # --- deliveries, with retries ------------------------------------------------------------
 
@@ -108,8 +121,8 @@ class Delivery:
             events = await self._unheld(events)
             if not events:
                 return
-        payload = self.handler.payload(events)
-        error = await self._attempt(self._call, payload, events[0], len(events))
+        call, payload = called_with(self._calls, events)
+        error = await self._attempt(call, payload, events[0], len(events))
         if error is not None:
             await self._overcome(events, error)
 
@@ -151,9 +164,8 @@ class Delivery:
         events = [event.fresh() for event in await self._missing(events)]
         if not events:
             return None
-        single = self.handler.on_event is not None
-        payload = events[0] if single else self.handler.payload(events)
-        call = apart(self._call, f"{self.name} attempt")
+        call, payload = called_with(self._calls, events)
+        call = apart(call, f"{self.name} attempt")
         return await self._attempt(call, payload, events[0], len(events))
 
     async def _missing(self, events: Sequence[ChangeEvent]) -> Sequence[ChangeEvent]:
@@ -178,12 +190,12 @@ class Delivery:
         return left
 
     def _note_dead_letter(self, event: ChangeEvent) -> None:
-        if self.handler.on_event is None:
+        if isinstance(self._calls, PerBatch):
             self.over.add(event.token)
             self.dead_lettered.add(event.token)
 
     async def _attempt(
-        self, call: Callable[[Any], Awaitable[Any]], payload: Any, first: ChangeEvent, count: int
+        self, call: Call, payload: Any, first: ChangeEvent, count: int
     ) -> BaseException | None:
         """Calls the handler once with ``count`` events; counts the call, and returns its error.
 
@@ -196,9 +208,9 @@ class Delivery:
             lease.require()
         try:
             if self._limit is None:
-                result = await call(payload)
+                result = await call(payload, self.identity)
             else:
-                result = await self._limit.call(call, payload, first)
+                result = await self._limit.call(call, payload, self.identity, first)
             if result is not None:
                 self._returned.check(result)
         except BaseException as error:
@@ -212,6 +224,8 @@ class Delivery:
             if cancelled and stray_cancellation():
                 raise
             self._recorder.failed(self._clock() - began, count)
+            if isinstance(error, Fenced):
+                raise self._fenced(error) from error
             if isinstance(error, DestinationUnavailable):
                 raise  # no event's fault: the scope waits until the destination is back
             if self.handler.position is not None and isinstance(error, TailraceError):
@@ -225,7 +239,9 @@ class Delivery:
     async def take(self, events: Sequence[ChangeEvent]) -> None:
         """Lets the handler accept the events. Raises as :meth:`commit` does."""
         self._taken_events += len(events)
-        await self._part(lambda: self._call(self.handler.each(events)), "what it takes in")
+        assert isinstance(self._calls, PerBatch)  # noqa: S101 - for the type checker
+        payload = self._calls.payload(events)
+        await self._part(lambda: self._call(payload, self.identity), "what it takes in")
 
     async def commit(self) -> None:
         """Commits: all accepted events are handled when this returns.
@@ -234,8 +250,9 @@ class Delivery:
         :class:`HandlerFailed`, :class:`HandlerGaveUp` where the policy halts, or the handler's own
         :class:`TailraceError`.
         """
-        assert self.handler.commit is not None  # noqa: S101 - for the type checker
-        await self._part(self.handler.commit.call, "a commit")
+        commit = self.handler.commit
+        assert commit is not None  # noqa: S101 - for the type checker
+        await self._part(lambda: commit.call(self.identity), "a commit")
         self._recorder.handled(self._taken_seconds, self._taken_events)
         self._taken_events, self._taken_seconds = 0, 0.0
 

@@ -13,7 +13,7 @@ from bson.errors import BSONError
 
 from tailrace.engine.handle.isolation import apart
 from tailrace.engine.handle.time_limit import require_done
-from tailrace.engine.ports import DeadLetterStore, Handler, Owner
+from tailrace.engine.ports import DeadLetterStore, Handler, RunIdentity, called_with
 from tailrace.errors import describe
 from tailrace.event.change_event import CODEC, ChangeEvent
 from tailrace.model.dead_letter import DeadLetter
@@ -60,12 +60,11 @@ async def replay_letters(
         for name, queue in queues(await store.letters(), chosen).items():
             if name in stuck:
                 continue
-            handler = handlers[queue[0].handler].of_scope(
-                Owner(queue[0].scope, "", "", epochs.get(queue[0].scope, 0))
-            )
+            handler = handlers[queue[0].handler]
+            identity = RunIdentity(queue[0].scope, "", "", epochs.get(queue[0].scope, 0))
             for letter in queue:
                 require()
-                if error := await _failure(handler, letter):
+                if error := await _failure(handler, letter, identity):
                     stuck.add(name)
                     report(letter, f"failed: {error}")
                     break
@@ -91,7 +90,7 @@ def refusal(handler: Handler) -> str:
     return ""
 
 
-async def _failure(handler: Handler, letter: DeadLetter) -> str:
+async def _failure(handler: Handler, letter: DeadLetter, identity: RunIdentity) -> str:
     """Hands the letter's event over once; returns the error, or an empty string."""
     if reason := refusal(handler):
         return reason
@@ -100,8 +99,8 @@ async def _failure(handler: Handler, letter: DeadLetter) -> str:
         return "its event cannot be read: restore the store from a backup, or discard the letter"
     try:
         with anyio.fail_after(handler.failure.timeout_seconds):
-            payload = event if handler.on_event is not None else handler.payload([event])
-            require_done(await apart(handler.call, handler.name)(payload))
+            call, payload = called_with(handler.calls, [event])
+            require_done(await apart(call, handler.name)(payload, identity))
     except anyio.get_cancelled_exc_class():
         raise
     except BaseException as error:  # noqa: BLE001 - a handler may raise anything; it is reported

@@ -2,13 +2,13 @@
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
 import anyio
 import structlog
 
+from tailrace.engine.ports import Call, RunIdentity
 from tailrace.errors import PermanentError
 from tailrace.event import ChangeEvent
 from tailrace.observe.handler_recorder import HandlerRecorder
@@ -62,7 +62,7 @@ class TimeLimit:
     recorder: HandlerRecorder
 
     async def call(
-        self, call: Callable[[Any], Awaitable[Any]], payload: Any, event: ChangeEvent
+        self, call: Call, payload: Any, identity: RunIdentity, event: ChangeEvent
     ) -> Any:
         """Raises :class:`TimeoutError` if the time is up before the call has returned."""
         overdue = False
@@ -80,7 +80,7 @@ class TimeLimit:
         timer = asyncio.get_running_loop().call_later(self.seconds + PATIENCE_SECONDS, note)
         try:
             with anyio.fail_after(self.seconds):
-                return await call(payload)
+                return await call(payload, identity)
         finally:
             timer.cancel()
             if overdue:

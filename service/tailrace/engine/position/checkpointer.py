@@ -7,7 +7,7 @@ import anyio
 import structlog
 
 from tailrace.engine.held_lease import HeldLease
-from tailrace.engine.ports import CheckpointStore, Owner
+from tailrace.engine.ports import CheckpointStore, RunIdentity
 from tailrace.engine.position.position import Position
 from tailrace.engine.position.watermark import Watermark
 from tailrace.engine.scope_plan import Runtime, ScopePlan
@@ -67,7 +67,7 @@ class Checkpointer:
 
     plan: ScopePlan
     runtime: Runtime
-    owner: Owner
+    owner: RunIdentity
     ownership: Ownership
     watermark: Watermark
     status: Status

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 import structlog
 from bson.timestamp import Timestamp
 
-from tailrace.engine.ports import Owner
+from tailrace.engine.ports import RunIdentity
 from tailrace.engine.position.position import HandledBefore, Position
 from tailrace.errors import ScopeHalted
 from tailrace.model import Checkpoint, CheckpointKind, Progress, SinkPosition, StartPoint
@@ -109,7 +109,7 @@ class StartPosition:
 
 
 def start_position(
-    owner: Owner,
+    owner: RunIdentity,
     configured: StartPoint,
     checkpoint: Checkpoint | None,
     positions: Mapping[str, SinkPosition | None],
@@ -167,7 +167,9 @@ def start_position(
     return _at(owner, found, leader, checkpoint)
 
 
-def _wanted(owner: Owner, configured: StartPoint, checkpoint: Checkpoint | None) -> StartPoint:
+def _wanted(
+    owner: RunIdentity, configured: StartPoint, checkpoint: Checkpoint | None
+) -> StartPoint:
     """The checkpoint's token; its time if pipeline or options changed; or the configured start."""
     if checkpoint is None:
         return configured
@@ -209,7 +211,7 @@ def _known(name: str, position: SinkPosition, checkpoint: Checkpoint | None) -> 
 
 
 def _at(
-    owner: Owner, found: StartPosition, leader: str, checkpoint: Checkpoint | None
+    owner: RunIdentity, found: StartPosition, leader: str, checkpoint: Checkpoint | None
 ) -> StartPosition:
     """Starts after the leader's last event: by token, or by time if the token is not valid now."""
     position = found.own[leader]
@@ -226,7 +228,7 @@ def _at(
     return replace(found, start=StartPoint(at_operation_time=position.time), leader=leader)
 
 
-def _time(owner: Owner, name: str, position: SinkPosition) -> Timestamp:
+def _time(owner: RunIdentity, name: str, position: SinkPosition) -> Timestamp:
     if position.time is None:
         raise ScopeHalted(
             f"scope {owner.scope!r}: the position that handler {name!r} stored cannot be compared "

@@ -12,6 +12,7 @@ import anyio
 from bson.timestamp import Timestamp
 
 from tailrace.engine.handle.lane import Lane
+from tailrace.engine.ports import PerBatch
 from tailrace.engine.position.checkpointer import SAVE_SECONDS, Checkpointer
 from tailrace.engine.position.watermark import Place, Watermark
 from tailrace.engine.read.byte_budget import ReadAhead
@@ -44,8 +45,9 @@ class Admission:
     def __post_init__(self) -> None:
         self.save_first = self.save_first or not self.watermark.position.has_token
         self._place_events, self._place_bytes = _smallest_call(self.plan)
-        handlers = [routed.handler for routed in self.plan.routed]
-        whole = [each.batch_size for each in handlers if each.whole_transactions]
+        calls = [routed.handler.calls for routed in self.plan.routed]
+        batches = [each for each in calls if isinstance(each, PerBatch)]
+        whole = [each.events for each in batches if each.whole_transactions]
         if whole:
             limit = self.runtime.budget.limit
             self._transactions = Transactions(self.plan.scope.name, limit, min(whole))
@@ -153,9 +155,9 @@ class Admission:
 
 def _smallest_call(plan: ScopePlan) -> tuple[int, int]:
     """Events and bytes (0: no bound) of a place: one call's if all handlers take sequences."""
-    handlers = [routed.handler for routed in plan.routed]
-    if any(handler.on_events is None for handler in handlers):
+    calls = [routed.handler.calls for routed in plan.routed]
+    batches = [each for each in calls if isinstance(each, PerBatch)]
+    if len(batches) < len(calls):
         return CHUNK, 0
-    events = min((handler.batch_size for handler in handlers), default=CHUNK)
-    bounds = (handler.batch_bytes for handler in handlers if handler.batch_bytes)
-    return max(events, CHUNK), min(bounds, default=0)
+    events = min((each.events for each in batches), default=CHUNK)
+    return max(events, CHUNK), min((each.bytes for each in batches if each.bytes), default=0)

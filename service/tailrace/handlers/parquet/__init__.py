@@ -7,7 +7,14 @@ from typing import Any, TypeVar
 from anyio import CapacityLimiter, to_thread
 
 from tailrace.config.handlers import ParquetHandlerSettings
-from tailrace.engine import Commit, Handler, Owner
+from tailrace.engine import (
+    Commit,
+    Handler,
+    OwnPosition,
+    PerBatch,
+    RunIdentity,
+    raw_documents,
+)
 from tailrace.errors import (
     ConfigurationError,
     Problem,
@@ -53,33 +60,34 @@ async def parquet_handler(name: str, settings: ParquetHandlerSettings) -> Handle
         raise _refusal(name, settings, error) from error
     landings: dict[str, Landing] = {}
 
-    async def position(owner: Owner) -> SinkPosition | None:
-        if owner.scope not in landings:
-            landings[owner.scope] = Landing(lake, owner.scope, Documents(settings.documents))
-        return await in_thread(landings[owner.scope].begin, owner)
+    async def position(identity: RunIdentity) -> SinkPosition | None:
+        scope = identity.scope
+        if scope not in landings:
+            landings[scope] = Landing(lake, scope, Documents(settings.documents))
+        return await in_thread(landings[scope].begin, identity)
 
-    async def append(events: Iterable[bytes], scope: str) -> None:
-        await in_thread(landings[scope].append, events)
+    async def append(events: Iterable[bytes], identity: RunIdentity) -> None:
+        await in_thread(landings[identity.scope].append, events)
 
-    async def commit(scope: str) -> None:
-        await in_thread(landings[scope].commit)
+    async def commit(identity: RunIdentity) -> None:
+        await in_thread(landings[identity.scope].commit)
 
-    async def skipped(owner: Owner, gap: Gap) -> None:
-        await in_thread(landings[owner.scope].record, gap)
+    async def skipped(identity: RunIdentity, gap: Gap) -> None:
+        await in_thread(landings[identity.scope].record, gap)
 
     return Handler(
         name,
-        on_events=append,
-        batch_size=min(_APPENDED_EVENTS, settings.segment_rows),
-        batch_bytes=min(_APPENDED_BYTES, settings.segment_bytes),
-        raw=True,
-        takes_scope=True,
-        position=position,
-        skipped=skipped,
-        whole_transactions=True,
+        PerBatch(
+            append,
+            raw_documents,
+            events=min(_APPENDED_EVENTS, settings.segment_rows),
+            bytes=min(_APPENDED_BYTES, settings.segment_bytes),
+            whole_transactions=True,
+        ),
+        OwnPosition(position, skipped),
         commit=Commit(
             commit,
-            held=lambda scope: landings[scope].held,
+            held=lambda identity: landings[identity.scope].held,
             events=settings.segment_rows,
             bytes=settings.segment_bytes,
             seconds=settings.segment_seconds,

@@ -15,7 +15,7 @@ from dataclasses import replace
 
 import structlog
 
-from tailrace.engine import Owner
+from tailrace.engine import RunIdentity
 from tailrace.errors import (
     CheckpointError,
     CheckpointFenced,
@@ -59,11 +59,11 @@ class Landing:
         )
         self._newest = self._before_all
         self._epoch = 0
-        self._owner = Owner(scope, "", "", 0)
+        self._owner = RunIdentity(scope, "", "", 0)
         self._segment: SegmentWriter | None = None
         self._begun = False
 
-    def begin(self, owner: Owner) -> SinkPosition | None:
+    def begin(self, owner: RunIdentity) -> SinkPosition | None:
         """Looks up the newest segment, and claims the scope if the owner has not done so yet.
 
         Removes files that a crash left unfinished. Raises :class:`SegmentUnreadable`,

@@ -16,6 +16,7 @@ from tailrace.event import ChangeEvent
 from tailrace.model import SinkPosition
 from tailrace.model.failure_policy import Backoff, FailurePolicy
 from tailrace.stores.memory import MemoryDeadLetters
+from tests.handlers import handler
 from tests.unit.engine.changes import change, number, time, until
 from tests.unit.engine.harms import FORMS, HARMS, Harm, Harmful, task
 from tests.unit.engine.scripted_driver import ScriptedDriver, disconnected
@@ -130,7 +131,7 @@ async def test_a_worker_that_is_lost_twice_with_one_event_ends_the_run() -> None
                 one.cancel()
         await anyio.sleep_forever()
 
-    routed = Routed(Handler("harmful", kills, concurrency=1))
+    routed = Routed(handler("harmful", kills, concurrency=1))
     watching = Watching(ScriptedDriver(change(1)), routed, backoff=NEVER, **START)
     async with watching.run():
         await watching.until_state(WatcherState.BACKING_OFF)
@@ -154,7 +155,7 @@ async def test_workers_that_are_cancelled_before_they_have_begun_end_the_run() -
                 one.cancel()
         await anyio.sleep_forever()
 
-    routed = Routed(Handler("harmful", kills, concurrency=8))
+    routed = Routed(handler("harmful", kills, concurrency=8))
     changes = [change(n, key=n) for n in range(1, EVENTS + 1)]
     watching = Watching(ScriptedDriver(*changes), routed, backoff=NEVER, **START)
     async with watching.run():

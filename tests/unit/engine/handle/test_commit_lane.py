@@ -9,11 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tailrace.engine.handle.commit_lane import CommitLane
-from tailrace.engine.ports import Commit, Handler
+from tailrace.engine.ports import Commit, RunIdentity
 from tailrace.engine.position.watermark import Place
 from tailrace.errors import CheckpointError, HandlerFailed
 from tailrace.event import ChangeEvent
 from tailrace.observe.handler_recorder import HandlerRecorder
+from tests.handlers import handler
 from tests.unit.engine.changes import (
     Noting,
     batch,
@@ -52,11 +53,9 @@ class Lane:
         self.took, self.finished = watermark.taken, watermark.finished
         self.committed, self.held = watermark.committed, watermark.held
         self.recorder = HandlerRecorder()
-        commit = Commit(self._commit, lambda: len(self.taken), events, size, seconds)
-        handler = Handler(
-            "lake", on_events=self._take, batch_size=batch_size, commit=commit, **fields
-        )
-        to = delivery_to(handler, recorder=self.recorder)
+        commit = Commit(self._commit, lambda identity: len(self.taken), events, size, seconds)
+        lake = handler("lake", on_events=self._take, batch_size=batch_size, commit=commit, **fields)
+        to = delivery_to(lake, recorder=self.recorder)
         self.lane = CommitLane(to, wants, watermark)
 
     async def _take(self, events: Sequence[ChangeEvent]) -> None:
@@ -65,7 +64,7 @@ class Lane:
             raise self.error
         self.taken += numbers
 
-    async def _commit(self) -> None:
+    async def _commit(self, identity: RunIdentity) -> None:
         await anyio.lowlevel.checkpoint()
         if "commit" in self.failing:
             raise self.error

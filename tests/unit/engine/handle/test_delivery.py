@@ -5,10 +5,10 @@ from collections.abc import Sequence
 import anyio
 import pytest
 
-from tailrace.engine.ports import Handler
 from tailrace.errors import CheckpointFenced, HandlerGaveUp
 from tailrace.event import ChangeEvent
 from tailrace.observe.handler_recorder import HandlerRecorder
+from tests.handlers import handler
 from tests.unit.engine.changes import HALT, change, delivery_to, token
 
 EVENT = ChangeEvent.from_document(change(1))
@@ -33,8 +33,8 @@ def recorder() -> HandlerRecorder:
 
 
 async def test_calls_and_events_are_counted(recorder: HandlerRecorder) -> None:
-    await delivery_to(Handler("audit", accept), recorder=recorder).deliver(EVENT)
-    to = delivery_to(Handler("audit", on_events=accept_all), recorder=recorder)
+    await delivery_to(handler("audit", accept), recorder=recorder).deliver(EVENT)
+    to = delivery_to(handler("audit", on_events=accept_all), recorder=recorder)
     await to.deliver_all([EVENT, OTHER])
     assert recorder.outcomes == {"ok": 3, "error": 0, "dead_letter": 0}
     assert sum(recorder.counts) == 2
@@ -47,7 +47,7 @@ async def test_a_failure_that_halts_names_handler_event_and_cause(
     async def refuse(event: object) -> None:
         raise OSError(28, "No space left on device")
 
-    to = delivery_to(Handler("audit", refuse, failure=HALT), recorder=recorder)
+    to = delivery_to(handler("audit", refuse, failure=HALT), recorder=recorder)
     with pytest.raises(HandlerGaveUp) as failed:
         await to.deliver(EVENT)
     assert f"handler 'audit' failed on event {token(1).digest}" in str(failed.value)
@@ -57,8 +57,8 @@ async def test_a_failure_that_halts_names_handler_event_and_cause(
 
 
 async def test_a_cancellation_is_no_failure_and_is_not_counted(recorder: HandlerRecorder) -> None:
-    single = delivery_to(Handler("audit", hang), recorder=recorder)
-    several = delivery_to(Handler("audit", on_events=hang), recorder=recorder)
+    single = delivery_to(handler("audit", hang), recorder=recorder)
+    several = delivery_to(handler("audit", on_events=hang), recorder=recorder)
     for attempt in (single.deliver(EVENT), several.deliver_all([EVENT])):
         with anyio.move_on_after(0) as scope:
             await attempt
@@ -77,9 +77,9 @@ async def test_an_error_of_a_destinations_position_is_not_an_events_fault(
     async def position(owner: object) -> None:
         return None
 
-    owns = delivery_to(Handler("lake", on_events=fenced, position=position), recorder=recorder)
+    owns = delivery_to(handler("lake", on_events=fenced, position=position), recorder=recorder)
     with pytest.raises(CheckpointFenced):
         await owns.deliver_all([EVENT, OTHER])
     assert recorder.outcomes == {"ok": 0, "error": 2, "dead_letter": 0}
-    await delivery_to(Handler("mine", on_events=fenced), recorder=recorder).deliver_all([EVENT])
+    await delivery_to(handler("mine", on_events=fenced), recorder=recorder).deliver_all([EVENT])
     assert recorder.outcomes["dead_letter"] == 1

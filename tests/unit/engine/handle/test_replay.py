@@ -20,6 +20,7 @@ from tailrace.event import ChangeEvent
 from tailrace.model.dead_letter import DeadLetter
 from tailrace.stores.memory import MemoryDeadLetters
 from tests.contract.stores import letter
+from tests.handlers import handler
 from tests.unit.engine.changes import number
 
 
@@ -43,7 +44,7 @@ class Destination:
         await self.on_event(event)
 
     def handlers(self, name: str = "audit") -> dict[str, Handler]:
-        return {name: Handler(name, on_event=self.on_event)}
+        return {name: handler(name, on_event=self.on_event)}
 
 
 async def filled(*letters: DeadLetter) -> MemoryDeadLetters:
@@ -97,7 +98,7 @@ async def test_a_handler_that_no_letter_can_be_replayed_to_is_handed_none(
     more: dict[str, Any], reason: str
 ) -> None:
     store, destination, lines = await filled(letter(1)), Destination(), list[str]()
-    handlers = {"audit": Handler("audit", on_events=destination.on_events, **more)}
+    handlers = {"audit": handler("audit", on_events=destination.on_events, **more)}
     assert await replayed(store, handlers, lines=lines) == Replayed(0, 1, 1)
     (failed,) = lines
     assert "failed: " in failed
@@ -136,7 +137,7 @@ async def test_a_handler_that_awaits_nothing_or_leaves_has_failed(batches: bool)
     for odd, words in outcomes.items():
         store, lines = await filled(letter(1)), list[str]()
         kind = {"on_events" if batches else "on_event": odd}
-        done = await replayed(store, {"audit": Handler("audit", **kind)}, lines=lines)
+        done = await replayed(store, {"audit": handler("audit", **kind)}, lines=lines)
         assert done == Replayed(0, 1, 1)
         assert words in lines[0]
 

@@ -8,7 +8,6 @@ import anyio
 import pytest
 
 from tailrace.engine.handle.delivery import Delivery
-from tailrace.engine.ports import Handler
 from tailrace.errors import (
     DeliveryInterrupted,
     HandlerGaveUp,
@@ -21,6 +20,7 @@ from tailrace.observe.handler_recorder import HandlerRecorder
 from tailrace.observe.recent_errors import RecentErrors
 from tailrace.stores.memory import MemoryDeadLetters
 from tailrace.stream import Interrupt
+from tests.handlers import handler
 from tests.unit.engine.changes import change, delivery_to, number
 
 AT_ONCE = {"backoff": Backoff(0, 0)}
@@ -79,7 +79,7 @@ class Case:
     ) -> Delivery:
         """A delivery to another handler, with the same policy, letters and recorder."""
         return delivery_to(
-            Handler(name, on_event, on_events, raw=raw, failure=self.policy),
+            handler(name, on_event, on_events, raw=raw, failure=self.policy),
             letters=self.letters,
             recorder=self.recorder,
             errors=self.errors,

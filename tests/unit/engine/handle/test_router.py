@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from tailrace.engine.handle.router import Routed, routed
-from tailrace.engine.ports import Handler
 from tailrace.event import ChangeEvent
 from tailrace.model import Route
+from tests.handlers import handler
 from tests.unit.engine.changes import change, ddl, invalidate
 
 
@@ -15,7 +15,7 @@ async def accept(event: ChangeEvent) -> None:
     pass
 
 
-HANDLERS = {name: Handler(name, accept) for name in ("audit", "lake", "mine")}
+HANDLERS = {name: handler(name, accept) for name in ("audit", "lake", "mine")}
 
 
 def event(operation: str = "insert", db: str = "shop", coll: str = "orders") -> ChangeEvent:

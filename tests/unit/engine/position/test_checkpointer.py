@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import anyio
 import pytest
 
-from tailrace.engine.ports import Owner
+from tailrace.engine.ports import RunIdentity
 from tailrace.engine.position.checkpointer import Checkpointer, Ownership
 from tailrace.engine.position.position import Position
 from tailrace.engine.position.watermark import Watermark
@@ -26,7 +26,7 @@ from tests.unit.engine.scripted_driver import ScriptedDriver
 from tests.unit.engine.stores import ScriptedStore
 from tests.unit.engine.watching import Watching
 
-OWNER = Owner("orders", "rs0/abc", "c0ffee", 3)
+OWNER = RunIdentity("orders", "rs0/abc", "c0ffee", 3)
 
 
 class Saving:

@@ -5,11 +5,12 @@ from typing import Any
 
 import pytest
 
-from tailrace.engine import Handler, Owner, Routed, WatcherState
+from tailrace.engine import Routed, RunIdentity, WatcherState
 from tailrace.event import ChangeEvent
 from tailrace.model import SinkPosition
 from tailrace.model.failure_policy import Backoff, FailurePolicy
 from tailrace.stores.memory import MemoryDeadLetters
+from tests.handlers import handler
 from tests.unit.engine.changes import invalidate, number, time, token, until
 from tests.unit.engine.destinations import Table, event, oplog
 from tests.unit.engine.scripted_driver import ScriptedDriver, refused
@@ -54,14 +55,14 @@ async def test_a_destination_that_lost_its_position_is_reported() -> None:
 async def test_an_invalid_position_halts_the_scope_and_names_handler_and_remedy(said: Any) -> None:
     """Asking again would not help."""
 
-    async def position(owner: Owner) -> SinkPosition | None:
+    async def position(owner: RunIdentity) -> SinkPosition | None:
         return SinkPosition.of(said)
 
-    routed = Routed(Handler("sink", on_events=Table("sink").store, position=position))
+    routed = Routed(handler("sink", on_events=Table("sink").store, position=position))
     watching = Watching(ScriptedDriver(*oplog(3)), routed, **START)
     await watching.to_the_end()
     assert watching.watcher.status.state is WatcherState.HALTED
-    for part in ("'orders'", "'sink'", "SinkPosition(event.id, event.cluster_time)"):
+    for part in ("'orders'", "'sink'", "batch.position"):
         assert part in watching.reason
     assert watching.driver.starts == []
 

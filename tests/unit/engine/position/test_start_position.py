@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tailrace.engine.ports import Owner
+from tailrace.engine.ports import RunIdentity
 from tailrace.engine.position.position import Position
 from tailrace.engine.position.start_position import StartPosition, start_position
 from tailrace.errors import ScopeHalted
@@ -31,7 +31,7 @@ def begins(
     **positions: Any,
 ) -> StartPosition:
     """The start position; with ``others``, there is another handler, ``audit``."""
-    owner, configured = Owner("orders", "rs0", "f", 1), start or StartPoint()
+    owner, configured = RunIdentity("orders", "rs0", "f", 1), start or StartPoint()
     return start_position(owner, configured, saved, positions, ["audit"] if others else [])
 
 

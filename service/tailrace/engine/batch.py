@@ -1,0 +1,83 @@
+"""What the methods of a handler class get: a batch of events, and the scope that it belongs to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, overload
+
+from prometheus_client import CollectorRegistry
+
+from tailrace.event import ChangeEvent
+
+
+@dataclass(frozen=True, slots=True)
+class ScopeContext:
+    """The scope that a handler works for, and who works.
+
+    ``epoch`` grows with each process that takes the scope over: a destination that stores the
+    greatest one and refuses smaller ones is safe from a process that was replaced. ``attempt``
+    counts the calls of ``begin`` since the last batch was stored, from 1. ``log`` is a structlog
+    logger bound to scope and handler. Metrics made with ``registry`` (of prometheus_client) appear
+    in ``/metrics``; it is shared by all handlers, so make each metric once.
+    """
+
+    name: str
+    epoch: int
+    attempt: int
+    log: Any
+    registry: CollectorRegistry
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Batch(Sequence[ChangeEvent]):
+    """Consecutive events of one scope. It never holds DDL, and never rows beside changes.
+
+    ``position`` is the text to store in the same transaction as the data, and ``former`` the text
+    that the destination must still have then (``None``: none yet). Both are ``None`` for a class
+    without ``begin``.
+    """
+
+    __slots__ = ("_events", "former", "position", "scope")
+
+    def __init__(
+        self,
+        events: Sequence[ChangeEvent],
+        scope: ScopeContext,
+        position: str | None = None,
+        former: str | None = None,
+    ) -> None:
+        self._events = events
+        self.scope = scope
+        self.position = position
+        self.former = former
+
+    def __len__(self) -> int:
+        return len(self._events)
+
+    def __iter__(self) -> Iterator[ChangeEvent]:
+        return iter(self._events)
+
+    @overload
+    def __getitem__(self, index: int) -> ChangeEvent: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[ChangeEvent]: ...
+    def __getitem__(self, index: int | slice) -> ChangeEvent | Sequence[ChangeEvent]:
+        return self._events[index]
+
+    def latest(self) -> list[ChangeEvent]:
+        """The last event of each document, in the stream's order.
+
+        An event whose document key a pipeline removed counts as a document of its own.
+        """
+        found: dict[object, ChangeEvent] = {}
+        for event in self._events:
+            key: object = event.key or event
+            found.pop(key, None)
+            found[key] = event
+        return list(found.values())
+
+    def __repr__(self) -> str:
+        return f"<Batch of {len(self)} events of {self.scope}>"

@@ -1,0 +1,52 @@
+"""Handlers made of plain functions, which need not take the identity of the run."""
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from tailrace.engine import Commit, Handler, OwnPosition, PerBatch, PerEvent, RunIdentity
+from tailrace.engine.ports import called_with, event_list, raw_list
+from tailrace.event import ChangeEvent
+from tailrace.model.failure_policy import FailurePolicy
+
+Function = Callable[[Any], Awaitable[Any]]
+
+
+def handler(
+    name: str,
+    on_event: Function | None = None,
+    on_events: Function | None = None,
+    *,
+    raw: bool = False,
+    concurrency: int = 64,
+    batch_size: int = 1000,
+    batch_bytes: int = 0,
+    position: Callable[[RunIdentity], Awaitable[Any]] | None = None,
+    skipped: Callable[[RunIdentity, Any], Awaitable[None]] | None = None,
+    commit: Commit | None = None,
+    failure: FailurePolicy | None = None,
+    **bounds: Any,
+) -> Handler:
+    """A handler of single events or of sequences; ``bounds`` are other fields of ``PerBatch``."""
+    calls: PerEvent | PerBatch
+    if on_event is not None:
+        calls = PerEvent(without_identity(on_event), concurrency)
+    else:
+        assert on_events is not None
+        payload = raw_list if raw else event_list
+        call = without_identity(on_events)
+        calls = PerBatch(call, payload, batch_size, batch_bytes, **bounds)
+    own = OwnPosition(position, skipped) if position is not None else None
+    return Handler(name, calls, own, commit, failure or FailurePolicy())
+
+
+def without_identity(function: Function) -> Callable[[Any, RunIdentity], Awaitable[Any]]:
+    return lambda given, identity: function(given)
+
+
+OWNER = RunIdentity("orders", "rs0", "", 1)
+
+
+async def deliver(to: Handler, *events: ChangeEvent, identity: RunIdentity = OWNER) -> Any:
+    """One call with the events, as the engine makes it."""
+    call, payload = called_with(to.calls, events)
+    return await call(payload, identity)

@@ -1,0 +1,163 @@
+"""Classes as targets: their options, what opens and closes them, and what their methods get."""
+
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from tailrace.engine import RunIdentity
+from tailrace.errors import ConfigurationError, InvalidPosition
+from tailrace.event import ChangeEvent
+from tailrace.handlers import check_targets
+from tests.handlers import OWNER, deliver
+from tests.unit.engine.changes import change, ddl
+from tests.unit.handlers import targets
+from tests.unit.handlers.test_python_target import calls, opened, refusal, settings
+
+__all__ = ["calls"]
+
+EVENT = ChangeEvent.from_document(change(1))
+
+
+async def test_options_are_the_constructors_arguments() -> None:
+    async with opened("Storing", options={"dsn": "postgresql://", "size": 3}) as handler:
+        await deliver(handler, EVENT)
+    assert targets.CALLS == [(("postgresql://", "orders", 3), [EVENT], "orders", None, None)]
+
+
+async def test_options_may_be_one_pydantic_model() -> None:
+    async with opened("WithModel", options={"dsn": "x", "size": 3}) as handler:
+        await deliver(handler, EVENT)
+    assert targets.CALLS == [(("x", 3), EVENT)]
+
+
+@pytest.mark.parametrize(
+    ("target", "options", "path", "told"),
+    [
+        ("Storing", {}, "options.dsn", "is required by Storing"),
+        ("Storing", {"dsn": "x", "tabel": "t"}, "options.tabel", "did you mean 'table'?"),
+        ("Storing", {"dsn": "x", "other": 1}, "options.other", "it takes dsn, table, size"),
+        ("Storing", {"dsn": "x", "size": "many"}, "options.size", "should be a valid integer"),
+        ("WithModel", {"size": 1}, "options.dsn", "is required by WithModel"),
+        ("Plain", {"dsn": "x"}, "options.dsn", "it takes none"),
+        ("one", {"dsn": "x"}, "options", "takes no options: only a class does"),
+        ("writer", {"dsn": "x"}, "options", "takes no options: only a class does"),
+    ],
+)
+def test_options_that_do_not_fit_are_refused_with_their_path_and_never_their_value(
+    target: str, options: dict[str, Any], path: str, told: str
+) -> None:
+    (problem,) = check_targets({"table": settings(target, options=options)})
+    assert problem.path == f"handlers.table.{path}"
+    assert told in problem.message
+    assert "many" not in problem.message
+
+
+@pytest.mark.parametrize(
+    ("target", "told"),
+    [
+        ("NeitherWay", "is a class without a coroutine method write(batch) or __call__(event)"),
+        ("BothWays", "has both write and __call__: keep one of them"),
+        ("both_ways", "has both write and __call__: keep one of them"),
+        ("Synchronous", "has a write that is not a coroutine method"),
+        ("WithoutBatch", "has a write that does not take one argument, the batch"),
+        ("HalfOpen", "has only one of __aenter__ and __aexit__"),
+    ],
+)
+def test_a_class_that_cannot_be_used_is_refused_in_one_line(target: str, told: str) -> None:
+    assert told in refusal(target)
+
+
+@pytest.mark.parametrize(
+    ("target", "told"),
+    [
+        ("FailsToBegin", "FailsToBegin cannot be created: RuntimeError: no licence"),
+        ("FailsToOpen", "FailsToOpen cannot be opened: RuntimeError: no licence"),
+    ],
+)
+async def test_an_object_that_cannot_be_created_or_opened_refuses_the_start(
+    target: str, told: str
+) -> None:
+    with pytest.raises(ConfigurationError) as refused:
+        async with opened(target):
+            pass
+    (problem,) = refused.value.problems
+    assert told in problem.message
+
+
+async def test_an_object_is_opened_once_and_closed_at_the_end() -> None:
+    async with opened("Plain") as handler:
+        await deliver(handler, EVENT)
+    assert targets.CALLS == ["opened", ["insert"], "closed"]
+
+
+async def test_an_object_that_cannot_be_closed_is_reported_and_does_no_harm() -> None:
+    with capture_logs() as logs:
+        async with opened("FailsToClose"):
+            pass
+    assert [(log["event"], log["handler"]) for log in logs] == [("handler.close_failed", "mine")]
+
+
+async def test_ddl_goes_to_on_ddl_or_nowhere() -> None:
+    drop = ChangeEvent.from_document(ddl(2))
+    async with opened("Plain") as handler:
+        await deliver(handler, drop)
+    async with opened("Storing", options={"dsn": "x"}) as handler:
+        await deliver(handler, drop)
+    assert targets.CALLS == ["opened", "drop", "closed"]
+
+
+class TestPosition:
+    @pytest.fixture(autouse=True)
+    def nothing_stored(self) -> None:
+        targets.Ready.stored = None
+
+    async def test_a_batch_has_the_text_to_store_and_the_one_that_must_be_there(self) -> None:
+        async with opened("Ready") as handler:
+            assert handler.position is not None
+            assert await handler.position.load(OWNER) is None
+            await deliver(handler, EVENT)
+            await deliver(handler, ChangeEvent.from_document(change(2)))
+        async with opened("Ready") as again:
+            assert again.position is not None
+            position = await again.position.load(OWNER)
+        assert position is not None
+        assert position.is_at(ChangeEvent.from_document(change(2)))
+
+    async def test_begin_learns_scope_epoch_and_how_often_it_was_called(self) -> None:
+        async with opened("Ready") as handler:
+            assert handler.position is not None
+            for _ in range(2):
+                await handler.position.load(OWNER)
+            await deliver(handler, EVENT)
+            await handler.position.load(OWNER)
+        assert [call[1:] for call in targets.CALLS] == [
+            ("orders", 1, 1),
+            ("orders", 1, 2),
+            ("orders", 1, 1),
+        ]
+
+    @pytest.mark.parametrize(
+        ("of", "told"),
+        [
+            (RunIdentity("carts", "rs0", "", 1), "it is the position of scope 'carts'"),
+            (RunIdentity("orders", "rs1", "", 1), "it is a position in cluster rs1"),
+        ],
+    )
+    async def test_a_position_of_another_scope_or_cluster_is_refused(
+        self, of: RunIdentity, told: str
+    ) -> None:
+        async with opened("Ready") as handler:
+            assert handler.position is not None
+            await handler.position.load(of)
+            await deliver(handler, EVENT, identity=of)
+            with pytest.raises(InvalidPosition, match=told):
+                await handler.position.load(OWNER)
+
+    @pytest.mark.parametrize("text", ["", "{}", "[]", "null", '{"scope": 1}', 7])
+    async def test_a_text_that_is_not_a_position_is_refused(self, text: Any) -> None:
+        async with opened("Ready") as handler:
+            assert handler.position is not None
+            targets.Ready.stored = text
+            with pytest.raises(InvalidPosition):
+                await handler.position.load(OWNER)
