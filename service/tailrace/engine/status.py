@@ -19,7 +19,7 @@ from tailrace.model import Checkpoint, Scope
 from tailrace.observe.handler_recorder import HandlerRecorder
 from tailrace.observe.metrics import ScopeGauges
 from tailrace.observe.recent_errors import RecentErrors
-from tailrace.stream import ServerClock, StreamActivity
+from tailrace.stream import LATE_SECONDS, ServerClock, StreamActivity
 
 
 class WatcherState(StrEnum):
@@ -50,10 +50,6 @@ a stream back by as much. With a smaller lag, a stream whose reply is empty has 
 
 MOST_LAG_SECONDS = 10.0
 """A stream with a greater lag must catch up before existing documents are read."""
-
-_SILENCE_SECONDS = 10.0
-"""Added to the time that a read may wait for a change. The lag of a stream that is silent for
-longer is measured by the server's clock."""
 
 
 @dataclass(slots=True)
@@ -197,12 +193,18 @@ class Status:
 
         Measured by the server's clock, an idle stream would show a lag before each reply.
         """
-        heard, told = self.stream.heard, self.stream.server_time
-        patience = self.await_seconds + _SILENCE_SECONDS
-        silent = heard is not None and time.monotonic() - heard > patience
-        if state in (WatcherState.STREAMING, WatcherState.CAUGHT_UP) and not silent:
+        told = self.stream.server_time
+        if state in (WatcherState.STREAMING, WatcherState.CAUGHT_UP) and self._answered:
             return told
         return later(told, self.clock.now())
+
+    @property
+    def _answered(self) -> bool:
+        """Whether the server answers, and the stream within the time that a read may take."""
+        heard, clock = self.stream.heard, self.clock
+        patience = self.await_seconds + LATE_SECONDS
+        late = heard is not None and clock.monotonic() - heard > patience
+        return not late and clock.up is not False
 
     def gauges(self) -> ScopeGauges:
         """For a scrape."""

@@ -17,7 +17,7 @@ from bson.timestamp import Timestamp
 from tailrace.engine.ports import CommandRunner, DeadLetterStore
 from tailrace.errors import CommandFailed, DeadLetterError, DriverError, describe
 from tailrace.observe.metrics import Metrics, ServerGauges
-from tailrace.stream import ServerClock
+from tailrace.stream import ASK_SECONDS, ServerClock
 
 _PAUSE_RATIO = 50.0
 """After a slow count, the pause is this many times as long: counting takes 2 % of the time."""
@@ -29,8 +29,8 @@ class ClusterWatch:
 
     server: CommandRunner
     clock: ServerClock
-    clock_seconds: float = 5.0
-    """Time between two questions: an idle primary advances its time by a no-op every 10 s."""
+    clock_seconds: float = ASK_SECONDS
+    """Time between two questions for the server's time."""
     oplog_seconds: float = 60.0
     ask_seconds: float = 40.0
     """Time limit of a round of questions: a connection that looks open may never answer. Longer

@@ -59,7 +59,7 @@ _GAUGES = {
     "lease_held": ("1 where this process has the lease of the scope.", _SCOPE),
     "lease_epoch": ("The epoch of the scope's lease: it grows with each owner.", _SCOPE),
     "handler_overdue": ("Attempts that still run beyond their time limit.", _HANDLER),
-    "server_up": ("1 while the MongoDB server answers, 0 while it does not.", ()),
+    "server_up": ("1 while the MongoDB server answers, 0 after 2.5 s without any answer.", ()),
     "oplog_window_seconds": (
         "Seconds between the oplog's first and last entry, as last read.",
         (),

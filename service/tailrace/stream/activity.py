@@ -25,7 +25,7 @@ class StreamActivity:
     """The newest time of the server; an older one, as after an election, is ignored."""
     answered_at: float | None = None
     heard: float | None = None
-    """The same moment as ``answered_at``, by the monotonic clock."""
+    """The same moment as ``answered_at``, by the clock's ``monotonic``."""
     resumes: Counter[str] = field(default_factory=Counter)
     resuming: str = ""
     """While the stream is being reopened: the error that ended it."""
@@ -35,7 +35,7 @@ class StreamActivity:
     """When ``resuming`` or ``searching`` last changed."""
 
     def answered(self, server_time: Timestamp | None) -> None:
-        self.answered_at, self.heard = time.time(), time.monotonic()
+        self.answered_at, self.heard = time.time(), self.clock.monotonic()
         self.clock.answered(server_time)
         if server_time is not None and (self.server_time is None or server_time > self.server_time):
             self.server_time = server_time

@@ -7,9 +7,12 @@ from datetime import UTC, datetime
 
 from bson.timestamp import Timestamp
 
-SILENCE_SECONDS = 20.0
-"""The server counts as unreachable after this time without an answer. We ask it every 5 s, and an
-election after a crash takes some 12 s with mongod's defaults (electionTimeoutMillis 10000)."""
+ASK_SECONDS = 1.0
+"""How often the server is asked for its time, whatever the streams do: as often as an idle stream
+is answered with mongod's default (maxAwaitTimeMS 1000)."""
+LATE_SECONDS = 1.5
+"""How late an answer may be. A server that is silent for longer counts as unreachable."""
+SILENCE_SECONDS = ASK_SECONDS + LATE_SECONDS
 
 
 @dataclass(slots=True)
@@ -38,7 +41,10 @@ class ServerClock:
         return None if self._heard is None else datetime.fromtimestamp(self._heard_at, UTC)
 
     def now(self) -> Timestamp | None:
-        """The server's time, if known; while it is unreachable, the last one plus the silence."""
+        """The server's time, if known; while it is unreachable, the last one plus the silence.
+
+        The silence counts from the last answer, so that an outage of 3 s shows as 3 s.
+        """
         if self._time is None or self.up:
             return self._time
         return Timestamp(self._time.time + int(self._silence), self._time.inc)

@@ -11,7 +11,7 @@ from tailrace.engine.position.watermark import Place, Watermark
 from tailrace.engine.status import Status, WatcherState
 from tailrace.event import Batch
 from tailrace.model import Checkpoint, CheckpointKind, ResumeToken, Scope
-from tailrace.stream.server_clock import ServerClock
+from tailrace.stream.server_clock import LATE_SECONDS, SILENCE_SECONDS, ServerClock
 from tests.unit.engine.changes import NOTHING, admit, batch, change, checkpoint, time, token
 
 ODD = ResumeToken.of({"_data": "not of mongod"})
@@ -177,10 +177,47 @@ class TestLagsWhileTheServerIsUnreachable:
         self, watched: Watched, state: WatcherState
     ) -> None:
         watched.status.enter(state)
-        watched.elapsed = 600
-        assert watched.status.stream.heard is not None
-        watched.status.stream.heard -= 600
-        assert watched.lags == dict.fromkeys(("read", "handled", "committed"), 600)
+        for seconds in (3, 4, 20, 600):
+            watched.elapsed = seconds
+            assert watched.lags == dict.fromkeys(("read", "handled", "committed"), seconds)
+
+    @pytest.mark.parametrize("state", sorted(FOLLOWING))
+    def test_are_zero_while_an_answer_may_still_come(
+        self, watched: Watched, state: WatcherState
+    ) -> None:
+        watched.status.enter(state)
+        watched.elapsed = SILENCE_SECONDS
+        assert watched.lags == {"read": 0, "handled": 0, "committed": 0}
+
+    def test_grow_at_once_for_a_stream_that_waits_long_for_changes(self, watched: Watched) -> None:
+        """The stream's own answer is not due for a minute, but no other answer comes either."""
+        watched.status.await_seconds = 60
+        watched.elapsed = 3
+        assert watched.lags["read"] == 3
+
+    def test_end_with_the_next_answer(self, watched: Watched) -> None:
+        """An election of a few seconds shows as a few seconds."""
+        watched.status.enter(WatcherState.STARTING, "resumes")
+        watched.elapsed = 4
+        assert watched.lags["read"] == 4
+        watched.reply(batch([], token(24)), 24)
+        watched.status.enter(WatcherState.CAUGHT_UP)
+        assert watched.lags["read"] == 0
+
+    def test_of_a_silent_stream_follow_the_server_that_answers_others(
+        self, watched: Watched
+    ) -> None:
+        """The member that the stream reads from hangs, and the primary answers."""
+        watched.elapsed = 10
+        watched.clock.answered(time(27))
+        assert watched.lags == {"read": 7, "handled": 7, "committed": 7}
+
+    def test_of_an_idle_stream_ignore_the_server_until_its_answer_is_late(
+        self, watched: Watched
+    ) -> None:
+        watched.elapsed = watched.status.await_seconds + LATE_SECONDS
+        watched.clock.answered(time(30))
+        assert watched.lags["read"] == 0
 
 
 @pytest.mark.parametrize(
