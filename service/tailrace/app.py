@@ -102,9 +102,15 @@ class _Service:
         self.metrics = Metrics(state.value for state in WatcherState)
         self.metrics.log_lines_dropped = lambda: output.dropped
         self._supervisor = Supervisor(settings.http.liveness_seconds)
-        alive, restart = self._supervisor.not_alive, self._supervisor.restart
-        snapshot = self._supervisor.snapshot
-        self.health = Health(alive, self._not_ready, self._status, restart, snapshot)
+        scopes = self._supervisor
+        self.health = Health(
+            scopes.not_alive,
+            self._not_ready,
+            scopes.degraded,
+            self._status,
+            scopes.restart,
+            scopes.snapshot,
+        )
         self._started_at = datetime.now(UTC)
         self.log = structlog.get_logger()
         self.stop = Interrupt()
@@ -237,6 +243,7 @@ class _Service:
             "cluster": str(self._cluster) if self._cluster else None,
             "server": self._server.document() if self._server else None,
             "ready": not self._not_ready(),
+            "degraded": self._supervisor.degraded(),
             "stopping": self.stop.is_set,
             "members": self._leases.members() if self._leases else None,
             "scopes": self._supervisor.status(),

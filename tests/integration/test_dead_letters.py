@@ -1,5 +1,6 @@
 """Events that handlers cannot handle: retried, dead-lettered in order, replayed, discarded."""
 
+import json
 import sqlite3
 import subprocess
 from contextlib import closing
@@ -186,6 +187,10 @@ def test_letters_that_wait_are_counted_in_the_store(orders: Orders) -> None:
     run.start()
     until_waiting(3)
     assert run.metric("tailrace_dead_letters_total", handler="mine") == 0
+    code, answer = run.get("/readyz")
+    (reason,) = json.loads(run.get("/status")[1])["degraded"]
+    assert (code, answer) == (200, f"degraded\n{reason}\n")
+    assert reason.startswith("scope orders: 3 dead letters wait for handler 'mine'")
     listed = run.command("dead-letters", "list").splitlines()
     (one, *_) = (line.split()[0] for line in listed if "poison" in line)
     run.command("dead-letters", "discard", one)
@@ -193,6 +198,7 @@ def test_letters_that_wait_are_counted_in_the_store(orders: Orders) -> None:
     picky.poison()
     run.command("dead-letters", "replay")
     until_waiting(0)
+    assert run.get("/readyz") == (200, "ok\n")
     assert run.stop() == 0
 
 

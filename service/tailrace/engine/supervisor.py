@@ -137,9 +137,26 @@ class Supervisor:
             if state not in READING | _READY and not _followed_elsewhere(watcher)
         ]
 
+    def degraded(self) -> list[str]:
+        """What waits for an operator while changes flow: dead letters, by scope and handler."""
+        return [
+            _waits(watcher.name, handler, each.waiting)
+            for watcher in self.watchers
+            for handler, each in watcher.status.recorders.items()
+            if each.waiting
+        ]
+
     def status(self) -> dict[str, Any]:
         """By scope, the status of its watcher as JSON types."""
         return {watcher.name: watcher.status.document() for watcher in self.watchers}
+
+
+def _waits(scope: str, handler: str, letters: int) -> str:
+    found = "1 dead letter waits" if letters == 1 else f"{letters} dead letters wait"
+    return (
+        f"scope {scope}: {found} for handler {handler!r}: see 'tailrace dead-letters list --scope "
+        f"{scope}'; fix the handler and replay, or discard"
+    )
 
 
 def _followed_elsewhere(watcher: Watcher) -> bool:

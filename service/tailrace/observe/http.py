@@ -49,13 +49,15 @@ _ALWAYS = (
 class Health:
     """What the server shows and does.
 
-    ``alive`` and ``ready`` return the reasons why not; an empty list means yes. ``restart`` starts
+    ``alive`` and ``ready`` return the reasons why not; an empty list means yes. ``degraded``
+    returns what waits for an operator although the service is ready. ``restart`` starts
     a halted scope again. It returns why it cannot, or "", and raises :class:`LookupError` for an
     unknown scope.
     """
 
     alive: Callable[[], list[str]]
     ready: Callable[[], list[str]]
+    degraded: Callable[[], list[str]]
     status: Callable[[], Mapping[str, Any]]
     restart: Callable[[str], str]
     snapshot: Callable[[str, str, tuple[str, ...], str], str]
@@ -176,11 +178,13 @@ class HttpServer:
     def _read(self, path: str, headers: Mapping[bytes, bytes]) -> _Answer:
         refusal = self._access.reader(headers)
         if path in _HEALTH:
-            reasons = self._health.alive() if path == "/livez" else self._health.ready()
-            if not reasons:
-                return _line(200, "ok")
+            live = path == "/livez"
             # Without the token only the status is shown, which is all that an orchestrator needs.
-            return _line(503, "no" if refusal else "\n".join(reasons))
+            if reasons := self._health.alive() if live else self._health.ready():
+                return _line(503, "no" if refusal else "\n".join(reasons))
+            if live or not (reasons := self._health.degraded()):
+                return _line(200, "ok")
+            return _line(200, "\n".join(["degraded", *(() if refusal else reasons)]))
         if refusal is not None:
             return _refused(refusal)
         if path == "/metrics":

@@ -64,6 +64,21 @@ class TestReadiness:
         assert self.in_state(WatcherState.STOPPED) == []
 
 
+class TestDegradation:
+    def test_is_told_by_scope_and_handler_while_dead_letters_wait(self) -> None:
+        one, _ = watching("orders")
+        other, _ = watching("users")
+        supervisor = supervisor_of(one, other)
+        assert supervisor.degraded() == []  # and unknown counts say nothing
+        for watched, letters in ((one, 2), (other, 1)):
+            (recorder,) = watched.watcher.status.recorders.values()
+            recorder.waiting = letters
+        first, second = supervisor.degraded()
+        assert first.startswith("scope orders: 2 dead letters wait for handler 'orders': see ")
+        assert "'tailrace dead-letters list --scope orders'" in first
+        assert second.startswith("scope users: 1 dead letter waits for handler 'users': see ")
+
+
 class TestLiveness:
     LONG_AGO = 1_000.0
 

@@ -21,6 +21,7 @@ class Service:
     def __init__(self) -> None:
         self.dead: list[str] = []
         self.unready: list[str] = []
+        self.degraded: list[str] = []
         self.restarted: list[str] = []
         self.ordered: list[tuple[str, str, tuple[str, ...], str]] = []
         self.status: dict[str, Any] = {"scopes": {"orders": {"state": "streaming", "odd": {1, 2}}}}
@@ -48,6 +49,7 @@ class Service:
         return Health(
             lambda: self.dead,
             lambda: self.unready,
+            lambda: self.degraded,
             lambda: self.status,
             self.restart,
             self.snapshot,

@@ -56,6 +56,20 @@ class TestAnswers:
         assert (answer.status_code, answer.text) == (503, f"{service.dead[0]}\n")
         assert client.get("/readyz").status_code == 200
 
+    def test_a_degraded_service_is_ready_and_says_why(
+        self, client: httpx.Client, service: Service
+    ) -> None:
+        service.degraded = ["scope orders: 1 dead letter waits", "scope users: 2 dead letters wait"]
+        answer = client.get("/readyz")
+        assert (answer.status_code, answer.text.splitlines()) == (
+            200,
+            ["degraded", *service.degraded],
+        )
+        assert client.get("/livez").text == "ok\n"
+        service.unready = ["scope orders: halted: act"]
+        answer = client.get("/readyz")
+        assert (answer.status_code, answer.text) == (503, "scope orders: halted: act\n")
+
     def test_status_is_json_whatever_is_in_it(self, client: httpx.Client) -> None:
         answer = client.get("/status")
         assert answer.headers["content-type"] == "application/json"
@@ -155,6 +169,9 @@ class TestReading:
             told = client.get("/readyz")
             assert (told.status_code, told.text) == (503, "no\n")
             assert client.get("/readyz", headers=BEARER).text == f"{service.unready[0]}\n"
+            service.unready, service.degraded = [], ["scope orders: 1 dead letter waits"]
+            told = client.get("/readyz")
+            assert (told.status_code, told.text) == (200, "degraded\n")
 
 
 async def test_stopping_frees_the_port_also_before_it_runs(service: Service) -> None:
