@@ -34,7 +34,7 @@ def described(seen: ObservedSnapshot | None, obstacle: str) -> dict[str, Any] | 
     if paused:
         reason = "paused by an operator: 'tailrace snapshot resume' lets it go on"
     elif not snapshot.over:
-        reason = obstacle or seen.trouble
+        reason = obstacle or seen.trouble or snapshot.note
     shown = [_collection(seen, each) for each in collections]
     left, rate = (
         sum(each[name] for each in shown) for name in ("remaining", "documents_per_second")

@@ -19,6 +19,11 @@ class Scope:
         return "database" if self.database is not None else "cluster"
 
     @property
+    def target(self) -> str:
+        """What is followed, without the scope's name: ``collection shop.orders``."""
+        return self.kind if self.database is None else f"{self.kind} {self}"
+
+    @property
     def command_database(self) -> str:
         """The database on which the aggregate runs: ``admin`` for the cluster (specification)."""
         return self.database if self.database is not None else "admin"

@@ -119,18 +119,20 @@ class RangeProgress:
 class SnapshotProgress:
     """A snapshot's plan and progress.
 
-    ``id`` is in every event of the snapshot. ``collections``: the chosen names (empty: all of the
+    ``id`` is in every event of the snapshot. ``target``: what the scope follows, as
+    :attr:`tailrace.model.Scope.target`. ``collections``: the chosen names (empty: all of the
     scope). ``filter`` selects documents (canonical Extended JSON; empty: all), and ``fingerprint``
-    is the filter's. ``note``: why the server refused the snapshot, if it did. ``ranges`` are in
-    the order of reading, with up to ``parallel`` of them at once. ``began`` is the cluster time of
-    ``snapshotBegin``, ``time`` that of the last chunk. ``handled``: by handler, the digests of the
-    ids of single rows that it has beyond the ranges' progress.
+    is the filter's. ``note``: why the snapshot was refused or planned again, if so. ``ranges`` are
+    in the order of reading, with up to ``parallel`` of them at once. ``began`` is the cluster time
+    of ``snapshotBegin``, ``time`` that of the last chunk. ``handled``: by handler, the digests of
+    the ids of single rows that it has beyond the ranges' progress.
     """
 
     id: str
     mode: SnapshotMode
     state: SnapshotState = SnapshotState.PLANNED
     paused: bool = False
+    target: str = ""
     collections: tuple[str, ...] = ()
     filter: str = ""
     fingerprint: str = ""

@@ -76,38 +76,78 @@ async def plan(server: SnapshotServer, scope: Scope, asked: SnapshotProgress) ->
     is included only if it was chosen or is the scope itself. Raises :class:`NothingToRead`.
     """
     ranges: dict[str, RangeProgress] = {}
-    chosen, missing = set(asked.collections), set(asked.collections)
-    log = structlog.get_logger().bind(scope=scope.name, snapshot=asked.id)
+    missing = set(asked.collections)
     async for each in listed(server, scope):
-        named = chosen & {each.name, f"{each.database}.{each.name}"}
-        if chosen and not named:
+        named = _names(each) & set(asked.collections)
+        if asked.collections and not named:
             continue
         missing -= named
-        if each.refusal:
-            namespace = f"{each.database}.{each.name}"
-            log.warning("snapshot.collection_refused", collection=namespace, reason=each.refusal)
-            if scope.collection is None and not asked.collections and not each.uuid:
-                continue
-        state = RangeState.REFUSED if each.refusal else RangeState.READING
-        estimate = 0 if each.refusal else await _count(server, each)
-        whole = RangeProgress(
-            each.uuid,
-            each.database,
-            each.name,
-            estimate,
-            each.clustered,
-            state=state,
-            note=each.refusal,
-        )
-        name = each.uuid or f"{each.database}.{each.name}"
-        parts = await _cut(server, whole, asked.parallel)
-        ranges |= {f"{name}/{n}" if n else name: part for n, part in enumerate(parts)}
+        ranges |= await _ranges(server, scope, asked, each)
     if missing:
         names = ", ".join(sorted(missing))
         raise NothingToRead(f"scope {scope.name!r} has no collection {names}")
     if asked.filter:
         await _require_filter(server, asked, ranges.values())
     return replace(asked, state=SnapshotState.READING, ranges=ranges)
+
+
+async def replaced(
+    server: SnapshotServer, scope: Scope, progress: SnapshotProgress
+) -> Mapping[str, RangeProgress]:
+    """The ranges of collections that took the place of planned ones.
+
+    After a rename or ``$out``, the stream of a collection lacks the inserts of its documents.
+    The stream of a whole database has them; so there only a collection is read that replaced one
+    before its end, because resharding shows no inserts.
+    """
+    chosen = set(progress.collections)
+    places = {
+        (each.database, each.collection)
+        for each in progress.ranges.values()
+        if each.state is RangeState.DROPPED
+    }
+    found: dict[str, RangeProgress] = {}
+    if scope.collection is None and not chosen and not places:
+        return found
+    async for each in listed(server, scope):
+        if each.uuid in progress.ranges or not each.uuid:
+            continue
+        if chosen or scope.collection is not None:
+            wanted = not chosen or bool(_names(each) & chosen)
+        else:
+            wanted = (each.database, each.name) in places
+        if wanted:
+            found |= await _ranges(server, scope, progress, each)
+    return found
+
+
+def _names(collection: Listed) -> set[str]:
+    """How an operator may name the collection."""
+    return {collection.name, f"{collection.database}.{collection.name}"}
+
+
+async def _ranges(
+    server: SnapshotServer, scope: Scope, asked: SnapshotProgress, each: Listed
+) -> Mapping[str, RangeProgress]:
+    """The ranges of a collection; none if it cannot be read and nobody asked for it by name."""
+    namespace = f"{each.database}.{each.name}"
+    if each.refusal:
+        log = structlog.get_logger().bind(scope=scope.name, snapshot=asked.id)
+        log.warning("snapshot.collection_refused", collection=namespace, reason=each.refusal)
+        if scope.collection is None and not asked.collections and not each.uuid:
+            return {}
+    whole = RangeProgress(
+        each.uuid,
+        each.database,
+        each.name,
+        0 if each.refusal else await _count(server, each),
+        each.clustered,
+        state=RangeState.REFUSED if each.refusal else RangeState.READING,
+        note=each.refusal,
+    )
+    parts = await _cut(server, whole, asked.parallel)
+    name = each.uuid or namespace
+    return {f"{name}/{n}" if n else name: part for n, part in enumerate(parts)}
 
 
 async def _cut(server: SnapshotServer, whole: RangeProgress, most: int) -> list[RangeProgress]:

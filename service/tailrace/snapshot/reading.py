@@ -19,7 +19,7 @@ from tailrace.model.snapshot import RangeProgress, RangeState, SnapshotState
 from tailrace.snapshot.chunk import Chunk, read_chunk
 from tailrace.snapshot.filter import filter_of
 from tailrace.snapshot.pace import Pace
-from tailrace.snapshot.plan import name_of
+from tailrace.snapshot.plan import name_of, replaced
 from tailrace.snapshot.rates import Rates
 from tailrace.snapshot.server import SnapshotServer
 
@@ -83,6 +83,12 @@ class Reading:
                 return ahead.found
         if names := self._names(progress):
             return await self._chunks(progress, names, time, briefly=briefly)
+        if more := await replaced(self._server, self._scope, progress):
+            collections = sorted({f"{each.database}.{each.collection}" for each in more.values()})
+            self._log.info(
+                "snapshot.collections_replaced", snapshot=progress.id, collections=collections
+            )
+            return [told(time, replace(progress, ranges={**progress.ranges, **more}))]
         progress = replace(progress, state=SnapshotState.DONE, time=time, handled={})
         documents = sum(each.documents for each in progress.ranges.values())
         self._log.info("snapshot.done", snapshot=progress.id, documents=documents)

@@ -11,7 +11,6 @@ from typing import Any, TypeVar
 
 import anyio
 import structlog
-from bson.objectid import ObjectId
 from bson.timestamp import Timestamp
 
 from tailrace.engine.read.rows import Rows, TimeUnavailable
@@ -21,12 +20,13 @@ from tailrace.model import Scope, SnapshotProgress
 from tailrace.model.failure_policy import Backoff
 from tailrace.model.snapshot import SnapshotMode, SnapshotState, StoredRows
 from tailrace.snapshot.error_codes import READ_AGAIN, READ_LATER
-from tailrace.snapshot.filter import canonical, fingerprint
+from tailrace.snapshot.filter import canonical
 from tailrace.snapshot.pace import Pace
 from tailrace.snapshot.plan import NothingToRead, count_documents, is_whole, plan
 from tailrace.snapshot.reading import Reading, told
 from tailrace.snapshot.server import SnapshotServer
 from tailrace.snapshot.stored import StoredBefore
+from tailrace.snapshot.target import asked_for, with_target_of
 
 _BACKOFF = Backoff(0.1, 10.0)
 
@@ -88,7 +88,7 @@ class Snapshots:
         ``gap``: its history is lost. ``rows``: which rows each handler's destination has.
         """
         self._stored, self._planned = StoredBefore(self._server, rows), None
-        self.progress = stored
+        self.progress = with_target_of(self.scope, stored)
         if fresh and self._options.initial:
             self._begin_own(SnapshotMode.INITIAL)
         elif fresh:
@@ -240,13 +240,7 @@ class Snapshots:
         return replace(self.progress, **order)
 
     def _new(self, mode: SnapshotMode, filter: str) -> SnapshotProgress:
-        return SnapshotProgress(
-            str(ObjectId()),
-            mode,
-            filter=filter,
-            fingerprint=fingerprint(filter),
-            parallel=self._options.parallel,
-        )
+        return asked_for(self.scope, mode, filter, self._options.parallel)
 
     # --- failures --------------------------------------------------------------------------
 
