@@ -139,6 +139,8 @@ class _Service:
             if connecting.cancelled_caught:
                 self.log.info("service.stopped", halted=[])
                 return FINISHED
+            if cluster.doubt:
+                self.log.warning("cluster.unidentified", cluster=str(cluster), reason=cluster.doubt)
             driver = await stack.enter_async_context(factory(uri, streams))
             if store is None:
                 store = await stack.enter_async_context(server_store(settings, driver))

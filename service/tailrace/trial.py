@@ -20,6 +20,8 @@ async def connect(settings: Settings, report: Callable[[str], None]) -> list[Pro
     factory = DRIVERS[settings.mongodb.driver]
     cluster = await identify(factory, uri, settings.mongodb.connect_timeout_seconds)
     report(f"connected: {cluster}")
+    if cluster.doubt:
+        report(f"connected: warning: {cluster.doubt}")
     problems = []
     async with factory(uri, 1) as driver:
         for index, scope in enumerate(settings.scopes):

@@ -64,7 +64,7 @@ ORDERS = {"db": "shop", "collection": "orders"}
 FIND = ["find", "changeStream"]
 
 
-def user(server: ReplicaSet, name: str, resource: dict[str, str], actions: list[str]) -> str:
+def user(server: ReplicaSet, name: str, resource: dict[str, Any], actions: list[str]) -> str:
     """The URI of a user with only these privileges."""
     with server.client() as client:
         privileges = [{"resource": resource, "actions": actions}]
@@ -110,7 +110,29 @@ def test_the_privileges_that_docs_operations_names_suffice(
     until(lambda: run.ids() == [role], "the event")
     if resource:  # the cluster's identity and the oplog's window are not available
         assert run.metric("tailrace_oplog_window_seconds") is None
+    (warning,) = run.logged("cluster.unidentified")
+    assert (
+        "grant the action replSetGetConfig on the cluster (the role clusterMonitor"
+        in (warning["reason"])
+    )
     assert run.stop() == 0
+
+
+def test_with_the_right_to_read_its_id_a_cluster_is_told_from_its_namesake(
+    guarded: ReplicaSet, mortal: ReplicaSet, daemon: Make
+) -> None:
+    """Both replica sets have the same name."""
+    uri = user(guarded, "knows", {"cluster": True}, ["replSetGetConfig"])
+    with guarded.client() as client:
+        client.admin.command("grantRolesToUser", "knows", roles=[{"role": "read", "db": "shop"}])
+        run = daemon(uri).start()
+        client.shop.orders.insert_one({"_id": "namesake"})
+    run.until_events(1)
+    assert run.stop() == 0
+    assert not run.logged("cluster.unidentified")
+    assert "warning" not in run.command("check", "--connect")
+    run.configuration["mongodb"]["uri"] = mortal.uri
+    assert "belongs to the cluster rs0/" in refused(run, 1)
 
 
 def test_a_port_in_use(orders: Orders) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 from tailrace.drivers.command_driver import CommandDriver
 from tailrace.drivers.options import parsed
 from tailrace.errors import CommandFailed, ConnectionFailed, DriverError, StartRefused, describe
-from tailrace.model.cluster import ClusterIdentity
+from tailrace.model.cluster import SHARDED, ClusterIdentity
 
 DriverFactory = Callable[..., CommandDriver]
 
@@ -34,7 +34,7 @@ async def identify(factory: DriverFactory, uri: str, wait_seconds: float) -> Clu
         if hello.get("msg") == "isdbgrid":
             version = {"find": "version", "limit": 1, "singleBatch": True}
             found = await _asked(driver, "config", version, "cursor", "firstBatch", 0, "clusterId")
-            return ClusterIdentity("mongos", found)
+            return ClusterIdentity(SHARDED, found)
         if not hello.get("setName"):
             raise StartRefused(_STANDALONE.format(server=",".join(_seeds(uri))))
         config = {"replSetGetConfig": 1}
