@@ -21,7 +21,7 @@ def of_streams(scopes: Sequence[ScopeSettings]) -> Iterator[str]:
     """One line with the number of streams by kind, then a line for each that could be saved."""
     kinds = Counter(target(scope).kind for scope in scopes)
     on = ", ".join(f"{count} on a {kind}" for kind, count in sorted(kinds.items()))
-    yield f"{len(scopes)} change streams ({on}): each looks at every write of the server"
+    yield f"{_streams(len(scopes))} ({on}): each looks at every write of the server"
     inside: dict[str, list[str]] = {}
     together: dict[str, list[ScopeSettings]] = {}
     for scope in scopes:
@@ -33,7 +33,7 @@ def of_streams(scopes: Sequence[ScopeSettings]) -> Iterator[str]:
     for name, parts in inside.items():
         yield (
             f"scope {name} also follows what {_names(parts)}, with the same options: its routes "
-            f"can select that by namespaces, with {_streams(len(parts))} less"
+            f"can select that by namespaces, with {_fewer(len(parts))}"
         )
     for group in together.values():
         if len(group) > 1:
@@ -42,7 +42,7 @@ def of_streams(scopes: Sequence[ScopeSettings]) -> Iterator[str]:
                 f"{_names([scope.name for scope in group])} collections of {group[0].database} "
                 "with the same options: one scope of the database, with the stage "
                 f"{{$match: {{ns.coll: {{$in: [{collections}]}}}}}} and routes by namespaces, "
-                f"needs {_streams(len(group) - 1)} less"
+                f"needs {_fewer(len(group) - 1)}"
             )
 
 
@@ -109,4 +109,8 @@ def _names(scopes: Sequence[str]) -> str:
 
 
 def _streams(count: int) -> str:
-    return "one stream" if count == 1 else f"{count} streams"
+    return "1 change stream" if count == 1 else f"{count} change streams"
+
+
+def _fewer(count: int) -> str:
+    return "one stream fewer" if count == 1 else f"{count} fewer streams"

@@ -103,4 +103,4 @@ def test_a_position_that_the_server_refuses_halts_the_scope_and_names_the_handle
     run.start(ready=False)
     assert run.wait() == 1
     (halted,) = run.logged("scope.halted")
-    assert "the position that handler 'table' stored is no resume token" in halted["error"]
+    assert "the position that handler 'table' stored is not a resume token" in halted["error"]

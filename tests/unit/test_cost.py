@@ -29,13 +29,18 @@ def test_streams_are_counted_by_what_they_are_opened_on() -> None:
     assert advice == []
 
 
+def test_a_single_stream_is_counted_in_the_singular() -> None:
+    (line,) = of_streams(scopes(on("a")))
+    assert line.startswith("1 change stream (1 on a collection): ")
+
+
 def test_scopes_of_collections_of_one_database_could_be_one() -> None:
     others = (on("c", "other"), on("d", max_await_time_ms=5))
     _, *advice = of_streams(scopes(on("a"), on("b"), *others))
     (line,) = advice
     assert line.startswith("scopes s0 and s1 follow collections of shop with the same options")
     assert "{$match: {ns.coll: {$in: [a, b]}}}" in line
-    assert line.endswith("needs one stream less")
+    assert line.endswith("needs one stream fewer")
 
 
 @pytest.mark.parametrize("around", [on(), on(None, None)], ids=["database", "cluster"])
@@ -43,7 +48,7 @@ def test_what_another_scope_follows_too_needs_no_stream(around: dict[str, Any]) 
     _, *advice = of_streams(scopes(on("a"), around, on("b"), on("c", **LOOKS_UP)))
     (line,) = advice
     assert line.startswith("scope s1 also follows what scopes s0 and s2 follow")
-    assert line.endswith("with 2 streams less")
+    assert line.endswith("with 2 fewer streams")
 
 
 FILTERS: dict[str, tuple[Any, int]] = {

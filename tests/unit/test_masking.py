@@ -59,7 +59,7 @@ def test_a_secret_is_masked_by_what_stands_before_it(text: str, shown: str | Non
     "text",
     [
         "http.token: must have at least 16 characters",
-        "mongodb.uri: is no connection string",
+        "mongodb.uri: is not a connection string",
         "--token: is an empty document",
         "give exactly one of --token, --token-data and --at",
         "resume token 82650000…: the server has no history for it",

@@ -71,7 +71,7 @@ def _add_pipeline(parser: argparse.ArgumentParser) -> None:
 
 def _add_snapshot(parser: argparse.ArgumentParser) -> None:
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
-    start = verbs.add_parser("start", help="hand over the documents that are there now")
+    start = verbs.add_parser("start", help="deliver the documents that exist now")
     start.add_argument(
         "--collection", action="append", default=[], help="only this collection; may be repeated"
     )
@@ -82,7 +82,7 @@ def _add_snapshot(parser: argparse.ArgumentParser) -> None:
     )
     verbs.add_parser("pause", help="stop reading until resume")
     verbs.add_parser("resume", help="continue a paused snapshot")
-    verbs.add_parser("cancel", help="end it; rows already handed over stay")
+    verbs.add_parser("cancel", help="end it; rows already delivered stay")
     for verb in verbs.choices.values():
         verb.add_argument("scope", help="the scope's name")
         _add_config(verb)
@@ -113,20 +113,21 @@ def _add_checkpoints(parser: argparse.ArgumentParser) -> None:
 
 def _add_dead_letters(parser: argparse.ArgumentParser) -> None:
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
-    verbs.add_parser("list", help="the waiting letters, oldest first")
-    show = verbs.add_parser("show", help="one letter with its whole event")
-    show.add_argument("id", help="the letter's id, as list shows it")
-    verbs.add_parser("export", help="one line of JSON per letter, for grep and jq")
-    replay = verbs.add_parser("replay", help="hand letters to their handlers again, in order")
-    discard = verbs.add_parser("discard", help="discard letters: their events are never handled")
-    for verb in (replay, discard):
-        verb.add_argument(
-            "id", nargs="*", help="ids of letters; default: all of the scope and handler"
-        )
+    verbs.add_parser("list", help="the waiting dead letters, oldest first")
+    show = verbs.add_parser("show", help="one dead letter with its whole event")
+    show.add_argument("id", help="the dead letter's id, as list shows it")
+    verbs.add_parser("export", help="one line of JSON per dead letter, for grep and jq")
+    replay = verbs.add_parser("replay", help="deliver them to their handlers again, in order")
+    discard = verbs.add_parser("discard", help="delete them: their events are never handled")
+    for verb, otherwise in (
+        (replay, "default: all of --scope and --handler, or all that wait"),
+        (discard, "without ids, --scope or --handler is needed: all of these"),
+    ):
+        verb.add_argument("id", nargs="*", help=f"ids of dead letters; {otherwise}")
         verb.add_argument("--dry-run", action="store_true", help="say what would happen")
     for verb in verbs.choices.values():
-        verb.add_argument("--scope", help="only letters of this scope")
-        verb.add_argument("--handler", help="only letters of this handler")
+        verb.add_argument("--scope", help="only dead letters of this scope")
+        verb.add_argument("--handler", help="only dead letters of this handler")
         _add_config(verb)
 
 

@@ -37,7 +37,7 @@ def details(checkpoint: Checkpoint, now: datetime) -> str:
     record = {
         "scope": checkpoint.scope,
         "kind": checkpoint.kind.value,
-        "goes on at": str(checkpoint.start_point),
+        "resumes at": str(checkpoint.start_point),
         "event token": event.to_json() if event else UNKNOWN,
         "high water": high_water.to_json() if high_water else UNKNOWN,
         "cluster time": moment_of(time) + increment,

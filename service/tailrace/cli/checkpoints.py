@@ -28,7 +28,7 @@ _NO_POSITION = "  scope:        {}\n  (no checkpoint: the scope starts at its st
 _DRY_RUN = "Dry run: nothing was written.\n"
 _FENCED = (
     "A daemon that follows it now halts the scope at its next save: restart it, or the scope. With "
-    "'replicas' it goes on from there by itself.\n"
+    "'replicas' the scope resumes there by itself.\n"
 )
 
 

@@ -59,7 +59,7 @@ async def _ask(options: argparse.Namespace) -> int:
                 text = "".join(f"{letter_line(letter)}\n" for letter in letters)
             case _:
                 if not (options.id or options.scope or options.handler):
-                    refuse("", "say which letters: by their ids, --scope or --handler")
+                    refuse("", "say which dead letters: by their ids, --scope or --handler")
                 return await _discard(options, settings, opened, select(letters, options.id))
     print(text, end="")
     return 0
@@ -108,8 +108,8 @@ async def _replay(options: argparse.Namespace, settings: Settings, opened: Store
     print(f"Replayed {number(done.replayed)}; {done.failed} failed again, {done.left} left.")
     if done.left > done.failed:
         print(
-            "Letters that are left wait behind another letter of the same document, or were added "
-            "meanwhile. Repair the handler or discard the letters that fail, then replay again."
+            "Dead letters that are left wait behind one of the same document, or were added "
+            "meanwhile. Fix the handler or discard those that fail, then replay again."
         )
     return 1 if done.failed else 0
 
@@ -179,5 +179,6 @@ def select(letters: Sequence[DeadLetter], ids: Collection[str]) -> Sequence[Dead
     """The letters with these ids, or all if no ids are given. Refuses ids that no letter has."""
     if unknown := set(ids) - {letter.id for letter in letters}:
         advice = "is not waiting; 'tailrace dead-letters list' shows those that are"
-        raise ConfigurationError(*(Problem(f"letter {each!r}", advice) for each in sorted(unknown)))
+        named = (f"dead letter {each!r}" for each in sorted(unknown))
+        raise ConfigurationError(*(Problem(each, advice) for each in named))
     return [letter for letter in letters if not ids or letter.id in ids]

@@ -65,4 +65,4 @@ def _timestamp(text: str) -> Timestamp:
         # Whole seconds, rounded down, so that no change is lost. Increments begin with 1.
         return Timestamp(int(moment.astimezone(UTC).timestamp()), 1)
     except (ValueError, OverflowError) as error:
-        refuse("--at", f"{text!r} is no time that MongoDB can have ({error})")
+        refuse("--at", f"{text!r} is not a time that MongoDB can store ({error})")

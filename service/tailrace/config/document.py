@@ -76,7 +76,8 @@ class Document:
             return self._read(node)
         except (ValueError, KeyError) as error:
             name = str(node.tag).removeprefix(_YAML)
-            return self._note(location, f"is no {name} ({error}); put it in quotes if it is text")
+            told = f"cannot be read as {name} ({error}); put it in quotes if it is text"
+            return self._note(location, told)
 
     def _interpolated(self, node: Any, location: Location) -> str:
         from ruamel.yaml.nodes import ScalarNode

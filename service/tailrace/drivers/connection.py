@@ -1,5 +1,6 @@
 """Runs commands on a Motor or PyMongo client, and maps its errors to ours."""
 
+import re
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, cast
@@ -26,6 +27,10 @@ _DECODED: CodecOptions[dict[str, Any]] = CodecOptions(
 """Dates beyond Python's years become ``DatetimeMS``, so that no reply fails."""
 
 
+_COMMAND = re.compile(r"( to execute command )\{ (\w+): .*", re.DOTALL)
+"""A missing privilege, as mongod words it: with the whole command, its session and cluster time."""
+
+
 @contextmanager
 def mapped(pin: Pin | None = None) -> Iterator[None]:
     """Raises error replies as :class:`CommandFailed`, other errors as :class:`ConnectionFailed`."""
@@ -40,8 +45,9 @@ def _ours(error: Exception, wire_version: int) -> DriverError:
         return ConnectionFailed(f"{type(error).__name__}: {error}")
     # NotPrimaryError is a connection error for the driver, but the server has answered.
     details = error.details if isinstance(error.details, Mapping) else {}
+    message = str(details.get("errmsg") or error)
     return CommandFailed(
-        str(details.get("errmsg") or error),
+        _COMMAND.sub(r"\1\2", message),
         code=int(details.get("code") or getattr(error, "code", None) or 0),
         code_name=str(details.get("codeName", "")),
         labels=frozenset(map(str, details.get("errorLabels", ()))),

@@ -38,7 +38,7 @@ def parsed(uri: str) -> Mapping[str, Any]:
 
 
 def _unusable(reason: str) -> Problem:
-    return Problem("mongodb.uri", f"is no usable MongoDB connection string: {reason}")
+    return Problem("mongodb.uri", f"is not a usable MongoDB connection string: {reason}")
 
 
 def client_options(uri: str, streams: int, **more: Any) -> dict[str, Any]:

@@ -50,7 +50,7 @@ REFUSED_CODES = {
     "ask for 'whenAvailable'",
 }
 
-# The server's codes for a start point that is no resume token (resume_token.cpp, data_view.h).
+# The server's codes for a start point that is not a resume token (resume_token.cpp, data_view.h).
 _NO_TOKEN = frozenset({15, 40647, 40648, 40649, 50872})
 
 _LOCATION = "Location"
@@ -105,7 +105,7 @@ def _judge(error: BaseException, scope: str, opening: bool, leader: str) -> Deci
             )
             return Decision(True, Reason.HISTORY_LOST, message)
         if opening and error.code in _NO_TOKEN:
-            refusal, begins = f"{stored} is no resume token of this server", ""
+            refusal, begins = f"{stored} is not a resume token of this server", ""
         elif opening and error.code_name.startswith(_LOCATION) and error.code != _ATLAS_ERROR:
             refusal = refusal or "the server refuses the pipeline or an option: correct the scope"
         if refusal:

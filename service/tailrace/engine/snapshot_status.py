@@ -32,7 +32,7 @@ def described(seen: ObservedSnapshot | None, obstacle: str) -> dict[str, Any] | 
     paused = snapshot.paused and not snapshot.over
     reason = snapshot.note
     if paused:
-        reason = "paused by an operator: 'tailrace snapshot resume' lets it go on"
+        reason = "paused by an operator: 'tailrace snapshot resume' continues it"
     elif not snapshot.over:
         reason = obstacle or seen.trouble or snapshot.note
     shown = [_collection(seen, each) for each in collections]

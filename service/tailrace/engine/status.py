@@ -97,8 +97,8 @@ class Status:
         ``trouble``: why the owner is not known for certain.
         """
         self.watermark, self.unsaved = None, ""
-        told = f"{owner} follows it" if owner else "nobody follows it"
-        told += f", as far as is known: {trouble}" if trouble else ""
+        told = f"{owner} follows it" if owner else "no process follows it"
+        told += f", as last read: {trouble}" if trouble else ""
         self.enter(WatcherState.STANDBY, told)
 
     def stored(self, checkpoint: Checkpoint) -> None:

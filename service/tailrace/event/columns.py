@@ -142,4 +142,4 @@ def _text(raw: bytes) -> bytes:
 def _refuse(event: bytes) -> None:
     for _ in walk(event, 0):
         pass
-    raise ValueError("an event without a resume token: its _id is no document")
+    raise ValueError("an event without a resume token: its _id is not a document")

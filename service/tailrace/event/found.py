@@ -46,20 +46,20 @@ def read_found(raw: bytes) -> Found:
     try:
         return _read(raw)
     except (KeyError, ValueError, struct.error) as error:
-        raise ConnectionFailed(f"the server's reply is no cursor: {error!r}") from error
+        raise ConnectionFailed(f"the server's reply is not a cursor: {error!r}") from error
 
 
 def _read(raw: bytes) -> Found:
     kind, at = elements(raw, 0)[b"cursor"]
     if kind != DOCUMENT:
-        raise ValueError("cursor is no document")
+        raise ValueError("cursor is not a document")
     cursor = elements(raw, at)
     kind, batch = cursor.get(b"nextBatch") or cursor[b"firstBatch"]
     if kind != ARRAY:
-        raise ValueError("the batch is no array")
+        raise ValueError("the batch is not an array")
     kind, at = cursor[b"id"]
     if kind not in (INT32_TYPE, INT64_TYPE):
-        raise ValueError("the cursor's id is no whole number")
+        raise ValueError("the cursor's id is not a whole number")
     cursor_id: int = INT64(raw, at)[0] if kind == INT64_TYPE else INT32(raw, at)[0]
     kind, at = cursor.get(b"ns", (0, 0))
     namespace = string_at(raw, at) if kind == STRING else ""
@@ -80,7 +80,7 @@ def _bounds(buffer: bytes, start: int) -> Sequence[int]:
         if number == next_digits:
             digits, next_digits = digits + 1, next_digits * 10
         if buffer[position] != DOCUMENT:
-            raise ValueError("the batch holds something that is no document")
+            raise ValueError("the batch holds something that is not a document")
         at = position + digits
         append(at)
         position = at + INT32(buffer, at)[0]

@@ -61,22 +61,22 @@ def read_reply(raw: bytes) -> Reply:
     try:
         return _read(raw)
     except (KeyError, ValueError, struct.error) as error:
-        raise ConnectionFailed(f"the server's reply is no cursor: {error!r}") from error
+        raise ConnectionFailed(f"the server's reply is not a cursor: {error!r}") from error
 
 
 def _read(raw: bytes) -> Reply:
     top = bson.elements(raw, 0)
     kind, at = top[b"cursor"]
     if kind != bson.DOCUMENT:
-        raise ValueError("cursor is no document")
+        raise ValueError("cursor is not a document")
     cursor = bson.elements(raw, at)
     batch = cursor.get(b"nextBatch") or cursor[b"firstBatch"]
     if batch[0] != bson.ARRAY:
-        raise ValueError("the batch is no array")
+        raise ValueError("the batch is not an array")
     bounds, survey = survey_array(raw, batch[1])
     kind, at = cursor[b"id"]
     if kind not in (bson.INT32_TYPE, bson.INT64_TYPE):
-        raise ValueError("the cursor's id is no whole number")
+        raise ValueError("the cursor's id is not a whole number")
     cursor_id: int = INT64(raw, at)[0] if kind == bson.INT64_TYPE else INT32(raw, at)[0]
     kind, at = cursor.get(b"ns", (0, 0))
     namespace = bson.string_at(raw, at) if kind == bson.STRING else ""
@@ -151,6 +151,6 @@ def _each(buffer: bytes, start: int) -> tuple[Sequence[int], Survey]:
     bounds: list[int] = []
     for _, kind, begin, end in walk(buffer, start):
         if kind != bson.DOCUMENT:
-            raise ValueError("the batch holds something that is no document")
+            raise ValueError("the batch holds something that is not a document")
         bounds += begin, end
     return bounds, survey(buffer, bounds)

@@ -121,7 +121,7 @@ def _token(given: object) -> ResumeToken:
         raise InvalidPosition(f"an event's id is a dict that is not empty, not {given!r:.60}")
     if "snapshot" in given:
         raise InvalidPosition(
-            "it is the id of an event of a snapshot, which alone is no position of the stream: "
+            "it is the id of an event of a snapshot, which alone is not a position of the stream: "
             "store SinkPosition.after(events, the position before).to_text()"
         )
     try:

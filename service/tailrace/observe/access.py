@@ -37,7 +37,7 @@ class Access:
     def changes(self) -> str:
         if self.token:
             return "token"
-        return "header" if self.loopback else "nothing helps"
+        return "header" if self.loopback else "disabled"
 
     def stranger(self, headers: Mapping[bytes, bytes]) -> Refusal | None:
         """On loopback, refuses a request for a host name other than this machine's."""

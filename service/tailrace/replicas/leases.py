@@ -174,7 +174,7 @@ class Leases:
     def _compare(self, turn: Turn, lease: Lease, sent: float) -> None:
         """Compares a turn with its lease in the store, as read by a command sent at ``sent``."""
         if lease.free or (lease.owner, lease.epoch) != (self.turns.me.id, turn.lease.epoch):
-            self.turns.lose(lease.scope, "the store has it as another's, or as run out")
+            self.turns.lose(lease.scope, "the store says it expired or belongs to another process")
             return
         turn.lease.extend(sent + lease.seconds_left - (self.times.lease - self.times.own))
         others = {each.id: each.name for each in self._members if each.id != self.turns.me.id}

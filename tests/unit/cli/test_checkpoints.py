@@ -94,7 +94,7 @@ class TestShow:
         assert await show_position(store, "orders", NOW) == (
             "  scope:        orders\n"
             "  kind:         event\n"
-            f"  goes on at:   resumeAfter {OLD.digest}\n"
+            f"  resumes at:   resumeAfter {OLD.digest}\n"
             '  event token:  {"_data": "82654321000000000146"}\n'
             '  high water:   {"_data": "82654321000000000146"}\n'
             "  cluster time: 2025-11-30T10:53:20Z (Timestamp(1764500000, 3))\n"

@@ -83,10 +83,10 @@ def test_a_file_that_is_far_too_large_is_not_even_read(endless: bool, tmp_path: 
         ("a: 1\nb: 2\na: 3\n", "a", "is given again in line 3"),
         ("a: &a [*a]\n", "a", "or an alias inside its own anchor"),
         ("a: !!python/object:os.system {}\n", "a", "the tag !!python/object:os.system"),
-        ("a: !!int x\n", "a", "is no int (invalid literal"),
+        ("a: !!int x\n", "a", "cannot be read as int (invalid literal"),
         ("a:\n  true: x\n", "a.true", "a key must be text"),
         ("a:\n  ? [b]\n  : x\n", "a.?", "a key must be text"),
-        ("a: 2024-13-01\n", "a", "is no timestamp (month must be in 1..12); put it in quotes"),
+        ("a: 2024-13-01\n", "a", "cannot be read as timestamp (month must be in 1..12); put"),
         ("a: 99999999999999999999\n", "a", "does not fit into 64 bits"),
     ],
 )

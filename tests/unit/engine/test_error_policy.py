@@ -47,7 +47,7 @@ def test_a_start_that_is_refused_is_named() -> None:
     told = decide(command(13), "orders", leader="lake").message
     assert told.endswith(" (it was to begin at the position that handler 'lake' stored)")
     told = decide(command(40649), "orders").message
-    assert told.endswith(": the checkpoint is no resume token of this server")
+    assert told.endswith(": the checkpoint is not a resume token of this server")
 
 
 @pytest.mark.parametrize("code", [286, 280, 260, 222, 40576, 50811])

@@ -169,7 +169,7 @@ class Lane(ABC):
             scope=self.delivery.scope,
             handler=self.delivery.name,
             **(self._named(assigned.work) if assigned.work is not None else {}),
-            consequence="the scope starts again" if assigned.last else "another task goes on",
+            consequence="the scope starts again" if assigned.last else "another task continues",
         )
         if assigned.last:
             raise self._cancelled("the task that calls it was cancelled") from error

@@ -81,11 +81,11 @@ async def replay_letters(
 def refusal(handler: Handler) -> str:
     """Why no letter can be replayed to this handler; empty if letters can."""
     if handler.commit is not None:
-        return "this handler takes events from a running scope only: discard the letter"
+        return "this handler takes events from a running scope only: discard the dead letter"
     if handler.position is not None:
         return (
             "this handler stores its own position, which an earlier change would set back: apply "
-            "the change by hand, then discard the letter"
+            "the change by hand, then discard the dead letter"
         )
     return ""
 
@@ -96,7 +96,7 @@ async def _failure(handler: Handler, letter: DeadLetter, identity: RunIdentity) 
         return reason
     event = event_of(letter)
     if event is None:
-        return "its event cannot be read: restore the store from a backup, or discard the letter"
+        return "its event cannot be read: restore the store from a backup, or discard it"
     try:
         with anyio.fail_after(handler.failure.timeout_seconds):
             call, payload = called_with(handler.calls, [event])

@@ -137,8 +137,9 @@ def start_position(
                 "position.missing",
                 scope=owner.scope,
                 handler=name,
-                consequence="it had a position and says none: it goes on at the checkpoint, and "
-                "what it had before does not come again, but by 'tailrace checkpoints set'",
+                consequence="it stored a position before and now reports none: continuing from "
+                "the checkpoint. Earlier changes are not repeated; use 'tailrace checkpoints set' "
+                "to replay them",
             )
         if position is not None and known is None:
             own[name] = position

@@ -138,7 +138,7 @@ async def test_a_worker_that_is_lost_twice_with_one_event_ends_the_run() -> None
         assert "the task that calls it was cancelled" in watching.reason
     assert len(killed) == 2
     assert [log["consequence"] for log in watching.logs if "consequence" in log] == [
-        "another task goes on",
+        "another task continues",
         "the scope starts again",
     ]
     named = [log for log in watching.logs if log["event"] == "handler.task_cancelled"]

@@ -103,7 +103,7 @@ async def test_a_handler_that_no_letter_can_be_replayed_to_is_handed_none(
     (failed,) = lines
     assert "failed: " in failed
     assert reason in failed
-    assert failed.endswith("discard the letter")
+    assert failed.endswith("discard the dead letter")
     assert reason in refusal(handlers["audit"])
     assert destination.handled == []
 
