@@ -20,7 +20,7 @@ from tailrace.engine.handle.retry import Breaker, Retry
 from tailrace.engine.handle.router import Routed
 from tailrace.engine.ports import Handler, PerEvent, RunIdentity
 from tailrace.engine.position.checkpointer import Checkpointer, Ownership
-from tailrace.engine.position.final_position import final_position
+from tailrace.engine.position.final_position import final_position, reached_position
 from tailrace.engine.position.history_lost import LostHistory
 from tailrace.engine.position.start_position import RunStart, StartPosition, start_position
 from tailrace.engine.position.watermark import Watermark
@@ -111,7 +111,8 @@ class Run:
             self.interrupt,
             self.ownership.lease,
         )
-        return Delivery(handler, retry, owner, self.ownership.lease)
+        share, lease = self.runtime.share, self.ownership.lease
+        return Delivery(handler, retry, owner, share, lease)
 
     async def _start_position(
         self, checkpoint: Checkpoint | None, owner: RunIdentity
@@ -133,7 +134,14 @@ class Run:
         status.watermark = watermark
         status.committed_time = status.checkpoint.cluster_time if status.checkpoint else None
         self._checkpointer = Checkpointer(
-            plan, runtime, owner, self.ownership, watermark, status, begin.stored
+            plan,
+            runtime,
+            owner,
+            self.ownership,
+            watermark,
+            status,
+            begin.stored,
+            lambda: reached_position(watermark, self._lanes),
         )
         self._lanes = [
             self._lane(delivery, routed, begin)

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from tailrace.engine.handle.loop_share import LoopShare
 from tailrace.engine.handle.router import Routed
 from tailrace.engine.ports import CheckpointStore, DeadLetterStore
 from tailrace.engine.read.byte_budget import ByteBudget
@@ -45,3 +46,4 @@ class Runtime:
     budget: ByteBudget
     metrics: Metrics
     clock: ServerClock = field(default_factory=ServerClock)
+    share: LoopShare = field(default_factory=LoopShare)

@@ -8,6 +8,7 @@ import anyio
 from bson.timestamp import Timestamp
 
 from tailrace.engine.handle.delivery import Delivery
+from tailrace.engine.handle.loop_share import LoopShare
 from tailrace.engine.handle.retry import Breaker, Retry
 from tailrace.engine.ports import Handler, RunIdentity
 from tailrace.engine.position.position import Position
@@ -141,6 +142,7 @@ def delivery_to(
     recorder: HandlerRecorder | None = None,
     errors: RecentErrors | None = None,
     stop: Interrupt | None = None,
+    share: LoopShare | None = None,
 ) -> Delivery:
     """A delivery to a handler on the scope ``orders``, with the handler's failure policy."""
     retry = Retry(
@@ -151,7 +153,8 @@ def delivery_to(
         errors or RecentErrors(),
         stop or Interrupt(),
     )
-    return Delivery(handler, retry, RunIdentity("orders", "rs0", "", 1))
+    identity = RunIdentity("orders", "rs0", "", 1)
+    return Delivery(handler, retry, identity, share or LoopShare())
 
 
 def delivery(

@@ -110,6 +110,8 @@ class BatchLane(Lane):
     async def _hand_over(self, assigned: Assignment[Gathered]) -> None:
         if self._calls.linger_seconds:
             await self._linger()
+        if self.delivery.share.closed:
+            await self.delivery.share.next_turn(self.delivery)
         work = Gathered()
         events = size = 0  # wanted or not: else a filter would block the loop for a long time
         most_events, most_bytes = self._room
@@ -158,6 +160,8 @@ class BatchLane(Lane):
             await anyio.lowlevel.checkpoint()
         while work.done < len(work.events):
             some = self._next_call(work)
+            if work.done and self.delivery.share.closed:
+                await self.delivery.share.next_turn(self.delivery)
             await deliver(some)
             work.done += len(some)
             work.dead_lettered |= self.delivery.dead_lettered

@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 import anyio
 
 from tailrace.engine.handle.isolation import apart, cancelled_by_us, closes, stray_cancellation
+from tailrace.engine.handle.loop_share import LoopShare
 from tailrace.engine.handle.retry import Retry
 from tailrace.engine.handle.time_limit import Returned, TimeLimit
 from tailrace.engine.held_lease import HeldLease
@@ -38,9 +39,15 @@ class Delivery:
     """
 
     def __init__(
-        self, handler: Handler, retry: Retry, identity: RunIdentity, lease: HeldLease | None = None
+        self,
+        handler: Handler,
+        retry: Retry,
+        identity: RunIdentity,
+        share: LoopShare,
+        lease: HeldLease | None = None,
     ) -> None:
         self.handler = handler
+        self.share = share
         self.name = handler.name
         self.scope = identity.scope
         self._calls = handler.calls
@@ -165,7 +172,7 @@ class Delivery:
         if not events:
             return None
         call, payload = called_with(self._calls, events)
-        call = apart(call, f"{self.name} attempt")
+        call = apart(self.share.measured(call, self), f"{self.name} attempt")
         return await self._attempt(call, payload, events[0], len(events))
 
     async def _missing(self, events: Sequence[ChangeEvent]) -> Sequence[ChangeEvent]:
@@ -203,9 +210,11 @@ class Delivery:
         us, or a stray cancellation of our task, which an earlier call may have requested. Raises
         :class:`tailrace.errors.LeaseLost` if no call may begin any more.
         """
-        began, lease = self._clock(), self._lease
+        began, lease, share = self._clock(), self._lease, self.share
         if lease is not None and began >= lease.deadline:
             lease.require()
+        if share.measuring:
+            call = share.measured(call, self)
         try:
             if self._limit is None:
                 result = await call(payload, self.identity)
@@ -231,7 +240,10 @@ class Delivery:
             if self.handler.position is not None and isinstance(error, TailraceError):
                 raise  # the destination's own position failed: no event's fault
             return error
-        self._recorder.handled(self._clock() - began, count)
+        ended = self._clock()
+        self._recorder.handled(ended - began, count)
+        if ended >= share.ends:
+            share.ended(ended)
         return None
 
     # --- a handler with a commit -------------------------------------------------------------
@@ -262,7 +274,7 @@ class Delivery:
             self._lease.require()
         began = self._clock()
         try:
-            await call()
+            await self.share.measured(call, self)()
         except BaseException as error:
             if isinstance(error, anyio.get_cancelled_exc_class()) or closes(error):
                 raise

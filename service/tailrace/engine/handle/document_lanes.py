@@ -7,7 +7,8 @@ and everything after it waits.
 A worker takes the next event that may run, calls the handler, and goes on with the events that now
 wait for the same document. A worker that starts, or has opened a chunk, wakes another one: if the
 handler suspends, the other worker takes over, up to the handler's concurrency. If the handler never
-suspends, its worker yields to other tasks once per chunk, and workers woken then take nothing.
+suspends, its worker yields to other tasks once per chunk, and workers woken then take nothing. It
+takes nothing either while handlers have spent their share of the event loop's turn (loop_share).
 """
 
 from collections import deque
@@ -68,6 +69,7 @@ class DocumentLanes(Lane):
         take, release, wake = self._take, self._release, anyio.Event()
         item, woken, opened_one = assigned.work, True, False
         deliver, again = self.delivery.deliver, assigned.last
+        share = self.delivery.share
         try:
             while True:
                 while item is not None:  # then the events that came to wait for its key
@@ -87,10 +89,14 @@ class DocumentLanes(Lane):
                     item = release(key)
                     if key is None or (item is not None and self._behind == MOST_WAITING - 1):
                         self._wake_one()  # more may be taken than before
+                    if share.closed and item is not None:
+                        await share.next_turn(self.delivery, begun=True)
                 if opened_one:
                     await self._give_way()
                     woken = True
                 assigned.last = again = False
+                if share.closed:
+                    await share.next_turn(self.delivery)
                 place = self.opened
                 superfluous = woken and self._giving_way > 0
                 item = None

@@ -1,5 +1,6 @@
 """Saves a scope's watermark at every interval and when its run ends."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
@@ -72,7 +73,10 @@ class Checkpointer:
     watermark: Watermark
     status: Status
     stored: Position | None
+    reached: Callable[[], Position]
+    """What is handled, to the single event; asked when the watermark has not moved."""
     _first: Position = field(init=False)
+    _seen: Position | None = None
     _saving: anyio.Lock = field(default_factory=anyio.Lock)
 
     def __post_init__(self) -> None:
@@ -103,6 +107,11 @@ class Checkpointer:
                 log = structlog.get_logger().bind(scope=self.owner.scope)
                 log.warning("checkpoint.save_failed", error=told, failures=failures)
 
+    def _latest(self) -> Position:
+        """What is handled: by whole places, as long as they are finished one after another."""
+        before, self._seen = self._seen, self.watermark.position
+        return self._seen if self._seen is not before else self.reached()
+
     async def save_last(self, position: Position) -> CheckpointError | None:
         """Saves what is handled when the run ends, even in a cancelled task; returns its error."""
         error = None
@@ -127,7 +136,7 @@ class Checkpointer:
         """
         async with self._saving:
             handled_time = self.watermark.handled_time
-            position = self.watermark.position if position is None else position
+            position = self._latest() if position is None else position
             if position == self.stored:
                 self.status.committed(handled_time)
                 return

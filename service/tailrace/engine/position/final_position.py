@@ -59,6 +59,19 @@ def final_position(watermark: Watermark, lanes: Sequence[Lane]) -> Position:
     return position if same else replace(position, owned=owned, ahead=ahead)
 
 
+def reached_position(watermark: Watermark, lanes: Sequence[Lane]) -> Position:
+    """The position to save during a run: inside the first place, if slow handlers need long for it.
+
+    Only where no more than a position has to be stored: not for rows, for whole transactions, or
+    for handlers that own their positions.
+    """
+    place = next((place for place in watermark.places if place.events), None)
+    handlers = [lane.delivery.handler for lane in lanes]
+    if place is None or place.rows or any(h.whole_transactions or h.position for h in handlers):
+        return watermark.position
+    return _inside(watermark.position, place, [_Part(lane) for lane in lanes])
+
+
 def _inside(position: Position, place: Place, parts: Collection[_Part]) -> Position:
     """The position inside the first place, after the leading events that every handler has."""
     count = 0

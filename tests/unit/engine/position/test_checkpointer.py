@@ -1,5 +1,6 @@
 """When the watermark is saved, and with which content."""
 
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import anyio
@@ -45,8 +46,16 @@ class Saving:
         watcher = self.watching.watcher
         ownership = Ownership("orders")
         ownership.sequence = sequence
+        self.reached: Position | None = None
         self.checkpointer = Checkpointer(
-            watcher.plan, self.watching.runtime, OWNER, ownership, self.line, watcher.status, start
+            watcher.plan,
+            self.watching.runtime,
+            OWNER,
+            ownership,
+            self.line,
+            watcher.status,
+            start,
+            lambda: self.reached or self.line.position,
         )
 
     def move(self, n: int) -> None:
@@ -118,3 +127,17 @@ class TestFailure:
         await saving.checkpointer.save()
         first, second, third = saving.store.attempts
         assert first.high_water == second.high_water == third.high_water == token(1)
+
+
+async def test_while_a_place_takes_long_the_position_inside_it_is_saved() -> None:
+    """Never one before it: the next regular save must not go back to the place's beginning."""
+    saving = Saving()
+    saving.move(1)
+    await saving.checkpointer.save()
+    saving.reached = replace(saving.line.position, high_water=token(2))
+    await saving.checkpointer.save()
+    await saving.checkpointer.save()
+    assert [checkpoint.high_water for checkpoint in saving.store.saved] == [token(1), token(2)]
+    saving.move(3)
+    await saving.checkpointer.save()
+    assert saving.store.saved[-1].high_water == token(3)

@@ -1,0 +1,159 @@
+"""Handlers that block the event loop: how long a turn of the loop lasts, and who goes on."""
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable
+
+import anyio
+import anyio.lowlevel
+import pytest
+
+from tailrace.engine.handle.document_lanes import DocumentLanes
+from tailrace.engine.handle.loop_share import SHARE_SECONDS, LoopShare
+from tailrace.event import ChangeEvent
+from tests.unit.engine.changes import Noting, changes, delivery_to, handler, line_of
+
+BLOCK_SECONDS = 0.002
+LANES = 8
+EVENTS = 64
+
+
+def block(seconds: float) -> None:
+    """As a handler does that calls a library without an asyncio API."""
+    time.sleep(seconds)
+
+
+class Turns:
+    """Counts the calls of each of the loop's turns, while its block runs."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+        self.most = 0
+
+    async def watch(self) -> None:
+        while True:
+            self.calls = 0
+            await anyio.lowlevel.checkpoint()
+            self.most = max(self.most, self.calls)
+
+
+Handle = Callable[[ChangeEvent], Awaitable[None]]
+
+
+async def at_once(event: ChangeEvent) -> None:
+    block(BLOCK_SECONDS)
+
+
+async def after_an_await(event: ChangeEvent) -> None:
+    await anyio.lowlevel.checkpoint()
+    block(BLOCK_SECONDS)
+
+
+@pytest.mark.parametrize("handle", [at_once, after_an_await])
+async def test_all_lanes_together_block_a_turn_for_little_more_than_its_share(
+    handle: Handle,
+) -> None:
+    turns, share, ended = Turns(), LoopShare(), Counter[int]()
+    fewest_others = EVENTS
+
+    def lane(number: int) -> DocumentLanes:
+        async def counted(event: ChangeEvent) -> None:
+            nonlocal fewest_others
+            await handle(event)
+            turns.calls += 1
+            ended[number] += 1
+            if ended[number] == EVENTS:
+                fewest_others = min([fewest_others, *(ended[n] for n in range(LANES))])
+
+        lanes = DocumentLanes(delivery_to(handler("h", counted), share=share), None, Noting())
+        lanes.feed(line_of(changes(0, EVENTS), EVENTS))
+        lanes.close()
+        return lanes
+
+    lanes = [lane(number) for number in range(LANES)]
+    async with anyio.create_task_group() as watching:
+        watching.start_soon(turns.watch)
+        async with anyio.create_task_group() as running:
+            for each in lanes:
+                running.start_soon(each.run)
+        watching.cancel_scope.cancel()
+    assert ended == dict.fromkeys(range(LANES), EVENTS)
+    assert turns.most <= 3 * SHARE_SECONDS / BLOCK_SECONDS, "of 512 calls"
+    assert fewest_others >= EVENTS / 4, "the lanes go on together"
+
+
+async def test_a_call_that_waits_for_a_turn_can_be_cancelled() -> None:
+    share, cancelled = LoopShare(), []
+
+    async def blocks() -> None:
+        await asyncio.sleep(0)
+        block(SHARE_SECONDS)
+
+    async def waits() -> None:
+        try:
+            await asyncio.sleep(0)
+        except anyio.get_cancelled_exc_class():
+            cancelled.append(True)
+            raise
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(share.measured(blocks, "a lane"))
+        tasks.start_soon(share.measured(waits, "another lane"))
+        while not share.closed:
+            await anyio.lowlevel.checkpoint()
+        tasks.cancel_scope.cancel()
+    assert cancelled == [True]
+
+
+async def test_a_measured_call_returns_and_raises_as_ever() -> None:
+    async def call(value: int) -> int:
+        try:
+            await asyncio.wait_for(asyncio.sleep(value), 0.001)
+        except TimeoutError:
+            return value
+        raise ValueError(value)
+
+    measured = LoopShare().measured(call, "a lane")
+    assert await measured(1) == 1
+    with pytest.raises(ValueError, match="0"):
+        await measured(0)
+
+
+async def test_a_cancelled_worker_keeps_nobody_from_its_turn() -> None:
+    share = LoopShare()
+
+    async def blocks() -> None:
+        block(SHARE_SECONDS)
+
+    await share.measured(blocks, "a lane")()
+    went_on = anyio.Event()
+
+    async def worker() -> None:
+        await share.next_turn("a lane")
+        went_on.set()
+
+    async with anyio.create_task_group() as tasks:
+        with anyio.CancelScope() as cancelled:
+            cancelled.cancel()
+            await share.next_turn("a lane")
+        tasks.start_soon(worker)
+        with anyio.fail_after(5):
+            await went_on.wait()
+
+
+async def test_calls_that_never_block_are_measured_no_more_until_one_blocks() -> None:
+    share = LoopShare()
+
+    async def quick() -> None: ...
+
+    for _ in range(1000):
+        if not share.measuring:
+            break
+        await share.measured(quick, "a lane")()
+        await anyio.lowlevel.checkpoint()
+    assert not share.measuring
+    share.ended(0.0)
+    share.ended(SHARE_SECONDS)
+    assert share.measuring
+    assert share.closed
