@@ -40,7 +40,7 @@ def parser() -> argparse.ArgumentParser:
     _add_config(health)
     health.add_argument("--ready", action="store_true", help="/readyz instead of /livez")
 
-    _add_snapshot(commands.add_parser("snapshot", help="hand over existing documents"))
+    _add_snapshot(commands.add_parser("snapshot", help="deliver existing documents"))
 
     demo = commands.add_parser("demo", help="everything on one machine, verified at the end")
     demo.add_argument("--events", type=_positive, default=5000, help="about how many changes")

@@ -81,7 +81,7 @@ def _check(options: argparse.Namespace) -> int:
             print(f"tailrace: {problem}", file=sys.stderr)
         return 1 if problems else 0
     if names := [scope.name for scope in settings.scopes if scope.snapshot.mode == "never"]:
-        told = "'snapshot: never' hands over changes only, and no existing documents"
+        told = "'snapshot: never' delivers changes only, and no existing documents"
         print(f"tailrace: {options.config}: {told}: {', '.join(names)}", file=sys.stderr)
     from ruamel.yaml import YAML
 

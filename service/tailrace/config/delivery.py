@@ -56,7 +56,7 @@ class DeliverySettings(Section):
     """The largest number of bytes of events, over all scopes, that are read and not handled yet
     (events in a lake's open segment count as well). Reading waits above this limit. Lower it to
     save memory; raise it to absorb slow periods of a handler. A single larger reply is accepted on
-    its own. The chunks of a snapshot count from when they are handed over; before that they usually
+    its own. The chunks of a snapshot count from when they are delivered; before that they usually
     take 8 MiB more, times `parallel`."""
 
     retry: RetrySettings = Field(default_factory=RetrySettings)

@@ -80,7 +80,7 @@ class ScopeSettings(Section):
     """Where a scope without a checkpoint starts: `now`, or an ISO 8601 time with an offset."""
 
     snapshot: Snapshot = Field(default_factory=SnapshotSettings)
-    """Whether existing documents are handed over, and how they are read."""
+    """Whether existing documents are delivered, and how they are read."""
 
     resume_after: OpaqueMapping | None = None
     """A resume token (`{_data: …}`) to start after, instead of `start_at`."""
@@ -104,7 +104,7 @@ class ScopeSettings(Section):
     on_history_lost: Literal["halt", "skip", "snapshot"] = "halt"
     """What to do if the oplog no longer holds the checkpoint: `halt` waits for manual intervention;
     `skip` continues from now, which loses changes, and records a gap; `snapshot` does the same and
-    then hands over all documents that exist now, as the key `snapshot` configures."""
+    then delivers all documents that exist now, as the key `snapshot` configures."""
 
     match_collection_uuid_for_update_lookup: Flag | None = None
     """Whether `updateLookup` ignores a document of another collection that was later renamed to

@@ -20,8 +20,8 @@ class SnapshotSettings(Section):
     mode."""
 
     mode: Literal["never", "initial"] = "never"
-    """`initial` hands over the documents that exist when the scope starts without a checkpoint, as
-    events of the type `read`, beside the changes. `never` hands over changes only."""
+    """`initial` delivers the documents that exist when the scope starts without a checkpoint, as
+    events of the type `read`, beside the changes. `never` delivers changes only."""
 
     filter: OpaqueMapping | None = None
     """A query filter: only documents that match are read. It does not apply to changes. A snapshot

@@ -131,7 +131,7 @@ class _Demonstration:
                         self.display.say(f"The service is ready: http://127.0.0.1:{port}/status")
                         tasks.start_soon(self._write, shop, before, name="workload")
                         await self._follow(service, file, status, lambda: self.written >= enough)
-                        self.display.say("The service is restarted, while the workload goes on")
+                        self.display.say("The service is restarted, while the workload continues")
                         began = time.time()
                     async with running_service(self.layout, source, port) as service:
                         self.down = (began, time.time())

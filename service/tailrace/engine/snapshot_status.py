@@ -79,7 +79,7 @@ def _speed(rate: float, left: int) -> dict[str, float | None]:
 
 
 def documents_read(seen: ObservedSnapshot | None) -> Mapping[str, tuple[int, int]]:
-    """By collection: how many documents were handed over, and about how many are left.
+    """By collection: how many documents were delivered, and about how many are left.
 
     Until its end is found, at least one is left: there may be more documents than were counted.
     """

@@ -33,7 +33,7 @@ _COUNTERS = {
     "dead_letters": ("Events that became dead letters.", _HANDLER),
     "stream_resumes": ("Change streams resumed after an error.", (*_SCOPE, "reason")),
     "snapshot_documents": (
-        "Documents of the last snapshot that were handed over.",
+        "Documents of the last snapshot that were delivered.",
         (*_SCOPE, "collection"),
     ),
     "log_lines_dropped": ("Lines of output lost because their reader was gone or too slow.", ()),
@@ -88,7 +88,7 @@ class ScopeGauges:
     last_round_trip: float | None = None
     resumes: Mapping[str, int] = field(default_factory=dict)
     snapshot: Mapping[str, tuple[int, int]] = field(default_factory=dict)
-    """By collection: how many documents were handed over, and about how many are left."""
+    """By collection: how many documents were delivered, and about how many are left."""
     lease: tuple[bool, int] | None = None
     """Whether this process holds it, and its epoch; ``None`` without replicas."""
 

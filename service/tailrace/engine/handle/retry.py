@@ -129,7 +129,7 @@ class Retry:
         if self.policy.halt:
             why = f"after {attempts} attempts (on_failure: halt)"
         elif reason := self.breaker.trips():
-            why = f"and {reason}: mend the handler, or raise delivery.dead_letters' limits"
+            why = f"and {reason}: fix the handler, or raise delivery.dead_letters' limits"
         if why:
             raise HandlerGaveUp(self.handler, event.token.digest, error, why) from error
         await self._dead_letter(event, describe(error), attempts)
