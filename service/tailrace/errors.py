@@ -233,6 +233,11 @@ def describe(error: BaseException) -> str:
     return f"{name}: {text}" if text else name
 
 
+def how_to_install(extra: str) -> str:
+    """What provides an extra; no package index has Tailrace."""
+    return f"pip install '.[{extra}]' in a checkout, or the image's target {extra}"
+
+
 def shortened(text: str, longest: int) -> str:
     """The text; if it is too long, both ends and how much is left out between them."""
     return text if len(text) <= longest else _ends(text, text, longest, len(text))

@@ -249,5 +249,7 @@ async def test_the_missing_extra_is_a_matter_of_installation(
     for ours in ("demonstration", "tables"):
         monkeypatch.delitem(sys.modules, f"tailrace.demo.{ours}", raising=False)
     monkeypatch.setitem(sys.modules, "deltalake", None)
-    with pytest.raises(ConfigurationError, match=r"pip install 'tailrace\[demo\]'.*deltalake"):
+    with pytest.raises(
+        ConfigurationError, match=r"pip install '\.\[demo\]' in a checkout.*deltalake"
+    ):
         await demonstrate(1, tmp_path)

@@ -208,7 +208,10 @@ def test_without_the_extra(tmp_path: Path) -> None:
     (tmp_path / "pyspark.py").write_text("raise ModuleNotFoundError(name='pyspark')")
     done = command("--lake", "lake", "--tables", "tables", PYTHONPATH=str(tmp_path))
     assert done.returncode == 2
-    assert "needs pyspark: pip install 'tailrace[pipeline]'" in done.stderr
+    assert (
+        "needs pyspark: pip install '.[pipeline]' in a checkout, or the image's target pipeline"
+        in done.stderr
+    )
 
 
 def command(*options: str, **environment: Any) -> subprocess.CompletedProcess[str]:

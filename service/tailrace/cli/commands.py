@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from tailrace.cli.arguments import parser, read_settings, refuse
 from tailrace.cli.exit_report import print_error
-from tailrace.errors import ConfigurationError, TailraceError
+from tailrace.errors import ConfigurationError, TailraceError, how_to_install
 from tailrace.signals import StopSignals
 
 
@@ -108,7 +108,7 @@ def _pipeline(options: argparse.Namespace) -> int:
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] in ("tailrace", "bson"):
             raise
-        refuse("tailrace pipeline", f"needs {error.name}: pip install 'tailrace[pipeline]'")
+        refuse("tailrace pipeline", f"needs {error.name}: {how_to_install('pipeline')}")
     from tailrace.observe import logs
 
     logs.configure("info", "console" if sys.stderr.isatty() else "json")

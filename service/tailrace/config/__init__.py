@@ -7,7 +7,7 @@ python target can be imported.
 ``checks`` compares sections; ``messages`` words the problems; ``loading`` runs all of these.
 """
 
-from tailrace.config.loading import load, loads, masked
+from tailrace.config.loading import load, load_pipeline, loads, masked
 from tailrace.config.settings import Settings, schema
 
-__all__ = ["Settings", "load", "loads", "masked", "schema"]
+__all__ = ["Settings", "load", "load_pipeline", "loads", "masked", "schema"]

@@ -5,14 +5,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 
 from tailrace.config.checks import check
 from tailrace.config.deprecated import use_current_keys
 from tailrace.config.document import Document, read
-from tailrace.config.fields import empty_is_none
+from tailrace.config.fields import Section, empty_is_none
 from tailrace.config.interpolation import Unresolved
 from tailrace.config.messages import findings_of, path_of
+from tailrace.config.pipeline import PipelineSettings
 from tailrace.config.settings import Settings
 from tailrace.errors import ConfigurationError, Problem
 from tailrace.masking import keep_secret, secrets_of
@@ -28,11 +29,7 @@ def load(path: str | os.PathLike[str], environ: Mapping[str, str] | None = None)
     Raises :class:`ConfigurationError` with every problem that can be seen from the file alone.
     """
     source = os.fspath(path)
-    try:
-        text = _text(source)
-    except ValueError as error:
-        raise ConfigurationError(Problem("", str(error)), source=source) from None
-    settings = loads(text, environ, source=source)
+    settings = loads(_file(source), environ, source=source)
     token, uri = settings.http.token, settings.mongodb.uri.get_secret_value()
     keep_secret(token.get_secret_value() if token else "", *secrets_of(uri))
     return settings
@@ -40,12 +37,8 @@ def load(path: str | os.PathLike[str], environ: Mapping[str, str] | None = None)
 
 def loads(text: str, environ: Mapping[str, str] | None = None, *, source: str = "") -> Settings:
     """The settings of a YAML text; see :func:`load`."""
-    document = read(text, os.environ if environ is None else environ, source)
+    document = _sections(text, environ, source)
     findings = document.findings
-    if not isinstance(document.data, dict):
-        if not findings:
-            findings.append(((), "must be a mapping of sections (mongodb, scopes, …)"))
-        raise _refused(document, source)
     for section, key in (("mongodb", "uri"), ("http", "token")):
         _read_secret(document, section, key)
     deprecations = use_current_keys(document)
@@ -60,9 +53,56 @@ def loads(text: str, environ: Mapping[str, str] | None = None, *, source: str = 
     return settings
 
 
+class _PipelineOnly(Section):
+    """What ``tailrace pipeline`` reads."""
+
+    pipeline: PipelineSettings = Field(default_factory=PipelineSettings)
+
+
+def load_pipeline(
+    path: str | os.PathLike[str], environ: Mapping[str, str] | None = None
+) -> PipelineSettings:
+    """The section ``pipeline`` of a file.
+
+    Sections that only the daemon reads are not checked, and their variables need not be set. Raises
+    :class:`ConfigurationError` with every other problem.
+    """
+    source = os.fspath(path)
+    document = _sections(_file(source), environ, source)
+    others = Settings.by_key().keys() - _PipelineOnly.by_key().keys()
+    document.findings[:] = [each for each in document.findings if not others & {*each[0][:1]}]
+    data = {name: section for name, section in document.data.items() if name not in others}
+    settings = None
+    try:
+        settings = _PipelineOnly.model_validate(data)
+    except ValidationError as error:
+        document.findings.extend(findings_of(error))
+    if document.findings or settings is None:
+        raise _refused(document, source)
+    return settings.pipeline
+
+
 def masked(settings: Settings) -> dict[str, Any]:
     """The effective configuration as plain data, without secrets and without unset keys."""
     return settings.model_dump(mode="json", by_alias=True, exclude_none=True)
+
+
+def _file(source: str) -> str:
+    try:
+        return _text(source)
+    except ValueError as error:
+        raise ConfigurationError(Problem("", str(error)), source=source) from None
+
+
+def _sections(text: str, environ: Mapping[str, str] | None, source: str) -> Document:
+    """The document of a text. Its data is a mapping; its findings are those of reading alone."""
+    document = read(text, os.environ if environ is None else environ, source)
+    if not isinstance(document.data, dict):
+        if not document.findings:
+            told = "must be a mapping of sections (mongodb, scopes, …)"
+            document.findings.append(((), told))
+        raise _refused(document, source)
+    return document
 
 
 def _refused(document: Document, source: str) -> ConfigurationError:

@@ -155,7 +155,8 @@ class Settings(Section):
     """The log."""
 
     pipeline: PipelineSettings = Field(default_factory=PipelineSettings)
-    """The Spark job (`tailrace pipeline --config`); the daemon does not read it."""
+    """The Spark job (`tailrace pipeline --config`), which reads only this section and needs no
+    variable of the others. The daemon does not read it."""
 
     scopes: OneOrMore[ScopeSettings]
     """The change streams to follow, at least one."""

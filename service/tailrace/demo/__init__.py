@@ -14,6 +14,6 @@ async def demonstrate(events: int, directory: Path, uri: str | None = None) -> i
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] == "tailrace":
             raise
-        message = f"the demo needs the extra: pip install 'tailrace[demo]' ({error})"
+        message = f"the demo needs the extra: pip install '.[demo]' in a checkout ({error})"
         raise ConfigurationError(Problem("", message)) from error
     return await run(events, directory, uri)

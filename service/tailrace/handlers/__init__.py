@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry
 from tailrace.config import handlers as config
 from tailrace.config.delivery import DeliverySettings
 from tailrace.engine import Handler
-from tailrace.errors import ConfigurationError, Problem
+from tailrace.errors import ConfigurationError, Problem, how_to_install
 from tailrace.handlers.jsonl import jsonl_handler
 from tailrace.handlers.log import log_handler
 from tailrace.handlers.python import check_target, python_handler
@@ -75,7 +75,7 @@ async def open_handlers(
 def _require_extra(name: str, settings: config.ParquetHandlerSettings) -> None:
     modules = ("pyarrow", "obstore") if scheme(settings.path) else ("pyarrow",)
     if missing := ", ".join(module for module in modules if find_spec(module) is None):
-        needs = f"parquet needs {missing}, not installed here: pip install 'tailrace[lake]'"
+        needs = f"parquet needs {missing}, not installed here: {how_to_install('lake')}"
         raise ConfigurationError(Problem(f"handlers.{name}.type", needs))
 
 

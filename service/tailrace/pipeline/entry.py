@@ -9,7 +9,7 @@ from types import FrameType
 
 import structlog
 
-from tailrace.config import load
+from tailrace.config import load_pipeline
 from tailrace.config.pipeline import PipelineSettings
 from tailrace.errors import ConfigurationError, PipelineRefused, Problem
 from tailrace.pipeline.job import Job
@@ -112,7 +112,7 @@ def _counts(job: Job) -> Mapping[str, int]:
 
 def _settings(options: argparse.Namespace) -> tuple[PipelineSettings, str, str]:
     """The settings of the file, the lake and the tables; options override the file."""
-    settings = load(options.config).pipeline if options.config else PipelineSettings()
+    settings = load_pipeline(options.config) if options.config else PipelineSettings()
     lake, tables = options.lake or settings.lake, options.tables or settings.tables
     if lake and tables:
         return settings, lake, tables

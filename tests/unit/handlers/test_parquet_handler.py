@@ -159,7 +159,8 @@ def test_a_missing_extra_is_one_error_with_the_command(
         "tailrace.handlers.find_spec", lambda name: None if name in missing else real(name)
     )
     problems = [str(problem) for problem in check_targets({"lake": settings(path)})]
-    expected = [f"handlers.lake.type: {said}: pip install 'tailrace[lake]'"] if said else []
+    how = "pip install '.[lake]' in a checkout, or the image's target lake"
+    expected = [f"handlers.lake.type: {said}: {how}"] if said else []
     assert problems == expected
 
 

@@ -1,0 +1,51 @@
+"""``tailrace pipeline --config`` reads one section of the daemon's file."""
+
+from pathlib import Path
+
+import pytest
+
+from tailrace.config import load_pipeline
+from tailrace.errors import ConfigurationError
+
+OF_THE_DAEMON = """\
+mongodb: {uri: "${MONGODB_URI}"}
+http: {port: nonsense, token_file: /nowhere}
+scopes: []
+"""
+
+
+def write(directory: Path, text: str) -> Path:
+    path = directory / "config.yaml"
+    path.write_text(OF_THE_DAEMON + text)
+    return path
+
+
+def test_what_only_the_daemon_reads_is_not_needed(tmp_path: Path) -> None:
+    path = write(tmp_path, "pipeline: {lake: '${LAKE}', tables: there, interval_seconds: 7}\n")
+    settings = load_pipeline(path, {"LAKE": "here"})
+    assert (settings.lake, settings.tables, settings.interval_seconds) == ("here", "there", 7)
+
+
+@pytest.mark.parametrize("text", ["", "pipeline:\n", "pipeline: {}\n"])
+def test_a_file_without_the_section_gives_the_defaults(tmp_path: Path, text: str) -> None:
+    assert load_pipeline(write(tmp_path, text), {}).lake is None
+
+
+@pytest.mark.parametrize(
+    ("text", "path", "told"),
+    [
+        ("pipeline: {lake: '${LAKE}'}\n", "pipeline.lake", "variable LAKE is not set"),
+        ("pipeline: {interval_secs: 1}\n", "pipeline.interval_secs", "did you mean 'interval_s"),
+        ("pipeline: {interval_seconds: x}\n", "pipeline.interval_seconds", "must be a number"),
+        ("pipelin: {lake: here}\n", "pipelin", "did you mean 'pipeline'?"),
+        ("pipeline: []\n", "pipeline", "must be a mapping"),
+    ],
+)
+def test_its_own_problems_are_reported_alone_with_their_paths(
+    tmp_path: Path, text: str, path: str, told: str
+) -> None:
+    with pytest.raises(ConfigurationError) as refused:
+        load_pipeline(write(tmp_path, text), {})
+    (problem,) = refused.value.problems
+    assert (problem.path, problem.line) == (path, 4)
+    assert told in problem.message
