@@ -189,7 +189,8 @@ class CheckpointCorrupt(CheckpointError):
 
 
 class CheckpointFenced(CheckpointError):
-    """A newer epoch or sequence is stored: another process follows this scope now."""
+    """A newer epoch or sequence is stored: another process follows this scope now. Nothing of this
+    process is stored any more, neither a position nor a dead letter."""
 
 
 class LeaseLost(CheckpointFenced):

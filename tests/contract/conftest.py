@@ -55,7 +55,7 @@ async def written(path: Path) -> Path:
     async with open_store(path) as store:
         for number in range(40):
             await store.checkpoints.save(checkpoint(f"scope-{number:02}", fingerprint="f" * 200))
-        await store.dead_letters.add(letter())
+        await store.dead_letters.add(letter(), 1)
     return path
 
 

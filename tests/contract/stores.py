@@ -132,11 +132,13 @@ class Runner:
 
 
 class DeafRunner(Runner):
-    """Every write is executed, but no acknowledgement arrives."""
+    """Every write is executed, but once it is ``deaf``, no acknowledgement arrives."""
+
+    deaf = False
 
     async def run(self, database: str, command: Mapping[str, Any]) -> dict[str, Any]:
         reply = await super().run(database, command)
-        if "update" in command:
+        if self.deaf and "update" in command:
             raise ConnectionFailed("connection closed")
         return reply
 

@@ -14,7 +14,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tailrace.engine.ports import DeadLetterStore
+from tailrace.errors import CheckpointFenced
 from tailrace.model.dead_letter import DeadLetter
+from tailrace.stores import Store
 from tests.contract.stores import (
     NOW,
     Backing,
@@ -37,10 +39,10 @@ async def test_unresolved_letters_are_counted_by_scope_and_handler(backing: Back
     async with backing.open() as one, backing.open() as two:
         daemon, console = one.dead_letters, two.dead_letters
         for n in (1, 2, 3):
-            await daemon.add(letter(n, key="one"))
-        await daemon.add(letter(1, handler="lake"))
-        await daemon.add(letter(1, key="one"))  # again: stored once
-        await console.add(letter(4, scope="users"))
+            await daemon.add(letter(n, key="one"), 1)
+        await daemon.add(letter(1, handler="lake"), 1)
+        await daemon.add(letter(1, key="one"), 1)  # again: stored once
+        await console.add(letter(4, scope="users"), 1)
         counts = {("orders", "audit"): 3, ("orders", "lake"): 1, ("users", "audit"): 1}
         assert await daemon.count() == await console.count() == counts
         assert await console.resolve(letter(2, key="one"), "replayed")
@@ -49,7 +51,7 @@ async def test_unresolved_letters_are_counted_by_scope_and_handler(backing: Back
         assert await daemon.count() == counts
     async with backing.open() as opened:
         assert await opened.dead_letters.count() == counts
-        await opened.dead_letters.add(letter(2, key="one"))  # once more, after the others
+        await opened.dead_letters.add(letter(2, key="one"), 1)  # once more, after the others
         assert (await opened.dead_letters.count())["orders", "audit"] == 3
 
 
@@ -80,12 +82,12 @@ async def test_every_field_comes_back_and_the_event_to_the_byte(
 ) -> None:
     kept = LETTERS[name]
     async with backing.open() as opened:
-        await opened.dead_letters.add(kept)
+        await opened.dead_letters.add(kept, 1)
         assert list(await opened.dead_letters.letters()) == [kept]
     async with backing.open() as opened:
         store = opened.dead_letters
         assert list(await store.letters()) == [kept]
-        await store.refresh()
+        await store.claim("orders", 1)
         assert list(store.held(kept.scope, kept.handler)) == [kept.key]
         assert await store.holds(kept.scope, kept.handler, kept.key)
 
@@ -103,8 +105,8 @@ async def test_every_kind_of_key_is_held(backing: Backing) -> None:
         for number, value in enumerate(KEYS):
             raw = bson.encode(change(number) | {"documentKey": {"_id": value}})
             kept = letter(raw=raw)
-            await daemon.add(kept)
-            await console.refresh()
+            await daemon.add(kept, 1)
+            await console.claim("orders", 1)
             for store in (daemon, console):
                 assert await store.holds("orders", "audit", kept.key), value
                 assert kept.key in store.held("orders", "audit"), value
@@ -123,7 +125,7 @@ async def test_letters_are_in_the_order_in_which_they_came(store: DeadLetterStor
         ]
     ]
     for each in kept:
-        await store.add(each)
+        await store.add(each, 1)
     assert await store.letters() == kept
     assert await store.letters("orders") == [each for each in kept if each.scope == "orders"]
     audit = [each for each in kept if each.handler == "audit"]
@@ -136,11 +138,11 @@ async def test_the_same_letter_is_stored_once_and_keeps_its_place(backing: Backi
     """A process that does not know whether a letter was stored adds it again, with another time."""
     async with backing.open() as first, backing.open() as second:
         one, two = first.dead_letters, second.dead_letters
-        await one.add(letter(1))
-        await one.add(letter(2))
+        await one.add(letter(1), 1)
+        await one.add(letter(2), 1)
         again = letter(1, at=NOW + timedelta(hours=1), error="another", attempts=9)
-        await one.add(again)
-        await two.add(again)
+        await one.add(again, 1)
+        await two.add(again, 1)
         assert await two.letters() == [letter(1), letter(2)]
         assert await two.resolve(again, "discarded")
         assert await one.letters() == [letter(2)]
@@ -150,7 +152,7 @@ async def test_a_key_is_held_until_its_last_letter_is_resolved_once(backing: Bac
     async with backing.open() as first, backing.open() as second:
         one, two = first.dead_letters, second.dead_letters
         for n in (1, 2):
-            await one.add(letter(n, key=7))
+            await one.add(letter(n, key=7), 1)
         assert list(one.held("orders", "audit")) == [key(7)]
         assert await two.resolve(letter(1, key=7), "replayed")
         assert not await two.resolve(letter(1, key=7), "replayed")
@@ -165,11 +167,11 @@ async def test_a_repeated_dead_letter_goes_after_all_others(backing: Backing) ->
     """The event came again from an older checkpoint, after its letter had been resolved."""
     async with backing.open() as first, backing.open() as second:
         one, two = first.dead_letters, second.dead_letters
-        await one.add(letter(1, key=7))
-        await one.add(letter(2, key=7))
+        await one.add(letter(1, key=7), 1)
+        await one.add(letter(2, key=7), 1)
         assert await one.resolve(letter(1, key=7), "replayed")
         again = letter(1, key=7, error="", attempts=0)
-        await one.add(again)
+        await one.add(again, 1)
         for store in (one, two):
             assert await store.letters() == [letter(2, key=7), again]
         assert await two.resolve(again, "replayed")
@@ -181,7 +183,7 @@ async def test_a_cancelled_add_leaves_a_sound_store(backing: Backing) -> None:
     async with backing.open() as opened:
         store = opened.dead_letters
         for delay in range(1, 25):
-            adding = asyncio.create_task(store.add(letter(delay)))
+            adding = asyncio.create_task(store.add(letter(delay), 1))
             for _ in range(delay):
                 await asyncio.sleep(0)
             adding.cancel()
@@ -189,13 +191,47 @@ async def test_a_cancelled_add_leaves_a_sound_store(backing: Backing) -> None:
             if letter(delay) in await store.letters():
                 assert key(delay) in store.held("orders", "audit")
                 assert await store.holds("orders", "audit", key(delay))
-            await store.add(letter(delay))
+            await store.add(letter(delay), 1)
         assert [each.id for each in await store.letters()] == [letter(n).id for n in range(1, 25)]
+
+
+async def claimed(store: Store, epoch: int, scope: str = "orders") -> None:
+    """As an owner begins: the checkpoint first."""
+    await store.checkpoints.claim(scope, epoch)
+    await store.dead_letters.claim(scope, epoch)
+
+
+async def test_a_letter_of_an_earlier_owner_is_refused(backing: Backing) -> None:
+    async with backing.open() as old, backing.open() as new:
+        await claimed(old, 1)
+        await claimed(old, 1, "users")
+        await old.dead_letters.add(letter(1), 1)
+        await claimed(new, 2)
+        assert list(new.dead_letters.held("orders", "audit")) == [key(1)]
+        for _ in range(2):  # it stays refused
+            with pytest.raises(CheckpointFenced, match="scope 'orders': epoch 2 has claimed"):
+                await old.dead_letters.add(letter(2), 1)
+        with pytest.raises(CheckpointFenced):
+            await old.dead_letters.claim("orders", 1)
+        await new.dead_letters.add(letter(3), 2)
+        await old.dead_letters.add(letter(4, scope="users"), 1)
+        kept = [letter(1), letter(3), letter(4, scope="users")]
+        assert await new.dead_letters.letters() == kept
+
+
+async def test_the_owner_of_a_scope_claims_it_again(backing: Backing) -> None:
+    """Each run of a scope begins so, with the epoch of its process."""
+    async with backing.open() as store:
+        await claimed(store, 1)
+        for n in range(3):
+            await store.dead_letters.add(letter(n), 1)
+            await store.dead_letters.claim("orders", 1)
+        assert await store.dead_letters.letters() == [letter(n) for n in range(3)]
 
 
 STEPS = st.tuples(
     st.sampled_from([0, 1]),
-    st.sampled_from(["add", "add", "resolve", "refresh"]),
+    st.sampled_from(["add", "add", "resolve", "claim"]),
     st.integers(0, 5),
 )
 
@@ -217,7 +253,7 @@ def test_two_processes_agree_with_a_model(
             for who, what, n in steps:
                 store, one = stores[who], letter(n, key=n % 3)
                 if what == "add":
-                    await store.add(one)
+                    await store.add(one, 1)
                     model.setdefault(one.id, one)
                 elif what == "resolve":
                     assert await store.resolve(one, "replayed") == (one.id in model)
@@ -225,8 +261,8 @@ def test_two_processes_agree_with_a_model(
                 held = {each.key for each in model.values()}
                 assert await store.holds("orders", "audit", one.key) == (one.key in held)
                 assert (one.key in store.held("orders", "audit")) == (one.key in held)
-                if what == "refresh":
-                    await store.refresh()
+                if what == "claim":
+                    await store.claim("orders", 1)
                     assert set[Hashable](store.held("orders", "audit")) == held
             for store in stores:
                 assert list(await store.letters()) == list(model.values())

@@ -58,6 +58,12 @@ def found(*documents: Mapping[str, Any]) -> dict[str, Any]:
     return {"cursor": {"id": 0, "firstBatch": list(documents)}}
 
 
+SEALED = (found(), found(), WRITTEN)
+"""The replies to a seal: no letter is there, no checkpoint, written."""
+CLAIMED = (WRITTEN, *SEALED, WRITTEN)
+"""The replies to a claim until it reads the keys: the index, the seal, what was removed."""
+
+
 def stored(epoch: Any, sequence: Any) -> dict[str, Any]:
     return checkpoint().to_document() | {"_id": "orders", "epoch": epoch, "sequence": sequence}
 
@@ -102,14 +108,14 @@ class TestCommands:
             assert {command["readConcern"]["level"] for command in commands} == {"majority"}
 
     async def test_questions_for_keys_are_ranges_of_the_index_and_ask_for_no_event(self) -> None:
-        async with scripted(found(), found(kept()), found()) as (store, commands):
+        async with scripted(found(), *CLAIMED, found(kept()), found()) as (store, commands):
             assert not await store.dead_letters.holds("orders", "audit", key(1))
-            await store.dead_letters.refresh()
+            await store.dead_letters.claim("orders", 1)
             assert list(store.dead_letters.held("orders", "audit")) == [key(1)]
         prefix = letter_id(letter()).rpartition("/")[0]
         assert commands[0]["filter"]["_id"] == {"$gte": f"{prefix}/", "$lt": f"{prefix}0"}
         assert commands[0]["limit"] == 1
-        assert set(commands[1]["projection"]) == {"scope", "handler", "key"}
+        assert set(commands[-2]["projection"]) == {"scope", "handler", "key"}
 
 
 class TestReplies:
@@ -144,7 +150,8 @@ class TestReplies:
                 await store.checkpoints.record_gap(gap())
 
     async def test_without_a_majority_in_time_are_errors(self) -> None:
-        async with scripted(*[WRITTEN | CONCERN] * 3) as (store, _):
+        unsure = WRITTEN | CONCERN
+        async with scripted(unsure, unsure, *SEALED, unsure) as (store, _):
             for writing in (
                 store.checkpoints.save(checkpoint()),
                 store.checkpoints.record_gap(gap()),
@@ -153,27 +160,27 @@ class TestReplies:
                     await writing
                 assert type(error.value) is CheckpointError
             with pytest.raises(DeadLetterError, match="not a majority within 700 ms"):
-                await store.dead_letters.add(letter())
+                await store.dead_letters.add(letter(), 1)
             # The letter may be stored, so its key counts as held until the store has been read.
             assert list(store.dead_letters.held("orders", "audit")) == [key(1)]
 
     async def test_with_an_error_name_the_collection_and_the_cause(self) -> None:
         invalid = {"n": 0, "writeErrors": [{"code": 121, "errmsg": "Document failed validation"}]}
         error = ConnectionFailed("no server")
-        async with scripted(*[invalid] * 4, *[error] * 7) as (store, _):
+        async with scripted(*[invalid] * 3, *SEALED, invalid, *[error] * 7) as (store, _):
             checkpoints, letters = store.checkpoints, store.dead_letters
             calls: list[tuple[type[Exception], Any]] = [
                 (CheckpointError, checkpoints.save(checkpoint())),
                 (CheckpointError, checkpoints.reset("orders")),
                 (CheckpointError, checkpoints.record_gap(gap())),
-                (DeadLetterError, letters.add(letter())),
+                (DeadLetterError, letters.add(letter(), 1)),
                 (CheckpointError, checkpoints.load("orders")),
                 (CheckpointError, checkpoints.list()),
                 (CheckpointError, checkpoints.gaps("orders")),
                 (DeadLetterError, letters.resolve(letter(), "replayed")),
                 (DeadLetterError, letters.letters()),
                 (DeadLetterError, letters.holds("orders", "audit", key(1))),
-                (DeadLetterError, letters.refresh()),
+                (DeadLetterError, letters.claim("orders", 1)),
             ]
             message = r"^d\.(checkpoints|dead_letters).*: (Document failed validation|no server)"
             for kind, call in calls:
@@ -189,14 +196,15 @@ class TestReplies:
     )
     async def test_with_a_letter_that_cannot_be_read(self, damage: dict[str, Any]) -> None:
         where = r"^d\.dead_letters, document 'orders/audit/.*cannot be read"
-        async with scripted(*[found(kept(**damage)), found()] * 2) as (store, _):
+        damaged = (found(kept(**damage)), found())
+        async with scripted(*damaged, *CLAIMED, *damaged) as (store, _):
             with pytest.raises(DeadLetterError, match=where):
                 await store.dead_letters.letters()
             if "key" in damage:
                 with pytest.raises(DeadLetterError, match=where):
-                    await store.dead_letters.refresh()
+                    await store.dead_letters.claim("orders", 1)
             else:
-                await store.dead_letters.refresh()
+                await store.dead_letters.claim("orders", 1)
 
     async def test_that_come_late_do_not_undo_what_was_added_since(self) -> None:
         """The answer that no letter is held is in flight while a letter is added."""
@@ -208,7 +216,7 @@ class TestReplies:
                     await asyncio.sleep(0)
                 return reply
 
-        async with open_store(Slow(found(), WRITTEN)) as store:
+        async with open_store(Slow(found(), *SEALED, WRITTEN)) as store:
             letters = store.dead_letters
-            await asyncio.gather(letters.holds("orders", "audit", key(1)), letters.add(letter(1)))
+            await asyncio.gather(letters.holds("orders", "audit", key(1)), letters.add(letter(), 1))
             assert list(letters.held("orders", "audit")) == [key(1)]

@@ -1,7 +1,7 @@
 """The MongoDB store on a real server: damaged records, faults, kills."""
 
 import signal
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from datetime import timedelta
 from typing import Any
 
@@ -11,6 +11,7 @@ from pymongo import AsyncMongoClient
 from tailrace.cli.scopes import list_scopes
 from tailrace.errors import (
     CheckpointError,
+    ConnectionFailed,
     DeadLetterError,
 )
 from tailrace.model.lease import Lease
@@ -88,16 +89,98 @@ async def test_a_failed_save_can_be_repeated_with_the_next_sequence(
 async def test_what_was_stored_without_an_acknowledgement_is_stored_once(
     client: Client, store: Store, database: str
 ) -> None:
-    async with open_store(DeafRunner(client), database=database) as deaf:
+    runner = DeafRunner(client)
+    async with open_store(runner, database=database) as deaf:
+        await deaf.dead_letters.claim("orders", 1)
+        runner.deaf = True
         with pytest.raises(CheckpointError, match="scope 'orders': connection closed"):
             await deaf.checkpoints.record_gap(gap())
         with pytest.raises(DeadLetterError, match="connection closed"):
-            await deaf.dead_letters.add(letter())
+            await deaf.dead_letters.add(letter(), 1)
         assert await deaf.dead_letters.holds("orders", "audit", key(1))
     await store.checkpoints.record_gap(gap())
-    await store.dead_letters.add(letter())
+    await store.dead_letters.add(letter(), 1)
     assert list(await store.checkpoints.gaps("orders")) == [gap()]
     assert await store.dead_letters.letters() == [letter()]
+
+
+class LateRunner(Runner):
+    """A write of a dead letter without an answer: the server executes it when it is told to."""
+
+    late: Mapping[str, Any] | None = None
+
+    async def run(self, database: str, command: Mapping[str, Any]) -> dict[str, Any]:
+        if command.get("update") == "dead_letters" and "$set" in command["updates"][0]["u"]:
+            self.late = command
+            raise ConnectionFailed("connection closed")
+        return await super().run(database, command)
+
+
+@pytest.mark.parametrize("resolved", [False, True], ids=["first", "resolved before"])
+async def test_a_letter_that_the_server_executes_after_the_next_claim_is_not_stored(
+    client: Client, store: Store, database: str, resolved: bool
+) -> None:
+    runner = LateRunner(client)
+    async with open_store(runner, database=database) as former:
+        await former.checkpoints.claim("orders", 1)
+        await former.dead_letters.claim("orders", 1)
+        await store.dead_letters.add(letter(0), 1)
+        if resolved:
+            await store.dead_letters.add(letter(1), 1)
+            await store.dead_letters.resolve(letter(1), "replayed")
+        with pytest.raises(DeadLetterError, match="connection closed"):
+            await former.dead_letters.add(letter(1), 1)
+        assert runner.late is not None
+    await store.checkpoints.claim("orders", 2)
+    await store.dead_letters.claim("orders", 2)
+    answer = await client[database].command(dict(runner.late))
+    assert answer["writeErrors"][0]["code"] == 11000
+    await store.dead_letters.add(letter(2), 2)
+    assert await store.dead_letters.letters() == [letter(0), letter(2)]
+
+
+@pytest.mark.parametrize("late", ["at once", "after the next"])
+async def test_an_unanswered_letter_of_this_owner_does_not_come_after_its_next_one(
+    client: Client, store: Store, database: str, late: str
+) -> None:
+    """It is there in its place, or it is refused: then its event comes again."""
+    runner = LateRunner(client)
+    async with open_store(runner, database=database) as unsure:
+        await unsure.dead_letters.claim("orders", 1)
+        with pytest.raises(DeadLetterError, match="connection closed"):
+            await unsure.dead_letters.add(letter(1), 1)
+        assert runner.late is not None
+        command, runner.late = dict(runner.late), None
+        if late == "at once":
+            await client[database].command(command)
+        with pytest.raises(DeadLetterError, match="connection closed"):
+            await unsure.dead_letters.add(letter(2), 1)
+        assert runner.late is not None
+        await client[database].command(dict(runner.late))
+        if late == "after the next":
+            await client[database].command(command)
+    kept = [letter(1), letter(2)] if late == "at once" else [letter(2)]
+    assert await store.dead_letters.letters() == kept
+
+
+async def test_the_next_number_of_a_scope_is_found_by_the_index(
+    client: Client, store: Store, database: str
+) -> None:
+    await store.dead_letters.claim("orders", 1)
+    for n in range(20):
+        await store.dead_letters.add(letter(n), 1)
+    last: list[Mapping[str, Any]] = [
+        {"$match": {"scope": "orders", "number": {"$type": "long"}}},
+        {"$sort": {"number": -1}},
+        {"$limit": 1},
+    ]
+    explained = await client[database].command(
+        "explain",
+        {"aggregate": "dead_letters", "pipeline": last, "cursor": {}},
+        verbosity="executionStats",
+    )
+    found = explained.get("executionStats") or explained["stages"][0]["$cursor"]["executionStats"]
+    assert found["totalDocsExamined"] == 1
 
 
 async def test_a_killed_server_loses_nothing_that_was_stored(
@@ -114,7 +197,7 @@ async def test_a_killed_server_loses_nothing_that_was_stored(
             assert await store.dead_letters.letters() == [letter(m) for m in range(1, n)]
             await store.checkpoints.save(checkpoint(sequence=n))
             await store.checkpoints.record_gap(gap(recorded_at=NOW + timedelta(hours=n)))
-            await store.dead_letters.add(letter(n))
+            await store.dead_letters.add(letter(n), 1)
         mortal.stop(signal.SIGKILL)
         mortal.start()
 

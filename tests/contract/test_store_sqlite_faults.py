@@ -119,7 +119,7 @@ async def test_a_letter_that_cannot_be_read(written: Path, damage: str) -> None:
         with pytest.raises(DeadLetterError, match=where):
             await store.dead_letters.letters()
         assert await store.checkpoints.load("scope-07") is not None
-        await store.dead_letters.refresh()
+        await store.dead_letters.claim("orders", 1)
 
 
 async def test_a_locked_file(written: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -134,13 +134,13 @@ async def test_a_locked_file(written: Path, monkeypatch: pytest.MonkeyPatch) -> 
                     await writing
                 assert type(caught.value) is CheckpointError
             with pytest.raises(DeadLetterError, match=r"handler 'audit': .*locked"):
-                await store.dead_letters.add(letter(2))
+                await store.dead_letters.add(letter(2), 1)
             assert key(2) in store.dead_letters.held("orders", "audit")  # the letter may be stored
             assert not await store.dead_letters.holds("orders", "audit", key(2))
             assert await store.checkpoints.load("scope-07") is not None
             assert await store.dead_letters.letters() == [letter()]
         await store.checkpoints.save(checkpoint())
-        await store.dead_letters.add(letter(2))
+        await store.dead_letters.add(letter(2), 1)
 
 
 async def test_a_full_disk(small_disk: Path) -> None:
@@ -152,7 +152,7 @@ async def test_a_full_disk(small_disk: Path) -> None:
             await store.checkpoints.save(checkpoint(sequence=2, fingerprint="f" * 2_000_000))
         assert type(caught.value) is CheckpointError
         with pytest.raises(DeadLetterError, match="disk is full"):
-            await store.dead_letters.add(letter(raw=LARGE))
+            await store.dead_letters.add(letter(raw=LARGE), 1)
         assert await store.checkpoints.load("orders") is not None
         ballast.unlink()
         await store.checkpoints.save(checkpoint(sequence=500))
@@ -172,7 +172,7 @@ async def test_a_file_that_was_deleted(written: Path, how: str) -> None:
         with pytest.raises(CheckpointError, match="moved, replaced or removed"):
             await store.checkpoints.save(checkpoint())
         with pytest.raises(DeadLetterError, match="moved, replaced or removed"):
-            await store.dead_letters.add(letter())
+            await store.dead_letters.add(letter(), 1)
         if how == "moved":
             aside.rename(written)
             await store.checkpoints.save(checkpoint())

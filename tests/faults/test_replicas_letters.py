@@ -8,7 +8,7 @@ import pytest
 from tests.daemon import until
 from tests.machine import free_port
 from tests.orders import Orders
-from tests.replicas import Replicas
+from tests.replicas import LEASE_SECONDS, Replicas
 
 SOURCE = """
 from pathlib import Path
@@ -69,6 +69,39 @@ def test_changes_wait_for_the_letters_of_the_previous_owner(replicas: Replicas) 
         (epoch, "one", 2),
         (epoch, "two", 3),
     ]
+    replicas.stop()
+
+
+def test_a_dead_letter_of_a_killed_owner_that_is_written_late_is_refused(
+    replicas: Replicas, request: pytest.FixtureRequest
+) -> None:
+    """Else a replay would hand over change 1 once more, after 2 and 3."""
+    if replicas.store["type"] == "sqlite":
+        pytest.skip("a killed process writes nothing late")
+    one, two = replicas.runs.values()
+    letters = f"{replicas.store['database']}.dead_letters"
+    replicas.until_owner(one)
+
+    def late() -> bool:
+        """Whether the server holds the write of the letter."""
+        with replicas.orders.server.client() as client:
+            running = client.admin.aggregate([{"$currentOp": {}}])
+            return any(each["command"].get("update") == "dead_letters" for each in running)
+
+    held = {"blockConnection": True, "blockTimeMS": 3_000 * LEASE_SECONDS}
+    replicas.orders.server.fail("update", namespace=letters, **held)
+    write(replicas, 1)
+    until(late, "the write of the letter")
+    one.kill()
+    (one.directory.parent / "mended").touch()
+    replicas.until_owner(two)
+    for n in (2, 3):
+        write(replicas, n)
+    replicas.until_noted(3)
+    assert late()
+    until(lambda: not late(), "the end of that write")
+    assert two.command("dead-letters", "replay") == "No dead letters.\n"
+    assert [each.number for each in replicas.noted] == [1, 2, 3]
     replicas.stop()
 
 

@@ -73,8 +73,8 @@ async def _whole() -> bytes:
                 await store.checkpoints.save(checkpoint(scope, fingerprint="f" * 200))
             await store.checkpoints.record_gap(gap("orders"))
             for number in (1, 2, 3, 4):
-                await store.dead_letters.add(letter(number, key=number % 2))
-            await store.dead_letters.add(letter(raw=bson.encode(ddl(5))))
+                await store.dead_letters.add(letter(number, key=number % 2), 1)
+            await store.dead_letters.add(letter(raw=bson.encode(ddl(5))), 1)
             await store.dead_letters.resolve(letter(1, key=1), "replayed")
         return await path.read_bytes()
 

@@ -166,20 +166,28 @@ class Handler:
 
 
 class DeadLetterStore(Protocol):
-    """Keeps letters in the order of arrival, until each is replayed or discarded.
+    """Keeps dead letters in the order of arrival, until each is replayed or discarded.
 
-    Another process (the command line) may resolve letters while this one adds some. Failures are
+    Another process (the command line) may resolve them while this one adds some. Failures are
     :class:`tailrace.errors.DeadLetterError`.
     """
 
-    async def add(self, letter: DeadLetter) -> None:
-        """Stores a letter durably after all others; the same unresolved letter is stored once."""
+    async def claim(self, scope: str, epoch: int) -> None:
+        """From now on refuses what an earlier owner adds, and reads the store for :meth:`held`.
+
+        Called before a scope's first event, after its checkpoint was claimed with this epoch.
+        Raises :class:`tailrace.errors.CheckpointFenced` if a greater epoch has claimed the scope.
+        """
+
+    async def add(self, letter: DeadLetter, epoch: int) -> None:
+        """Stores a letter durably after all others; the same unresolved letter is stored once.
+
+        The write itself stores nothing if a greater epoch has claimed the scope, even if the
+        server executes it late; then this raises :class:`tailrace.errors.CheckpointFenced`.
+        """
 
     def held(self, scope: str, handler: str) -> Collection[bytes | None]:
         """Keys with unresolved letters, as last known here; later knowledge updates the set."""
-
-    async def refresh(self) -> None:
-        """Reads the store for :meth:`held`; called before a scope's first event."""
 
     async def holds(self, scope: str, handler: str, key: bytes | None) -> bool:
         """Whether the key has unresolved letters in the store now."""

@@ -67,13 +67,13 @@ class Run:
     async def run(self) -> Ending:
         """Whatever ends the run, it finishes the work begun, then saves the watermark."""
         checkpoint = self.status.checkpoint = await self.ownership.load(self.runtime.store)
-        await self.runtime.letters.refresh()
         owner = RunIdentity(
             self.plan.scope.name,
             str(self.runtime.cluster),
             fingerprint(self.plan.scope, self.plan.options),
             self.ownership.epoch,
         )
+        await self.runtime.letters.claim(owner.scope, owner.epoch)
         self._deliveries = [self._delivery(each.handler, owner) for each in self.plan.routed]
         with self.interrupt.interrupts() as asking:
             self.start_position = await self._start_position(checkpoint, owner)
@@ -103,7 +103,7 @@ class Run:
 
     def _delivery(self, handler: Handler, owner: RunIdentity) -> Delivery:
         retry = Retry(
-            owner.scope,
+            owner,
             handler.name,
             self.runtime.letters,
             self.breakers[handler.name],

@@ -22,11 +22,20 @@ class IndexedLetters(ABC):
         self._held: defaultdict[tuple[str, str], set[bytes | None]] = defaultdict(set)
         self._lock = Lock()
 
-    async def add(self, letter: DeadLetter) -> None:
+    async def claim(self, scope: str, epoch: int) -> None:
+        async with self._lock:
+            await self._claim(scope, epoch)
+            found = list(await self._keys())
+            for keys in self._held.values():
+                keys.clear()
+            for each, handler, key in found:
+                self._held[each, handler].add(key)
+
+    async def add(self, letter: DeadLetter, epoch: int) -> None:
         async with self._lock:
             # Before the insert: a failed or cancelled insert may have stored the letter.
             self._held[letter.scope, letter.handler].add(letter.key)
-            await self._insert(letter)
+            await self._insert(letter, epoch)
 
     def held(self, scope: str, handler: str) -> Collection[bytes | None]:
         """Keys with unresolved letters, as last known here; always the same set object."""
@@ -39,16 +48,11 @@ class IndexedLetters(ABC):
             (keys.add if found else keys.discard)(key)
             return found
 
-    async def refresh(self) -> None:
-        async with self._lock:
-            found = list(await self._keys())
-            for keys in self._held.values():
-                keys.clear()
-            for scope, handler, key in found:
-                self._held[scope, handler].add(key)
+    @abstractmethod
+    async def _claim(self, scope: str, epoch: int) -> None: ...
 
     @abstractmethod
-    async def _insert(self, letter: DeadLetter) -> None: ...
+    async def _insert(self, letter: DeadLetter, epoch: int) -> None: ...
 
     @abstractmethod
     async def _find(self, key: Key) -> bool: ...

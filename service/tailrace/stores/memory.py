@@ -11,7 +11,7 @@ from tailrace.model.gap import Gap
 from tailrace.stores import Store
 from tailrace.stores.indexed_letters import IndexedLetters, Key
 from tailrace.stores.memory_leases import MemoryLeases
-from tailrace.stores.records import claim_first, fenced
+from tailrace.stores.records import claim_first, fenced, letter_fenced
 
 
 @asynccontextmanager
@@ -63,6 +63,8 @@ class MemoryDeadLetters(IndexedLetters):
     def __init__(self, *letters: DeadLetter) -> None:
         super().__init__()
         self._letters = {letter.identity: letter for letter in letters}
+        self._epochs = dict[str, int]()
+        """By scope, the greatest epoch that has claimed it."""
 
     async def count(self) -> Mapping[tuple[str, str], int]:
         return Counter((scope, handler) for scope, handler, _ in self._letters)
@@ -79,7 +81,16 @@ class MemoryDeadLetters(IndexedLetters):
     async def resolve(self, letter: DeadLetter, how: How) -> bool:
         return self._letters.pop(letter.identity, None) is not None
 
-    async def _insert(self, letter: DeadLetter) -> None:
+    async def _claim(self, scope: str, epoch: int) -> None:
+        self._require(scope, epoch)
+        self._epochs[scope] = epoch
+
+    def _require(self, scope: str, epoch: int) -> None:
+        if (claimed := self._epochs.get(scope, 0)) > epoch:
+            raise letter_fenced(scope, epoch, claimed, where="memory")
+
+    async def _insert(self, letter: DeadLetter, epoch: int) -> None:
+        self._require(letter.scope, epoch)
         self._letters.setdefault(letter.identity, letter)
 
     async def _find(self, key: Key) -> bool:

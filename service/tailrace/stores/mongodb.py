@@ -40,7 +40,11 @@ async def open_store(
     checkpoints = RecordCollection(runner, database, "checkpoints", timeout_ms, CheckpointError)
     letters = RecordCollection(runner, database, "dead_letters", timeout_ms, DeadLetterError)
     leases = RecordCollection(runner, database, "leases", timeout_ms, LeaseError)
-    yield Store(MongoCheckpoints(checkpoints), MongoDeadLetters(letters), MongoLeases(leases))
+    yield Store(
+        MongoCheckpoints(checkpoints),
+        MongoDeadLetters(letters, checkpoints),
+        MongoLeases(leases),
+    )
 
 
 class MongoCheckpoints:

@@ -91,6 +91,10 @@ class RecordCollection:
         found: dict[str, Any] | None = reply["value"]
         return found
 
+    async def create_index(self, index: Mapping[str, Any], where: str) -> None:
+        """Creates an index, unless it exists."""
+        await self._run({"createIndexes": self.collection, "indexes": [index]}, where)
+
     async def update_all(self, updates: Sequence[Mapping[str, Any]], where: str) -> int:
         """Sends several updates in one command; returns how many documents they matched or made.
 

@@ -3,6 +3,7 @@
 ``_id`` is ``<scope>/<handler>/<hash of the key>/<letter>``, so that every query is a range of its
 index; names of scopes and handlers have no slash. ``sequence`` is a timestamp of the server's
 logical clock, which is unique and never goes back: the order holds across owners of a scope.
+``number`` fences earlier owners (:mod:`tailrace.stores.mongodb_letter_numbers`).
 
 A resolved letter stays, with ``how`` and ``resolved_at``; a TTL index removes old ones::
 
@@ -17,16 +18,22 @@ from datetime import UTC, datetime
 from operator import itemgetter
 from typing import Any
 
+from bson.int64 import Int64
 from bson.timestamp import Timestamp
 
+from tailrace.errors import DeadLetterError
 from tailrace.event import ChangeEvent
 from tailrace.model.dead_letter import DeadLetter, How
 from tailrace.stores.indexed_letters import IndexedLetters, Key
 from tailrace.stores.mongodb_collection import RecordCollection
+from tailrace.stores.mongodb_letter_numbers import LetterNumbers
 from tailrace.stores.records import letter_record, read_letter, unreadable_letter
 
 _MOST_GROUPS = 100_000
 """The limit of one reply: more than there are pairs of scope and handler."""
+
+_ATTEMPTS = 3
+"""How often a letter is tried that meets another document with its ``_id`` or its number."""
 
 _WAITING = {"resolved_at": {"$exists": False}}
 _LETTERS = {"letter": {"$exists": True}} | _WAITING  # not other documents of the collection
@@ -35,9 +42,10 @@ _LETTERS = {"letter": {"$exists": True}} | _WAITING  # not other documents of th
 class MongoDeadLetters(IndexedLetters):
     """A :class:`tailrace.engine.ports.DeadLetterStore` in a collection."""
 
-    def __init__(self, records: RecordCollection) -> None:
+    def __init__(self, records: RecordCollection, checkpoints: RecordCollection) -> None:
         super().__init__()
         self._records = records
+        self._numbers = LetterNumbers(records, checkpoints)
         self._name = str(records)
 
     async def count(self) -> Mapping[tuple[str, str], int]:
@@ -67,23 +75,34 @@ class MongoDeadLetters(IndexedLetters):
         update = {"q": {"_id": letter_id(letter)} | _WAITING, "u": resolution}
         return bool(await self._records.update(update, self._of(letter)))
 
-    async def _insert(self, letter: DeadLetter) -> None:
-        document = to_document(letter)
+    async def _claim(self, scope: str, epoch: int) -> None:
+        await self._numbers.claim(scope, epoch)
+
+    async def _insert(self, letter: DeadLetter, epoch: int) -> None:
+        document, where = to_document(letter), self._of(letter)
         query = {"_id": document.pop("_id")}
-        update = {
-            "q": query | {"resolved_at": {"$exists": True}},
-            "u": {
-                "$set": document,
-                "$unset": {"resolved_at": "", "how": ""},
-                "$currentDate": {"sequence": {"$type": "timestamp"}},
-            },
-            "upsert": True,
-        }
-        if await self._records.update(update, self._of(letter)) is None:
-            # The letter is there already. A write that changes nothing still waits until a majority
-            # has what it found (LastOpFixer, src/mongo/db/ops).
-            unchanged = {"q": query, "u": {"$set": {"letter": letter.id}}}
-            await self._records.update(unchanged, self._of(letter))
+        # The letter may be there already. A write that changes nothing still waits until a majority
+        # has what it found (LastOpFixer, src/mongo/db/ops).
+        unchanged = {"q": query | _WAITING, "u": {"$set": {"letter": letter.id}}}
+        for _ in range(_ATTEMPTS):
+            number = await self._numbers.take(letter.scope, epoch)
+            update = {
+                "q": query | {"resolved_at": {"$exists": True}},
+                "u": {
+                    "$set": document | {"number": Int64(number)},
+                    "$unset": {"resolved_at": "", "how": ""},
+                    "$currentDate": {"sequence": {"$type": "timestamp"}},
+                },
+                "upsert": True,
+            }
+            if await self._records.update(update, where) is not None:
+                self._numbers.put_back(letter.scope, epoch, number + 1)
+                return
+            # A duplicate key: the letter is there, or its number is taken.
+            if await self._records.update(unchanged, where):
+                self._numbers.put_back(letter.scope, epoch, number)
+                return
+        raise DeadLetterError(f"{where}: {_ATTEMPTS} writes met others of the same number")
 
     async def _find(self, key: Key) -> bool:
         query = _below(_key_prefix(*key)) | _WAITING

@@ -65,6 +65,15 @@ def read_letter(record: Mapping[str, Any], *, where: str) -> DeadLetter:
         raise unreadable_letter(where, str(error)) from error
 
 
+def letter_fenced(scope: str, epoch: int, claimed: int, *, where: str) -> CheckpointFenced:
+    """The error for a dead letter of an owner whose epoch is less than the ``claimed`` one."""
+    return CheckpointFenced(
+        f"{where}, scope {scope!r}: epoch {claimed} has claimed the scope, so no dead letter of "
+        f"epoch {epoch} is stored: another process follows this scope now, or an operator has set "
+        "or reset its position. Restart this scope to follow from there"
+    )
+
+
 def unreadable_letter(where: str, reason: str) -> DeadLetterError:
     """The error for a record that is not a dead letter; ``where`` names the record."""
     return DeadLetterError(

@@ -12,17 +12,20 @@ from typing import Any
 from tailrace.errors import DeadLetterError
 from tailrace.model.dead_letter import DeadLetter, How
 from tailrace.stores.indexed_letters import IndexedLetters, Key
-from tailrace.stores.records import letter_record, read_letter
+from tailrace.stores.records import letter_fenced, letter_record, read_letter
 from tailrace.stores.sqlite_file import Result, SqliteFile
 
 _COLUMNS = ("number", "scope", "handler", "letter", "key", "event", "error", "attempts", "at")
 
-# The index "waiting" refuses a second row for an unresolved letter.
+# The index "waiting" refuses a second row for an unresolved letter. One statement, so that no other
+# process can claim the scope between the comparison and the write.
 _ADD = """
 INSERT INTO dead_letters (scope, handler, letter, key, event, error, attempts, at)
-VALUES (:scope, :handler, :letter, :key, :event, :error, :attempts, :at)
+SELECT :scope, :handler, :letter, :key, :event, :error, :attempts, :at
+WHERE NOT EXISTS (SELECT 1 FROM checkpoints WHERE scope = :scope AND epoch > :epoch)
 ON CONFLICT DO NOTHING
 """
+_CLAIMED = "SELECT epoch FROM checkpoints WHERE scope = ? AND epoch > ?"
 _LETTERS = """
 SELECT number, scope, handler, letter, key, event, error, attempts, at FROM dead_letters
 WHERE resolved_at IS NULL AND (?1 IS NULL OR scope = ?1) AND (?2 IS NULL OR handler = ?2)
@@ -67,8 +70,15 @@ class SqliteDeadLetters(IndexedLetters):
         values = (datetime.now(UTC).isoformat(), how, *letter.identity)
         return (await self._run(_RESOLVE, values, _of(letter))).changed > 0
 
-    async def _insert(self, letter: DeadLetter) -> None:
-        await self._run(_ADD, letter_record(letter), _of(letter))
+    async def _claim(self, scope: str, epoch: int) -> None:
+        """Raises if the epoch is not the greatest: the checkpoint's epoch fences the letters."""
+        for (claimed,) in (await self._run(_CLAIMED, (scope, epoch))).rows:
+            raise letter_fenced(scope, epoch, claimed, where=str(self._file.path))
+
+    async def _insert(self, letter: DeadLetter, epoch: int) -> None:
+        values = letter_record(letter) | {"epoch": epoch}
+        if not (await self._run(_ADD, values, _of(letter))).changed:
+            await self._claim(letter.scope, epoch)  # if it does not raise, the letter is there
 
     async def _find(self, key: Key) -> bool:
         scope, handler, document = key

@@ -145,15 +145,15 @@ def delivery_to(
     share: LoopShare | None = None,
 ) -> Delivery:
     """A delivery to a handler on the scope ``orders``, with the handler's failure policy."""
+    identity = RunIdentity("orders", "rs0", "", 1)
     retry = Retry(
-        "orders",
+        identity,
         handler.name,
         letters or MemoryDeadLetters(),
         Breaker(handler.failure, recorder or HandlerRecorder()),
         errors or RecentErrors(),
         stop or Interrupt(),
     )
-    identity = RunIdentity("orders", "rs0", "", 1)
     return Delivery(handler, retry, identity, share or LoopShare())
 
 

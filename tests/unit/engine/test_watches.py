@@ -204,7 +204,7 @@ async def counting(store: Store) -> AsyncIterator[Metrics]:
 
 async def test_a_store_that_fails_leaves_the_last_count_and_is_told_once() -> None:
     store = Store()
-    await store.add(letter(1))
+    await store.add(letter(1), 1)
     with capture_logs() as logs:
         async with counting(store) as metrics:
             recorder = metrics.recorder("orders", "audit")

@@ -108,7 +108,7 @@ def test_a_second_replay_is_refused_as_long_as_the_first_one_runs() -> None:
             with pytest.raises(StartRefused, match=REFUSED):
                 await letters.replay("two")
         await anyio.sleep(1.5 * TTL)
-        await letters.store.add(letter(3, key=7))
+        await letters.store.add(letter(3, key=7), 1)
         assert await letters.replay("two") == Replayed(1, 0, 0)
 
     letters = run(script)

@@ -13,7 +13,7 @@ import structlog
 
 from tailrace.engine.held_lease import HeldLease
 from tailrace.engine.naming import named
-from tailrace.engine.ports import DeadLetterStore
+from tailrace.engine.ports import DeadLetterStore, RunIdentity
 from tailrace.errors import (
     DeliveryInterrupted,
     HandlerGaveUp,
@@ -61,7 +61,7 @@ class Breaker:
 class Retry:
     """Applies the failure policy of one handler on one scope; ``until`` ends its waits."""
 
-    scope: str
+    owner: RunIdentity
     handler: str
     letters: DeadLetterStore
     breaker: Breaker
@@ -74,7 +74,7 @@ class Retry:
     recorder: HandlerRecorder = field(init=False)
 
     def __post_init__(self) -> None:
-        self.held = self.letters.held(self.scope, self.handler)
+        self.held = self.letters.held(self.owner.scope, self.handler)
         self.policy, self.recorder = self.breaker.policy, self.breaker.recorder
 
     async def follow(self, event: ChangeEvent) -> bool:
@@ -82,7 +82,7 @@ class Retry:
         key = event.key
         if key is None or key not in self.held:
             return False
-        if not await self.letters.holds(self.scope, self.handler, key):
+        if not await self.letters.holds(self.owner.scope, self.handler, key):
             return False
         await self._dead_letter(event, "", 0)
         return True
@@ -103,7 +103,7 @@ class Retry:
             delay = self._delay(error, number)
             self.recorder.retries += 1
             self.errors.note(f"handler {self.handler!r}: {describe(error)}")
-            structlog.get_logger().bind(scope=self.scope, handler=self.handler).warning(
+            structlog.get_logger().bind(scope=self.owner.scope, handler=self.handler).warning(
                 "handler.failed",
                 **named(event),
                 attempt=number,
@@ -134,7 +134,7 @@ class Retry:
             raise HandlerGaveUp(self.handler, event.token.digest, error, why) from error
         await self._dead_letter(event, describe(error), attempts)
         self.errors.note(f"handler {self.handler!r}, event became a dead letter: {describe(error)}")
-        structlog.get_logger().bind(scope=self.scope, handler=self.handler).error(
+        structlog.get_logger().bind(scope=self.owner.scope, handler=self.handler).error(
             "event.dead_lettered",
             **named(event),
             attempts=attempts,
@@ -145,7 +145,7 @@ class Retry:
     async def _dead_letter(self, event: ChangeEvent, error: str, attempts: int) -> None:
         came = event.fresh()  # a handler may have changed what it decoded
         letter = DeadLetter(
-            self.scope,
+            self.owner.scope,
             self.handler,
             came.token.digest,
             came.key,
@@ -156,7 +156,7 @@ class Retry:
         )
         if self.lease is not None:
             self.lease.require()
-        await self.letters.add(letter)
+        await self.letters.add(letter, self.owner.epoch)
         self.recorder.outcomes["dead_letter"] += 1
 
     def _delay(self, error: BaseException, number: int) -> float:

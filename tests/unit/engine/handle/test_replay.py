@@ -50,7 +50,7 @@ class Destination:
 async def filled(*letters: DeadLetter) -> MemoryDeadLetters:
     store = MemoryDeadLetters()
     for each in letters:
-        await store.add(each)
+        await store.add(each, 1)
     return store
 
 
