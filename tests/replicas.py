@@ -3,7 +3,7 @@
 from collections import defaultdict
 from typing import Any, NamedTuple
 
-from tests.daemon import Daemon, until
+from tests.daemon import Daemon, until, whole_lines
 from tests.orders import Orders
 
 LEASE_SECONDS = 2
@@ -118,7 +118,7 @@ class Replicas:
     @property
     def noted(self) -> list[Noted]:
         """The changes in the order in which the handlers of all processes were called."""
-        lines = [line.split() for line in self.handed_over.splitlines()]
+        lines = [line.split() for line in whole_lines(self.handed_over)]
         return [Noted(scope, int(epoch), name, int(n)) for scope, epoch, name, n in lines]
 
     def until_noted(self, number: int, scope: str = "orders") -> None:

@@ -97,3 +97,15 @@ class TestChild:
             pass
         stop.set()
         assert not child.is_set
+
+
+async def test_it_makes_calls_at_once_while_their_block_runs() -> None:
+    stop, told = Interrupt(), list[str]()
+    with stop.calling(lambda: told.append("before the end of the block")), stop.child() as child:
+        with child.calling(lambda: told.append("of a child")):
+            stop.set()
+        assert told == ["before the end of the block", "of a child"]
+    stop.set()
+    assert len(told) == 2
+    with stop.calling(lambda: told.append("too late")):
+        assert told[2:] == ["too late"]

@@ -15,7 +15,7 @@ from tailrace.engine.handle.commit_lane import CommitLane
 from tailrace.engine.handle.delivery import Delivery
 from tailrace.engine.handle.document_lanes import DocumentLanes
 from tailrace.engine.handle.isolation import required
-from tailrace.engine.handle.lane import EVERYTHING, Lane
+from tailrace.engine.handle.lane import Lane
 from tailrace.engine.handle.retry import Breaker, Retry
 from tailrace.engine.handle.router import Routed
 from tailrace.engine.ports import Handler, PerEvent, RunIdentity
@@ -62,10 +62,9 @@ class Run:
     _rows: Mapping[str, StoredRows] = field(default_factory=dict)
     """By handler that owns its position: which rows of a snapshot its destination has."""
     _failure: Exception | None = None
-    _broken: bool = False
 
     async def run(self) -> Ending:
-        """Whatever ends the run, it finishes the work begun, then saves the watermark."""
+        """Whatever ends the run, running calls finish and none begins; then it saves."""
         checkpoint = self.status.checkpoint = await self.ownership.load(self.runtime.store)
         owner = RunIdentity(
             self.plan.scope.name,
@@ -167,7 +166,8 @@ class Run:
             status.enter(WatcherState.CATCHING_UP)
             if gap is not None:
                 await self._record(replace(gap, until=status.stream.server_time))
-            return await self._handle(reader, stream)
+            with interrupt.calling(self._halt_lanes):
+                return await self._handle(reader, stream)
         finally:
             self.events, self.replies = reader.events, reader.replies
             if self.events:
@@ -201,7 +201,10 @@ class Run:
         )
 
     async def _handle(self, reader: Reader, stream: Stream) -> Ending:
-        """Runs the tasks. They raise only cancellations: any other failure is noted, all drain."""
+        """Runs the tasks. They raise only cancellations: any other failure is noted, and halts all.
+
+        After an invalidate all lanes finish what was read. Otherwise the interrupt halts them.
+        """
         until_drained = Interrupt()
         ending = Ending.STOPPED
         try:
@@ -227,29 +230,31 @@ class Run:
                     except TailraceError as error:
                         self._fail(error)
                     reading_rows.cancel()
-                    self._drain(whole=ending is Ending.INVALIDATED)
+                    self.status.enter(WatcherState.DRAINING)
+                    for lane in self._lanes:
+                        lane.close()
                 until_drained.set()
         finally:
             self._watermark.abandon()
             await self._save_last()
         if self._failure is not None:
             raise self._failure
-        return ending
+        return ending if self._watermark.empty else Ending.STOPPED
 
     def _fail(self, error: Exception) -> None:
         """Notes the first failure and ends this run; running calls finish."""
         self._failure = self._failure or error
         self.interrupt.set()
 
+    def _halt_lanes(self) -> None:
+        for lane in self._lanes:
+            lane.halt()
+
     async def _run_lane(self, lane: Lane) -> None:
-        """Runs a lane. If it fails, this run ends: other lanes finish only what they have begun."""
         try:
             await required(lane.run, "the task of a handler's lane")
-        except Exception as error:  # noqa: BLE001 - whatever the error is, the others drain first
-            self._broken = True
+        except Exception as error:  # noqa: BLE001 - whatever the error is, running calls finish
             self._fail(error)
-            for other in self._lanes:
-                other.close(other.opened)
 
     async def _read_rows(self, rows: RowReader, until: anyio.CancelScope) -> None:
         """Reads rows. A failure ends this run; the next run reads rows without a place again."""
@@ -259,24 +264,13 @@ class Run:
         except TailraceError as error:
             self._fail(error)
 
-    def _drain(self, *, whole: bool) -> None:
-        """Closes the lanes after the last place (``whole``), or after the last one any has opened.
-
-        All lanes end at the same place, so no event is handed over twice.
-        """
-        self.status.enter(WatcherState.DRAINING)
-        if self._broken:
-            return
-        upto = EVERYTHING if whole else max((lane.opened for lane in self._lanes), default=-1)
-        for lane in self._lanes:
-            lane.close(upto)
-
     async def _save_regularly(self, until: Interrupt) -> None:
         try:
             await required(self._checkpointer.run, "the checkpointer", until)
         except (CheckpointError, TaskCancelled) as error:
             self._fail(error)
         except anyio.get_cancelled_exc_class():
+            self.interrupt.set()
             # Save now: a handler that ignores its cancellation keeps the run from its last save.
             await self._save_last()
             raise

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import anyio
@@ -18,6 +18,7 @@ class Interrupt:
         self._set = False
         self._scopes: dict[anyio.CancelScope, float] = {}
         self._children: set[Interrupt] = set()
+        self._calls: list[Callable[[], None]] = []
 
     @property
     def is_set(self) -> bool:
@@ -27,6 +28,8 @@ class Interrupt:
     def set(self) -> None:
         """Ends the waits inside :meth:`interrupts`, here and in the children."""
         self._set = True
+        for call in tuple(self._calls):
+            call()
         for scope, patience in tuple(self._scopes.items()):
             scope.deadline = anyio.current_time() + patience
         for child in tuple(self._children):
@@ -43,6 +46,17 @@ class Interrupt:
                 yield scope
             finally:
                 del self._scopes[scope]
+
+    @contextmanager
+    def calling(self, call: Callable[[], None]) -> Iterator[None]:
+        """Makes the call at the moment this is set, if that happens in the block or before it."""
+        self._calls.append(call)
+        try:
+            if self._set:
+                call()
+            yield
+        finally:
+            self._calls.remove(call)
 
     @contextmanager
     def child(self) -> Iterator[Interrupt]:

@@ -96,31 +96,6 @@ class TestStart:
 
 
 class TestStop:
-    async def test_drains_what_any_handler_has_begun_and_nothing_more(self) -> None:
-        """The quick handler is at reply 3, the slow one at reply 1: both end after reply 3.
-
-        Otherwise events would be handed over twice after a clean stop.
-        """
-        quick, slow = Destination("quick"), Destination("slow")
-        slow.held = {1}
-        quick.held = {7}
-        driver = ScriptedDriver(*changes(1, 60))
-        watching = Watching(
-            driver, quick.routed(concurrency=1), slow.routed(concurrency=1), **START
-        )
-        async with watching.run():
-            await until(lambda: quick.begun[-1:] == [7])
-            await settle()
-            watching.stop.set()
-            await watching.until_state(WatcherState.DRAINING)
-            await settle()
-            assert slow.begun == [1]
-            slow.held, quick.held = set(), set()
-        assert quick.handled == slow.handled == list(range(1, 10))
-        assert watching.saved is not None
-        assert watching.saved.event_token == token(9)
-        assert watching.budget.used == 0
-
     async def test_does_not_cancel_the_read(self) -> None:
         """A cancelled read has lost its reply (field notes, 25)."""
         driver = ScriptedDriver(*changes(1, 6))

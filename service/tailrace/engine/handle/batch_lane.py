@@ -10,7 +10,7 @@ from tailrace.engine.handle.lane import Assignment, Lane, Unhandled, tokens
 from tailrace.engine.naming import named
 from tailrace.engine.ports import PerBatch
 from tailrace.engine.position.watermark import Place
-from tailrace.errors import TailraceError
+from tailrace.errors import DeliveryInterrupted, TailraceError
 from tailrace.event import ChangeEvent
 from tailrace.event.batch import Events
 from tailrace.model import ResumeToken
@@ -101,7 +101,7 @@ class BatchLane(Lane):
 
     @property
     def _done(self) -> bool:
-        return self._failure is not None or (self._closed and not self._waiting)
+        return self._halted or (self._closed and not self._waiting)
 
     async def _wait(self) -> None:
         self._fed = anyio.Event()
@@ -136,7 +136,7 @@ class BatchLane(Lane):
         self.watermark.begin()  # the reader may be waiting for this lane to catch up
         try:
             with anyio.move_on_after(self._calls.linger_seconds):
-                while not (self._closed or self._flush or self._full):
+                while not (self._closed or self._halted or self._flush or self._full):
                     await self._wait()
         finally:
             self._lingering = False
@@ -159,9 +159,11 @@ class BatchLane(Lane):
         if not work.events:
             await anyio.lowlevel.checkpoint()
         while work.done < len(work.events):
-            some = self._next_call(work)
             if work.done and self.delivery.share.closed:
                 await self.delivery.share.next_turn(self.delivery)
+            if self._halted:
+                raise DeliveryInterrupted(f"handler {self.delivery.name!r}: stopped between calls")
+            some = self._next_call(work)
             await deliver(some)
             work.done += len(some)
             work.dead_lettered |= self.delivery.dead_lettered

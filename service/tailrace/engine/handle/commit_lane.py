@@ -13,7 +13,10 @@ from tailrace.errors import TailraceError
 
 @dataclass(eq=False)
 class CommitLane(BatchLane):
-    """Hands over what has come; a commit exceeds its limits only if a single place does."""
+    """Hands over what has come; a commit exceeds its limits only if a single place does.
+
+    A halted lane commits what the handler has accepted: that ends what its calls began.
+    """
 
     _taken: list[Place] = field(default_factory=list)
     _left: tuple[int, int] = (0, 0)
@@ -57,7 +60,7 @@ class CommitLane(BatchLane):
         if anyio.current_time() >= self._deadline:
             return True
         if not self._waiting:
-            return self._closed or self._flush
+            return self._closed or self._halted or self._flush
         events, size = self._left
         return self._queue[0].events > events or self._queue[0].size > size
 

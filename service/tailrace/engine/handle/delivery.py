@@ -110,8 +110,10 @@ class Delivery:
 
     async def deliver(self, event: ChangeEvent) -> None:
         """Hands one event to a handler of single events. Raises what the retry raises."""
-        if self._held and await self._retry.follow(event):
-            return
+        if self._held:
+            if await self._retry.follow(event):
+                return
+            self._retry.require_running()
         error = await self._attempt(self._call, event, event, 1)
         if error is not None:
             await self._overcome([event], error)
@@ -128,6 +130,7 @@ class Delivery:
             events = await self._unheld(events)
             if not events:
                 return
+            self._retry.require_running()
         call, payload = called_with(self._calls, events)
         error = await self._attempt(call, payload, events[0], len(events))
         if error is not None:
@@ -153,6 +156,7 @@ class Delivery:
             return
         for unheld in alone:
             unit = await self._unheld(unheld)
+            self._retry.require_running()
             failure = await self._once_more(unit)
             if failure is None:
                 self.over.update(event.token for event in unit)

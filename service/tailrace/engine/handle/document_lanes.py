@@ -26,7 +26,7 @@ from tailrace.event import ChangeEvent
 
 MOST_WAITING = 256
 """When this many events wait for busy documents, no further chunk is opened. Otherwise one hot
-document would cause everything in flight to be decoded, and a stop would have to drain it."""
+document would cause everything in flight to be decoded."""
 
 
 @dataclass(slots=True, eq=False)
@@ -74,7 +74,7 @@ class DocumentLanes(Lane):
             while True:
                 while item is not None:  # then the events that came to wait for its key
                     event, opened, key = item
-                    if self._failure is None:
+                    if not self._halted:
                         try:
                             if again:  # its worker was lost: deliver it in a task of its own
                                 await self.delivery.deliver_apart([event])
@@ -138,7 +138,7 @@ class DocumentLanes(Lane):
     def _over(self) -> bool:
         """Whether a worker that has nothing to take may end."""
         exhausted = self._barrier is None and not self._waiting
-        return self._failure is not None or (self._closed and exhausted)
+        return self._halted or (self._closed and exhausted)
 
     def _wake_one(self) -> None:
         if self._idle:
@@ -153,8 +153,8 @@ class DocumentLanes(Lane):
     # --- which event may run next: nothing here waits or calls a handler -----------------------
 
     def _take(self) -> Item | None:
-        """The next event that may run now; none after a failure."""
-        while self._barrier is None and self._failure is None:
+        """The next event that may run now; none once the lane is halted."""
+        while self._barrier is None and not self._halted:
             event = next(self._chunk, None)
             if event is None:
                 if not self._open_next():
@@ -180,7 +180,7 @@ class DocumentLanes(Lane):
                     behind = self._busy[key] = deque()
                 behind.append(item)
                 self._behind += 1
-        if self._active or self._failure is not None:
+        if self._active or self._halted:
             return None  # active: the events before the barrier, or the barrier itself
         self._active = 1
         return self._barrier

@@ -1,4 +1,4 @@
-"""The base class of the lanes: a run feeds them, closes them, and waits for them.
+"""The base class of the lanes: a run feeds them, closes or halts them, and waits for them.
 
 A handler can cancel or break the task that it runs in. So each worker of a lane has a second task,
 which never runs a handler and restarts the worker with the same assignment.
@@ -25,9 +25,6 @@ from tailrace.event import ChangeEvent
 from tailrace.model import ResumeToken
 
 W = TypeVar("W")
-
-EVERYTHING = float("inf")
-"""Closes a lane after all places that were fed."""
 
 Unhandled = Mapping[int, Collection[ResumeToken] | None]
 """By the number of each place that is opened and not finished: the tokens of its unhandled events;
@@ -58,7 +55,8 @@ class Lane(ABC):
     """The number of the last place whose events the handler may have received; -1 for none."""
     _queue: deque[Place] = field(default_factory=deque)
     _closed: bool = False
-    _upto: float = EVERYTHING
+    _halted: bool = False
+    """No call may begin any more; running calls finish."""
     _failure: Exception | None = None
     _tasks: TaskGroup | None = None
     _started: int = 0
@@ -82,13 +80,19 @@ class Lane(ABC):
         """Stop waiting for more: nothing can come before the fed places are handled."""
         self._wake_all()
 
-    def close(self, upto: float = EVERYTHING) -> None:
-        """Nothing more will be fed: finish all places, or only those up to this number."""
-        self._closed, self._upto = True, upto
+    def close(self) -> None:
+        """Nothing more will be fed: finish all places, then end."""
+        self._closed = True
+        self._wake_all()
+
+    def halt(self) -> None:
+        """Begin no further call: end when the running calls have finished."""
+        self._halted = True
         self._wake_all()
 
     async def run(self) -> None:
-        """Handles until closed. Raises the delivery's error after running calls have finished."""
+        """Handles until closed or halted. Raises the delivery's error after running calls have
+        finished."""
         try:
             async with anyio.create_task_group() as tasks:
                 self._tasks = tasks
@@ -114,11 +118,11 @@ class Lane(ABC):
     def _fail(self, error: Exception) -> None:
         """Keeps the first failure: nothing more is begun, running calls may finish."""
         self._failure = self._failure or error
-        self._wake_all()
+        self.halt()
 
     @property
     def _waiting(self) -> bool:
-        return bool(self._queue) and self._queue[0].number <= self._upto
+        return bool(self._queue) and not self._halted
 
     def _without_handled(self, place: Place, events: list[ChangeEvent]) -> list[ChangeEvent]:
         if place.rows:

@@ -77,6 +77,11 @@ class Retry:
         self.held = self.letters.held(self.owner.scope, self.handler)
         self.policy, self.recorder = self.breaker.policy, self.breaker.recorder
 
+    def require_running(self) -> None:
+        """Raises :class:`DeliveryInterrupted` after a stop: no further attempt may begin."""
+        if self.until.is_set:
+            raise DeliveryInterrupted(f"handler {self.handler!r}: stopped between attempts")
+
     async def follow(self, event: ChangeEvent) -> bool:
         """Stores the event after unresolved letters of its key; returns True if there are any."""
         key = event.key
@@ -112,8 +117,7 @@ class Retry:
                 traceback=frames_of(error),
             )
             await self.until.sleep(delay)
-            if self.until.is_set:
-                raise DeliveryInterrupted(f"handler {self.handler!r}: stopped between attempts")
+            self.require_running()
             failure = await attempt()
             if failure is None:
                 return None

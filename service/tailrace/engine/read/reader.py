@@ -22,8 +22,8 @@ from tailrace.event import Batch
 from tailrace.model import StartPoint
 from tailrace.stream import ChangeStream, Interrupt, LookupStream
 
-_LAST_READ_SECONDS = 2.0
-"""Added to the time that a read may wait for a change: the limit of the last read after a stop."""
+_LAST_READ_SECONDS = 1.5
+"""The limit of the last read after a stop. It ends a read that may wait longer for a change."""
 _SMALL_REPLY_BYTES = 65536
 PATIENCE_SECONDS = 2.0
 """How long handlers may take before the stream is reopened without waiting for them."""
@@ -99,13 +99,12 @@ class Reader:
             stream = opened
 
     async def _read_one(self, stream: Stream) -> Ending:
-        await_seconds = (self.plan.options.max_await_time_ms or 0) / 1000
-        with self.interrupt.interrupts(await_seconds + _LAST_READ_SECONDS):
+        with self.interrupt.interrupts(_LAST_READ_SECONDS):
             if isinstance(stream, LookupStream):
                 return await stream.reading(self._read)
             return await self._read(stream)
         log = structlog.get_logger().bind(scope=self.plan.scope.name)
-        log.warning("stream.abandoned", reason="the last read did not end")
+        log.info("stream.abandoned", reason="the last read did not end in time")
         return Ending.STOPPED
 
     async def _read(self, stream: Stream) -> Ending:

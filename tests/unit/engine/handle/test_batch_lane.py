@@ -9,7 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tailrace.engine.handle.batch_lane import BatchLane
-from tailrace.event import ChangeEvent
+from tailrace.engine.position.watermark import Place
+from tailrace.event import ChangeEvent, Chunk
+from tailrace.event.batch import join
+from tests.scripted.wire import in_order
 from tests.unit.engine.changes import (
     Noting,
     batch,
@@ -19,6 +22,7 @@ from tests.unit.engine.changes import (
     number,
     places,
     settle,
+    token,
     until,
 )
 
@@ -105,19 +109,34 @@ async def test_unwanted_events_are_left_out_and_their_places_finish() -> None:
     assert lane.finished == list(range(7))
 
 
-class TestClose:
-    async def test_upto_finishes_exactly_the_places_up_to_there(self) -> None:
+class TestHalt:
+    @pytest.mark.parametrize("place", [10, 100], ids=["several places", "one place"])
+    async def test_finishes_the_running_call_and_begins_none(self, place: int) -> None:
         calls = Calls()
         calls.gate = anyio.Event()
         lane = Lane(calls, batch_size=10)
-        lane.lane.feed(line_of([change(n) for n in range(100)], batch_size=10))
+        events = [change(n) for n in range(100)]
+        chunk = Chunk(*join([in_order(event) for event in events[:place]]))
+        lane.lane.feed([Place(0, chunk, 1, place, chunk.size), *line_of(events[place:], 10)])
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(lane.lane.run)
-            await until(lambda: lane.lane.opened == 0)
-            lane.lane.close(4)
+            await until(lambda: len(calls.calls) == 1)
+            lane.lane.halt()
+            await settle()
+            assert calls.ended == 0
             calls.gate.set()
-        assert lane.finished == [0, 1, 2, 3, 4]
-        assert calls.events == list(range(50))
+        assert calls.events == list(range(10))
+        assert lane.lane.unhandled().get(0, set()) == {token(n) for n in range(10, place)}
+
+    async def test_begins_no_call_with_what_waits_for_more(self) -> None:
+        calls = Calls()
+        lane = Lane(calls, 1000, linger_seconds=3600)
+        lane.lane.feed(line_of([change(0)]))
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(lane.lane.run)
+            await settle()
+            lane.lane.halt()
+        assert calls.calls == []
 
 
 async def test_cancellation_reaches_the_call_and_finishes_nothing() -> None:

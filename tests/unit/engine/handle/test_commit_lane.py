@@ -154,3 +154,15 @@ async def test_it_commits_early_when_nothing_more_can_come() -> None:
         assert lane.commits == [[0]]
         lane.lane.close()
     assert lane.commits == [[0], [1]]
+
+
+async def test_a_halted_lane_commits_what_was_accepted_and_takes_no_more() -> None:
+    lane = Lane(events=1000, batch_size=2)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(lane.lane.run)
+        line = line_of([change(n) for n in range(10)], batch_size=2)
+        lane.lane.feed(line[:1])
+        await until(lambda: lane.took == [0])
+        lane.lane.feed(line[1:])
+        lane.lane.halt()
+    assert (lane.took, lane.commits) == ([0], [[0, 1]])

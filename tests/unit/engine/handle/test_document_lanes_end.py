@@ -19,6 +19,7 @@ from tests.unit.engine.changes import (
     number,
     places,
     settle,
+    token,
     until,
 )
 
@@ -64,33 +65,37 @@ class Lane:
 @settings(deadline=None, max_examples=60)
 @given(
     st.integers(1, 6),
-    st.integers(-1, 12),
+    st.integers(1, 12),
     st.lists(st.integers(0, 3), min_size=1, max_size=5),
     st.integers(0, 30),
 )
-async def test_close_upto_finishes_exactly_the_places_up_to_there(
-    workers: int, more: int, pauses: list[int], turns: int
+async def test_a_halted_lane_finishes_the_running_calls_and_begins_none(
+    workers: int, documents: int, pauses: list[int], turns: int
 ) -> None:
-    """At any moment of the close; never fewer than the opened places."""
-    begun: set[int] = set()
+    """At any moment; what it tells as unhandled is exactly what no call has handled."""
+    begun: list[int] = []
+    handled: set[int] = set()
 
     async def pause(event: ChangeEvent) -> None:
-        begun.add(number(event))
+        begun.append(number(event))
         for _ in range(pauses[number(event) % len(pauses)]):
             await anyio.lowlevel.checkpoint()
+        handled.add(number(event))
 
     lane = Lane(pause, workers)
-    lane.lanes.feed(line_of([change(n, n % 5) for n in range(40)], batch_size=4))
+    lane.lanes.feed(line_of([change(n, n % documents) for n in range(40)], batch_size=8))
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(lane.run)
         for _ in range(turns):
             await anyio.lowlevel.checkpoint()
-        upto = max(lane.lanes.opened, more)
-        lane.lanes.close(upto)
+        at_the_halt = len(begun)
+        lane.lanes.halt()
     assert lane.raised == []
-    whole = range(min(upto + 1, 10))
-    assert sorted(lane.finished) == list(whole)
-    assert begun == set(range(4 * len(whole)))
+    assert len(begun) == at_the_halt
+    assert handled == set(begun)
+    opened = range(8 * (lane.lanes.opened + 1))
+    unhandled = {each for left in lane.lanes.unhandled().values() for each in left or ()}
+    assert unhandled == {token(n) for n in opened if n not in handled}
 
 
 class TestFailure:

@@ -1,0 +1,190 @@
+"""A stop, a hand-over and a restart finish the calls that run, begin none, and repeat nothing."""
+
+from collections import Counter
+from typing import Any
+
+import pytest
+from pymongo import InsertOne, UpdateOne
+
+from tailrace.observe.health_check import request
+from tests.daemon import Daemon, until
+from tests.orders import Orders
+from tests.replicas import Replicas
+
+LAST_SAVE_ONLY = {"interval_seconds": 3600}
+"""So long that only the final save is there at the next start."""
+CHANGES = 300
+SOURCE = """
+import anyio
+
+from tailrace import PermanentError
+
+
+def note(where, *events):
+    with open(where, "a") as file:
+        for event in events:
+            file.write(f"{number(event)}\\n")
+
+
+def number(event):
+    if event.operation_type == "update":
+        return event.update_description["updatedFields"]["n"]
+    return event.full_document["n"]
+
+
+async def half_a_second(event):
+    note("begun", event)
+    await anyio.sleep(0.5)
+    note("ended", event)
+
+
+async def a_tenth(event):
+    note("begun", event)
+    await anyio.sleep(0.1)
+    note("ended", event)
+
+
+async def batch(events):
+    note("begun", *events)
+    await anyio.sleep(0.5)
+    note("ended", *events)
+
+
+async def fails_once(event):
+    if number(event) == 1 and not await anyio.Path("fixed").exists():
+        raise PermanentError("not fixed")
+    note("others", event)
+"""
+
+
+def of_one_document(orders: Orders) -> None:
+    """Every second change belongs to one document, the others to a document each."""
+    with orders.server.client() as client:
+        client[orders.database].orders.bulk_write(
+            [
+                UpdateOne({"_id": "hot"}, {"$set": {"n": n}}, upsert=True)
+                if n % 2
+                else InsertOne({"_id": n, "n": n})
+                for n in range(CHANGES)
+            ]
+        )
+
+
+def of_many_documents(orders: Orders) -> None:
+    orders.insert_each({"_id": n, "n": n} for n in range(CHANGES))
+
+
+def assert_stops_after_the_running_calls(run: Daemon, most: int) -> None:
+    """In the middle of the work: no call begins after the signal, and those that ran have ended.
+
+    ``most``: how many changes the calls handle at once.
+    """
+    run.signal()
+    until(lambda: run.logged("service.stopping"), "the signal")
+    begun = len(run.numbers("begun"))
+    assert run.wait() == 0, run.log
+    assert len(run.numbers("begun")) == begun
+    assert Counter(run.numbers("ended")) == Counter(run.numbers("begun"))
+    assert most <= begun < CHANGES
+
+
+@pytest.mark.parametrize(
+    ("target", "lanes", "write", "options", "most"),
+    [
+        ("half_a_second", 1, of_many_documents, {}, 1),
+        ("half_a_second", 1, of_one_document, {}, 1),
+        ("a_tenth", 64, of_one_document, {}, 64),
+        ("batch", 64, of_many_documents, {"batch_size": 20}, 20),
+    ],
+)
+def test_a_stop_begins_no_call_and_the_next_process_repeats_none(
+    orders: Orders, target: str, lanes: int, write: Any, options: dict[str, Any], most: int
+) -> None:
+    """The grace period is too short for what was read and had not begun."""
+    run = orders.daemon(
+        targets={target: {"target": f"mine:{target}", **options}},
+        source=SOURCE,
+        checkpoint=LAST_SAVE_ONLY,
+        delivery={"lanes": lanes},
+        shutdown={"grace_seconds": 5},
+    ).start()
+    write(orders)
+    for begun in (most, 2 * most):
+        until(lambda begun=begun: len(run.numbers("begun")) >= begun, "calls")  # type: ignore[misc]
+        assert_stops_after_the_running_calls(run, most)
+        run.start()
+    until(lambda: len(set(run.numbers("begun"))) > 3 * most, "more calls", 20)
+    assert run.stop() == 0, run.log
+    assert set(Counter(run.numbers("begun")).values()) == {1}
+    assert "Traceback" not in run.log
+
+
+def test_a_scope_that_halts_and_is_restarted_repeats_no_call_of_another_handler(
+    orders: Orders,
+) -> None:
+    """Only the running calls of the other handler delay the halt."""
+    run = orders.daemon(
+        targets={name: {"target": f"mine:{name}"} for name in ("fails_once", "a_tenth")},
+        source=SOURCE,
+        checkpoint=LAST_SAVE_ONLY,
+        delivery={"on_failure": "halt"},
+    )
+    # A process ends if its only scope halts.
+    run.configuration["scopes"].append(orders.scope(name="users", collection="users"))
+    run.configuration["routes"].append({"scope": "users", "handlers": ["a_tenth"]})
+    run.start()
+    of_one_document(orders)
+    until(lambda: run.status()["state"] == "halted", "the halt", 10)
+    begun = run.numbers("begun")
+    assert sorted(run.numbers("ended")) == sorted(begun)
+    assert len([n for n in begun if n % 2]) < CHANGES // 4, "of the one document"
+    (run.directory / "fixed").touch()
+    assert request("127.0.0.1", run.port, "/scopes/orders/restart", method="POST")[0] == 202
+    until(lambda: len(run.numbers("ended")) >= CHANGES, "all changes")
+    assert run.stop() == 0, run.log
+    for where in ("begun", "others"):
+        assert Counter(run.numbers(where)) == Counter(range(CHANGES))
+
+
+SCOPES = [f"scope-{number}" for number in range(4)]
+SLOW_NOTES = """
+import os
+
+import anyio
+
+
+async def note(event, scope, epoch):
+    with open(os.environ["SHARED"], "a") as file:
+        n = (event.full_document or event.update_description["updatedFields"])["n"]
+        file.write(f"{scope} {epoch} {os.environ['NAME']} {n}\\n")
+    await anyio.sleep(0.1)
+"""
+
+
+class Slow(Replicas):
+    """Handlers that take 0.1 s."""
+
+    source = SLOW_NOTES
+
+
+def test_a_hand_over_begins_no_call_and_the_next_owner_repeats_none(orders: Orders) -> None:
+    """One document has changes for longer than the grace period."""
+    replicas = Slow(orders)
+    grace = {"grace_seconds": 3}
+    one, two = (replicas.daemon(name, shutdown=grace) for name in ("one", "two"))
+    for run in (one, two):
+        run.configuration |= replicas.following(*SCOPES)
+    one.start()
+    with orders.server.client() as client:
+        for scope in SCOPES:
+            client[orders.database][scope].bulk_write(
+                [UpdateOne({"_id": "hot"}, {"$set": {"n": n}}, upsert=True) for n in range(200)]
+            )
+    two.start(ready=False)
+    until(lambda: one.logged("lease.handed_over"), "a hand-over")
+    for scope in SCOPES:
+        replicas.until_noted(199, scope)
+        assert [each.number for each in replicas.noted if each.scope == scope] == list(range(200))
+    assert {each.process for each in replicas.noted} == {"one", "two"}
+    assert not one.logged("lease.lost")
+    replicas.stop()

@@ -1,0 +1,166 @@
+"""A stop finishes the calls that run and begins none; the next process repeats nothing."""
+
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from tailrace.engine import WatcherState
+from tailrace.errors import DestinationUnavailable
+from tailrace.event import ChangeEvent
+from tailrace.model.failure_policy import Backoff, FailurePolicy
+from tests.unit.engine.changes import change, changes, ddl, invalidate, number, settle, token, until
+from tests.unit.engine.scripted_driver import ScriptedDriver
+from tests.unit.engine.watching import NEVER, START, Destination, Watching
+
+HOT = [change(n, "hot" if n % 2 else n) for n in range(1, 400)]
+"""Every second event belongs to one document."""
+
+
+class Failing(Destination):
+    """Its failures are its events' fault."""
+
+    async def on_event(self, event: ChangeEvent) -> None:
+        try:
+            await super().on_event(event)
+        except DestinationUnavailable as error:
+            raise ValueError(f"event {number(event)}") from error
+
+
+async def continued(
+    watching: Watching, last: int, *destinations: Destination, **fields: Any
+) -> None:
+    """Lets the next process handle the rest; asserts that each handler got each event once."""
+    for each in destinations:
+        each.held = set()
+    routed = watching.watcher.plan.routed
+    following = Watching(watching.driver, *routed, store=watching.store, **START, **fields)
+    async with following.run():
+        for each in destinations:
+            await until(lambda each=each: len(each.handled) >= last)
+        await following.until_state(WatcherState.CAUGHT_UP)
+    for each in destinations:
+        assert Counter(each.handled) == Counter(range(1, last + 1)), each.name
+
+
+@pytest.mark.parametrize("lanes", [1, 64])
+async def test_calls_that_run_are_finished_and_none_begins(lanes: int) -> None:
+    """With one hot document too: its events wait, and events of other documents are handled."""
+    audit = Destination()
+    audit.held = {5, 11}
+    watching = Watching(ScriptedDriver(*HOT), audit.routed(), lanes=lanes, **START)
+    async with watching.run():
+        await until(lambda: 5 in audit.begun)
+        await settle()
+        begun = list(audit.begun)
+        watching.stop.set()
+        await watching.until_state(WatcherState.DRAINING)
+        await settle()
+        audit.held = set()
+    assert audit.begun == begun
+    assert sorted(audit.handled) == sorted(begun)
+    assert watching.budget.used == 0
+    await continued(watching, 399, audit, lanes=lanes)
+
+
+async def test_every_handler_ends_where_it_is() -> None:
+    """The quick one is at event 7, the slow one at event 1, and the batches wait for more."""
+    quick, slow, batches = Destination("quick"), Destination("slow"), Destination("batches")
+    slow.held, quick.held = {1}, {7}
+    watching = Watching(
+        ScriptedDriver(*changes(1, 60)),
+        quick.routed(concurrency=1),
+        slow.routed(concurrency=1),
+        batches.routed_by_batch(linger_seconds=3600),
+        **START,
+    )
+    async with watching.run():
+        await until(lambda: quick.begun[-1:] == [7])
+        watching.stop.set()
+        await watching.until_state(WatcherState.DRAINING)
+        await settle()
+        slow.held, quick.held = set(), set()
+    assert (quick.handled, slow.handled, batches.begun) == (list(range(1, 8)), [1], [])
+    assert watching.saved is not None
+    assert watching.saved.event_token is None, "nothing is handled by all of them"
+    following = Watching(
+        watching.driver,
+        quick.routed(),
+        slow.routed(),
+        batches.routed_by_batch(),
+        store=watching.store,
+        **START,
+    )
+    async with following.run():
+        for each in (quick, slow, batches):
+            await until(lambda each=each: len(each.handled) == 59)
+    for each in (quick, slow, batches):
+        assert sorted(each.handled) == list(range(1, 60)), each.name
+
+
+async def test_a_sequence_that_failed_is_not_tried_again_event_by_event() -> None:
+    """After the last attempt each event is tried alone: a stop ends that between two events."""
+    audit = Failing()
+    policy = FailurePolicy(attempts=1)
+    audit.failures[1] = 1
+    audit.held = {2}
+    batches = audit.routed_by_batch(10, failure=policy)
+    watching = Watching(ScriptedDriver(*changes(1, 10), batch_size=9), batches, **START)
+    async with watching.run():
+        await until(lambda: audit.begun == [1, 1, 2])
+        watching.stop.set()
+        await settle()
+        audit.held = set()
+    assert audit.handled == [1, 2]
+    await continued(watching, 9, audit)
+
+
+async def test_an_event_that_waits_for_its_next_attempt_is_not_tried_again() -> None:
+    audit = Failing()
+    audit.failures[3] = 1
+    policy = FailurePolicy(attempts=5, backoff=NEVER)
+    watching = Watching(ScriptedDriver(*changes(1, 10)), audit.routed(failure=policy), **START)
+    async with watching.run():
+        await until(lambda: len(audit.handled) == 8)
+    assert audit.begun.count(3) == 1
+    await continued(watching, 9, audit)
+
+
+async def test_a_stop_in_the_drain_after_an_invalidate_repeats_and_loses_nothing() -> None:
+    audit = Destination()
+    audit.held = {2}
+    events = [*changes(1, 8), ddl(8), invalidate(9), *changes(10, 13)]
+    watching = Watching(ScriptedDriver(*events, batch_size=20), audit.routed(), **START)
+    async with watching.run():
+        await until(lambda: 2 in audit.begun)
+        await watching.until_state(WatcherState.DRAINING)
+        await until(lambda: 7 in audit.handled)
+        watching.stop.set()
+        await settle()
+        audit.held = set()
+    assert 8 not in audit.begun
+    assert watching.saved is not None
+    assert watching.saved.event_token == token(7)
+    await continued(watching, 12, audit)
+
+
+async def test_a_handler_that_gives_up_ends_the_others_after_their_running_calls() -> None:
+    """The scope halts; after its restart no other handler gets an event again."""
+    fails, slow = Failing("fails"), Destination("slow")
+    fails.failures[1] = 1
+    slow.held = {1}
+    halt = FailurePolicy(attempts=1, halt=True, backoff=Backoff(0, 0))
+    watching = Watching(
+        ScriptedDriver(*changes(1, 30)),
+        fails.routed(failure=halt),
+        slow.routed(concurrency=1),
+        **START,
+    )
+    async with watching.run():
+        await until(lambda: slow.begun == [1] and fails.begun != [])
+        await watching.until_state(WatcherState.DRAINING)
+        await settle()
+        slow.held = set()
+        await watching.until_state(WatcherState.HALTED)
+    assert slow.handled == [1]
+    await continued(watching, 29, fails, slow)
