@@ -1,18 +1,31 @@
-"""Tries on the real server what ``run`` would do, and reports what that costs the server."""
+"""Tries what ``run`` would do, and leaves no trace: the store, the handlers, the streams.
 
-from collections.abc import Callable
+It also reports what the streams cost the server.
+"""
+
+from collections.abc import Awaitable, Callable
+
+import anyio
+from anyio import to_thread
 
 from tailrace import cost
 from tailrace.config import Settings
-from tailrace.drivers import DRIVERS, identify
-from tailrace.errors import DriverError, Problem, describe
+from tailrace.config.store import MongodbStoreSettings, SqliteStoreSettings
+from tailrace.drivers import DRIVERS, CommandDriver, identify
+from tailrace.errors import ConfigurationError, DriverError, Problem, TailraceError, describe
+from tailrace.handlers.trial import try_handler
 from tailrace.snapshot.plan import count_documents
+from tailrace.stores.mongodb import try_collections
+from tailrace.stores.sqlite_schema import try_file
 from tailrace.stream import ChangeStream
 from tailrace.stream.aggregate import stream_options, target
 
+_MOST_SECONDS = 30.0
+"""How long each trial may take. A handler's start has no limit of its own."""
+
 
 async def connect(settings: Settings, report: Callable[[str], None]) -> list[Problem]:
-    """Opens each stream and reports the results; returns the problems of single scopes.
+    """Tries each part and reports it in a line; returns the problems.
 
     Raises :class:`tailrace.errors.StartRefused`.
     """
@@ -22,8 +35,24 @@ async def connect(settings: Settings, report: Callable[[str], None]) -> list[Pro
     report(f"connected: {cluster}")
     if cluster.doubt:
         report(f"connected: warning: {cluster.doubt}")
-    problems = []
+    problems: list[Problem] = []
+
+    async def attempt(what: str, trial: Awaitable[str]) -> None:
+        try:
+            with anyio.fail_after(_MOST_SECONDS):
+                report(f"{what}: {await trial}")
+        except ConfigurationError as error:
+            problems.extend(error.problems)
+        except TailraceError as error:
+            problems.append(Problem(what, describe(error)))
+        except TimeoutError:
+            problems.append(Problem(what, f"the trial has not ended after {_MOST_SECONDS:g} s"))
+
     async with factory(uri, 1) as driver:
+        await attempt("store", _try_store(settings, driver))
+        for name, handler in settings.handlers.items():
+            scopes = sorted({each.scope for each in settings.routes if name in each.handlers})
+            await attempt(f"handler {name}", try_handler(name, handler, scopes, str(cluster)))
         for index, scope in enumerate(settings.scopes):
             followed = target(scope)
             try:
@@ -41,6 +70,16 @@ async def connect(settings: Settings, report: Callable[[str], None]) -> list[Pro
             async for line in cost.of_images(driver, settings.scopes):
                 report(f"cost: {line}")
     return problems
+
+
+async def _try_store(settings: Settings, driver: CommandDriver) -> str:
+    match settings.store:
+        case SqliteStoreSettings(path=path):
+            return await to_thread.run_sync(try_file, path)
+        case MongodbStoreSettings(database=database):
+            return await try_collections(driver, database)
+        case _:
+            return "in memory, so a restart begins without positions"
 
 
 def _before(documents: int, mode: str) -> str:

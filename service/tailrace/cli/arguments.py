@@ -31,7 +31,7 @@ def parser() -> argparse.ArgumentParser:
 
     check = commands.add_parser("check", help="validate the configuration and print it")
     _add_config(check)
-    check.add_argument("--connect", action="store_true", help="try the server and each scope too")
+    check.add_argument("--connect", action="store_true", help="try what run needs too")
     check.add_argument(
         "--schema", action="store_true", help="print the configuration's JSON schema for editors"
     )

@@ -27,7 +27,7 @@ def check_targets(handlers: Mapping[str, config.HandlerSettings]) -> list[Proble
             if isinstance(settings, config.PythonHandlerSettings):
                 check_target(name, settings)
             elif isinstance(settings, config.ParquetHandlerSettings):
-                _require_extra(name, settings)
+                require_extra(name, settings)
         except ConfigurationError as error:
             problems.extend(error.problems)
     return problems
@@ -53,7 +53,7 @@ async def open_handlers(
                 case config.LogHandlerSettings():
                     opened[name] = log_handler(name, settings)
                 case config.ParquetHandlerSettings():
-                    _require_extra(name, settings)
+                    require_extra(name, settings)
                     # Arrow's own allocator keeps 20 MB and more after a segment; the system's is as
                     # fast. Arrow reads the environment when it is imported.
                     os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
@@ -72,7 +72,8 @@ async def open_handlers(
         yield opened
 
 
-def _require_extra(name: str, settings: config.ParquetHandlerSettings) -> None:
+def require_extra(name: str, settings: config.ParquetHandlerSettings) -> None:
+    """Raises :class:`ConfigurationError` if what the lake needs is not installed."""
     modules = ("pyarrow", "obstore") if scheme(settings.path) else ("pyarrow",)
     if missing := ", ".join(module for module in modules if find_spec(module) is None):
         needs = f"parquet needs {missing}, not installed here: {how_to_install('lake')}"

@@ -15,7 +15,7 @@ import structlog
 from anyio import CapacityLimiter, to_thread
 
 from tailrace.config.handlers import JsonlHandlerSettings
-from tailrace.durable_files import PRIVATE, sync_directory, write_all
+from tailrace.durable_files import PRIVATE, sync_directory, trial_directory, write_all
 from tailrace.engine import Handler, PerBatch, RunIdentity, raw_list
 from tailrace.errors import ConfigurationError, DestinationUnavailable, Problem, advice
 from tailrace.event.json_lines import json_lines
@@ -31,13 +31,7 @@ async def jsonl_handler(name: str, settings: JsonlHandlerSettings) -> AsyncItera
     try:
         file = LineFile(Path(settings.path), fsync=settings.fsync)
     except OSError as error:
-        raise ConfigurationError(
-            Problem(
-                f"handlers.{name}.path",
-                f"cannot append to {settings.path}: {_reason(error)}. Choose a path in a "
-                "directory that this process may write, and give each process its own",
-            )
-        ) from error
+        raise _refusal(name, settings.path, error) from error
     canonical = settings.json_format == "canonical"
     one_at_a_time = CapacityLimiter(1)
 
@@ -58,6 +52,30 @@ async def jsonl_handler(name: str, settings: JsonlHandlerSettings) -> AsyncItera
         yield Handler(name, PerBatch(write, raw_list, _BATCH, _BATCH_BYTES))
     finally:
         file.close()
+
+
+def try_line_file(name: str, settings: JsonlHandlerSettings) -> str:
+    """Tries to append to the file, or to create one there; leaves nothing.
+
+    Returns what is possible. Blocks. Raises :class:`ConfigurationError`.
+    """
+    path = Path(settings.path)
+    try:
+        if not path.exists():
+            with trial_directory(path.parent) as directory:
+                LineFile(directory / path.name, fsync=False).close()
+            return f"{path} can be created"
+        descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _end_of_lines(descriptor)
+        finally:
+            os.close(descriptor)
+    except BlockingIOError as error:
+        return f"{path} is there; {_reason(error)} now, perhaps the daemon"
+    except OSError as error:
+        raise _refusal(name, settings.path, error) from error
+    return f"{path} can be appended to"
 
 
 class LineFile:
@@ -112,21 +130,40 @@ class LineFile:
             self._descriptor = opened
 
     def _truncate_partial_line(self, descriptor: int) -> None:
-        size = end = os.fstat(descriptor).st_size
-        while end:
-            start = max(end - _BLOCK, 0)
-            newline = os.pread(descriptor, end - start, start).rfind(b"\n")
-            if newline >= 0:
-                end = start + newline + 1
-                break
-            end = start
-        if end == 0 < size and os.pread(descriptor, 1, 0) != b"{":
-            raise OSError(errno.EINVAL, "it holds something else than lines of JSON")
+        size, end = _end_of_lines(descriptor)
         if end < size:
             structlog.get_logger().warning(
                 "jsonl.partial_line_truncated", path=str(self._path), bytes=size - end
             )
             os.ftruncate(descriptor, end)
+
+
+def _end_of_lines(descriptor: int) -> tuple[int, int]:
+    """The file's size, and where its last whole line ends.
+
+    Raises ``OSError`` if the file has something else than lines of JSON.
+    """
+    size = end = os.fstat(descriptor).st_size
+    while end:
+        start = max(end - _BLOCK, 0)
+        newline = os.pread(descriptor, end - start, start).rfind(b"\n")
+        if newline >= 0:
+            end = start + newline + 1
+            break
+        end = start
+    if end == 0 < size and os.pread(descriptor, 1, 0) != b"{":
+        raise OSError(errno.EINVAL, "it holds something else than lines of JSON")
+    return size, end
+
+
+def _refusal(name: str, path: str, error: OSError) -> ConfigurationError:
+    return ConfigurationError(
+        Problem(
+            f"handlers.{name}.path",
+            f"cannot append to {path}: {_reason(error)}. Choose a path in a directory that this "
+            "process may write, and give each process its own",
+        )
+    )
 
 
 def _reason(error: OSError) -> str:

@@ -13,11 +13,18 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from tailrace.engine.ports import CommandRunner
-from tailrace.errors import CheckpointError, DeadLetterError, LeaseError
+from tailrace.errors import (
+    CheckpointError,
+    CommandFailed,
+    DeadLetterError,
+    LeaseError,
+    StartRefused,
+    TailraceError,
+)
 from tailrace.model import Checkpoint
 from tailrace.model.gap import Gap
 from tailrace.stores import Store
-from tailrace.stores.mongodb_collection import RecordCollection
+from tailrace.stores.mongodb_collection import UNAUTHORIZED, RecordCollection
 from tailrace.stores.mongodb_dead_letters import MongoDeadLetters
 from tailrace.stores.mongodb_leases import MongoLeases
 from tailrace.stores.records import claim_first, fenced, read_record
@@ -37,13 +44,38 @@ async def open_store(
     runner: CommandRunner, *, database: str = "tailrace", timeout_ms: int = TIMEOUT_MS
 ) -> AsyncIterator[Store]:
     """The store through ``runner``, whose user needs ``readWrite`` on the database."""
-    checkpoints = RecordCollection(runner, database, "checkpoints", timeout_ms, CheckpointError)
-    letters = RecordCollection(runner, database, "dead_letters", timeout_ms, DeadLetterError)
-    leases = RecordCollection(runner, database, "leases", timeout_ms, LeaseError)
+    checkpoints, letters, leases = _collections(runner, database, timeout_ms)
     yield Store(
         MongoCheckpoints(checkpoints),
         MongoDeadLetters(letters, checkpoints),
         MongoLeases(leases),
+    )
+
+
+async def try_collections(runner: CommandRunner, database: str) -> str:
+    """Tries every kind of access that the store needs; leaves nothing. Returns what is possible.
+
+    Raises :class:`tailrace.errors.TailraceError`.
+    """
+    for records in _collections(runner, database, TIMEOUT_MS):
+        try:
+            await records.try_writing(str(records))
+        except TailraceError as error:
+            if isinstance(error.__cause__, CommandFailed) and error.__cause__.code == UNAUTHORIZED:
+                told = f"the user may not write {records}: grant the role readWrite on {database}"
+                raise StartRefused(told) from error
+            raise
+    return f"the database {database} can be written"
+
+
+def _collections(
+    runner: CommandRunner, database: str, timeout_ms: int
+) -> tuple[RecordCollection, RecordCollection, RecordCollection]:
+    """Those of checkpoints, dead letters and leases."""
+    return (
+        RecordCollection(runner, database, "checkpoints", timeout_ms, CheckpointError),
+        RecordCollection(runner, database, "dead_letters", timeout_ms, DeadLetterError),
+        RecordCollection(runner, database, "leases", timeout_ms, LeaseError),
     )
 
 

@@ -10,6 +10,10 @@ from tailrace.errors import DriverError, TailraceError, describe
 Documents = list[dict[str, Any]]
 
 DUPLICATE_KEY = 11000  # src/mongo/base/error_codes.yml
+INVALID_ID = 53  # InvalidIdField
+UNAUTHORIZED = 13
+_NOBODY = "check:"
+"""The ``_id`` of no document: no name has a colon at its end."""
 
 PAGE = 1000
 """Documents per reply; a reply that would be too large has fewer."""
@@ -116,6 +120,20 @@ class RecordCollection:
         """Removes every match."""
         deletes = [{"q": query, "limit": 0}]
         await self._write({"delete": self.collection, "deletes": deletes}, where)
+
+    async def try_writing(self, where: str) -> None:
+        """Raises unless the user may insert, change, remove and find documents here.
+
+        A majority must answer. Nothing is written, and no collection is created.
+        """
+        refused = {"insert": self.collection, "documents": [{"_id": []}]}  # no _id is an array
+        reply = await self._run({**refused, "writeConcern": self._concern}, where)
+        codes = {each.get("code") for each in reply.get("writeErrors", ())}
+        if codes != {INVALID_ID}:
+            raise self.error(f"{where}: an insert was answered with {reply.get('writeErrors')}")
+        await self.update_all([{"q": {"_id": _NOBODY}, "u": {"$set": {"tried": 0}}}], where)
+        await self.delete(_NOBODY, where)
+        await self.find({"_id": _NOBODY}, where, level="linearizable")
 
     @property
     def _concern(self) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from contextlib import closing
 from pathlib import Path
 from stat import S_ISREG
 
-from tailrace.durable_files import PRIVATE
+from tailrace.durable_files import PRIVATE, trial_directory
 from tailrace.errors import CheckpointError, ConfigurationError, Problem, TailraceError
 
 APPLICATION_ID = 0x7461696C
@@ -111,6 +111,26 @@ def open_connection(path: Path) -> sqlite3.Connection:
     except (OSError, sqlite3.Error, UnicodeDecodeError) as error:
         raise _refusal(error, path) from error
     return connection
+
+
+def try_file(name: str) -> str:
+    """Tries to write the file, or to create one there; leaves nothing. Returns what is possible.
+
+    Blocks. Raises what :func:`open_connection` raises.
+    """
+    path = Path(name).absolute()
+    try:
+        if not _exists(path):
+            with trial_directory(path.parent) as directory:
+                open_connection(directory / path.name).close()
+            return f"{name} can be created"
+        with closing(open_connection(path)) as connection:
+            connection.execute("BEGIN IMMEDIATE")
+            connection.execute("INSERT INTO checkpoints VALUES ('check:', 0, 0, '')")
+            connection.execute("ROLLBACK")
+        return f"{name} can be written"
+    except (OSError, sqlite3.Error) as error:
+        raise _refusal(error, path) from error
 
 
 def _exists(path: Path) -> bool:

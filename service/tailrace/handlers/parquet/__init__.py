@@ -57,7 +57,7 @@ async def parquet_handler(name: str, settings: ParquetHandlerSettings) -> Handle
     try:
         lake = await in_thread(WritableLake.open, settings.path)
     except (OSError, ValueError, SegmentUnreadable) as error:
-        raise _refusal(name, settings, error) from error
+        raise refusal(name, settings, error) from error
     landings: dict[str, Landing] = {}
 
     async def position(identity: RunIdentity) -> SinkPosition | None:
@@ -98,7 +98,8 @@ async def parquet_handler(name: str, settings: ParquetHandlerSettings) -> Handle
     )
 
 
-def _refusal(name: str, settings: ParquetHandlerSettings, error: Exception) -> TailraceError:
+def refusal(name: str, settings: ParquetHandlerSettings, error: Exception) -> TailraceError:
+    """The error to raise for a lake that cannot be opened."""
     if isinstance(error, SegmentUnreadable):
         return ConfigurationError(Problem(f"handlers.{name}.path", str(error)))
     reason = (isinstance(error, OSError) and error.strerror) or str(error)

@@ -89,6 +89,24 @@ class Landing:
             return None
         return SinkPosition(newest.token, newest.cluster_time, newest.fingerprint, newest.snapshot)
 
+    def try_begin(self, owner: RunIdentity) -> int:
+        """Checks what :meth:`begin` needs, and claims nothing.
+
+        Returns the number of the newest segment, -1 if there is none. Raises as :meth:`begin`.
+        """
+        self._owner = owner
+        newest = self._newest = self._look_up()
+        if newest.segment >= 0:
+            self._require_cluster(newest)
+            name = f"{self._scope}/{segment_name(newest.segment + 1)}"
+            with self._storage():
+                draft = self._lake.storage.create(name)
+                try:
+                    draft.write(b"tried")
+                finally:
+                    draft.discard()
+        return newest.segment
+
     @property
     def held(self) -> int:
         """The size in bytes of the appended events that are in memory."""

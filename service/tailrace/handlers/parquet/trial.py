@@ -1,0 +1,53 @@
+"""Tries what a ``parquet`` handler needs to start, and leaves nothing."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from tailrace.config.handlers import ParquetHandlerSettings
+from tailrace.durable_files import trial_directory
+from tailrace.engine import RunIdentity
+from tailrace.errors import SegmentUnreadable
+from tailrace.handlers.parquet import refusal
+from tailrace.handlers.parquet.landing import Landing
+from tailrace.lake.segment import LAKE_FILE, Documents
+from tailrace.lake.storage import scheme
+from tailrace.lake.writable_lake import WritableLake, open_storage
+
+
+def try_lake(
+    name: str, settings: ParquetHandlerSettings, scopes: Sequence[str], cluster: str
+) -> str:
+    """Tries to write the lake, and whether it belongs to the ``cluster`` in each of the scopes.
+
+    Returns what is possible. Blocks. Raises :class:`tailrace.errors.TailraceError`.
+    """
+    try:
+        if new := _new(settings.path):
+            return new
+        lake = WritableLake.open(settings.path)
+    except (OSError, ValueError, SegmentUnreadable) as error:
+        raise refusal(name, settings, error) from error
+    told = [f"the lake {settings.path} can be written"]
+    for scope in scopes:
+        landing = Landing(lake, scope, Documents(settings.documents))
+        newest = landing.try_begin(RunIdentity(scope, cluster, "", 0))
+        after = f"continues after segment {newest}" if newest >= 0 else "begins with segment 0"
+        told.append(f"scope {scope} {after}")
+    return "; ".join(told)
+
+
+def _new(path: str) -> str:
+    """What is possible if there is no lake yet; empty if there is one."""
+    if scheme(path) in ("", "file"):
+        root = Path(path.removeprefix("file://"))
+        if (root / LAKE_FILE).exists():
+            return ""
+        with trial_directory(root) as directory:
+            WritableLake.open(str(directory))
+        return f"a lake can be created at {path}"
+    try:
+        open_storage(path).read(LAKE_FILE)
+    except FileNotFoundError:
+        told = "which the first start creates. Writing was not tried, as the object would stay"
+        return f"{path} can be read, and has no lake yet, {told}"
+    return ""
