@@ -10,7 +10,8 @@ from tailrace.replicas.ports import LeaseStore
 from tests.contract.stores import Backing
 
 LONG, SHORT = 60.0, 0.2
-A, B = Member("a-1", "a:9464"), Member("b-2", "$b.x", max_scopes=3, leaving=True)
+A = Member("a-1", "a:9464")
+B = Member("b-2", "$b.x", max_scopes=3, leaving=True, scopes=frozenset({"orders", "$x"}))
 
 
 @pytest.fixture
@@ -181,6 +182,7 @@ async def test_members_come_and_go(store: LeaseStore) -> None:
     (found,) = sharing.members
     assert (found.id, found.name, found.max_scopes, found.leaving) == ("b-2", "$b.x", 3, True)
     assert 0 <= found.age_seconds < LONG
+    assert found.scopes == {"orders", "$x"}
     assert sharing.name("b-2") == "$b.x"
     assert sharing.name("a-1") == "a-1"
     await store.renew(A.id, [], LONG, A)

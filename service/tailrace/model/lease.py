@@ -48,6 +48,12 @@ class Member:
     leaving: bool = False
     age_seconds: float = 0.0
     """Seconds since it joined."""
+    scopes: frozenset[str] = frozenset()
+    """The scopes that it configures; empty if that is not known."""
+
+    def configures(self, scope: str) -> bool:
+        """Whether it can follow the scope; yes if that is not known."""
+        return not self.scopes or scope in self.scopes
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +77,10 @@ class Sharing:
         return cls(scopes, members, replays)
 
     def of(self, scopes: Collection[str]) -> Sharing:
-        """Only the leases of these scopes; other scopes are not configured any more."""
-        kept = {scope: lease for scope, lease in self.leases.items() if scope in scopes}
+        """Only the leases of these scopes and of those that live members configure; other scopes
+        are not configured any more."""
+        configured = frozenset(scopes).union(*(member.scopes for member in self.members))
+        kept = {scope: lease for scope, lease in self.leases.items() if scope in configured}
         return Sharing(kept, self.members)
 
     def name(self, member: str) -> str:

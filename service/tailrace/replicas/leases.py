@@ -55,6 +55,7 @@ class Leases:
             watcher.status.lease = partial(self.observed, watcher.name)
             for reason in _REASONS:
                 self.metrics.lease_transfers.labels(watcher.name, reason)  # 0 before the first
+        self.turns.me = replace(self.turns.me, scopes=frozenset(self._scopes))
         self.turns.supervisor.follow = self.turns.follow
         self.turns.changed = self._changed
         self._log = structlog.get_logger().bind(member=self.turns.me.name)

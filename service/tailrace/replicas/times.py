@@ -21,13 +21,14 @@ class LeaseTimes:
 
     @property
     def poll(self) -> float:
-        """The time between two reads of all leases."""
-        return self.lease * 0.1
+        """The time between two reads of all leases: short also for a long lease, since a clean stop
+        hands over by a read."""
+        return min(self.lease * 0.1, 1.0)
 
     @property
     def patience(self) -> float:
         """How long a free lease is reserved for the preferred member."""
-        return self.lease * 0.25
+        return self.poll * 2.5
 
     @property
     def stable(self) -> float:

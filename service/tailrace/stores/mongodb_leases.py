@@ -101,7 +101,12 @@ def _later(seconds: float) -> Mapping[str, Any]:
 
 
 def _heartbeat(member: Member, until: Mapping[str, Any]) -> Mapping[str, Any]:
-    about = {"name": member.name, "max_scopes": member.max_scopes, "leaving": member.leaving}
+    about = {
+        "name": member.name,
+        "max_scopes": member.max_scopes,
+        "leaving": member.leaving,
+        "scopes": sorted(member.scopes),
+    }
     joined = {"$ifNull": ["$joined", "$$NOW"]}
     return {
         "q": {"_id": f"{_MEMBER}{member.id}"},
@@ -132,4 +137,5 @@ def _member(document: Mapping[str, Any]) -> Member:
         document["max_scopes"],
         document["leaving"],
         document["age"] / 1000,
+        frozenset(document["scopes"]),
     )

@@ -29,6 +29,18 @@ _HEARTBEAT = """
 INSERT INTO members VALUES (?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (id) DO UPDATE SET leaving = excluded.leaving, until = excluded.until
 """
+_CONFIGURES = """
+INSERT INTO member_scopes SELECT ?, value FROM json_each(?) WHERE true ON CONFLICT DO NOTHING
+"""
+_MEMBERS = """
+SELECT id, name, max_scopes, leaving, joined,
+    (SELECT json_group_array(scope) FROM member_scopes WHERE member = id)
+FROM members WHERE boot = ? AND until > ?
+"""
+_FORGET = (
+    "DELETE FROM members WHERE boot <> ? OR until < ?",
+    "DELETE FROM member_scopes WHERE member NOT IN (SELECT id FROM members)",
+)
 _RELEASE = """
 UPDATE leases SET owner = '', until = min(until, ?) WHERE scope = ? AND owner = ? AND epoch = ?
 """
@@ -45,26 +57,23 @@ class SqliteLeases:
     async def prepare(self, scopes: Collection[str]) -> None:
         for scope in scopes:
             await self._run(_PREPARE, scope)
-        dead = "DELETE FROM members WHERE boot <> ? OR until < ?"
-        await self._run(dead, self._boot, boot_clock() - _FORGET_SECONDS)
+        await self._run(_FORGET[0], self._boot, boot_clock() - _FORGET_SECONDS)
+        await self._run(_FORGET[1])
 
     async def read(self) -> Sharing:
         now = boot_clock()
         leases = await self._run("SELECT scope, epoch, owner, wanted_by, boot, until FROM leases")
-        members = await self._run(
-            "SELECT id, name, max_scopes, leaving, joined FROM members "
-            "WHERE boot = ? AND until > ?",
-            self._boot,
-            now,
-        )
+        members = await self._run(_MEMBERS, self._boot, now)
         return Sharing.of_all(
             [
                 Lease(scope, epoch, owner, (until if boot == self._boot else 0.0) - now, wanted_by)
                 for scope, epoch, owner, wanted_by, boot, until in leases.rows
             ],
             [
-                Member(identity, name, most, bool(leaving), now - joined)
-                for identity, name, most, leaving, joined in members.rows
+                Member(
+                    identity, name, most, bool(leaving), now - joined, frozenset(json.loads(scopes))
+                )
+                for identity, name, most, leaving, joined, scopes in members.rows
             ],
         )
 
@@ -81,6 +90,7 @@ class SqliteLeases:
         renewed = await self._run(_RENEW, now + seconds, owner, boot, now, json.dumps(list(scopes)))
         if (member := heartbeat) is not None:
             about = (member.id, member.name, member.max_scopes, member.leaving)
+            await self._run(_CONFIGURES, member.id, json.dumps(sorted(member.scopes)))
             await self._run(_HEARTBEAT, *about, boot, now, now + seconds)
         return renewed.changed
 

@@ -41,6 +41,11 @@ CREATE TABLE IF NOT EXISTS members (
     joined     REAL NOT NULL,
     until      REAL NOT NULL
 ) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS member_scopes (
+    member TEXT NOT NULL,
+    scope  TEXT NOT NULL,  -- one that the member configures
+    PRIMARY KEY (member, scope)
+) WITHOUT ROWID;
 """
 """These tables are added to a file of an earlier release when it is opened."""
 

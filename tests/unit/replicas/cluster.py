@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from contextvars import copy_context
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -48,6 +48,8 @@ class Process:
     name: str
     offset: float
     max_scopes: int = 0
+    scopes: Collection[str] = ()
+    """Those that it configures; empty: all."""
     handler_seconds: float = 0.05
     stubborn: bool = False
     """Its handlers do not end where they are cancelled."""
@@ -62,7 +64,8 @@ class Process:
         cluster, loop = self.cluster, the_loop()
         self.supervisor = Supervisor(300)
         checkpoints = RemoteCheckpoints(cluster.checkpoints, self.wire, self.id, cluster.saved)
-        for scope, driver in cluster.drivers.items():
+        for scope in self.scopes or cluster.drivers:
+            driver = cluster.drivers[scope]
             watching = Watching(
                 driver,
                 Routed(Handler("audit", PerEvent(self._handle)), None),
@@ -75,9 +78,9 @@ class Process:
             self.supervisor.watchers.append(watching.watcher)
             metrics = watching.metrics
         me = Member(self.id, self.name, self.max_scopes)
-        turns = Turns(RemoteLeases(cluster.leases, self.wire), me, self.supervisor, TTL / 2)
+        turns = Turns(RemoteLeases(cluster.leases, self.wire), me, self.supervisor, cluster.ttl / 2)
         clock = lambda: loop.time() + self.offset  # noqa: E731
-        self.leases = Leases(turns, checkpoints, metrics, LeaseTimes(TTL), clock)
+        self.leases = Leases(turns, checkpoints, metrics, LeaseTimes(cluster.ttl), clock)
 
     async def run(self) -> None:
         PROCESS.set(self.id)
@@ -103,7 +106,8 @@ class Process:
 class Cluster:
     """The store, a source per scope that gets an event each second, and the processes."""
 
-    def __init__(self, *scopes: str) -> None:
+    def __init__(self, *scopes: str, ttl: float = TTL) -> None:
+        self.ttl = ttl
         self.shift = 0.0
         """Of the store's clock, as after an election."""
         self.leases = MemoryLeases(lambda: the_loop().time() + self.shift)
