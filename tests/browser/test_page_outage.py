@@ -38,6 +38,8 @@ def test_an_absent_server_is_shown_once_and_steadily(
         re.compile(r"^Server unreachable since \d\d:\d\d:\d\d$"), timeout=90_000
     )
     expect(page.locator("#verdict")).to_have_class("notice bad")
+    expect(page.locator("#behind")).not_to_have_text("0 s")
+    expect(page.locator("#followed-note")).to_have_text("no answer from the server")
     expect(page).to_have_title(re.compile("^■ Server unreachable since"))
     expect(page.locator("#trouble")).to_be_hidden()
     page.evaluate(NOTE_TEXTS, "#verdict-head, #verdict-what, #followed, #scope-list .chip")

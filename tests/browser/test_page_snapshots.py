@@ -58,6 +58,12 @@ def test_one_is_watched_paused_resumed_and_cancelled(run: Daemon, visit: Open) -
     until(lambda: bar.evaluate("(e) => e.position") > before, "the bar grows")
     expect(part(page, "x" * 100)).to_contain_text("20 documents")
 
+    expect(page.locator("#rate-note")).to_have_text("0 since the start")  # rows are no changes
+    expect(page.locator("#rate")).to_have_text("0 /s")
+    expect(page.locator(".facts").last).to_contain_text(
+        re.compile(r"0 changes and [\d,]+ documents of snapshots since the start")
+    )
+
     pause = section.get_by_role("button", name="Pause the snapshot of scope shop")
     pause.click()
     page.locator("#token").fill("wrong-0123456789")

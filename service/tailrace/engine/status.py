@@ -19,7 +19,7 @@ from tailrace.model import Checkpoint, Scope
 from tailrace.observe.handler_recorder import HandlerRecorder
 from tailrace.observe.metrics import ScopeGauges
 from tailrace.observe.recent_errors import RecentErrors
-from tailrace.stream import LATE_SECONDS, ServerClock, StreamActivity
+from tailrace.stream import ServerClock, StreamActivity
 
 
 class WatcherState(StrEnum):
@@ -71,6 +71,9 @@ class Status:
     unsaved: str = ""
     """Why the last position of the run that ended is not stored; empty if it is."""
     events: int = 0
+    """Changes read since the start."""
+    rows: int = 0
+    """Documents of snapshots read since the start; they are no changes."""
     restarts: int = 0
     errors: RecentErrors = field(default_factory=RecentErrors)
     stream: StreamActivity = field(init=False)
@@ -193,18 +196,10 @@ class Status:
 
         Measured by the server's clock, an idle stream would show a lag before each reply.
         """
-        told = self.stream.server_time
-        if state in (WatcherState.STREAMING, WatcherState.CAUGHT_UP) and self._answered:
+        told, follows = self.stream.server_time, (WatcherState.STREAMING, WatcherState.CAUGHT_UP)
+        if state in follows and not self.stream.late(self.await_seconds):
             return told
         return later(told, self.clock.now())
-
-    @property
-    def _answered(self) -> bool:
-        """Whether the server answers, and the stream within the time that a read may take."""
-        heard, clock = self.stream.heard, self.clock
-        patience = self.await_seconds + LATE_SECONDS
-        late = heard is not None and clock.monotonic() - heard > patience
-        return not late and clock.up is not False
 
     def gauges(self) -> ScopeGauges:
         """For a scrape."""
@@ -248,6 +243,7 @@ class Status:
             "resumes": self.stream.resumes.total(),
             "restarts": self.restarts,
             "events": self.events,
+            "rows": self.rows,
             "handlers": {
                 name: {
                     **each.outcomes,

@@ -12,11 +12,10 @@ from tailrace.stream.change_stream import ChangeStream
 from tailrace.stream.driver_port import AtWork, Driver, LookUp, Request
 from tailrace.stream.interrupt import Interrupt
 from tailrace.stream.lookup import LookupStream
-from tailrace.stream.server_clock import ASK_SECONDS, LATE_SECONDS, ServerClock
+from tailrace.stream.server_clock import ASK_SECONDS, ServerClock
 
 __all__ = [
     "ASK_SECONDS",
-    "LATE_SECONDS",
     "AtWork",
     "ChangeStream",
     "ChangeStreamOptions",

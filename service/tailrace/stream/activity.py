@@ -11,7 +11,7 @@ from bson.timestamp import Timestamp
 from tailrace.errors import DriverError, describe
 from tailrace.observe.recent_errors import RecentErrors
 from tailrace.stream.resumable import reason
-from tailrace.stream.server_clock import ServerClock
+from tailrace.stream.server_clock import LATE_SECONDS, ServerClock
 
 
 @dataclass(slots=True)
@@ -39,6 +39,16 @@ class StreamActivity:
         self.clock.answered(server_time)
         if server_time is not None and (self.server_time is None or server_time > self.server_time):
             self.server_time = server_time
+
+    def late(self, await_seconds: float) -> bool:
+        """Whether the answer to a read that waits this long for a change, or the server's, is due.
+
+        False before the first answer.
+        """
+        if self.heard is None:
+            return False
+        silence = self.clock.monotonic() - self.heard
+        return silence > await_seconds + LATE_SECONDS or self.clock.up is False
 
     def at_work(self, server_time: Timestamp | None) -> None:
         """The server answered on another connection that it searches its oplog."""

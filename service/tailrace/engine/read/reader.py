@@ -128,6 +128,7 @@ class Reader:
                 # Let handlers run first: the code below, and the driver's part of the next read,
                 # would double their latency.
                 await anyio.lowlevel.checkpoint()
+            self.status.events += events
             self._count(batch)
             if places is None:
                 break
@@ -148,12 +149,12 @@ class Reader:
         """Admits rows; returns how many places they take, or ``None`` if a stop came first."""
         places = await self.admission.rows(rows)
         if places is not None:
+            self.status.rows += len(rows.batch)
             self._count(rows.batch)
         return places
 
     def _count(self, batch: Batch) -> None:
         self.events += len(batch)
-        self.status.events += len(batch)
         for operation, count in batch.operations().items():
             self.runtime.metrics.events.labels(self.plan.scope.name, operation).inc(count)
 
