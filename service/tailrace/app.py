@@ -161,18 +161,18 @@ class _Service:
             self._leases = leases = self._shared(store)
             self.log.info("service.started", cluster=str(cluster), scopes=len(watchers))
             with self._running, settled_memory():
-                async with anyio.create_task_group() as beside:
-                    beside.start_soon(watch.run, name="cluster watch")
-                    letters = store.dead_letters, self.metrics
-                    beside.start_soon(watch_letters, *letters, name="letters watch")
-                    if leases is not None:
-                        beside.start_soon(leases.run, self.stop, name="leases")
-                    try:
-                        await self._supervisor.run(self.stop)
-                    finally:
-                        beside.cancel_scope.cancel()  # does not wait for pending answers
+                try:
+                    async with anyio.create_task_group() as beside:
+                        beside.start_soon(watch.run, name="cluster watch")
+                        letters = store.dead_letters, self.metrics
+                        beside.start_soon(watch_letters, *letters, name="letters watch")
                         if leases is not None:
-                            await leases.close()
+                            beside.start_soon(leases.run, self.stop, name="leases")
+                        await self._supervisor.run(self.stop)
+                        beside.cancel_scope.cancel()  # does not wait for pending answers
+                finally:
+                    if leases is not None:
+                        await leases.close()
         return self._outcome()
 
     def _shared(self, store: Store) -> Leases | None:

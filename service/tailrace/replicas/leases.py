@@ -45,8 +45,8 @@ class Leases:
     """The ids of the members when they were last read."""
     _changed_at: float = 0.0
     """When this process last noticed that a member had joined or left."""
-    _unsure: set[str] = field(default_factory=set)
-    """Scopes whose lease this process may have acquired without getting the answer."""
+    _unsure: dict[str, tuple[Lease, int]] = field(default_factory=dict)
+    """By scope: the lease as seen, and the epoch, of an acquisition without an answer so far."""
     _look_now: anyio.Event = field(default_factory=anyio.Event)
     _trouble: str = ""
 
@@ -79,6 +79,10 @@ class Leases:
 
     async def close(self) -> None:
         """Releases all leases at the end of the process, after :meth:`run` has ended."""
+        with anyio.CancelScope(shield=True):  # each call is bounded
+            async with anyio.create_task_group() as tasks:
+                for seen, epoch in self._unsure.values():
+                    tasks.start_soon(self.turns.renounce, seen, epoch)
         for scope in tuple(self.turns.held):
             await self.turns.release(scope)
         with anyio.move_on_after(self.times.poll, shield=True):
@@ -193,9 +197,9 @@ class Leases:
         except CheckpointError as error:
             raise LeaseError(describe(error)) from error
         epoch, sent = max(seen.epoch, stored) + 1, self.clock()
-        self._unsure.add(scope)
+        self._unsure[scope] = seen, epoch
         acquired = await self._store.acquire(seen, me, epoch, self.times.lease)
-        self._unsure.discard(scope)
+        del self._unsure[scope]
         if not acquired:
             return
         reason = _transfer(seen, me)

@@ -12,12 +12,15 @@ import structlog
 
 from tailrace.engine import HeldLease, Supervisor, Watcher, WatcherState
 from tailrace.errors import LeaseError, describe
-from tailrace.model.lease import Member
+from tailrace.model.lease import Lease, Member
 from tailrace.replicas.ports import LeaseStore
 from tailrace.stream import Interrupt
 
 _RELEASE_SECONDS = 2.0
 """How long the release of a lease may take. After that, the lease is left to expire."""
+
+_RENOUNCE_SECONDS = 5.0
+"""How long a process that ends tries to free a lease that it may have acquired."""
 
 
 @dataclass(slots=True, eq=False)
@@ -110,6 +113,26 @@ class Turns:
                 log.info("lease.released")
             except LeaseError as error:
                 log.info("lease.not_released", error=describe(error), consequence="it runs out")
+
+    async def renounce(self, seen: Lease, epoch: int) -> None:
+        """Frees a lease whose acquisition had no answer, even if the store executes it later.
+
+        The same acquisition is sent again, then the release. If the first one comes after that, the
+        lease no longer has the epoch that it expects.
+        """
+        scope = seen.scope
+        log, failure = structlog.get_logger().bind(scope=scope, epoch=epoch), "no answer"
+        with anyio.move_on_after(_RENOUNCE_SECONDS, shield=True):
+            while True:
+                try:
+                    await self.store.acquire(seen, self.me.id, epoch, _RELEASE_SECONDS)
+                    await self.store.release(scope, self.me.id, epoch)
+                    log.info("lease.released", reason="the acquisition had no answer")
+                    return
+                except LeaseError as error:
+                    failure = describe(error)
+                    await anyio.sleep(_RENOUNCE_SECONDS / 20)
+        log.info("lease.not_released", error=failure, consequence="it runs out")
 
     def lose(self, scope: str, reason: str) -> None:
         """Another process may have the scope: cancels the watcher; nothing is saved any more."""
