@@ -10,7 +10,9 @@ from functools import cache
 import pytest
 
 from tailrace import errors
+from tailrace.cli.arguments import parser
 from tailrace.engine.error_policy import REFUSED_CODES, Reason
+from tailrace.snapshot.filter import canonical
 from tests.deploy import files
 from tests.deploy.promql import exported_names
 
@@ -107,6 +109,32 @@ def test_each_command_exists_with_its_options(command: str) -> None:
     help_text = help_of(*verbs)
     for option in (word for word in words if word.startswith("-")):
         assert re.search(rf"{option}(?![\w-])", help_text), option
+
+
+SYMPTOMS = [
+    *("A document is missing", "A document is old", "A table is behind", "Nothing arrives"),
+    *("The same event again and again", "Memory grows", "It restarts"),
+]
+
+
+def blocks(heading: str) -> list[str]:
+    """The lines of the shell blocks below a heading."""
+    found = re.findall(r"^```sh\n(.*?)^```$", sections()[heading], re.MULTILINE | re.DOTALL)
+    return "".join(found).splitlines()
+
+
+@pytest.mark.parametrize("symptom", SYMPTOMS)
+def test_each_symptom_has_commands_that_parse(symptom: str) -> None:
+    ours = [line for line in blocks(symptom) if line.startswith("tailrace ")]
+    assert ours
+    for line in ours:
+        parser().parse_args(shlex.split(line, comments=True)[1:])
+
+
+@pytest.mark.parametrize("symptom", ["A document is missing", "A document is old"])
+def test_one_document_is_repaired_with_a_filter_that_is_accepted(symptom: str) -> None:
+    (line,) = [line for line in blocks(symptom) if " --filter " in line]
+    assert canonical(parser().parse_args(shlex.split(line)[1:]).filter)
 
 
 def test_each_metric_that_is_named_exists() -> None:
