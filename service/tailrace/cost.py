@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from typing import Any
 
-from tailrace.config.checks import names_document
+from tailrace.config.lookup_stages import refusal
 from tailrace.config.scopes import ScopeSettings
 from tailrace.snapshot.plan import listed
 from tailrace.snapshot.server import SnapshotServer
@@ -54,7 +54,7 @@ def of_options(scope: ScopeSettings) -> Iterator[str]:
             f"its pipeline compares {pairs} pairs of database and collection with every write: a "
             "$match on ns.coll alone costs less, and routes by namespaces do the rest"
         )
-    if scope.full_document == "updateLookup" and not any(map(names_document, scope.pipeline)):
+    if scope.full_document == "updateLookup" and not any(map(refusal, scope.pipeline)):
         yield (
             "full_document: lookup gives the same as updateLookup, for less than half of the "
             "server's CPU time"

@@ -5,8 +5,7 @@ skips those; the models report them.
 """
 
 import os
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 from pydantic import BaseModel
@@ -15,6 +14,7 @@ from tailrace.config.delivery import DeliverySettings
 from tailrace.config.document import Finding, Location
 from tailrace.config.fields import empty_is_none, from_environment
 from tailrace.config.interpolation import Unresolved
+from tailrace.config.lookup_stages import refusal
 from tailrace.config.messages import did_you_mean, path_of
 from tailrace.config.scopes import LOOKUP, ScopeSettings
 from tailrace.config.settings import HttpSettings
@@ -59,7 +59,7 @@ def _scope(place: Location, scope: Data, store: Data, http: Data) -> Iterator[Fi
     if _has(scope, "collection") and not _has(scope, "database"):
         yield (*place, "collection"), "needs the key database beside it"
     if _text(scope.get("full_document")) == LOOKUP:
-        yield from _needs_document(place, scope.get("pipeline"))
+        yield from _looks_up(place, scope.get("pipeline"))
     if store.get("type") == "mongodb":
         yield from _own_changes(place, scope, _given(store, "database", MongodbStoreSettings))
     # An idle stream is silent for max_await_time_ms, and must not count as dead meanwhile.
@@ -82,37 +82,11 @@ def _parallel(place: Location, scope: Data, budget: Any) -> Iterator[Finding]:
             yield (*place, "snapshot", "parallel"), f"{told} delivery.max_in_flight_bytes"
 
 
-def names_document(stage: Any) -> bool:
-    """Whether a stage of a pipeline names the document of an update, or a part of it."""
-    return any(map(_IS_DOCUMENT, _words(stage)))
-
-
-_IS_DOCUMENT = re.compile(r"(\$|\$\$(ROOT|CURRENT)\.)?fullDocument(\.|\Z)").match
-
-
-def _needs_document(place: Location, pipeline: Any) -> Iterator[Finding]:
-    """No stage may use the documents of updates: they are looked up after the pipeline."""
+def _looks_up(place: Location, pipeline: Any) -> Iterator[Finding]:
+    """No stage may read or change what is looked up after the pipeline."""
     for index, stage in enumerate(pipeline if isinstance(pipeline, list) else ()):
-        if names_document(stage):
-            yield (
-                (*place, "pipeline", index),
-                "names fullDocument, which updates get only after the pipeline with "
-                "full_document: lookup; use documentKey or updateDescription, or "
-                "full_document: updateLookup",
-            )
-
-
-def _words(value: Any) -> Iterator[str]:
-    """Every key and every text value in a stage."""
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, Mapping):
-        for name, item in value.items():
-            yield str(name)
-            yield from _words(item)
-    elif isinstance(value, list | tuple):
-        for item in value:
-            yield from _words(item)
+        if told := refusal(stage):
+            yield (*place, "pipeline", index), told
 
 
 def _own_changes(place: Location, scope: Data, database: Any) -> Iterator[Finding]:

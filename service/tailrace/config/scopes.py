@@ -53,8 +53,8 @@ class ScopeSettings(Section):
     change. Without this key they carry only the changed fields, and the server looks nothing up.
     `lookup` gives the same as `updateLookup` (the document as it is now, null if it is gone) for
     less than half of the server's CPU time: Tailrace reads the documents of a reply with one query
-    per collection. They are added after the `pipeline`, whose stages must not name
-    `fullDocument`."""
+    per collection. They are added after the `pipeline`, whose stages must neither read
+    `fullDocument` nor change or remove it, `_id`, `operationType`, `ns` or `documentKey`."""
 
     full_document_before_change: Text | None = None
     """`whenAvailable` or `required`: events carry the document before the change. The collection

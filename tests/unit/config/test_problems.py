@@ -66,7 +66,7 @@ scope: {pipeline: [$match]} | scopes[0].pipeline[0] | must be a mapping, not '$m
 scope: {pipeline: [{match: 1}]} | scopes[0].pipeline[0] | one key, such as $match
 scope: {pipeline: [{$changeStream: {}}]} | scopes[0].pipeline[0] | put in front by
 scope: {full_document: lookup, pipeline: [{$match: {fullDocument.total: {$gt: 5}}}]} | scopes[0].pipeline[0] | names fullDocument, which updates get only after the pipeline with full_document: lookup
-scope: {full_document: lookup, pipeline: [{$unset: [fullDocument]}]} | scopes[0].pipeline[0] | use documentKey or updateDescription
+scope: {full_document: lookup, pipeline: [{$unset: [fullDocument]}]} | scopes[0].pipeline[0] | $unset changes or removes fullDocument, which full_document: lookup needs
 scope: {full_document: lookup, pipeline: [{$match: {}}, {$match: {$expr: {$gt: [$fullDocument.total, 5]}}}]} | scopes[0].pipeline[1] | or full_document: updateLookup
 scope: {full_document: lookup, pipeline: [{$set: {total: $$ROOT.fullDocument.total}}]} | scopes[0].pipeline[0] | names fullDocument
 pipeline: {columns: {orders: {}}} | pipeline.columns.orders | must be written database.collection
