@@ -15,11 +15,16 @@ boot_clock: Callable[[], float] = partial(
 
 @dataclass(frozen=True, slots=True)
 class ObservedLease:
-    """What is known of a scope's lease. ``owner`` is empty if nobody has it; ``held``: we do."""
+    """What is known of a scope's lease. ``held``: this process has it.
 
-    owner: str
+    ``owner`` is empty if nobody follows the scope, and ``None`` if that is not known any more.
+    ``reason`` says who follows it, for people.
+    """
+
+    owner: str | None
     epoch: int
     held: bool
+    reason: str = ""
 
 
 @dataclass(slots=True, eq=False)

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
@@ -94,15 +94,10 @@ class Status:
         self.entered = time.monotonic()
         structlog.get_logger().debug("watcher.entered", scope=self.scope.name, state=state.value)
 
-    def stand_by(self, owner: str, trouble: str = "") -> None:
-        """Another process follows the scope, or nobody does; forgets the run that ended here.
-
-        ``trouble``: why the owner is not known for certain.
-        """
+    def stand_by(self) -> None:
+        """The lease says who follows the scope; forgets the run that ended here."""
         self.watermark, self.unsaved = None, ""
-        told = f"{owner} follows it" if owner else "no process follows it"
-        told += f", as last read: {trouble}" if trouble else ""
-        self.enter(WatcherState.STANDBY, told)
+        self.enter(WatcherState.STANDBY)
 
     def stored(self, checkpoint: Checkpoint) -> None:
         """Notes the checkpoint that the process that follows the scope has saved."""
@@ -127,6 +122,8 @@ class Status:
         """Why the watcher is in its state; empty if that needs no reason."""
         if self._state in READING and self.stream.resuming:
             return f"resumes after: {self.stream.resuming}"
+        if self._state is WatcherState.STANDBY and (lease := self.lease()) is not None:
+            return lease.reason
         return self._reason
 
     @property
@@ -254,7 +251,9 @@ class Status:
                 for name, each in self.recorders.items()
             },
             "snapshot": described(self.snapshot(), self._obstacle),
-            "lease": asdict(lease) if lease else None,
+            "lease": {"owner": lease.owner, "epoch": lease.epoch, "held": lease.held}
+            if lease
+            else None,
             "last_error": last.message if last else None,
             "last_error_at": last.last_at if last else None,
             "errors": self.errors.documents(),

@@ -83,6 +83,10 @@ class Sharing:
         kept = {scope: lease for scope, lease in self.leases.items() if scope in configured}
         return Sharing(kept, self.members)
 
+    def alive(self, member: str) -> bool:
+        """Whether the member with this id is alive."""
+        return any(each.id == member for each in self.members)
+
     def name(self, member: str) -> str:
         """The name of a member by its id; the id if the member is not alive any more."""
         return next((each.name for each in self.members if each.id == member), member)

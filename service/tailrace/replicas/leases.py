@@ -17,9 +17,10 @@ from tailrace.engine import HeldLease, Watcher, WatcherState
 from tailrace.engine.held_lease import ObservedLease, boot_clock
 from tailrace.engine.ports import CheckpointStore
 from tailrace.errors import CheckpointCorrupt, CheckpointError, LeaseError, describe
-from tailrace.model.lease import Lease, Member, Sharing
+from tailrace.model.lease import Lease
 from tailrace.observe.metrics import Metrics
 from tailrace.replicas.assignment import wishes
+from tailrace.replicas.lease_view import LeaseView
 from tailrace.replicas.ports import LeaseStore
 from tailrace.replicas.times import LeaseTimes
 from tailrace.replicas.turns import Turn, Turns
@@ -39,8 +40,7 @@ class Leases:
     metrics: Metrics
     times: LeaseTimes
     clock: Callable[[], float] = boot_clock
-    _sharing: Sharing | None = None
-    """The content of the store when it was last read."""
+    _view: LeaseView = field(init=False)
     _present: frozenset[str] = frozenset()
     """The ids of the members when they were last read."""
     _changed_at: float = 0.0
@@ -48,9 +48,11 @@ class Leases:
     _unsure: dict[str, tuple[Lease, int]] = field(default_factory=dict)
     """By scope: the lease as seen, and the epoch, of an acquisition without an answer so far."""
     _look_now: anyio.Event = field(default_factory=anyio.Event)
-    _trouble: str = ""
+    _troubles: dict[str, str] = field(default_factory=dict)
+    """By kind of call, why the last one failed; absent if it did not."""
 
     def __post_init__(self) -> None:
+        self._view = LeaseView(self.times, self.clock)
         for watcher in self.turns.supervisor.watchers:
             watcher.status.lease = partial(self.observed, watcher.name)
             for reason in _REASONS:
@@ -71,7 +73,7 @@ class Leases:
     async def run(self, stop: Interrupt) -> None:
         """Keeps the leases until it is cancelled; after the ``stop``, acquires no more."""
         self._changed_at = self.clock()
-        await self._tried(partial(self._store.prepare, self._scopes))
+        await self._tried(partial(self._store.prepare, self._scopes), "prepare")
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._renew_regularly, stop, name="lease renewal")
             tasks.start_soon(self._look_regularly, name="lease look")
@@ -86,7 +88,7 @@ class Leases:
         for scope in tuple(self.turns.held):
             await self.turns.release(scope)
         with anyio.move_on_after(self.times.poll, shield=True):
-            await self._tried(partial(self._store.leave, self.turns.me.id))
+            await self._tried(partial(self._store.leave, self.turns.me.id), "leave")
 
     # --- renewal -------------------------------------------------------------------------------
 
@@ -96,7 +98,7 @@ class Leases:
             self.turns.me = replace(self.turns.me, leaving=leaving)
             renewed = False
             with anyio.move_on_after(self._until_over(self.times.renew)):
-                renewed = await self._tried(self._renew)
+                renewed = await self._tried(self._renew, "renewal")
             for scope in self.turns.overdue():
                 self.turns.lose(scope, "it was not renewed in time")
             pause = self.times.renew if renewed else self.times.poll
@@ -128,9 +130,12 @@ class Leases:
         while True:
             self._look_now = anyio.Event()
             looked = False
-            with anyio.move_on_after(self.times.lease):
-                looked = await self._tried(self._look)
+            with anyio.move_on_after(self.times.lease) as patience:
+                looked = await self._tried(self._look, "look")
+            if patience.cancelled_caught:
+                self._failed("look", f"the leases were not read within {self.times.lease:g} s")
             if not looked:
+                self._view.trouble = self._troubles.get("look", "")
                 await anyio.sleep(self.times.poll)
                 continue
             with anyio.move_on_after(self._until_next_look()):
@@ -138,13 +143,15 @@ class Leases:
 
     def _until_next_look(self) -> float:
         """Seconds until the next poll, or until a lease expires if that is earlier."""
-        leases = self._sharing.leases.values() if self._sharing is not None else ()
+        sharing = self._view.sharing
+        leases = sharing.leases.values() if sharing is not None else ()
         left = (lease.seconds_left for lease in leases if not lease.free)
         return min([self.times.poll, *left])
 
     async def _look(self) -> None:
         sent = self.clock()
-        self._sharing = sharing = (await self._store.read()).of(self._scopes)
+        sharing = (await self._store.read()).of(self._scopes)
+        self._view.took(sharing, sent)
         if missing := self._scopes - sharing.leases.keys():
             await self._store.prepare(missing)  # the first attempt failed, or they were removed
         present = frozenset(member.id for member in sharing.members)
@@ -171,7 +178,7 @@ class Leases:
         ]
         async with anyio.create_task_group() as tasks:  # each command waits for a majority
             for lease in [*mine, *wished.acquire]:
-                tasks.start_soon(self._tried, partial(self._acquire, lease))
+                tasks.start_soon(self._tried, partial(self._acquire, lease), "acquisition")
         for lease in wished.ask:
             await self._store.ask(lease, self.turns.me.id)
             self._log.info("lease.requested", scope=lease.scope, of=sharing.name(lease.owner))
@@ -182,7 +189,7 @@ class Leases:
             self.turns.lose(lease.scope, "the store says it expired or belongs to another process")
             return
         turn.lease.extend(sent + lease.seconds_left - (self.times.lease - self.times.own))
-        others = {each.id: each.name for each in self._members if each.id != self.turns.me.id}
+        others = {each.id: each.name for each in self._view.members if each.id != self.turns.me.id}
         if lease.wanted_by in others:
             self.turns.hand_over(lease.scope, others[lease.wanted_by])
 
@@ -221,37 +228,16 @@ class Leases:
 
     # --- status --------------------------------------------------------------------------------
 
-    @property
-    def _members(self) -> Sequence[Member]:
-        return self._sharing.members if self._sharing is not None else ()
-
     def observed(self, scope: str) -> ObservedLease | None:
         """What this process knows of a scope's lease; ``None`` if it has not read the lease."""
         me, turn = self.turns.me, self.turns.held.get(scope)
         if turn is not None:
             return ObservedLease(me.name, turn.lease.epoch, held=True)
-        if self._sharing is None or scope not in self._sharing.leases:
-            return None
-        lease = self._sharing.leases[scope]
-        owner = "" if lease.free or lease.owner == me.id else self._sharing.name(lease.owner)
-        return ObservedLease(owner, lease.epoch, held=False)
+        return self._view.observed(scope, me.id)
 
     def members(self) -> Sequence[Mapping[str, object]]:
         """The members for ``/status``, in JSON types."""
-        leases = self._sharing.leases.values() if self._sharing is not None else ()
-        return [
-            {
-                "name": member.name,
-                "this": member.id == self.turns.me.id,
-                "leaving": member.leaving,
-                "age_seconds": round(member.age_seconds),
-                "max_scopes": member.max_scopes or None,
-                "scopes": sorted(
-                    each.scope for each in leases if each.owner == member.id and not each.free
-                ),
-            }
-            for member in sorted(self._members, key=lambda each: each.name)
-        ]
+        return self._view.document(self.turns.me.id)
 
     def _changed(self) -> None:
         for watcher, _ in self.turns.waiting.values():
@@ -259,23 +245,27 @@ class Leases:
         self._look_now.set()
 
     def _tell(self, watcher: Watcher) -> None:
-        lease = self.observed(watcher.name)
-        if lease is None:
-            watcher.status.enter(WatcherState.STARTING, self._trouble or "reads the leases")
+        if self.observed(watcher.name) is None:
+            told = next(iter(self._troubles.values()), "reads the leases")
+            watcher.status.enter(WatcherState.STARTING, told)
         else:
-            watcher.status.stand_by(lease.owner, self._trouble)
+            watcher.status.stand_by()
 
-    async def _tried(self, call: Callable[[], Awaitable[object]]) -> bool:
-        """Runs a call; returns False if the store failed. Logs only the first failure in a row."""
+    async def _tried(self, call: Callable[[], Awaitable[object]], kind: str) -> bool:
+        """Runs a call; returns False if the store failed."""
         try:
             await call()
         except LeaseError as error:
-            log = self._log.debug if self._trouble else self._log.warning
-            log("lease.store_failed", error=describe(error))
-            self._trouble = describe(error)
+            self._failed(kind, describe(error))
             return False
-        self._trouble = ""
+        self._troubles.pop(kind, None)
         return True
+
+    def _failed(self, kind: str, error: str) -> None:
+        """Logs only the first failure in a row of calls of this kind: others may succeed."""
+        log = self._log.debug if kind in self._troubles else self._log.warning
+        log("lease.store_failed", error=error)
+        self._troubles[kind] = error
 
 
 def _transfer(seen: Lease, me: str) -> str:

@@ -1,0 +1,88 @@
+"""What a process last read of the leases and members of its store.
+
+It ages: after the end of a lease, as it was read, the process does not know who follows the scope.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from tailrace.engine.held_lease import ObservedLease
+from tailrace.model.lease import Lease, Member, Sharing
+from tailrace.replicas.times import LeaseTimes
+
+
+@dataclass(eq=False)
+class LeaseView:
+    """The view of one process, by its ``clock``."""
+
+    times: LeaseTimes
+    clock: Callable[[], float]
+    sharing: Sharing | None = None
+    """The content of the store when it was last read."""
+    trouble: str = ""
+    """Why the last read failed; empty if it did not."""
+    _read_at: float = 0.0
+
+    def took(self, sharing: Sharing, sent: float) -> None:
+        """Notes an answer to a read that was sent at ``sent``."""
+        self.sharing, self._read_at, self.trouble = sharing, sent, ""
+
+    @property
+    def members(self) -> Sequence[Member]:
+        """The members that were alive; empty once their heartbeats have expired since the read."""
+        if self.sharing is None or self._age >= self.times.lease:
+            return ()
+        return self.sharing.members
+
+    def observed(self, scope: str, me: str) -> ObservedLease | None:
+        """What is known of a lease that the member ``me`` does not hold; ``None`` before the first
+        read."""
+        if self.sharing is None or scope not in self.sharing.leases:
+            return None
+        lease, age = self.sharing.leases[scope], self._age
+        held = not lease.free and lease.owner != me
+        if age >= (min(lease.seconds_left, self.times.lease) if held else self.times.lease):
+            why = f": {self.trouble}" if self.trouble else ""
+            told = f"which process follows it is not known: the leases were read {age:.0f} s ago"
+            return ObservedLease(None, lease.epoch, held=False, reason=f"{told}{why}")
+        if not held:
+            return ObservedLease("", lease.epoch, held=False, reason="nobody follows it")
+        if self.sharing.alive(lease.owner):
+            owner = self.sharing.name(lease.owner)
+            doubt = f", as far as is known: {self.trouble}" if self.trouble else ""
+            return ObservedLease(
+                owner, lease.epoch, held=False, reason=f"{owner} follows it{doubt}"
+            )
+        told = f"nobody follows it: {abandoned(lease, lease.seconds_left - age)}"
+        return ObservedLease("", lease.epoch, held=False, reason=told)
+
+    def document(self, me: str) -> Sequence[Mapping[str, object]]:
+        """The members for ``/status``, in JSON types."""
+        leases = self.sharing.leases.values() if self.sharing is not None else ()
+        return [
+            {
+                "name": member.name,
+                "this": member.id == me,
+                "leaving": member.leaving,
+                "age_seconds": round(member.age_seconds + self._age),
+                "max_scopes": member.max_scopes or None,
+                "scopes": sorted(
+                    lease.scope
+                    for lease in leases
+                    if lease.owner == member.id and lease.seconds_left > self._age
+                ),
+            }
+            for member in sorted(self.members, key=lambda each: each.name)
+        ]
+
+    @property
+    def _age(self) -> float:
+        return max(self.clock() - self._read_at, 0.0)
+
+
+def abandoned(lease: Lease, seconds_left: float) -> str:
+    """Says that the owner of a lease is not alive, and what the operator can do."""
+    return (
+        f"its lease belongs to {lease.owner or 'no member'}, which is not a live member, and "
+        f"expires in {seconds_left:.0f} s. 'tailrace scopes release {lease.scope}' frees it now"
+    )
