@@ -162,6 +162,20 @@ async def test_a_release_frees_at_once_and_keeps_the_epoch(store: LeaseStore) ->
     assert await store.renew("a", ["orders"], LONG) == 0
 
 
+async def test_an_operator_frees_the_lease_of_any_owner_with_a_greater_epoch(
+    store: LeaseStore,
+) -> None:
+    seen = await acquired(store, "ghost", 1e9)
+    assert await store.free(seen, 2)
+    assert not await store.free(seen, 2), "it has changed since"
+    found = await lease(store)
+    assert found.free
+    assert (found.owner, found.epoch) == ("", 2)
+    assert await store.renew("ghost", ["orders"], LONG) == 0
+    assert not await store.acquire(seen, "ghost", 3, LONG)
+    assert await store.acquire(found, "b", 3, LONG)
+
+
 async def test_a_request_is_for_the_owner_that_was_seen(store: LeaseStore) -> None:
     seen = await acquired(store, "a")
     await store.ask(seen, "b")

@@ -48,7 +48,7 @@ def parser() -> argparse.ArgumentParser:
     demo.add_argument("--uri", help="your own replica set, instead of an embedded server")
 
     _add_pipeline(commands.add_parser("pipeline", help="the Spark job: turns segments into tables"))
-    _add_config(commands.add_parser("scopes", help="which process follows which scope"))
+    _add_scopes(commands.add_parser("scopes", help="which process follows which scope"))
     _add_checkpoints(commands.add_parser("checkpoints", help="the stored positions"))
     _add_dead_letters(
         commands.add_parser("dead-letters", help="events that handlers could not handle")
@@ -58,6 +58,17 @@ def parser() -> argparse.ArgumentParser:
 
 def _add_config(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--config", default=_CONFIG, metavar="FILE", help=f"default: {_CONFIG}")
+
+
+def _add_scopes(parser: argparse.ArgumentParser) -> None:
+    _add_config(parser)
+    verbs = parser.add_subparsers(dest="verb", metavar="VERB")
+    verbs.add_parser("list", help="every scope with its owner; the default")
+    release = verbs.add_parser("release", help="take a scope's lease from its owner, and free it")
+    release.add_argument("scope", help="the scope's name")
+    release.add_argument("--dry-run", action="store_true", help="say what would change")
+    for verb in verbs.choices.values():  # SUPPRESS: else it replaces a --config before the verb
+        verb.add_argument("--config", metavar="FILE", default=argparse.SUPPRESS)
 
 
 def _add_pipeline(parser: argparse.ArgumentParser) -> None:

@@ -1,6 +1,8 @@
-"""``tailrace scopes``: shows from the store who follows which scope; no daemon needs to run.
+"""``tailrace scopes list | release``: who follows which scope, from the store without a daemon.
 
-Exit codes: 0 listed, 1 the store cannot be read, 2 wrong usage or configuration.
+``release`` takes a lease from its owner, with a greater epoch, so that the owner cannot renew it.
+
+Exit codes: 0 listed or released, 1 the store failed, 2 wrong usage or configuration.
 """
 
 import argparse
@@ -17,6 +19,8 @@ from tailrace.config import Settings
 from tailrace.config.store import MemoryStoreSettings
 from tailrace.model import Checkpoint
 from tailrace.model.lease import Lease, Member, Sharing
+from tailrace.replicas.lease_view import abandoned
+from tailrace.replicas.ports import LeaseStore
 from tailrace.stores import Store
 
 _SCOPES = ("SCOPE", "OWNER", "EPOCH", "UNTIL", "CLUSTER TIME", "SAVED")
@@ -25,11 +29,15 @@ _MEMORY = (
     "a store in memory is seen by its own process only: ask that one (GET /status), or use a store "
     "of type sqlite or mongodb"
 )
+_ENDS = (
+    "A process that followed it stops at its next read of the leases; what it has not saved comes "
+    "again."
+)
 _ALONE = "Without 'replicas' one process follows every scope, and the store has no leases.\n"
 
 
 def run(options: argparse.Namespace) -> int:
-    """Prints the lists."""
+    """Runs the verb, and prints the result."""
     print(anyio.run(_answer, options), end="")
     return 0
 
@@ -40,6 +48,10 @@ async def _answer(options: argparse.Namespace) -> str:
         refuse("store.type", _MEMORY)
     names = [scope.name for scope in settings.scopes]
     async with open_store(settings) as store:
+        if options.verb == "release":
+            if settings.replicas is None:
+                refuse(f"scope {options.scope!r}", f"nothing was released. {_ALONE.rstrip()}")
+            return await release(store.leases, options.scope, dry_run=options.dry_run)
         if settings.replicas is not None:
             return await list_scopes(store, names, now)
         return await list_scopes(store, names, now, shared=False) + f"\n{_ALONE}"
@@ -62,7 +74,31 @@ async def list_scopes(
     if sharing.members:
         members = sorted(sharing.members, key=lambda each: each.name)
         text += "\n" + columns(_MEMBERS, [_member(sharing, each) for each in members])
+    for scope, lease in sorted(sharing.leases.items()):
+        if not lease.free and not sharing.alive(lease.owner):
+            told = abandoned(lease, lease.seconds_left)
+            text += f"\nNo process follows scope {scope!r}: {told}.\n"
     return text
+
+
+async def release(leases: LeaseStore, scope: str, *, dry_run: bool) -> str:
+    """Takes the lease of a scope from its owner, alive or not, and frees it."""
+    sharing = await leases.read()
+    if (seen := sharing.leases.get(scope)) is None:
+        refuse(
+            f"scope {scope!r}", "has no lease; 'tailrace scopes list' shows those that are stored"
+        )
+    before = f"Scope {scope!r} is followed by {_owner(sharing, seen)} (epoch {seen.epoch}).\n"
+    if seen.free:
+        return f"{before}Its lease is free already: nothing was changed.\n"
+    if not sharing.alive(seen.owner):
+        before += f"No process follows it: {abandoned(seen, seen.seconds_left)}.\n"
+    if dry_run:
+        return f"{before}Dry run: nothing was written.\n"
+    if not await leases.free(seen, seen.epoch + 1):
+        refuse(f"scope {scope!r}", "nothing was released: its lease has changed. Look at it again")
+    after = f"Released (epoch {seen.epoch + 1}): a process acquires it within seconds. {_ENDS}\n"
+    return before + after
 
 
 async def followers(store: Store, settings: Settings, scopes: Collection[str]) -> str:
@@ -83,12 +119,20 @@ def _lease(sharing: Sharing, scope: str, now: datetime, shared: bool) -> tuple[s
     if not shared:
         return UNKNOWN, UNKNOWN, UNKNOWN
     lease = sharing.leases.get(scope, Lease(scope))
-    until = UNKNOWN if lease.free else iso(now + timedelta(seconds=lease.seconds_left))
-    return _owner(sharing, lease), str(lease.epoch), until
+    return _owner(sharing, lease), str(lease.epoch), _until(lease, now)
+
+
+def _until(lease: Lease, now: datetime) -> str:
+    if lease.free:
+        return UNKNOWN
+    try:
+        return iso(now + timedelta(seconds=lease.seconds_left))
+    except OverflowError:
+        return "after the year 9999"
 
 
 def _owner(sharing: Sharing, lease: Lease) -> str:
-    return "nobody" if lease.free else sharing.name(lease.owner)
+    return sharing.name(lease.owner) if not lease.free and sharing.alive(lease.owner) else "nobody"
 
 
 def _position(saved: Checkpoint | None, now: datetime) -> tuple[str, str]:

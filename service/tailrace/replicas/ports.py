@@ -41,6 +41,12 @@ class LeaseStore(Protocol):
     async def release(self, scope: str, owner: str, epoch: int) -> None:
         """Frees the lease, if it has this owner and this epoch."""
 
+    async def free(self, seen: Lease, epoch: int) -> bool:
+        """Takes the lease from its owner, alive or not, and frees it with a greater ``epoch``.
+
+        It succeeds if the lease still has the owner and the epoch of ``seen``.
+        """
+
     async def ask(self, seen: Lease, member: str) -> None:
         """Asks the owner in ``seen`` to hand the scope over to a member."""
 

@@ -68,6 +68,14 @@ class MemoryLeases:
             stored.lease = replace(stored.lease, owner="")
             stored.until = min(stored.until, self._clock())
 
+    async def free(self, seen: Lease, epoch: int) -> bool:
+        stored = self._leases[seen.scope]
+        if (stored.lease.owner, stored.lease.epoch) != (seen.owner, seen.epoch):
+            return False
+        until = min(stored.until, self._clock())
+        self._leases[seen.scope] = _Until(Lease(seen.scope, epoch), until)
+        return True
+
     async def ask(self, seen: Lease, member: str) -> None:
         stored = self._leases[seen.scope]
         if (stored.lease.owner, stored.lease.epoch) == (seen.owner, seen.epoch):

@@ -84,6 +84,13 @@ class MongoLeases:
         update = {"q": query, "u": [{"$set": change}]}
         await self._records.update_all([update], self._where(scope))
 
+    async def free(self, seen: Lease, epoch: int) -> bool:
+        query = {"_id": seen.scope, "owner": seen.owner, "epoch": seen.epoch}
+        until = {"$min": ["$until", "$$NOW"]}
+        change = {"owner": "", "epoch": epoch, "until": until, "wanted_by": ""}
+        where = self._where(seen.scope)
+        return await self._records.find_and_modify(query, [{"$set": change}], where) is not None
+
     async def ask(self, seen: Lease, member: str) -> None:
         query = {"_id": seen.scope, "owner": seen.owner, "epoch": seen.epoch}
         update = {"q": query, "u": {"$set": {"wanted_by": member}}}

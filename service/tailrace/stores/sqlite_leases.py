@@ -44,6 +44,10 @@ _FORGET = (
 _RELEASE = """
 UPDATE leases SET owner = '', until = min(until, ?) WHERE scope = ? AND owner = ? AND epoch = ?
 """
+_FREE = """
+UPDATE leases SET owner = '', epoch = ?, wanted_by = '', until = min(until, ?)
+WHERE scope = ? AND owner = ? AND epoch = ?
+"""
 _ASK = "UPDATE leases SET wanted_by = ? WHERE scope = ? AND owner = ? AND epoch = ?"
 
 
@@ -96,6 +100,10 @@ class SqliteLeases:
 
     async def release(self, scope: str, owner: str, epoch: int) -> None:
         await self._run(_RELEASE, boot_clock(), scope, owner, epoch)
+
+    async def free(self, seen: Lease, epoch: int) -> bool:
+        freed = await self._run(_FREE, epoch, boot_clock(), seen.scope, seen.owner, seen.epoch)
+        return freed.changed == 1
 
     async def ask(self, seen: Lease, member: str) -> None:
         await self._run(_ASK, member, seen.scope, seen.owner, seen.epoch)

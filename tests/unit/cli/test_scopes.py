@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from tailrace.cli import main
-from tailrace.cli.scopes import list_scopes
+from tailrace.cli.scopes import list_scopes, release
 from tailrace.model.lease import Lease, Member
 from tailrace.stores import Store
 from tailrace.stores.memory import MemoryCheckpoints, MemoryDeadLetters
@@ -61,6 +61,47 @@ async def test_scopes_that_are_not_shared_have_no_owner_in_the_store(store: Stor
     text = await list_scopes(store, ["orders"], NOW, shared=False)
     assert text.splitlines()[1].split()[:4] == ["orders", "-", "-", "-"]
     assert len(text.splitlines()) == 2
+
+
+@pytest.mark.parametrize("seconds_left", [1e6, 1e12])
+async def test_a_lease_far_in_the_future_of_nobody_alive_is_released(
+    store: Store, seconds_left: float
+) -> None:
+    leases = store.leases
+    await leases.prepare(["orders"])
+    await leases.acquire(Lease("orders"), "ghost/9", 7, seconds_left)
+    text = await list_scopes(store, ["orders"], NOW)
+    assert text.splitlines()[1].split()[:3] == ["orders", "nobody", "7"]
+    assert "No process follows scope 'orders': its lease belongs to ghost/9, which is not" in text
+    told = await release(leases, "orders", dry_run=True)
+    assert "Dry run" in told
+    assert not (await leases.read()).leases["orders"].free
+    assert "Released (epoch 8)" in await release(leases, "orders", dry_run=False)
+    found = (await leases.read()).leases["orders"]
+    assert (found.free, found.owner, found.epoch) == (True, "", 8)
+    assert "nothing was changed" in await release(leases, "orders", dry_run=False)
+
+
+async def test_a_release_names_the_live_owner(store: Store) -> None:
+    await store.leases.prepare(["orders"])
+    await store.leases.renew(ONE.id, [], 70, ONE)
+    await store.leases.acquire(Lease("orders"), ONE.id, 3, 10)
+    told = await release(store.leases, "orders", dry_run=False)
+    assert told.startswith("Scope 'orders' is followed by one (epoch 3).\nReleased (epoch 4)")
+
+
+@pytest.mark.parametrize("verb", [["release", "orders"], ["release", "orders", "--dry-run"]])
+def test_a_scope_without_a_lease_is_not_released(
+    verb: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("other.yaml").write_text(yaml.safe_dump({**CONFIGURATION, "replicas": {}}))
+    assert main(["scopes", "--config", "other.yaml", *verb]) == 2
+    assert "scope 'orders': has no lease; 'tailrace scopes list'" in capsys.readouterr().err
+    assert main(["scopes", "list", "--config", "other.yaml"]) == 0
 
 
 @pytest.mark.parametrize("replicas", [None, {}])
