@@ -6,19 +6,12 @@ from typing import Any
 import anyio
 import bson
 import pytest
-from bson.codec_options import CodecOptions
-from bson.raw_bson import RawBSONDocument
-from bson.timestamp import Timestamp
 from hypothesis import HealthCheck, given, reject, settings
 from hypothesis import strategies as st
 from pymongo.errors import OperationFailure
 
 from tailrace.config.lookup_stages import refusal
-from tailrace.model import Scope, StartPoint
-from tailrace.stream import ChangeStream, ChangeStreamOptions
-from tailrace.stream.lookup import LookupStream
-from tests.contract.collection import CollectionScene
-from tests.contract.streams import connected
+from tests.contract.looked_up import LookedUp
 from tests.mongod import ReplicaSet
 
 FIELDS = [
@@ -53,46 +46,14 @@ STAGE = st.one_of(
 PIPELINE = st.lists(STAGE.filter(lambda stage: not refusal(stage)), min_size=1, max_size=4)
 
 
-class Scene(CollectionScene):
-    """A collection with a history, which begins at ``start``."""
-
-    start: Timestamp
-
+class Scene(LookedUp):
     def happen(self) -> None:
-        self.start = self.now
+        self.begin()
         self.collection.insert_many([{"_id": n, "n": 0} for n in range(4)])
         self.collection.update_many({}, {"$set": {"n": 1, "more": "x"}})
         self.collection.update_one({"_id": 1}, [{"$unset": "more"}])
         self.collection.delete_one({"_id": 2})
         self.collection.replace_one({"_id": 3}, {"n": "replaced"})
-
-    def theirs(self, pipeline: list[Any]) -> list[bytes]:
-        """All events of the driver's own stream, with the documents that the server looks up."""
-        found = []
-        undecoded: CodecOptions[RawBSONDocument] = CodecOptions(document_class=RawBSONDocument)
-        with self.collection.with_options(undecoded).watch(
-            pipeline,
-            full_document="updateLookup",
-            start_at_operation_time=self.start,
-            max_await_time_ms=20,
-        ) as stream:
-            while (event := stream.try_next()) is not None:
-                found.append(bytes(event.raw))
-        return found
-
-    async def ours(self, pipeline: list[Any]) -> list[bytes]:
-        options = ChangeStreamOptions(tuple(pipeline), max_await_time_ms=20)
-        start = StartPoint(at_operation_time=self.start)
-        found: list[bytes] = []
-        async with (
-            connected(self.name, self.uri) as driver,
-            ChangeStream(driver, Scope("c", self.database, "c"), options, start) as stream,
-        ):
-            looking = LookupStream(stream, driver)
-            await looking.next_batch()  # the aggregate's own reply, which is empty
-            while len(batch := await looking.next_batch()):
-                found += batch.raw()
-        return found
 
 
 @pytest.fixture(scope="module")

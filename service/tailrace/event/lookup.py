@@ -5,6 +5,8 @@ A document is inserted where mongod puts a document that it looks up itself: bef
 for only once (:func:`tailrace.event.document_key.identity`).
 """
 
+from __future__ import annotations
+
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -38,6 +40,7 @@ _OBJECT_ID_KEY = bson.EMPTY_DOCUMENT + _OBJECT_ID_BYTES
 _OBJECT_ID_END = 4 + _OBJECT_ID_BYTES
 _OPERATION_BYTES = len(TYPE) + 4 + len(_UPDATE) + 1
 _ID_VALUE = len(_ID_OF_OBJECT)
+_WITH_TEXT = (bson.STRING, bson.DOCUMENT, bson.ARRAY)
 _length = Struct("<i").pack
 
 MOST_KEYS = 8000
@@ -92,6 +95,20 @@ class Wanted:
             pairs = zip(starts, ends, strict=True)
             documents = {identity(buffer, at): buffer[at:end] for at, end in pairs}
         self.documents |= documents
+
+    def spelled_otherwise(self) -> dict[bytes, Wanted]:
+        """Each key without a document that the collection's collation may equal to another.
+
+        Only text has a collation, and the server alone compares with it.
+        """
+        if self.plain:
+            return {}
+        return {
+            name: Wanted({name: key}, plain=False)
+            for name, key in self.keys.items()
+            if name not in self.documents
+            and (name[0] in _WITH_TEXT or (key is not None and _several(key)))
+        }
 
 
 @dataclass(slots=True)

@@ -215,19 +215,49 @@ class LookupStream:
                 self._most_keys = max(min(keys // 2, fit), 1)
                 return False
             wanted.found(reply)
+            size += await self._find_otherwise(collection, wanted, since)
+            if keys > 1 and size > MOST_BYTES:
+                self._most_keys = keys // 2
+                return False
         fit = self._most_bytes * max(count, 1) // max(size, 1)
         self._most_keys = max(min(2 * self._most_keys, fit, events.MOST_KEYS), 1)
         return True
 
+    async def _find_otherwise(
+        self, collection: events.Collection, wanted: events.Wanted, since: Timestamp | None
+    ) -> int:
+        """Finds documents that only the collection's collation makes equal; returns their bytes.
+
+        Usually there is none, which one query tells. Otherwise each key is asked for alone, as only
+        the server knows which of them a document equals.
+        """
+        missing = wanted.spelled_otherwise()
+        together = events.Wanted({n: each.keys[n] for n, each in missing.items()}, plain=False)
+        if not missing or not len(await self._find(collection, together, since, most=0)):
+            return 0
+        size = 0
+        for name, key in missing.items():
+            reply = await self._find(collection, key, since)
+            if len(reply):
+                begin, end = reply.bounds[:2]
+                wanted.documents[name] = reply.buffer[begin:end]
+                size += end - begin
+        return size
+
     async def _find(
-        self, collection: events.Collection, keys: events.Wanted, since: Timestamp | None
+        self,
+        collection: events.Collection,
+        keys: events.Wanted,
+        since: Timestamp | None,
+        *,
+        most: int | None = None,
     ) -> Found:
         wanted = LookUp(
             collection.database,
             collection.name,
             collection.uuid if self._by_uuid else None,
             keys.filter(),
-            len(keys.keys),
+            len(keys.keys) if most is None else most,
             since,
             self._read_preference,
         )

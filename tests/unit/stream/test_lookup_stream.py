@@ -45,6 +45,20 @@ async def test_a_reply_s_documents_are_asked_for_together_as_of_its_last_event()
     assert (wanted.since, wanted.read_preference, wanted.most) == (last, "secondary", 2)
 
 
+async def test_a_text_key_without_a_document_is_asked_for_once_more() -> None:
+    """A collation may make it equal to another key. One document of any of them tells."""
+    events = [update("a", 1), update("b", "there"), update("c", "x"), update("d", "y")]
+    driver = FakeDriver([reply()], [reply(*events, post_batch="p")], documents=[{"_id": "there"}])
+
+    async def see(stream: LookupStream) -> None:
+        assert documents(await stream.next_batch()) == [None, {"_id": "there"}, None, None]
+
+    await read(driver, see)
+    first, again = driver.look_ups
+    assert (first.most, again.most) == (4, 0)
+    assert bson.decode(again.filter) == {"_id": {"$in": ["x", "y"]}}
+
+
 async def test_an_update_that_came_in_fragments_gets_its_document() -> None:
     """Once it is whole; until then there is nothing to look up."""
     head = {"splitEvent": {"fragment": 1, "of": 2}, "operationType": "update", "ns": NS}
