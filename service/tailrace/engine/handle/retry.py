@@ -38,6 +38,7 @@ class Breaker:
         self.recorder = recorder
         self._row = 0
         self._handled = -1
+        self._failed = 0
         self._recent: deque[int] = deque()
 
     def trips(self) -> str:
@@ -47,7 +48,9 @@ class Breaker:
         self._handled = outcomes["ok"]
         if self._row > policy.max_consecutive:
             return f"{policy.max_consecutive} events in a row became dead letters"
-        seen = outcomes["ok"] + outcomes["dead_letter"]
+        # Dead letters are counted here when they are decided: several may be stored at once.
+        self._failed += 1
+        seen = outcomes["ok"] + self._failed
         recent = self._recent
         recent.append(seen)
         while recent[0] <= seen - policy.ratio_window:

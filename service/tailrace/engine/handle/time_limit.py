@@ -13,8 +13,9 @@ from tailrace.errors import PermanentError
 from tailrace.event import ChangeEvent
 from tailrace.observe.handler_recorder import HandlerRecorder
 
-PATIENCE_SECONDS = 1.0
-"""How long an attempt may clean up after its time limit before it counts as overdue."""
+LOOK_SECONDS = 0.25
+OVERDUE_LOOKS = 4
+"""An attempt counts as overdue if it runs at so many looks after its time limit."""
 
 
 def require_done(result: object) -> None:
@@ -53,7 +54,8 @@ class TimeLimit:
     """The time that one attempt at a handler may take.
 
     An attempt that ignores its cancellation (a thread, a shield, a bare ``except``) occupies its
-    lane, since two attempts at one event never run at once. It is logged and counted as overdue.
+    lane, since two attempts at one event never run at once. It is logged and counted as overdue,
+    but not because something else blocks the event loop.
     """
 
     seconds: float
@@ -65,27 +67,35 @@ class TimeLimit:
         self, call: Call, payload: Any, identity: RunIdentity, event: ChangeEvent
     ) -> Any:
         """Raises :class:`TimeoutError` if the time is up before the call has returned."""
-        overdue = False
+        looks, loop = 0, asyncio.get_running_loop()
 
-        def note() -> None:
-            nonlocal overdue
-            overdue = True
-            self.recorder.overdue += 1
-            self._log(event).warning(
-                "handler.overdue",
-                timeout_seconds=self.seconds,
-                consequence="it ignores its cancellation: its lane is taken until it ends",
-            )
+        timer = loop.call_later(self.seconds + LOOK_SECONDS, lambda: look())
 
-        timer = asyncio.get_running_loop().call_later(self.seconds + PATIENCE_SECONDS, note)
+        def look() -> None:
+            # Several timers one after another: one long turn of the event loop ends only one.
+            nonlocal looks, timer
+            timer = loop.call_later(LOOK_SECONDS, look)
+            looks += 1
+            if looks == OVERDUE_LOOKS:
+                self.recorder.overdue += 1
+                self._log(event).warning(
+                    "handler.overdue",
+                    timeout_seconds=self.seconds,
+                    consequence="it ignores its cancellation: its lane is taken until it ends",
+                )
+
         try:
-            with anyio.fail_after(self.seconds):
+            with anyio.move_on_after(self.seconds):
                 return await call(payload, identity)
         finally:
             timer.cancel()
-            if overdue:
+            if looks >= OVERDUE_LOOKS:
                 self.recorder.overdue -= 1
                 self._log(event).warning("handler.overdue_ended")
+        raise TimeoutError(
+            f"handler {self.handler!r}: the call did not end within its timeout_seconds "
+            f"({self.seconds:g} s)"
+        )
 
     def _log(self, event: ChangeEvent) -> Any:
         log = structlog.get_logger()

@@ -21,7 +21,7 @@ from tailrace.observe.recent_errors import RecentErrors
 from tailrace.stores.memory import MemoryDeadLetters
 from tailrace.stream import Interrupt
 from tests.handlers import handler
-from tests.unit.engine.changes import change, delivery_to, number
+from tests.unit.engine.changes import change, delivery_to, number, settle
 
 AT_ONCE = {"backoff": Backoff(0, 0)}
 
@@ -134,6 +134,27 @@ async def test_too_large_a_part_of_the_last_events_trips_the_breaker() -> None:
     await case.delivery.deliver(event(10))
     with pytest.raises(HandlerGaveUp, match="5 of the last 10 events"):
         await case.delivery.deliver(event(11))
+
+
+async def test_letters_that_several_lanes_store_at_once_are_counted_with_their_events(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    case = Case(
+        Refusing(**{f"n{n}": 99 for n in range(40)}), attempts=1, max_ratio=1.0, ratio_window=10
+    )
+    add, stored = case.letters.add, anyio.Event()
+
+    async def slowly(letter: DeadLetter, epoch: int) -> None:
+        await stored.wait()
+        await add(letter, epoch)
+
+    monkeypatch.setattr(case.letters, "add", slowly)
+    async with anyio.create_task_group() as tasks:
+        for n in range(40):
+            tasks.start_soon(case.delivery.deliver, event(n))
+        await settle()
+        stored.set()
+    assert len(await case.set_aside()) == 40
 
 
 async def test_a_stop_ends_the_waiting_between_attempts() -> None:

@@ -1,6 +1,7 @@
 """Handlers that misbehave: each case has one defined outcome."""
 
 import gc
+import time
 from collections.abc import Callable, Iterator
 from copy import deepcopy
 from typing import Any
@@ -101,7 +102,7 @@ class TestRaised:
 class TestTimeLimit:
     @pytest.fixture(autouse=True)
     def impatient(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(time_limit, "PATIENCE_SECONDS", 0.0)
+        monkeypatch.setattr(time_limit, "LOOK_SECONDS", 0.02)
 
     async def test_an_attempt_that_ignores_it_keeps_its_lane_and_is_told(
         self, log: LogCapture
@@ -135,6 +136,25 @@ class TestTimeLimit:
         assert case.recorder.overdue == 0
         assert case.recorder.outcomes == {"ok": 1, "error": 1, "dead_letter": 0}
         assert len(logged(log, "handler.overdue_ended")) == 1
+
+    async def test_an_attempt_is_not_accused_of_what_blocks_the_event_loop(
+        self, log: LogCapture
+    ) -> None:
+        async def waits(event: ChangeEvent) -> None:
+            await anyio.sleep_forever()
+
+        case = Case(Refusing(), attempts=1, timeout_seconds=0.01)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(case.of(waits).deliver, event(1))
+            await anyio.lowlevel.checkpoint()
+            time.sleep(0.2)  # noqa: ASYNC251 - this is the fault
+        assert logged(log, "handler.overdue") == []
+        (letter,) = await case.set_aside()
+        assert letter.error == (
+            "TimeoutError: handler 'odd': the call did not end within its timeout_seconds (0.01 s)"
+        )
+        (entry,) = logged(log, "event.dead_lettered")
+        assert entry["traceback"] == ""
 
 
 Change = Callable[[ChangeEvent], object]
