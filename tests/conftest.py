@@ -18,6 +18,7 @@ from tests.daemon import Daemon, Make
 from tests.machine import exclusive
 from tests.mongod import ReplicaSet, Standalone, program
 from tests.orders import Orders
+from tests.scratch import MakeDirectory, owned
 from tests.scripted import ScriptedSet
 
 TESTS = Path(__file__).parent
@@ -95,6 +96,28 @@ def own_logging() -> Iterator[None]:
     structlog.reset_defaults()
 
 
+@pytest.fixture(scope="session")
+def session_directory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MakeDirectory]:
+    """Creates directories that are removed at the end, also if a test failed."""
+    made: list[Path] = []
+
+    def make(name: str) -> Path:
+        made.append(tmp_path_factory.mktemp(name))
+        return made[-1]
+
+    yield make
+    for directory in made:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def owned_run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Removes what runs that were cut off left, and lets a later run do so for this one."""
+    run = tmp_path_factory.getbasetemp()
+    with owned(run.parent if "PYTEST_XDIST_WORKER" in os.environ else run):
+        yield
+
+
 @pytest.fixture
 def abandoned_connects() -> Iterator[None]:
     """Collects the sockets that PyMongo's asyncio client leaked, within the test that leaked them.
@@ -107,17 +130,17 @@ def abandoned_connects() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def mongod(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ReplicaSet]:
+def mongod(session_directory: MakeDirectory) -> Iterator[ReplicaSet]:
     """One server process for all tests that only write to it, each in a database of its own."""
-    server = ReplicaSet(tmp_path_factory.mktemp("mongod"))
+    server = ReplicaSet(session_directory("mongod"))
     yield server
     server.stop()
 
 
 @pytest.fixture(scope="session")
-def one_member(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ReplicaSet]:
+def one_member(session_directory: MakeDirectory) -> Iterator[ReplicaSet]:
     """The server process of :func:`mortal`."""
-    server = ReplicaSet(tmp_path_factory.mktemp("one_member"))
+    server = ReplicaSet(session_directory("one_member"))
     yield server
     server.stop()
 
@@ -130,9 +153,9 @@ def mortal(one_member: ReplicaSet) -> Iterator[ReplicaSet]:
 
 
 @pytest.fixture(scope="session")
-def three_members(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ReplicaSet]:
+def three_members(session_directory: MakeDirectory) -> Iterator[ReplicaSet]:
     """The server processes of :func:`replica_set`."""
-    server = ReplicaSet(tmp_path_factory.mktemp("three_members"), members=3)
+    server = ReplicaSet(session_directory("three_members"), members=3)
     yield server
     server.stop()
 
@@ -145,25 +168,25 @@ def replica_set(three_members: ReplicaSet) -> Iterator[ReplicaSet]:
 
 
 @pytest.fixture(scope="session")
-def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ReplicaSet]:
+def guarded(session_directory: MakeDirectory) -> Iterator[ReplicaSet]:
     """A server that demands credentials. Each test creates the users that it needs."""
-    server = ReplicaSet(tmp_path_factory.mktemp("guarded"), login=("root", "right"))
+    server = ReplicaSet(session_directory("guarded"), login=("root", "right"))
     yield server
     server.stop()
 
 
 @pytest.fixture(scope="session")
-def standalone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standalone]:
+def standalone(session_directory: MakeDirectory) -> Iterator[Standalone]:
     """A server without a replica set, which has no change streams."""
-    server = Standalone(tmp_path_factory.mktemp("standalone"))
+    server = Standalone(session_directory("standalone"))
     yield server
     server.stop()
 
 
 @pytest.fixture(scope="session")
-def java(tmp_path_factory: pytest.TempPathFactory) -> None:
+def java(session_directory: MakeDirectory) -> None:
     """A Java for Spark: an installed one, or else the system's package, which this installs."""
-    log = tmp_path_factory.mktemp("java") / "packages.log"
+    log = session_directory("java") / "packages.log"
     with exclusive(), ThreadPoolExecutor(1) as thread:  # the caller may be inside an event loop
         thread.submit(anyio.run, ready_java, print, log).result()
     assert "JAVA_HOME" in os.environ or shutil.which("java"), "the tests of tables need Java 17"

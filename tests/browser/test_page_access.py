@@ -8,6 +8,7 @@ from playwright.sync_api import Page, expect
 
 from tests.browser.conftest import Open
 from tests.daemon import Daemon, scopes, until
+from tests.scratch import MakeDirectory
 from tests.scripted import ScriptedSet
 
 pytestmark = pytest.mark.integration
@@ -47,7 +48,7 @@ CONTRASTS = """
 
 
 @pytest.fixture(scope="module")
-def busy(tmp_path_factory: pytest.TempPathFactory) -> Any:
+def busy(session_directory: MakeDirectory) -> Any:
     """Forty scopes: one halted with a long reason, one backing off, one with dead letters."""
     names = ["halted", "retried", "failing", *(f"tenant-{n:02}" for n in range(37))]
     sections = scopes(*names)
@@ -68,7 +69,7 @@ def busy(tmp_path_factory: pytest.TempPathFactory) -> Any:
             where=lambda command: command.document["collection"] == "retried",
         )
         run = Daemon(
-            tmp_path_factory.mktemp("busy"),
+            session_directory("busy"),
             server.uri,
             **sections,
             supervisor={"first_seconds": 3600, "cap_seconds": 3600},

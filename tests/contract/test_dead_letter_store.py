@@ -25,6 +25,7 @@ from tests.contract.stores import (
     key,
     letter,
 )
+from tests.scratch import MakeDirectory
 from tests.unit.engine.changes import change, ddl
 
 
@@ -240,12 +241,12 @@ STEPS = st.tuples(
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(steps=st.lists(STEPS, max_size=30))
 def test_two_processes_agree_with_a_model(
-    kind: str, tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[int, str, int]]
+    kind: str, session_directory: MakeDirectory, steps: list[tuple[int, str, int]]
 ) -> None:
     """In any interleaving. Events 0 and 3, 1 and 4, 2 and 5 have the same key."""
 
     async def scenario() -> None:
-        path = tmp_path_factory.mktemp("model") / "tailrace.db"
+        path = session_directory("model") / "tailrace.db"
         backing: Backing = MemoryBacking() if kind == "memory" else SqliteBacking(path)
         model: dict[str, DeadLetter] = {}
         async with backing.open() as first, backing.open() as second:

@@ -18,14 +18,15 @@ from tailrace.lake.writable_lake import WritableLake, open_storage
 from tailrace.model import SinkPosition
 from tests.lake import land
 from tests.s3 import S3
+from tests.scratch import MakeDirectory
 from tests.unit.engine.changes import change, time, token
 
 OWNER = RunIdentity("orders", "rs0/1", "f", 1)
 
 
 @pytest.fixture(scope="module")
-def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3]:
-    server = S3(tmp_path_factory.mktemp("s3"))
+def s3(session_directory: MakeDirectory) -> Iterator[S3]:
+    server = S3(session_directory("s3"))
     yield server
     server.kill()
 

@@ -13,6 +13,7 @@ from tests.load import Load
 from tests.machine import free_port
 from tests.mongod import ReplicaSet
 from tests.packages import require
+from tests.scratch import MakeDirectory
 
 pytestmark = pytest.mark.integration
 
@@ -32,14 +33,14 @@ SILENT_WHEN_WELL = {"Alerts", "Restarts", "Resumes", "Starts"}
 
 
 @pytest.fixture(scope="module")
-def service(mongod: ReplicaSet, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
+def service(mongod: ReplicaSet, session_directory: MakeDirectory) -> Iterator[Daemon]:
     """A service under load; one scope halts at a poisoned document, one has a snapshot."""
     names = (DATABASE, f"{DATABASE}-too")
     with mongod.client() as client:
         client[names[1]].orders.insert_many([{"n": n} for n in range(5000)])
     snapshot = {"mode": "initial", "documents_per_second": 5}
     run = Daemon(
-        tmp_path_factory.mktemp("service"),
+        session_directory("service"),
         mongod.uri,
         http={"port": free_port()},
         scopes=[
@@ -63,8 +64,8 @@ def service(mongod: ReplicaSet, tmp_path_factory: pytest.TempPathFactory) -> Ite
 
 
 @pytest.fixture(scope="module")
-def prometheus(service: Daemon, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
-    server = Prometheus(tmp_path_factory.mktemp("prometheus") / "here", service.port)
+def prometheus(service: Daemon, session_directory: MakeDirectory) -> Iterator[Prometheus]:
+    server = Prometheus(session_directory("prometheus") / "here", service.port)
     yield server
     server.stop()
 

@@ -14,14 +14,15 @@ import pytest
 from tests.daemon import Daemon, Make, until
 from tests.mongod import ReplicaSet
 from tests.orders import Orders
+from tests.scratch import MakeDirectory
 from tests.scripted import Command, ScriptedSet
 
 
 @pytest.fixture(scope="module")
-def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ReplicaSet]:
+def small(session_directory: MakeDirectory) -> Iterator[ReplicaSet]:
     """A server that forgets soon: what is older than its last checkpoint may go each second."""
     flags = {"--oplogSize": "1", "--syncdelay": "1"}
-    server = ReplicaSet(tmp_path_factory.mktemp("small"), flags=flags)
+    server = ReplicaSet(session_directory("small"), flags=flags)
     yield server
     server.stop()
 

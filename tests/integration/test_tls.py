@@ -9,6 +9,7 @@ import trustme
 
 from tests.daemon import Daemon, Make
 from tests.mongod import ReplicaSet
+from tests.scratch import MakeDirectory
 
 
 @dataclass(frozen=True)
@@ -26,8 +27,8 @@ class Certificates:
 
 
 @pytest.fixture(scope="module")
-def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
-    directory = tmp_path_factory.mktemp("certificates")
+def certificates(session_directory: MakeDirectory) -> Certificates:
+    directory = session_directory("certificates")
     found = Certificates(directory)
     ca, other = trustme.CA(), trustme.CA()
     ca.cert_pem.write_to_path(found.path("ca"))
@@ -57,10 +58,8 @@ def serving(directory: Path, certificates: Certificates, name: str) -> ReplicaSe
 
 
 @pytest.fixture(scope="module")
-def server(
-    tmp_path_factory: pytest.TempPathFactory, certificates: Certificates
-) -> Iterator[ReplicaSet]:
-    server = serving(tmp_path_factory.mktemp("tls"), certificates, "server")
+def server(session_directory: MakeDirectory, certificates: Certificates) -> Iterator[ReplicaSet]:
+    server = serving(session_directory("tls"), certificates, "server")
     yield server
     server.stop()
 

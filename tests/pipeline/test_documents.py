@@ -13,6 +13,7 @@ from tailrace.lake.segment import Documents
 from tailrace.pipeline.schemas import table_name
 from tests.pipeline.events import Stream
 from tests.pipeline.pipeline import Pipeline
+from tests.scratch import MakeDirectory
 
 _HEAD = b"\x0esymbol\0\x04\0\0\0abc\0\x06undefined\0\x0cpointer\0\x02\0\0\0a\0" + bytes(12)
 """Types that PyMongo no longer writes."""
@@ -62,8 +63,8 @@ def raw(document: dict[str, Any]) -> bytes:
 
 
 @pytest.fixture(scope="module")
-def pipeline(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Pipeline:
-    pipeline = Pipeline(spark, tmp_path_factory.mktemp("documents"))
+def pipeline(spark: SparkSession, session_directory: MakeDirectory) -> Pipeline:
+    pipeline = Pipeline(spark, session_directory("documents"))
     s = Stream()
     everything = s.insert(1, "types")
     everything["fullDocument"] = raw(EVERYTHING)

@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 from tests.checkout import ROOT
 from tests.pipeline.events import Stream
 from tests.pipeline.pipeline import Pipeline
+from tests.scratch import MakeDirectory
 
 PAGE = (ROOT / "docs" / "tables.md").read_text()
 QUERIES = re.findall(
@@ -26,11 +27,11 @@ def _milliseconds(year: int) -> DatetimeMS:
 
 
 @pytest.fixture(scope="module")
-def pipeline(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Pipeline:
+def pipeline(spark: SparkSession, session_directory: MakeDirectory) -> Pipeline:
     """Three orders, one of which changes, with the columns that the page declares."""
     (declared,) = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
     columns = yaml.safe_load(declared)["pipeline"]["columns"]
-    pipeline = Pipeline(spark, tmp_path_factory.mktemp("queries"))
+    pipeline = Pipeline(spark, session_directory("queries"))
     s = Stream()
 
     def order(year: int, total: Any, name: str) -> dict[str, Any]:

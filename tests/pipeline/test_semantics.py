@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 
 from tests.pipeline.events import Stream
 from tests.pipeline.pipeline import Pipeline
+from tests.scratch import MakeDirectory
 
 Events = list[dict[str, Any]]
 Batches = Callable[[Stream, str], list[Events]]
@@ -232,10 +233,10 @@ CASES = [
 
 @pytest.fixture(scope="module")
 def documents(
-    spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
+    spark: SparkSession, session_directory: MakeDirectory
 ) -> tuple[dict[str, Any], list[tuple[Any, ...]]]:
     """``current`` and ``history`` after all cases, in three runs of the pipeline."""
-    pipeline = Pipeline(spark, tmp_path_factory.mktemp("cases"))
+    pipeline = Pipeline(spark, session_directory("cases"))
     stream = Stream()
     batches: list[Events] = [[], [], []]
     for case in CASES:

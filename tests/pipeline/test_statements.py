@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 
 from tests.pipeline.events import Stream
 from tests.pipeline.pipeline import Pipeline
+from tests.scratch import MakeDirectory
 
 Events = list[dict[str, Any]]
 
@@ -178,8 +179,8 @@ CASES = [
 
 
 @pytest.fixture(scope="module")
-def pipeline(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Pipeline:
-    pipeline = Pipeline(spark, tmp_path_factory.mktemp("statements"))
+def pipeline(spark: SparkSession, session_directory: MakeDirectory) -> Pipeline:
+    pipeline = Pipeline(spark, session_directory("statements"))
     streams = {case.name: Stream(case.name.replace(" ", "")) for case in CASES}
     for batch in ("first", "second"):
         pipeline.land([e for case in CASES for e in getattr(case, batch)(streams[case.name])])

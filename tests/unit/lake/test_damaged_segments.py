@@ -16,11 +16,12 @@ from tailrace.lake.segment_metadata import read_footer
 from tailrace.lake.writable_lake import WritableLake
 from tests.damage import OWNER, damages, landed, metadata_begin
 from tests.lake import plain
+from tests.scratch import MakeDirectory
 
 
 @pytest.fixture(scope="module")
-def segment(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return landed(tmp_path_factory.mktemp("damage") / "lake")
+def segment(session_directory: MakeDirectory) -> Path:
+    return landed(session_directory("damage") / "lake")
 
 
 def values(data: bytes) -> list[dict[str, Any]]:
