@@ -86,7 +86,7 @@ def _before(documents: int, mode: str) -> str:
     """Whether existing documents will be handed over."""
     if not documents:
         return "there are no documents yet"
-    what = "are handed over at its first start (snapshot: initial)"
+    what = "are delivered at its first start (snapshot: initial)"
     if mode == "never":
-        what = "are not handed over, only changes are (snapshot: never)"
+        what = "are not delivered, only changes are (snapshot: never)"
     return f"about {documents} existing documents {what}"

@@ -46,14 +46,14 @@ class LeaseView:
             told = f"which process follows it is not known: the leases were read {age:.0f} s ago"
             return ObservedLease(None, lease.epoch, held=False, reason=f"{told}{why}")
         if not held:
-            return ObservedLease("", lease.epoch, held=False, reason="nobody follows it")
+            return ObservedLease("", lease.epoch, held=False, reason="no process follows it")
         if self.sharing.alive(lease.owner):
             owner = self.sharing.name(lease.owner)
             doubt = f", as far as is known: {self.trouble}" if self.trouble else ""
             return ObservedLease(
                 owner, lease.epoch, held=False, reason=f"{owner} follows it{doubt}"
             )
-        told = f"nobody follows it: {abandoned(lease, lease.seconds_left - age)}"
+        told = f"no process follows it: {abandoned(lease, lease.seconds_left - age)}"
         return ObservedLease("", lease.epoch, held=False, reason=told)
 
     def document(self, me: str) -> Sequence[Mapping[str, object]]:

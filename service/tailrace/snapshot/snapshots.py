@@ -252,7 +252,7 @@ class Snapshots:
                 self._log.warning(
                     "snapshot.documents_left_out",
                     documents=documents,
-                    consequence="only changes are handed over: 'snapshot: initial' before a first "
+                    consequence="only changes are delivered: 'snapshot: initial' before a first "
                     f"start, or 'tailrace snapshot start {self.scope.name}' now, reads them",
                 )
 

@@ -97,7 +97,7 @@ class TestRefusal:
         assert str(path) in problem.message
         return problem.message
 
-    async def test_of_a_second_writer(self, tmp_path: Path) -> None:
+    async def test_a_second_writer_of_a_jsonl_file_is_refused(self, tmp_path: Path) -> None:
         """It does not touch the first writer's partial line: it locks before it truncates."""
         path = tmp_path / "events.jsonl"
         async with opened(path) as handler:
@@ -109,17 +109,19 @@ class TestRefusal:
         async with opened(path):
             assert numbers(path) == [1]
 
-    async def test_of_a_path_below_a_regular_file(self, tmp_path: Path) -> None:
+    async def test_a_path_below_a_regular_file_is_refused(self, tmp_path: Path) -> None:
         (tmp_path / "file").write_text("")
         assert "Not a directory" in await self.of(tmp_path / "file/deep/events.jsonl")
 
-    async def test_of_a_file_of_something_else_keeps_it(self, tmp_path: Path) -> None:
+    async def test_a_file_of_something_else_is_refused_and_kept(self, tmp_path: Path) -> None:
         path = tmp_path / "events.jsonl"
         path.write_bytes(b"\x89PNG no newline anywhere")
         assert "something else than lines of JSON" in await self.of(path)
         assert path.read_bytes() == b"\x89PNG no newline anywhere"
 
-    async def test_closes_the_handlers_that_were_opened_before(self, tmp_path: Path) -> None:
+    async def test_a_refusal_closes_the_handlers_that_were_opened_before(
+        self, tmp_path: Path
+    ) -> None:
         path = tmp_path / "events.jsonl"
         both = {
             name: JsonlHandlerSettings.model_validate({"type": "jsonl", "path": str(path)})

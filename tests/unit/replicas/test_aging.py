@@ -80,7 +80,8 @@ def test_a_lease_of_nobody_who_is_alive_is_not_followed() -> None:
         assert watcher.status.document()["lease"] == {"owner": "", "epoch": 1, "held": False}
         (reason,) = one.supervisor.not_ready()
         assert (
-            "nobody follows it: its lease belongs to ghost/1, which is not a live member" in reason
+            "no process follows it: its lease belongs to ghost/1, which is not a live member"
+            in reason
         )
         assert "'tailrace scopes release orders' frees it" in reason
 

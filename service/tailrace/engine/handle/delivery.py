@@ -121,7 +121,7 @@ class Delivery:
     async def deliver_all(self, events: Sequence[ChangeEvent]) -> None:
         """Hands events to a handler of sequences.
 
-        If the last attempt at a sequence fails, it is handed over once more event by event (or
+        If the last attempt at a sequence fails, it is delivered once more event by event (or
         transaction by transaction), so that only the one at fault is dead-lettered.
         """
         if self.over:
