@@ -78,12 +78,14 @@ async def list_scopes(
         if not lease.free and not sharing.alive(lease.owner):
             told = abandoned(lease, lease.seconds_left)
             text += f"\nNo process follows scope {scope!r}: {told}.\n"
-    return text
+    return text + "".join(f"\n{each}\n" for _, each in sorted(sharing.unreadable.items()))
 
 
 async def release(leases: LeaseStore, scope: str, *, dry_run: bool) -> str:
     """Takes the lease of a scope from its owner, alive or not, and frees it."""
     sharing = await leases.read()
+    if reason := sharing.unreadable.get(scope):
+        refuse(f"scope {scope!r}", reason)
     if (seen := sharing.leases.get(scope)) is None:
         refuse(
             f"scope {scope!r}", "has no lease; 'tailrace scopes list' shows those that are stored"
@@ -108,6 +110,9 @@ async def followers(store: Store, settings: Settings, scopes: Collection[str]) -
     sharing = await store.leases.read()
     lines = []
     for scope in sorted(scopes):
+        if reason := sharing.unreadable.get(scope):
+            lines.append(f"{reason}.\n")
+            continue
         lease = sharing.leases.get(scope, Lease(scope))
         owner = _owner(sharing, lease)
         lines.append(f"Scope {scope!r} is followed by {owner} (epoch {lease.epoch}).\n")
@@ -118,6 +123,8 @@ def _lease(sharing: Sharing, scope: str, now: datetime, shared: bool) -> tuple[s
     """The owner, the epoch, and the end of the lease."""
     if not shared:
         return UNKNOWN, UNKNOWN, UNKNOWN
+    if scope in sharing.unreadable:
+        return "unreadable", UNKNOWN, UNKNOWN
     lease = sharing.leases.get(scope, Lease(scope))
     return _owner(sharing, lease), str(lease.epoch), _until(lease, now)
 

@@ -60,28 +60,35 @@ class Member:
 class Sharing:
     """The content of the store at one moment: every lease by its scope, and the live members.
 
-    ``replays``: the leases for replaying dead letters, by their names.
+    ``replays``: the leases for replaying dead letters, by their names. ``unreadable``: by the name
+    of a lease, or ``member:<id>``, where the record is, why it cannot be read, and what to do.
     """
 
     leases: Mapping[str, Lease]
     members: Sequence[Member]
     replays: Mapping[str, Lease] = field(default_factory=dict)
+    unreadable: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
-    def of_all(cls, leases: Iterable[Lease], members: Sequence[Member]) -> Sharing:
+    def of_all(
+        cls,
+        leases: Iterable[Lease],
+        members: Sequence[Member],
+        unreadable: Mapping[str, str] | None = None,
+    ) -> Sharing:
         """Sorts all leases of a store into those of scopes and those of replays."""
         scopes, replays = dict[str, Lease](), dict[str, Lease]()
         for lease in leases:
             kind = replays if lease.scope.startswith(_REPLAY) else scopes
             kind[lease.scope] = lease
-        return cls(scopes, members, replays)
+        return cls(scopes, members, replays, unreadable or {})
 
     def of(self, scopes: Collection[str]) -> Sharing:
         """Only the leases of these scopes and of those that live members configure; other scopes
         are not configured any more."""
         configured = frozenset(scopes).union(*(member.scopes for member in self.members))
         kept = {scope: lease for scope, lease in self.leases.items() if scope in configured}
-        return Sharing(kept, self.members)
+        return Sharing(kept, self.members, unreadable=self.unreadable)
 
     def alive(self, member: str) -> bool:
         """Whether the member with this id is alive."""

@@ -152,13 +152,15 @@ class Leases:
         sent = self.clock()
         sharing = (await self._store.read()).of(self._scopes)
         self._view.took(sharing, sent)
-        if missing := self._scopes - sharing.leases.keys():
+        self.turns.heed(sharing.unreadable)
+        if missing := self._scopes - sharing.leases.keys() - sharing.unreadable.keys():
             await self._store.prepare(missing)  # the first attempt failed, or they were removed
         present = frozenset(member.id for member in sharing.members)
         if present != self._present:
             self._present, self._changed_at = present, sent
         for scope, turn in tuple(self.turns.held.items()):
-            self._compare(turn, sharing.leases.get(scope, Lease(scope)), sent)
+            if scope not in sharing.unreadable:
+                self._compare(turn, sharing.leases.get(scope, Lease(scope)), sent)
         wished = wishes(
             sharing,
             self.turns.me,
@@ -206,7 +208,7 @@ class Leases:
         epoch, sent = max(seen.epoch, stored) + 1, self.clock()
         self._unsure[scope] = seen, epoch
         acquired = await self._store.acquire(seen, me, epoch, self.times.lease)
-        del self._unsure[scope]
+        self._unsure.pop(scope, None)
         if not acquired:
             return
         reason = _transfer(seen, me)

@@ -4,7 +4,7 @@ A turn begins when a lease is acquired. It ends when the lease is handed over or
 scope is fenced, or when the process stops. :mod:`tailrace.replicas.leases` acquires and renews.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import anyio
@@ -53,6 +53,10 @@ class Turns:
     held: dict[str, Turn] = field(default_factory=dict)
     waiting: dict[str, tuple[Watcher, anyio.Event]] = field(default_factory=dict)
     """By scope: the watcher that waits for a lease, and the event that is set with the lease."""
+    unreadable: frozenset[str] = frozenset()
+    """The names of the records that could not be read when the leases were last read."""
+    halting: dict[str, str] = field(default_factory=dict)
+    """By scope whose lease cannot be read, why; until its watcher has halted."""
 
     async def follow(self, watcher: Watcher, stop: Interrupt) -> None:
         """Runs the watcher for one turn after another, until the stop or until its scope has ended.
@@ -64,6 +68,8 @@ class Turns:
         while not stop.is_set:
             await self.release(name)  # the lease that an ended watcher of this scope has kept
             turn = await self._granted(watcher, stop)
+            if self._halted(watcher):
+                return
             if turn is None:
                 continue
             keeps = False
@@ -77,7 +83,7 @@ class Turns:
                     if (rows := watcher.plan.rows) is not None:
                         rows.leave()
                     await self.release(name)
-            if keeps:
+            if self._halted(watcher) or keeps:
                 return
         if watcher.status.state is WatcherState.STANDBY:
             watcher.status.enter(WatcherState.STOPPED)
@@ -157,6 +163,41 @@ class Turns:
             log.info("lease.handed_over", to=to)
             turn.ends.set()
             turn.running.deadline = anyio.current_time() + self.grace_seconds
+
+    def heed(self, unreadable: Mapping[str, str]) -> None:
+        """Halts the scopes whose lease cannot be read, and restarts them when it can be again.
+
+        ``unreadable``: by the name of a lease or another record, why.
+        """
+        scopes = {watcher.name for watcher in self.supervisor.watchers}
+        for name in unreadable.keys() - self.unreadable:
+            if name in scopes:
+                self._halt(name, unreadable[name])
+            else:
+                structlog.get_logger().warning("lease.record_ignored", error=unreadable[name])
+        for name in scopes & (self.unreadable - unreadable.keys()):
+            self.supervisor.restart(name, by="the repair of its lease")
+        self.unreadable = frozenset(unreadable)
+
+    def _halt(self, scope: str, reason: str) -> None:
+        """Halts a scope whose lease cannot be read, after its watcher has drained."""
+        turn = self.held.get(scope)
+        if scope in self.waiting:
+            self.halting[scope] = reason
+            self.waiting[scope][1].set()
+        elif turn is not None and turn.ends is not None and turn.running is not None:
+            self.halting[scope] = reason
+            turn.ends.set()
+            turn.running.deadline = anyio.current_time() + self.grace_seconds
+
+    def _halted(self, watcher: Watcher) -> bool:
+        """Whether the scope must halt; shows why."""
+        reason = self.halting.pop(watcher.name, "")
+        if reason:
+            watcher.status.errors.note(reason)
+            watcher.status.enter(WatcherState.HALTED, reason)
+            structlog.get_logger().error("scope.halted", scope=watcher.name, error=reason)
+        return bool(reason)
 
     def overdue(self) -> Iterator[str]:
         """The scopes whose lease is over, but whose turn is not."""

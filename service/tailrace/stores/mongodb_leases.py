@@ -5,31 +5,54 @@
 Documents are created separately, since the server refuses ``$expr`` in an upsert (code 224).
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from bson.datetime_ms import DatetimeMS
 
 from tailrace.model.lease import Lease, Member, Sharing
+from tailrace.stores.lease_records import read_sharing
 from tailrace.stores.mongodb_collection import RecordCollection
 
 _MEMBER = "member:"
 _FORGET_MS = 3_600_000
 """How long after its heartbeat expired a member that has not left is forgotten."""
 
-_LONG_AGO = DatetimeMS(0)
+_LONG_AGO, _FAR = DatetimeMS(0), DatetimeMS(2**53)
 _LIVE = {"$expr": {"$gt": ["$until", "$$NOW"]}}
 _FREE = {"$expr": {"$lte": ["$until", "$$NOW"]}}
+_NO_MEMBER = {"$or": [{"_id": {"$lt": _MEMBER}}, {"_id": {"$gte": "member;"}}]}
+
+
+def _typed(name: str, *types: str) -> Mapping[str, Any]:
+    """The value of a field, or null if it has none of these types. A date that Python cannot have,
+    or an operator that fails on one document, would fail the whole read."""
+    return {"$cond": [{"$in": [{"$type": f"${name}"}, types]}, f"${name}", None]}
+
+
+def _since(name: str, difference: Sequence[str]) -> Mapping[str, Any]:
+    """The milliseconds between two times, or null if the field is not a date, or a far one."""
+    date = {"$and": [{"$gte": [f"${name}", _LONG_AGO]}, {"$lt": [f"${name}", _FAR]}]}
+    return {"$cond": [date, {"$subtract": difference}, None]}
+
+
+_TEXTS = {"input": "$scopes", "cond": {"$eq": [{"$type": "$$this"}, "string"]}}
 # The server leaves out members that are not alive.
 _READ: tuple[Mapping[str, Any], ...] = (
-    {"$match": {"$or": [{"epoch": {"$exists": True}}, {"name": {"$exists": True}, **_LIVE}]}},
+    {"$match": {"_id": {"$type": "string"}, "$or": [_NO_MEMBER, _LIVE]}},
     {
-        "$set": {
-            "left": {"$subtract": ["$until", "$$NOW"]},
-            "age": {"$subtract": ["$$NOW", "$joined"]},
+        "$project": {
+            "epoch": _typed("epoch", "int", "long"),
+            "owner": _typed("owner", "string"),
+            "wanted_by": _typed("wanted_by", "string"),
+            "left": _since("until", ["$until", "$$NOW"]),
+            "name": _typed("name", "string"),
+            "max_scopes": _typed("max_scopes", "int", "long"),
+            "leaving": _typed("leaving", "bool"),
+            "age": _since("joined", ["$$NOW", "$joined"]),
+            "scopes": {"$cond": [{"$isArray": "$scopes"}, {"$filter": _TEXTS}, None]},
         }
     },
-    {"$unset": ["until", "joined"]},
 )
 _MOST = 100_000
 """The most documents of a reply: more than there are scopes and members."""
@@ -49,7 +72,8 @@ class MongoLeases:
         ]
         await self._records.update_all(make, self._name)
         dead = {"$lt": ["$until", {"$subtract": ["$$NOW", _FORGET_MS]}]}
-        await self._records.delete_all({"name": {"$exists": True}, "$expr": dead}, self._name)
+        members = {"_id": {"$gte": _MEMBER, "$lt": "member;"}, "$expr": dead}
+        await self._records.delete_all(members, self._name)
 
     async def read(self) -> Sharing:
         found = await self._records.aggregate(
@@ -57,7 +81,7 @@ class MongoLeases:
         )
         members = [_member(each) for each in found if each["_id"].startswith(_MEMBER)]
         leases = [_lease(each) for each in found if not each["_id"].startswith(_MEMBER)]
-        return Sharing.of_all(leases, members)
+        return read_sharing(leases, members, lambda name: f"{self._name}, document {name!r}")
 
     async def acquire(self, seen: Lease, owner: str, epoch: int, seconds: float) -> bool:
         query = {"_id": seen.scope, "epoch": seen.epoch, "$or": [_FREE, {"owner": owner}]}
@@ -114,7 +138,7 @@ def _heartbeat(member: Member, until: Mapping[str, Any]) -> Mapping[str, Any]:
         "leaving": member.leaving,
         "scopes": sorted(member.scopes),
     }
-    joined = {"$ifNull": ["$joined", "$$NOW"]}
+    joined = {"$cond": [{"$eq": [{"$type": "$joined"}, "date"]}, "$joined", "$$NOW"]}
     return {
         "q": {"_id": f"{_MEMBER}{member.id}"},
         "u": [{"$set": {**_literal(about), "joined": joined, "until": until}}],
@@ -127,22 +151,20 @@ def _literal(values: Mapping[str, Any]) -> Mapping[str, Any]:
     return {name: {"$literal": value} for name, value in values.items()}
 
 
-def _lease(document: Mapping[str, Any]) -> Lease:
-    return Lease(
-        document["_id"],
-        document["epoch"],
-        document["owner"],
-        document["left"] / 1000,
-        document["wanted_by"],
-    )
+def _lease(document: Mapping[str, Any]) -> Mapping[str, Any]:
+    fields = {name: document[name] for name in ("epoch", "owner", "wanted_by")}
+    return {"scope": document["_id"], "seconds_left": _seconds(document["left"]), **fields}
 
 
-def _member(document: Mapping[str, Any]) -> Member:
-    return Member(
-        document["_id"].removeprefix(_MEMBER),
-        document["name"],
-        document["max_scopes"],
-        document["leaving"],
-        document["age"] / 1000,
-        frozenset(document["scopes"]),
-    )
+def _member(document: Mapping[str, Any]) -> Mapping[str, Any]:
+    fields = {name: document[name] for name in ("name", "max_scopes", "leaving")}
+    return {
+        "id": document["_id"].removeprefix(_MEMBER),
+        "age_seconds": _seconds(document["age"]),
+        "scopes": None if document["scopes"] is None else frozenset(document["scopes"]),
+        **fields,
+    }
+
+
+def _seconds(milliseconds: int | None) -> float | None:
+    return None if milliseconds is None else milliseconds / 1000

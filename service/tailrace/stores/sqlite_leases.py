@@ -4,13 +4,14 @@ All these processes share the clock, and nobody can set it. A lease from before 
 """
 
 import json
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from tailrace.engine.held_lease import boot_clock
 from tailrace.errors import LeaseError
 from tailrace.model.lease import Lease, Member, Sharing
+from tailrace.stores.lease_records import read_sharing
 from tailrace.stores.sqlite_file import Result, SqliteFile
 
 _FORGET_SECONDS = 3600
@@ -32,10 +33,25 @@ ON CONFLICT (id) DO UPDATE SET leaving = excluded.leaving, until = excluded.unti
 _CONFIGURES = """
 INSERT INTO member_scopes SELECT ?, value FROM json_each(?) WHERE true ON CONFLICT DO NOTHING
 """
+# A value of another type than its column's becomes NULL. Text comes as blobs: if it is not UTF-8,
+# only its record must fail.
+_LEASES = """
+SELECT CAST(scope AS BLOB),
+    CASE typeof(epoch) WHEN 'integer' THEN epoch END,
+    CASE typeof(owner) WHEN 'text' THEN CAST(owner AS BLOB) END,
+    CASE typeof(wanted_by) WHEN 'text' THEN CAST(wanted_by AS BLOB) END,
+    CASE typeof(boot) WHEN 'text' THEN CAST(boot AS BLOB) END,
+    CASE typeof(until) WHEN 'real' THEN until END
+FROM leases
+"""
 _MEMBERS = """
-SELECT id, name, max_scopes, leaving, joined,
+SELECT CAST(id AS BLOB),
+    CASE typeof(name) WHEN 'text' THEN CAST(name AS BLOB) END,
+    CASE typeof(max_scopes) WHEN 'integer' THEN max_scopes END,
+    CASE typeof(leaving) WHEN 'integer' THEN leaving END,
+    CASE typeof(joined) WHEN 'real' THEN joined END,
     (SELECT json_group_array(scope) FROM member_scopes WHERE member = id)
-FROM members WHERE boot = ? AND until > ?
+FROM members WHERE boot = ? AND until > ? AND typeof(until) = 'real'
 """
 _FORGET = (
     "DELETE FROM members WHERE boot <> ? OR until < ?",
@@ -66,20 +82,34 @@ class SqliteLeases:
 
     async def read(self) -> Sharing:
         now = boot_clock()
-        leases = await self._run("SELECT scope, epoch, owner, wanted_by, boot, until FROM leases")
+        leases = await self._run(_LEASES)
         members = await self._run(_MEMBERS, self._boot, now)
-        return Sharing.of_all(
+        return read_sharing(
+            [self._lease(row, now) for row in leases.rows],
             [
-                Lease(scope, epoch, owner, (until if boot == self._boot else 0.0) - now, wanted_by)
-                for scope, epoch, owner, wanted_by, boot, until in leases.rows
-            ],
-            [
-                Member(
-                    identity, name, most, bool(leaving), now - joined, frozenset(json.loads(scopes))
-                )
+                {
+                    "id": _text(identity),
+                    "name": _text(name),
+                    "max_scopes": most,
+                    "leaving": None if leaving is None else bool(leaving),
+                    "age_seconds": None if joined is None else now - joined,
+                    "scopes": frozenset(json.loads(scopes)),
+                }
                 for identity, name, most, leaving, joined, scopes in members.rows
             ],
+            lambda name: f"{self._file.path}, leases, row {name!r}",
         )
+
+    def _lease(self, row: Sequence[Any], now: float) -> Mapping[str, Any]:
+        scope, epoch, owner, wanted_by, boot, until = row
+        end = until if _text(boot) == self._boot else 0.0  # before this boot
+        return {
+            "scope": scope.decode(errors="replace"),
+            "epoch": epoch,
+            "owner": _text(owner),
+            "wanted_by": _text(wanted_by),
+            "seconds_left": None if until is None or boot is None else end - now,
+        }
 
     async def acquire(self, seen: Lease, owner: str, epoch: int, seconds: float) -> bool:
         now = boot_clock()
@@ -121,3 +151,11 @@ def _boot() -> str:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:
         return ""
+
+
+def _text(value: bytes | None) -> str | None:
+    """The text in a blob; ``None`` if it is not UTF-8."""
+    try:
+        return None if value is None else value.decode()
+    except UnicodeDecodeError:
+        return None
