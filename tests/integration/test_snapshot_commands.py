@@ -135,7 +135,9 @@ def test_it_is_paused_over_a_restart_and_cancelled(
     until(lambda: kinds(run).count("snapshotBegin") == 2, "another one")
 
 
-@pytest.mark.parametrize(("mode", "told"), [("never", "are not handed"), ("initial", "are handed")])
+@pytest.mark.parametrize(
+    ("mode", "told"), [("never", "are not delivered"), ("initial", "are delivered")]
+)
 def test_check_says_what_happens_to_existing_documents(
     mongod: ReplicaSet, client: Client, database: str, daemon: Make, mode: str, told: str
 ) -> None:
