@@ -5,14 +5,16 @@ This module is the public API and has what a handler needs. All else may change 
 - :class:`ChangeEvent`: one change, as a handler gets it; :class:`ResumeToken`: its position.
 - :class:`Batch`, :class:`ScopeContext`: what the methods of a handler class get.
 - :class:`PermanentError`, :class:`TemporaryError`: a handler raises these to say whether another
-  attempt can help. :class:`Fenced`: another process writes to the destination now.
+  attempt can help.
+- :class:`Unavailable`, :class:`Refused`, :class:`Fenced`: what a destination may answer: it is
+  down, it refuses single events, or another process writes there now.
 """
 
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from tailrace.engine.batch import Batch, ScopeContext
-    from tailrace.errors import Fenced, PermanentError, TemporaryError
+    from tailrace.errors import Fenced, PermanentError, Refused, TemporaryError, Unavailable
     from tailrace.event import ChangeEvent
     from tailrace.model import ResumeToken
 
@@ -20,6 +22,8 @@ _MODULES = {
     "Batch": "engine.batch",
     "ChangeEvent": "event",
     "Fenced": "errors",
+    "Unavailable": "errors",
+    "Refused": "errors",
     "PermanentError": "errors",
     "ResumeToken": "model",
     "ScopeContext": "engine.batch",
@@ -31,9 +35,11 @@ __all__ = [
     "ChangeEvent",
     "Fenced",
     "PermanentError",
+    "Refused",
     "ResumeToken",
     "ScopeContext",
     "TemporaryError",
+    "Unavailable",
 ]
 
 __version__ = "0.1.0"

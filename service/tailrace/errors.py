@@ -6,6 +6,7 @@ or halts, the command line chooses its exit code. Secrets in messages are masked
 
 import errno
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import isfinite
 
@@ -142,12 +143,58 @@ class PermanentError(Exception):
     """Raised by handlers: no further attempt can handle this event."""
 
 
+class AttemptTimedOut(Exception):
+    """An attempt took longer than the handler's ``timeout_seconds``."""
+
+
+class Unavailable(Exception):
+    """Raised by handlers: the destination is down. The call is repeated until it answers.
+
+    ``retry_after``: seconds until the next try; without it, at most 15 s.
+    """
+
+    def __init__(self, message: str = "", retry_after: float | None = None) -> None:
+        super().__init__(message)
+        if retry_after is not None and not (isfinite(retry_after) and retry_after >= 0):
+            raise ValueError(f"Unavailable: retry_after must be seconds, not {retry_after!r}")
+        self.retry_after = retry_after
+
+
+class Refused(Exception):
+    """Raised by handlers of batches: the destination refuses these events, and no others.
+
+    ``reasons``: by the event's index in the batch, from 0. Nothing of the batch was stored.
+    """
+
+    def __init__(self, reasons: Mapping[int, str]) -> None:
+        self.reasons = dict(reasons)
+        super().__init__("; ".join(f"event {at}: {why}" for at, why in self.reasons.items()))
+
+    def of(self, count: int) -> Mapping[int, str]:
+        """The reasons, if they are about a batch of ``count`` events; else none."""
+        if not all(type(at) is int and 0 <= at < count for at in self.reasons):
+            return {}
+        return {at: str(why) or "no reason was given" for at, why in self.reasons.items()}
+
+
+class EventRefused(TailraceError):
+    """The destination refuses one event, for a reason that another attempt cannot change."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"the destination refuses it: {reason}")
+
+
 class Fenced(Exception):
     """Raised by handlers: another process writes to the destination now, so give the scope up."""
 
 
 class DestinationUnavailable(TailraceError):
-    """A built-in handler's destination does not work: no dead letters, restart with back-off."""
+    """A destination is down and has lost what it had accepted: the scope starts again, with
+    back-off. No event is at fault."""
+
+
+class PositionMoved(TailraceError):
+    """Somebody else changed a destination's position during a run: the scope starts again."""
 
 
 _ADVICE = {

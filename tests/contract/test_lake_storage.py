@@ -10,7 +10,7 @@ import bson
 import pytest
 
 from tailrace.engine import RunIdentity
-from tailrace.errors import CheckpointFenced, DestinationUnavailable, SegmentUnreadable
+from tailrace.errors import CheckpointFenced, SegmentUnreadable, Unavailable
 from tailrace.handlers.parquet.landing import Landing
 from tailrace.lake.segment import Documents
 from tailrace.lake.storage import Draft, Storage
@@ -148,7 +148,7 @@ def test_a_write_whose_answer_was_lost_is_recognised(
 
     with monkeypatch.context() as patch:
         patch.setattr(kind, "finish", finish)
-        with pytest.raises(DestinationUnavailable, match="the connection broke: it is tried again"):
+        with pytest.raises(Unavailable, match="the connection broke: it is tried again"):
             land(one, [bson.encode(change(1))])
     assert one.begin(OWNER) == SinkPosition(token(1), time(1), "f")
     land(one, [bson.encode(change(2))])

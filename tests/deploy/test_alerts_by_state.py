@@ -26,13 +26,13 @@ FIRING: dict[WatcherState, set[str]] = {
     WatcherState.CAUGHT_UP: READS_NOTHING,
     WatcherState.BACKING_OFF: READS_NOTHING,
     WatcherState.DRAINING: READS_NOTHING | HOLDS_EVENTS,
-    WatcherState.PAUSED: {"TailraceLagGrowing"} | HOLDS_EVENTS,
+    WatcherState.WAITING: {"TailraceLagGrowing"} | HOLDS_EVENTS,
     WatcherState.HALTED: {"TailraceScopeHalted"},
     WatcherState.STOPPED: set(),  # as configured
     WatcherState.STANDBY: {"TailraceScopeUnowned"},  # and no process follows the scope
 }
 
-HOLDING = {WatcherState.DRAINING, WatcherState.PAUSED}
+HOLDING = {WatcherState.DRAINING, WatcherState.WAITING}
 """The states in which handlers have events."""
 
 

@@ -55,7 +55,7 @@ async def hangs_at_three(event: ChangeEvent) -> None:
 async def refuses_three(event: ChangeEvent) -> None:
     note("begun", event)
     if closed() and event.document_key == {"_id": 3}:
-        raise ConnectionError("the destination is closed")
+        raise RuntimeError("the destination is closed")
     note("ended", event)
 
 

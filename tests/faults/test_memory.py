@@ -70,13 +70,13 @@ def test_a_backlog_waits_at_the_server_and_a_killed_cursor_loses_none_of_it(orde
         ],
     ).start()
     write(orders, range(EVENTS))
-    until(lambda: run.status()["state"] == "paused", "the pause")
+    until(lambda: run.status()["state"] == "waiting", "the pause")
     # The scope's own share of the budget and the common one; the other scope's share stays free.
     reach = BUDGET * 3 // 4
     held = run.metric("tailrace_in_flight_bytes", scope="orders")
     assert held is not None
     assert reach - 2 * REPLY * EVENT_BYTES <= held <= reach
-    assert run.metric("tailrace_watcher_state", scope="orders", state="paused") == 1
+    assert run.metric("tailrace_watcher_state", scope="orders", state="waiting") == 1
 
     def silent_seconds() -> float:
         last = run.metric("tailrace_last_round_trip_timestamp_seconds", scope="orders")

@@ -184,7 +184,7 @@ def test_documents_count_as_bytes_in_flight(orders: Orders) -> None:
         collection.insert_many([{"_id": n, "text": "x" * size} for n in range(count)])
         collection.update_many({}, {"$set": {"n": 1}})
     run.start()
-    until(lambda: run.status()["state"] == "paused", "the pause")
+    until(lambda: run.status()["state"] == "waiting", "the pause")
     held = run.metric("tailrace_in_flight_bytes", scope="orders")
     assert held is not None
     assert budget / 2 <= held <= budget

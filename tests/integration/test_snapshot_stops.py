@@ -32,7 +32,7 @@ async def test_a_stop_while_a_row_waits_for_its_next_attempt(
 
     def fails(events: Sequence[ChangeEvent]) -> Exception | None:
         bad = {(event.document_key or {}).get("_id") for event in events} & refused
-        return ConnectionError("not now") if bad else None
+        return RuntimeError("not now") if bad else None
 
     single, beside = Recorder(fails=fails), Recorder()
     copy = Copy(
@@ -70,7 +70,7 @@ async def test_a_stop_after_an_order_while_a_change_waits(
         if not {(event.document_key or {}).get("_id") for event in events} & refused:
             return None
         failed.set()
-        return ConnectionError("not now")
+        return RuntimeError("not now")
 
     copy = Copy(
         mongod.uri,

@@ -91,7 +91,7 @@ def test_05_the_position_never_passes_an_unhandled_change(shop: Shop, tailrace: 
         "import pathlib\n"
         "async def handle(event):\n"
         "    if not pathlib.Path('open').exists():\n"
-        "        raise ConnectionError('the destination is closed')\n"
+        "        raise RuntimeError('the destination is closed')\n"
         "    with open('handled', 'a') as file:\n"
         "        print(event.document_key['_id'], file=file)\n"
     )

@@ -15,9 +15,11 @@ NAMES = (
     "ChangeEvent",
     "Fenced",
     "PermanentError",
+    "Refused",
     "ResumeToken",
     "ScopeContext",
     "TemporaryError",
+    "Unavailable",
 )
 
 

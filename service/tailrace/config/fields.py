@@ -160,6 +160,10 @@ Target = Annotated[
         "must be written package.module:name",
     ),
 ]
+ExceptionName = Annotated[
+    str,
+    like(r"[^\W\d]\w*(\.[^\W\d]\w*)+", "must be written package.module.Name"),
+]
 NamespacePattern = Annotated[
     str,
     like(

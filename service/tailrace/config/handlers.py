@@ -8,7 +8,9 @@ from tailrace.config.delivery import RetrySettings
 from tailrace.config.fields import (
     Bytes,
     Count,
+    ExceptionName,
     Flag,
+    Items,
     OpaqueMapping,
     Seconds,
     SecondsOrZero,
@@ -28,7 +30,12 @@ class HandlerBase(Section):
     """The attempts and delays of this handler, instead of `delivery.retry`."""
 
     on_failure: Literal["dead_letter", "halt"] | None = None
-    """What to do after the last attempt of this handler, instead of `delivery.on_failure`."""
+    """What to do after the last attempt of this handler, instead of `delivery.on_failure`. A
+    handler that stores its own position halts unless this says otherwise."""
+
+    outages: Items[ExceptionName] = ()
+    """Exceptions, as `package.module.Name`, which say that the destination is down, such as
+    `psycopg.OperationalError`. Python's own connection errors always do."""
 
 
 class LogHandlerSettings(HandlerBase):

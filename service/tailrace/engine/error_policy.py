@@ -126,6 +126,7 @@ _BY_CLASS = [
     (errors.CheckpointError, False, Reason.CHECKPOINT),
     (errors.DeadLetterError, False, Reason.DEAD_LETTERS),
     (errors.DestinationUnavailable, False, Reason.DESTINATION),
+    (errors.PositionMoved, False, Reason.HANDLER),
     (errors.HandlerFailed, False, Reason.HANDLER),
     (errors.TaskCancelled, False, Reason.CANCELLED),
     (TailraceError, False, Reason.STREAM),

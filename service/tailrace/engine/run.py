@@ -11,6 +11,7 @@ import anyio
 import structlog
 
 from tailrace.engine.handle.batch_lane import BatchLane
+from tailrace.engine.handle.commit_delivery import CommitDelivery
 from tailrace.engine.handle.commit_lane import CommitLane
 from tailrace.engine.handle.delivery import Delivery
 from tailrace.engine.handle.document_lanes import DocumentLanes
@@ -76,7 +77,7 @@ class Run:
         self._deliveries = [self._delivery(each.handler, owner) for each in self.plan.routed]
         with self.interrupt.interrupts() as asking:
             self.start_position = await self._start_position(checkpoint, owner)
-        if asking.cancelled_caught:
+        if asking.cancelled_caught or self.interrupt.is_set:
             return Ending.STOPPED
         start = self.history.start(self.start_position, checkpoint)
         self.start = start = start or self.start_position.start
@@ -111,13 +112,14 @@ class Run:
             self.ownership.lease,
         )
         share, lease = self.runtime.share, self.ownership.lease
-        return Delivery(handler, retry, owner, share, lease)
+        kind = Delivery if handler.commit is None else CommitDelivery
+        return kind(handler, retry, owner, share, lease)
 
     async def _start_position(
         self, checkpoint: Checkpoint | None, owner: RunIdentity
     ) -> StartPosition:
         owning = [each for each in self._deliveries if each.handler.position is not None]
-        positions = {each.name: await each.position() for each in owning}
+        positions = {each.name: await each.position.load() for each in owning}
         self._rows = {n: one.rows for n, one in positions.items() if one and one.rows is not None}
         positions = {
             n: one if one and one.token != NO_TOKEN else None for n, one in positions.items()
@@ -183,8 +185,9 @@ class Run:
         if isinstance(handler.calls, PerEvent):
             workers = min(handler.calls.concurrency, self.plan.lanes)
             return DocumentLanes(delivery, wants, watermark, before, rows, workers=workers)
-        kind = BatchLane if handler.commit is None else CommitLane
-        return kind(delivery, wants, watermark, before, rows)
+        if isinstance(delivery, CommitDelivery):
+            return CommitLane(delivery, wants, watermark, before, rows)
+        return BatchLane(delivery, wants, watermark, before, rows)
 
     async def _record(self, gap: Gap) -> None:
         """Stores the gap and tells the handlers, before anything after it is handled."""
@@ -192,7 +195,7 @@ class Run:
             self.ownership.lease.require()
         await self.runtime.store.record_gap(gap)
         for delivery in self._deliveries:
-            await delivery.skipped(gap)
+            await delivery.position.skipped(gap)
         structlog.get_logger().bind(scope=self.plan.scope.name).error(
             "history.skipped",
             since=gap.since and gap.since.as_datetime().isoformat(),

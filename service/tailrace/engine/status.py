@@ -33,8 +33,9 @@ class WatcherState(StrEnum):
     DRAINING = "draining"
     STOPPED = "stopped"
     BACKING_OFF = "backing_off"
-    PAUSED = "paused"
-    """Reading waits for handlers: the byte budget is spent, or they are a whole reply behind."""
+    WAITING = "waiting"
+    """A handler's destination is down; or reading waits for handlers: the byte budget is spent, or
+    they lag by a whole reply."""
     STANDBY = "standby"
     """Another process follows the scope, as the reason says; this one is ready to take over."""
     HALTED = "halted"
@@ -42,6 +43,8 @@ class WatcherState(StrEnum):
 
 
 READING = frozenset({WatcherState.CATCHING_UP, WatcherState.STREAMING, WatcherState.CAUGHT_UP})
+_IN_OUTAGES = READING | {WatcherState.STARTING, WatcherState.WAITING}
+"""The states in which handlers are called, or asked for their positions."""
 ENDED = frozenset({WatcherState.STOPPED, WatcherState.HALTED})
 
 _CAUGHT_UP_SECONDS = 10
@@ -109,7 +112,14 @@ class Status:
 
     @property
     def state(self) -> WatcherState:
-        """The state that the watcher entered; while it reads, the stream may refine it."""
+        """The state that the watcher entered, which the stream or an outage may refine."""
+        if self._state in _IN_OUTAGES and self._down:
+            return WatcherState.WAITING
+        return self.stream_state
+
+    @property
+    def stream_state(self) -> WatcherState:
+        """The state without regard to outages: the stream is read while other handlers go on."""
         if self._state in READING:
             if self.stream.resuming:
                 return WatcherState.STARTING
@@ -120,6 +130,8 @@ class Status:
     @property
     def reason(self) -> str:
         """Why the watcher is in its state; empty if that needs no reason."""
+        if self._state in _IN_OUTAGES and (down := self._down):
+            return "; ".join(down.values())
         if self._state in READING and self.stream.resuming:
             return f"resumes after: {self.stream.resuming}"
         if self._state is WatcherState.STANDBY and (lease := self.lease()) is not None:
@@ -129,12 +141,25 @@ class Status:
     @property
     def since(self) -> datetime:
         """When the watcher entered its state."""
+        if self._state in _IN_OUTAGES and self._down:
+            began = [each.down_since for each in self.recorders.values() if each.down_since]
+            return datetime.fromtimestamp(min(began), UTC)
         return self._since if self.state is self._state else max(self._since, self.stream.since)
+
+    @property
+    def _down(self) -> dict[str, str]:
+        """By handler, for what the scope waits if its destination is down."""
+        return {
+            name: f"waits for the destination of handler {name!r} since {_iso(each.down_since)}: "
+            f"{each.down_cause}"
+            for name, each in self.recorders.items()
+            if each.down_since is not None
+        }
 
     @property
     def explanation(self) -> str:
         """The reason; without one, the handler call that the watcher waits for."""
-        waits = self._state in (WatcherState.DRAINING, WatcherState.PAUSED)
+        waits = self._state in (WatcherState.DRAINING, WatcherState.WAITING)
         return self.reason or (waits_for(self.scope.name) if waits else "")
 
     @property
@@ -146,8 +171,8 @@ class Status:
     @property
     def _obstacle(self) -> str:
         """Why existing documents are not read now; empty if they may be."""
-        if self.state not in READING:
-            return f"the scope is {self.state.value.replace('_', ' ')}"
+        if self.stream_state not in READING:
+            return f"the scope is {self.stream_state.value.replace('_', ' ')}"
         if self.read_lag > MOST_LAG_SECONDS:
             return f"the stream is {self.read_lag:.0f} s behind the server, and comes first"
         return ""
@@ -171,7 +196,7 @@ class Status:
 
         A stage that only waits for the next change counts as being as far as the stage before it.
         """
-        state, checkpoint, committed = self.state, self.checkpoint, self.committed_time
+        state, checkpoint, committed = self.stream_state, self.checkpoint, self.committed_time
         if state is WatcherState.STOPPED:
             return {}
         read = handled = None
@@ -247,6 +272,8 @@ class Status:
                     "retries": each.retries,
                     "overdue": each.overdue,
                     "waiting": each.waiting,
+                    "down_since": _iso(each.down_since),
+                    "down_cause": each.down_cause or None,
                 }
                 for name, each in self.recorders.items()
             },

@@ -14,7 +14,7 @@ from tailrace.engine.watcher import Watcher
 from tailrace.errors import TaskCancelled
 from tailrace.stream import Interrupt
 
-_READY = {WatcherState.PAUSED, WatcherState.STOPPED}
+_READY = {WatcherState.WAITING, WatcherState.STOPPED}
 
 
 class Supervisor:
@@ -117,7 +117,7 @@ class Supervisor:
         return [
             f"scope {watcher.name}: no answer from the server for {now - heard:.0f} s"
             for watcher in self.watchers
-            if watcher.status.state in READING
+            if watcher.status.stream_state in READING
             and (heard := watcher.status.stream.heard) is not None
             # Time before this state, such as a pause for handlers, is not the server's silence.
             and now - max(heard, watcher.status.entered) > self._silence_seconds
@@ -138,8 +138,13 @@ class Supervisor:
         ]
 
     def degraded(self) -> list[str]:
-        """What waits for an operator while changes flow: dead letters, by scope and handler."""
-        return [
+        """What is wrong while changes flow: outages of destinations, and dead letters that wait."""
+        outages = [
+            f"scope {watcher.name}: {watcher.status.reason}"
+            for watcher in self.watchers
+            if watcher.status.state is WatcherState.WAITING and watcher.status.reason
+        ]
+        return outages + [
             _waits(watcher.name, handler, each.waiting)
             for watcher in self.watchers
             for handler, each in watcher.status.recorders.items()

@@ -132,7 +132,9 @@ class Watcher:
             delay_seconds=round(delay, 3),
             exc_info=error if decision.reason == "internal" else None,
         )
-        self.status.enter(WatcherState.BACKING_OFF, decision.message)
+        waits = decision.reason == Reason.DESTINATION
+        state = WatcherState.WAITING if waits else WatcherState.BACKING_OFF
+        self.status.enter(state, decision.message)
         await stop.sleep(delay)
         return True
 

@@ -14,6 +14,7 @@ from tailrace.engine import Handler
 from tailrace.errors import ConfigurationError, Problem, how_to_install
 from tailrace.handlers.jsonl import jsonl_handler
 from tailrace.handlers.log import log_handler
+from tailrace.handlers.outages import outage_classes
 from tailrace.handlers.python import check_target, python_handler
 from tailrace.lake.storage import scheme
 from tailrace.model.failure_policy import Backoff, FailurePolicy
@@ -24,6 +25,8 @@ def check_targets(handlers: Mapping[str, config.HandlerSettings]) -> list[Proble
     problems: list[Problem] = []
     for name, settings in handlers.items():
         try:
+            if not isinstance(settings, config.ParquetHandlerSettings):
+                outage_classes(name, settings.outages)
             if isinstance(settings, config.PythonHandlerSettings):
                 check_target(name, settings)
             elif isinstance(settings, config.ParquetHandlerSettings):
@@ -68,6 +71,7 @@ async def open_handlers(
                     )
                     opened[name] = await stack.enter_async_context(opening)
             failure = failure_policy(settings, delivery, opened[name])
+            failure = replace(failure, outages=outage_classes(name, settings.outages))
             opened[name] = replace(opened[name], failure=failure)
         yield opened
 

@@ -17,7 +17,7 @@ from anyio import CapacityLimiter, to_thread
 from tailrace.config.handlers import JsonlHandlerSettings
 from tailrace.durable_files import PRIVATE, sync_directory, trial_directory, write_all
 from tailrace.engine import Handler, PerBatch, RunIdentity, raw_list
-from tailrace.errors import ConfigurationError, DestinationUnavailable, Problem, advice
+from tailrace.errors import ConfigurationError, Problem, Unavailable, advice
 from tailrace.event.json_lines import json_lines
 
 _BATCH = 1000
@@ -40,7 +40,7 @@ async def jsonl_handler(name: str, settings: JsonlHandlerSettings) -> AsyncItera
             file.append(json_lines(events, canonical=canonical))
         except OSError as error:
             help_ = advice(error) or "it is tried again"
-            raise DestinationUnavailable(
+            raise Unavailable(
                 f"handler {name!r}: {settings.path} cannot be written: {_reason(error)}: {help_}. "
                 "No event becomes a dead letter"
             ) from error

@@ -24,7 +24,8 @@ class FailurePolicy:
     An attempt takes at most ``timeout_seconds``. After the last one the event becomes a dead
     letter, or, with ``halt``, the scope halts. The scope also halts after more than
     ``max_consecutive`` letters in a row, or if more than the share ``max_ratio`` of the last
-    ``ratio_window`` events became letters.
+    ``ratio_window`` events became letters. ``outages`` are errors of the handler, beyond Python's
+    own connection errors, which say that its destination is down.
     """
 
     attempts: int = 1
@@ -34,3 +35,4 @@ class FailurePolicy:
     max_consecutive: int = 100
     max_ratio: float = 0.5
     ratio_window: int = 1000
+    outages: tuple[type[BaseException], ...] = ()

@@ -21,6 +21,10 @@ class HandlerRecorder:
         self.overdue = 0
         self.waiting: int | None = None
         """Unresolved dead letters in the store; ``None`` while unknown."""
+        self.down_since: float | None = None
+        """When the destination stopped answering (Unix time); ``None`` while it answers."""
+        self.down_cause = ""
+        """The error by which it was noticed."""
         self.counts = [0] * (len(SECONDS) + 1)
         self.seconds = 0.0
 

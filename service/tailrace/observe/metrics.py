@@ -58,6 +58,7 @@ _GAUGES = {
     ),
     "lease_held": ("1 where this process has the lease of the scope.", _SCOPE),
     "lease_epoch": ("The epoch of the scope's lease: it grows with each owner.", _SCOPE),
+    "destination_up": ("1 while the handler's destination answers, 0 in an outage.", _HANDLER),
     "handler_overdue": ("Attempts that still run beyond their time limit.", _HANDLER),
     "server_up": ("1 while the MongoDB server answers, 0 after 2.5 s without any answer.", ()),
     "oplog_window_seconds": (
@@ -191,6 +192,7 @@ class Metrics(Collector):
                 scrape.add("events_handled", count, *pair, outcome)
             scrape.add("handler_retries", each.retries, *pair)
             scrape.add("handler_overdue", each.overdue, *pair)
+            scrape.add("destination_up", each.down_since is None, *pair)
             scrape.add("dead_letters", each.outcomes["dead_letter"], *pair)
             scrape.add("dead_letters_waiting", each.waiting, *pair)
         server = self.server()

@@ -7,6 +7,7 @@ from typing import Any
 import anyio
 from bson.timestamp import Timestamp
 
+from tailrace.engine.handle.commit_delivery import CommitDelivery
 from tailrace.engine.handle.delivery import Delivery
 from tailrace.engine.handle.loop_share import LoopShare
 from tailrace.engine.handle.retry import Breaker, Retry
@@ -154,7 +155,8 @@ def delivery_to(
         errors or RecentErrors(),
         stop or Interrupt(),
     )
-    return Delivery(handler, retry, identity, share or LoopShare())
+    kind = Delivery if handler.commit is None else CommitDelivery
+    return kind(handler, retry, identity, share or LoopShare())
 
 
 def delivery(

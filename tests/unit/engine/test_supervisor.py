@@ -40,7 +40,7 @@ class TestReadiness:
             WatcherState.CATCHING_UP,
             WatcherState.STREAMING,
             WatcherState.CAUGHT_UP,
-            WatcherState.PAUSED,
+            WatcherState.WAITING,
         ],
     )
     def test_is_given_while_changes_flow_or_are_searched_for(self, state: WatcherState) -> None:

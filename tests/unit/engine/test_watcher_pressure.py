@@ -24,7 +24,7 @@ async def test_a_spent_byte_budget_pauses_reading_until_handlers_have_finished()
         driver, quick.routed(), slow.routed(concurrency=1), budget=5 * SIZE, **START
     )
     async with watching.run():
-        await watching.until_state(WatcherState.PAUSED)
+        await watching.until_state(WatcherState.WAITING)
         await settle()
         assert watching.budget.used == 5 * SIZE
         assert (
@@ -38,7 +38,7 @@ async def test_a_spent_byte_budget_pauses_reading_until_handlers_have_finished()
         await until(lambda: len(slow.handled) == 39)
         await watching.until_state(WatcherState.CAUGHT_UP)
         assert watching.budget.used == 0
-    assert watching.states[:4] == ["catching_up", "streaming", "paused", "streaming"]
+    assert watching.states[:4] == ["catching_up", "streaming", "waiting", "streaming"]
 
 
 async def test_one_reply_is_read_ahead_and_a_long_wait_for_handlers_is_a_pause(
@@ -51,7 +51,7 @@ async def test_one_reply_is_read_ahead_and_a_long_wait_for_handlers_is_a_pause(
     driver = ScriptedDriver(*changes(1, 40), batch_size=2)
     watching = Watching(driver, audit.routed(concurrency=1), **START)
     async with watching.run():
-        await watching.until_state(WatcherState.PAUSED)
+        await watching.until_state(WatcherState.WAITING)
         await settle()
         assert audit.begun == [1]
         # One reply is being handled, one is ready, and the reader holds one.
@@ -88,12 +88,12 @@ async def test_a_scope_that_stalls_does_not_keep_another_from_reading(events_a_r
         **START,
     )
     async with first.run():
-        await first.until_state(WatcherState.PAUSED)
+        await first.until_state(WatcherState.WAITING)
         async with second.run():
             await until(lambda: len(other.handled) == 89)
             await second.until_state(WatcherState.CAUGHT_UP)
         assert stalled.handled == []
-        assert first.watcher.status.state is WatcherState.PAUSED
+        assert first.watcher.status.state is WatcherState.WAITING
         stalled.held = set()
         await until(lambda: len(stalled.handled) == 89)
     assert runtime.budget.used == 0

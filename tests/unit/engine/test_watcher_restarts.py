@@ -31,8 +31,8 @@ class TestHandlerFailure:
         async with watching.run():
             await until(lambda: 29 in audit.handled and 29 in lake.handled)
         entered = [state for state in watching.states if state != "caught_up"]
-        assert entered[:4] == ["catching_up", "streaming", "draining", "backing_off"]
-        assert watching.states.count("backing_off") == 1
+        assert entered[:4] == ["catching_up", "streaming", "draining", "waiting"]
+        assert watching.states.count("waiting") == 1
         assert set(audit.handled) == set(lake.handled) == set(range(1, 30))
         # Handled events come to neither handler again, in whatever reply they came.
         assert sorted(audit.handled) == lake.handled == list(range(1, 30))

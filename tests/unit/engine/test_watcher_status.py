@@ -129,7 +129,7 @@ class TestLagsOfAnIdleScope:
 class TestClockBesideTheStream:
     """The server's time from other commands, while the stream itself receives nothing."""
 
-    @pytest.mark.parametrize("state", [WatcherState.PAUSED, WatcherState.HALTED])
+    @pytest.mark.parametrize("state", [WatcherState.WAITING, WatcherState.HALTED])
     def test_lets_the_lag_of_a_stream_grow_that_does_not_read(self, state: WatcherState) -> None:
         watched = Watched(Position(CheckpointKind.EVENT, token(0), token(0), time(0)))
         watched.save()

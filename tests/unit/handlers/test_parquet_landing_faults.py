@@ -16,9 +16,9 @@ from tailrace.engine import RunIdentity
 from tailrace.errors import (
     CheckpointError,
     CheckpointFenced,
-    DestinationUnavailable,
     ScopeHalted,
     SegmentUnreadable,
+    Unavailable,
 )
 from tailrace.lake.directory import Directory, DirectoryDraft
 from tailrace.lake.segment import FOOTER_KEY
@@ -147,7 +147,7 @@ def test_after_a_failed_write_the_lake_shows_its_position(
     land(one, events(1))
     with monkeypatch.context() as patch:
         fail(patch, call, errno.ENOSPC, when)
-        with pytest.raises(DestinationUnavailable) as failed:
+        with pytest.raises(Unavailable) as failed:
             land(one, events(2, 3))
     assert not isinstance(failed.value, CheckpointFenced)
     assert str(failed.value) == (
@@ -170,9 +170,7 @@ def test_after_a_failed_write_the_lake_shows_its_position(
 def test_an_outage_of_the_lookup_may_pass(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     one = landing(path)
     monkeypatch.setattr(Directory, "list", lambda *_: os.listdir("/dev/null"))
-    with pytest.raises(
-        DestinationUnavailable, match="the newest segment could not be looked up: Not a"
-    ):
+    with pytest.raises(Unavailable, match="the newest segment could not be looked up: Not a"):
         one.begin(OWNER)
 
 
@@ -257,7 +255,7 @@ def test_a_lake_that_was_removed_meanwhile_halts(path: Path) -> None:
     one = begun(path)
     land(one, events(1))
     shutil.rmtree(path)
-    with pytest.raises(DestinationUnavailable):
+    with pytest.raises(Unavailable):
         land(one, events(2))
     with pytest.raises(SegmentUnreadable, match=r"has no lake.json any more: it was removed"):
         one.begin(OWNER)

@@ -30,6 +30,7 @@ CONTRACT = {
     "tailrace_oplog_fill_ratio": ("gauge", set()),
     "tailrace_log_lines_dropped_total": ("counter", set()),
     "tailrace_handler_retries_total": ("counter", {"scope", "handler"}),
+    "tailrace_destination_up": ("gauge", {"scope", "handler"}),
     "tailrace_handler_overdue": ("gauge", {"scope", "handler"}),
     "tailrace_event_loop_lag_seconds": ("histogram", set()),
     "tailrace_dead_letters_total": ("counter", {"scope", "handler"}),

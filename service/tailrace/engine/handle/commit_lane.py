@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 import anyio
 
 from tailrace.engine.handle.batch_lane import BatchLane, Deliver, Gathered
+from tailrace.engine.handle.commit_delivery import CommitDelivery
 from tailrace.engine.handle.lane import Assignment, Unhandled
 from tailrace.engine.ports import Commit
 from tailrace.engine.position.watermark import Place
@@ -18,6 +19,7 @@ class CommitLane(BatchLane):
     A halted lane commits what the handler has accepted: that ends what its calls began.
     """
 
+    delivery: CommitDelivery
     _taken: list[Place] = field(default_factory=list)
     _left: tuple[int, int] = (0, 0)
     """Events and bytes for which this commit still has room."""

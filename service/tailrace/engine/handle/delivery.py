@@ -1,34 +1,29 @@
 """Hands events to one handler of one scope, until each is handled or dead-lettered."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Mapping, Sequence
 from time import perf_counter
-from typing import Any, TypeVar
+from typing import Any
 
 import anyio
 
+from tailrace.engine.handle.destination_position import DestinationPosition
 from tailrace.engine.handle.isolation import apart, cancelled_by_us, closes, stray_cancellation
 from tailrace.engine.handle.loop_share import LoopShare
+from tailrace.engine.handle.outage import Outages
 from tailrace.engine.handle.retry import Retry
 from tailrace.engine.handle.time_limit import Returned, TimeLimit
 from tailrace.engine.held_lease import HeldLease
 from tailrace.engine.ports import Call, Handler, PerBatch, RunIdentity, called_with
 from tailrace.engine.read.transactions import units
 from tailrace.errors import (
-    CheckpointFenced,
     DestinationUnavailable,
+    EventRefused,
     Fenced,
-    HandlerFailed,
-    HandlerGaveUp,
-    InvalidPosition,
-    ScopeHalted,
+    Refused,
     TailraceError,
-    describe,
 )
 from tailrace.event import ChangeEvent
-from tailrace.model import ResumeToken, SinkPosition
-from tailrace.model.gap import Gap
-
-T = TypeVar("T")
+from tailrace.model import ResumeToken
 
 
 class Delivery:
@@ -57,6 +52,11 @@ class Delivery:
         self._clock = perf_counter if lease is None else lease.clock
         self._recorder = retry.recorder
         self._retry = retry
+        self._outages = Outages(
+            self.scope, self.name, retry.recorder, retry.until, handler.failure.outages
+        )
+        self.position = DestinationPosition(handler, identity, self._outages)
+        self._owns = handler.position is not None
         self._returned = Returned(self.scope, self.name)
         seconds = retry.policy.timeout_seconds
         self._limit = TimeLimit(seconds, self.scope, self.name, retry.recorder) if seconds else None
@@ -66,45 +66,6 @@ class Delivery:
         """The handled events of the current sequence, while it is not handled as a whole."""
         self.dead_lettered: set[ResumeToken] = set()
         """The events of ``over`` that are dead letters."""
-        self._taken_events, self._taken_seconds = 0, 0.0
-
-    async def skipped(self, gap: Gap) -> None:
-        """Tells the handler about a gap, if it wants to know; raises :class:`HandlerFailed`."""
-        own = self.handler.position
-        if own is not None and own.skipped is not None:
-            await self._asked("a gap", own.skipped, gap)
-
-    async def position(self) -> SinkPosition | None:
-        """The destination's position; ``None`` if it has stored nothing or keeps no position.
-
-        Raises :class:`HandlerFailed` if the call fails, :class:`ScopeHalted` for an invalid result.
-        """
-        if self.handler.position is None:
-            return None
-        try:
-            return await self._asked("its own position", self.handler.position.load)
-        except InvalidPosition as error:
-            raise ScopeHalted(
-                f"scope {self.scope!r}: handler {self.name!r}: its begin() returned no position of "
-                f"this scope: {error}. Let it return None where nothing is stored, else the "
-                "batch.position that was stored last"
-            ) from error
-
-    async def _asked(self, what: str, question: Callable[..., Awaitable[T]], *given: Any) -> T:
-        try:
-            return await apart(question, f"{self.name} {what}")(self.identity, *given)
-        except (TailraceError, anyio.get_cancelled_exc_class()):
-            raise
-        except Fenced as error:
-            raise self._fenced(error) from error
-        except BaseException as error:
-            raise HandlerFailed(self.name, what, error) from error
-
-    def _fenced(self, error: Fenced) -> CheckpointFenced:
-        return CheckpointFenced(
-            f"scope {self.scope!r}: handler {self.name!r} was fenced by its destination: another "
-            f"process writes there now: {describe(error)}"
-        )
 
     # --- deliveries, with retries ------------------------------------------------------------
 
@@ -135,6 +96,8 @@ class Delivery:
         error = await self._attempt(call, payload, events[0], len(events))
         if error is not None:
             await self._overcome(events, error)
+        elif self._owns:
+            self.position.stored(events[-1])
 
     async def deliver_apart(self, events: Sequence[ChangeEvent]) -> None:
         """Hands over the events that are left after the task that delivered them was lost."""
@@ -144,12 +107,21 @@ class Delivery:
             await self._overcome(left, error)
 
     async def _overcome(self, events: Sequence[ChangeEvent], error: BaseException) -> None:
+        """Gets the events handled after ``error``, or makes dead letters of those at fault."""
+        if self._outages.is_one(error):
+            after_it = await self._waited_out(events, error)
+            if after_it is None:
+                return
+            error = after_it
+        if isinstance(error, Refused) and (reasons := error.of(len(events))):
+            await self._set_refused_aside(events, reasons)
+            return
         spent = await self._retry.insist(lambda: self._once_more(events), error, events[0])
         if spent is None:
             return
         error, attempts = spent
         # An attempt may have changed the events: take fresh ones to find their keys.
-        events = await self._missing([event.fresh() for event in events])
+        events = await self.position.missing([event.fresh() for event in events])
         alone = units(events) if self.handler.whole_transactions else [[one] for one in events]
         if len(alone) == 1:
             await self._give_up(alone[0], error, attempts)
@@ -163,32 +135,69 @@ class Delivery:
             else:
                 await self._give_up(unit, failure, attempts + 1)
 
+    async def _set_refused_aside(
+        self, events: Sequence[ChangeEvent], reasons: Mapping[int, str]
+    ) -> None:
+        """Makes dead letters of the refused events, after the others are handled.
+
+        Later events of the same keys follow them; earlier ones are handled like the others.
+        """
+        keys = set[bytes | None]()
+        others, aside = [], []
+        for index, event in enumerate(events):
+            if index in reasons or (event.key is not None and event.key in keys):
+                aside.append((event, reasons.get(index, "")))
+                keys.add(event.key)
+            else:
+                others.append(event)
+        error = await self._once_more(others)
+        if error is not None:
+            await self._overcome(others, error)
+        self.over.update(event.token for event in others)
+        for event, reason in aside:
+            if reason or not await self._retry.follow(event):
+                await self._retry.give_up(event, EventRefused(reason), 1)
+            self._note_dead_letter(event)
+
     async def _give_up(
         self, events: Sequence[ChangeEvent], error: BaseException, attempts: int
     ) -> None:
-        for event in await self._missing(events):
+        for event in await self.position.missing(events):
             await self._retry.give_up(event, error, attempts)
             self._note_dead_letter(event)
 
     async def _once_more(self, events: Sequence[ChangeEvent]) -> BaseException | None:
-        """Makes a further attempt, with fresh copies of the events that the destination lacks."""
-        events = [event.fresh() for event in await self._missing(events)]
+        """Makes a further attempt, with fresh copies of the events that the destination lacks.
+
+        An outage meanwhile is waited out.
+        """
+        error = await self._tried(events)
+        if error is not None and self._outages.is_one(error):
+            return await self._waited_out(events, error)
+        return error
+
+    async def _waited_out(
+        self, events: Sequence[ChangeEvent], error: BaseException
+    ) -> BaseException | None:
+        """Tries until the destination answers; returns the error that it answers, if any."""
+        answer: BaseException | None = error
+        with self._outages.outage(error) as outage:
+            while answer is not None and self._outages.is_one(answer):
+                await outage.wait(answer)
+                answer = await self._tried(events)
+            outage.over()
+        return answer
+
+    async def _tried(self, events: Sequence[ChangeEvent]) -> BaseException | None:
+        events = [event.fresh() for event in await self.position.missing(events)]
         if not events:
             return None
         call, payload = called_with(self._calls, events)
         call = apart(self.share.measured(call, self), f"{self.name} attempt")
-        return await self._attempt(call, payload, events[0], len(events))
-
-    async def _missing(self, events: Sequence[ChangeEvent]) -> Sequence[ChangeEvent]:
-        """The events that the destination lacks: a failed attempt may have stored some.
-
-        Without a position of the destination: all.
-        """
-        position = await self.position() if events else None
-        for index in reversed(range(len(events))):
-            if position is not None and position.is_at(events[index]):
-                return events[index + 1 :]
-        return events
+        error = await self._attempt(call, payload, events[0], len(events))
+        if error is None and self._owns:
+            self.position.stored(events[-1])
+        return error
 
     async def _unheld(self, events: Sequence[ChangeEvent]) -> Sequence[ChangeEvent]:
         """The events whose key has no dead letter; the others are stored after such letters."""
@@ -236,12 +245,14 @@ class Delivery:
                 await anyio.lowlevel.checkpoint_if_cancelled()
             if cancelled and stray_cancellation():
                 raise
+            if self._outages.is_one(error):
+                return error  # no event's fault: nothing is counted
             self._recorder.failed(self._clock() - began, count)
             if isinstance(error, Fenced):
-                raise self._fenced(error) from error
+                raise self.position.fenced(error) from error
             if isinstance(error, DestinationUnavailable):
-                raise  # no event's fault: the scope waits until the destination is back
-            if self.handler.position is not None and isinstance(error, TailraceError):
+                raise  # only a new run can give the destination its events again
+            if self._owns and isinstance(error, TailraceError):
                 raise  # the destination's own position failed: no event's fault
             return error
         ended = self._clock()
@@ -249,45 +260,3 @@ class Delivery:
         if ended >= share.ends:
             share.ended(ended)
         return None
-
-    # --- a handler with a commit -------------------------------------------------------------
-
-    async def take(self, events: Sequence[ChangeEvent]) -> None:
-        """Lets the handler accept the events. Raises as :meth:`commit` does."""
-        self._taken_events += len(events)
-        assert isinstance(self._calls, PerBatch)  # noqa: S101 - for the type checker
-        payload = self._calls.payload(events)
-        await self._part(lambda: self._call(payload, self.identity), "what it takes in")
-
-    async def commit(self) -> None:
-        """Commits: all accepted events are handled when this returns.
-
-        There is no retry, since only the handler has the earlier events. Raises
-        :class:`HandlerFailed`, :class:`HandlerGaveUp` where the policy halts, or the handler's own
-        :class:`TailraceError`.
-        """
-        commit = self.handler.commit
-        assert commit is not None  # noqa: S101 - for the type checker
-        await self._part(lambda: commit.call(self.identity), "a commit")
-        self._recorder.handled(self._taken_seconds, self._taken_events)
-        self._taken_events, self._taken_seconds = 0, 0.0
-
-    async def _part(self, call: Callable[[], Awaitable[None]], what: str) -> None:
-        """Makes one of the calls that belong to a commit; together they count as one call."""
-        if self._lease is not None:
-            self._lease.require()
-        began = self._clock()
-        try:
-            await self.share.measured(call, self)()
-        except BaseException as error:
-            if isinstance(error, anyio.get_cancelled_exc_class()) or closes(error):
-                raise
-            seconds = self._taken_seconds + self._clock() - began
-            self._recorder.failed(seconds, self._taken_events)
-            if isinstance(error, TailraceError):
-                raise
-            if self._retry.policy.halt:
-                why = "after one attempt (on_failure: halt)"
-                raise HandlerGaveUp(self.name, what, error, why) from error
-            raise HandlerFailed(self.name, what, error) from error
-        self._taken_seconds += self._clock() - began

@@ -9,7 +9,7 @@ import anyio
 import structlog
 
 from tailrace.engine.ports import Call, RunIdentity
-from tailrace.errors import PermanentError
+from tailrace.errors import AttemptTimedOut, PermanentError
 from tailrace.event import ChangeEvent
 from tailrace.observe.handler_recorder import HandlerRecorder
 
@@ -66,7 +66,10 @@ class TimeLimit:
     async def call(
         self, call: Call, payload: Any, identity: RunIdentity, event: ChangeEvent
     ) -> Any:
-        """Raises :class:`TimeoutError` if the time is up before the call has returned."""
+        """Raises :class:`AttemptTimedOut` if the time is up before the call has returned.
+
+        A ``TimeoutError`` of the handler's own is an outage of its destination; this is not.
+        """
         looks, loop = 0, asyncio.get_running_loop()
 
         timer = loop.call_later(self.seconds + LOOK_SECONDS, lambda: look())
@@ -92,7 +95,7 @@ class TimeLimit:
             if looks >= OVERDUE_LOOKS:
                 self.recorder.overdue -= 1
                 self._log(event).warning("handler.overdue_ended")
-        raise TimeoutError(
+        raise AttemptTimedOut(
             f"handler {self.handler!r}: the call did not end within its timeout_seconds "
             f"({self.seconds:g} s)"
         )

@@ -18,7 +18,7 @@ from tailrace.stream import Interrupt
 
 _LARGE_REPLY_BYTES = 24 * 1024 * 1024
 _PATIENCE_SECONDS = 1.0
-"""A longer wait shows as ``paused``: the handlers cause it, not a silent server."""
+"""A longer wait shows as ``waiting``: the handlers cause it, not a silent server."""
 
 
 class ByteBudget:
@@ -128,7 +128,7 @@ class ReadAhead:
         """Waits until the budget has ``size`` bytes for a reply; returns False on an interrupt."""
         if self.share.try_acquire(size):
             return True
-        self.status.enter(WatcherState.PAUSED)
+        self.status.enter(WatcherState.WAITING)
         for lane in lanes:
             lane.flush()
         with self.interrupt.interrupts() as waiting:
@@ -152,7 +152,7 @@ class ReadAhead:
             if self.interrupt.is_set:
                 return
             if patience.cancelled_caught:
-                self.status.enter(WatcherState.PAUSED)
+                self.status.enter(WatcherState.WAITING)
 
     async def until_room(self, places: int, lanes: Sequence[Lane]) -> None:
         """Waits while even the fastest handler has more than ``places`` places to open."""

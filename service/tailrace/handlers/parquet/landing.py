@@ -19,8 +19,8 @@ from tailrace.engine import RunIdentity
 from tailrace.errors import (
     CheckpointError,
     CheckpointFenced,
-    DestinationUnavailable,
     ScopeHalted,
+    Unavailable,
     advice,
 )
 from tailrace.event import ChangeEvent
@@ -248,14 +248,14 @@ class Landing:
 
     @contextmanager
     def _storage(self, failed: str = "") -> Iterator[None]:
-        """Raises errors of the storage as ``DestinationUnavailable``: no event is at fault."""
+        """Raises errors of the storage as ``Unavailable``: no event is at fault."""
         try:
             yield
         except OSError as error:
             what = failed or f"segment {self._newest.segment + 1} could not be written"
             reason = error.strerror or str(error)
             help_ = advice(error) or "it is tried again"
-            raise DestinationUnavailable(
+            raise Unavailable(
                 f"lake {self._lake.path}: scope {self._scope!r}: {what}: {reason}: {help_}. What "
                 "was landed is intact"
             ) from error

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tailrace.engine.handle.commit_delivery import CommitDelivery
 from tailrace.engine.handle.commit_lane import CommitLane
 from tailrace.engine.ports import Commit, RunIdentity
 from tailrace.engine.position.watermark import Place
@@ -56,6 +57,7 @@ class Lane:
         commit = Commit(self._commit, lambda identity: len(self.taken), events, size, seconds)
         lake = handler("lake", on_events=self._take, batch_size=batch_size, commit=commit, **fields)
         to = delivery_to(lake, recorder=self.recorder)
+        assert isinstance(to, CommitDelivery)
         self.lane = CommitLane(to, wants, watermark)
 
     async def _take(self, events: Sequence[ChangeEvent]) -> None:

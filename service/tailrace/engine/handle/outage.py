@@ -1,0 +1,123 @@
+"""Waits while a handler's destination is down: nothing counts, nothing becomes a dead letter.
+
+A handler says so with :class:`tailrace.Unavailable`. Python's own connection errors mean the same,
+and the configuration may name more (``outages``).
+"""
+
+import errno
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import anyio
+import structlog
+
+from tailrace.errors import DeliveryInterrupted, Unavailable, describe
+from tailrace.model.failure_policy import Backoff
+from tailrace.observe.handler_recorder import HandlerRecorder
+from tailrace.stream import Interrupt
+
+_BACKOFF = Backoff(0.5, 15.0)
+"""So a destination is tried at most 15 s after it came back."""
+
+_CONNECTION = (ConnectionError, TimeoutError, socket.gaierror, socket.herror)
+_NUMBERS = frozenset({errno.ENETDOWN, errno.ENETUNREACH, errno.EHOSTDOWN, errno.EHOSTUNREACH})
+
+
+def is_outage(error: BaseException, more: tuple[type[BaseException], ...] = ()) -> bool:
+    """Whether the destination is down, rather than an event at fault. ``more``: further classes."""
+    if isinstance(error, (Unavailable, *_CONNECTION, *more)):
+        return True
+    if isinstance(error, BaseExceptionGroup):
+        return all(is_outage(each, more) for each in error.exceptions)
+    if not isinstance(error, OSError):
+        return False
+    # asyncio and anyio raise a bare OSError if a name has several addresses and none answers.
+    several = error.errno is None and str(error).startswith(
+        ("Multiple exceptions", "All connection")
+    )
+    return several or error.errno in _NUMBERS
+
+
+@dataclass(slots=True)
+class Outages:
+    """The outages of one handler's destination in one run of a scope. ``until`` ends the waits."""
+
+    scope: str
+    handler: str
+    recorder: HandlerRecorder
+    until: Interrupt
+    more: tuple[type[BaseException], ...] = ()
+    _calls: int = 0
+    """How many calls are in the outage."""
+    _back: anyio.Event = field(default_factory=anyio.Event)
+
+    def is_one(self, error: BaseException) -> bool:
+        """Whether the error says that the destination is down."""
+        return is_outage(error, self.more)
+
+    @contextmanager
+    def outage(self, error: BaseException) -> Iterator["Outage"]:
+        """While the block runs, the destination counts as down."""
+        self.begin(error)
+        self._calls += 1
+        try:
+            yield Outage(self)
+        finally:
+            self._calls -= 1
+            if not self._calls:  # a stop ended the waits: the next run will find out
+                self.recorder.down_since, self.recorder.down_cause = None, ""
+
+    def begin(self, error: BaseException) -> None:
+        """The destination does not answer."""
+        recorder, cause = self.recorder, describe(error)
+        if recorder.down_since is None:
+            recorder.down_since = time.time()
+            self._log("warning", "destination.unavailable", error=cause)
+        recorder.down_cause = cause
+
+    async def wait(self, seconds: float) -> None:
+        """Returns after this time, or as soon as another call has got an answer.
+
+        Raises :class:`DeliveryInterrupted` if a stop comes.
+        """
+        back = self._back
+        with self.until.interrupts(), anyio.move_on_after(seconds):
+            await back.wait()
+        if self.until.is_set:  # at the start of a run, a cancellation comes first
+            raise DeliveryInterrupted(f"handler {self.handler!r}: stopped in an outage")
+
+    def over(self) -> None:
+        """The destination has answered: every waiting call is tried now."""
+        since = self.recorder.down_since
+        if since is None:
+            return
+        self.recorder.down_since, self.recorder.down_cause = None, ""
+        self._log("info", "destination.recovered", seconds=round(time.time() - since, 3))
+        self._back.set()
+        self._back = anyio.Event()
+
+    def _log(self, level: str, event: str, **more: object) -> None:
+        log = structlog.get_logger().bind(scope=self.scope, handler=self.handler)
+        getattr(log, level)(event, **more)
+
+
+@dataclass(slots=True)
+class Outage:
+    """The outage as one call sees it."""
+
+    outages: Outages
+    _tries: int = 0
+
+    async def wait(self, error: BaseException) -> None:
+        """Waits until the next try, as long as the error says or with back-off."""
+        self._tries += 1
+        self.outages.begin(error)
+        after = error.retry_after if isinstance(error, Unavailable) else None
+        await self.outages.wait(_BACKOFF.delay(self._tries) if after is None else after)
+
+    def over(self) -> None:
+        """The last try got an answer."""
+        self.outages.over()
