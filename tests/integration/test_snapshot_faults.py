@@ -18,6 +18,8 @@ from tests.snapshots import Copy, Recorder, Writers, behind_gap, fold, mixed_ids
 
 SLOW = SnapshotOptions(initial=True, chunk_documents=20, documents_per_second=1000)
 
+PASSING = (11601, 202, 279, 290, 365, 8, 1, 24, 16500, 8000)
+
 
 @pytest.fixture
 def client(mongod: ReplicaSet, database: str) -> Any:
@@ -146,7 +148,7 @@ async def test_indexes_and_options_change(
     assert len(copy.recorder.rows) == 400
 
 
-@pytest.mark.parametrize("code", [239, 246, 11602, 237, 43, 50, 91, 112])
+@pytest.mark.parametrize("code", [239, 246, 11602, 237, 43, 50, 91, 112, *PASSING])
 async def test_a_chunk_that_fails_is_read_again(
     mongod: ReplicaSet, client: Client, database: str, code: int
 ) -> None:
@@ -156,6 +158,20 @@ async def test_a_chunk_that_fails_is_read_again(
     assert fold(copy.recorder.events) == source(client, database, ["a"])
     assert len(copy.recorder.rows) == 400
     assert copy.watcher.status.restarts == 0
+
+
+@pytest.mark.parametrize("command", ["find", "listCollections"])
+@pytest.mark.parametrize("code", PASSING)
+async def test_an_error_that_passes_does_not_cancel_an_operators_snapshot(
+    mongod: ReplicaSet, client: Client, database: str, command: str, code: int
+) -> None:
+    fill(client, database, "a")
+    copy = Copy(mongod.uri, Scope("s", database, "a"), options=replace(SLOW, initial=False))
+    async with copy.run():
+        mongod.fail(command, 2, errorCode=code)
+        assert copy.snapshots.start() == ""
+        await copy.until_done()
+    assert len(copy.recorder.rows) == 400
 
 
 async def test_a_lost_connection(mongod: ReplicaSet, client: Client, database: str) -> None:

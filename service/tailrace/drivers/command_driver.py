@@ -3,14 +3,14 @@ to start a session."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from typing import Any, TypeVar
 
 import anyio
 
 from tailrace.drivers import lookup, raw_find, snapshot_find
-from tailrace.drivers.connection import Connection, mapped
+from tailrace.drivers.connection import COMMAND_MS, Connection, mapped
 from tailrace.drivers.cursor import PinnedCursor
 from tailrace.errors import ConnectionFailed, DriverError
 from tailrace.event.found import Found
@@ -63,6 +63,13 @@ class CommandDriver(Connection):
     async def start_session(self) -> ClientSession:
         with mapped():
             return ClientSession(self, await self._start_session())
+
+    async def first_batch(self, database: str, command: Mapping[str, Any]) -> Found:
+        """The first documents of a command's cursor, undecoded, from the primary."""
+        reading = raw_find.RawFind(self, None, database, "primary")
+        found = await reading.first({**command, "maxTimeMS": COMMAND_MS})
+        reading.kill(found)
+        return found
 
     async def find(self, wanted: Find) -> list[Found]:
         """Reads documents as of a time."""

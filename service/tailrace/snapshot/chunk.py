@@ -2,7 +2,7 @@
 
 ``{_id: {$gt: x}}`` finds only ids of the type of ``x``. ``$expr`` compares ids of all types in
 index order and uses the index, even if the collection has a collation. On a clustered collection
-``$expr`` uses no index, so ``min`` gives the start of the scan.
+``$expr`` uses no index, so ``min`` and ``max`` (exclusive) bound the scan.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,11 +16,11 @@ from tailrace.event.bson import encoded
 from tailrace.event.found import Found
 from tailrace.event.snapshot_events import document_id
 from tailrace.model.snapshot import DocumentId, RangeProgress
+from tailrace.snapshot.limits import CHUNK_MS
 from tailrace.snapshot.server import Find, SnapshotServer
 
-CHUNK_MS = 10_000
-"""The server may spend this many ms on a chunk. The stream's next events wait meanwhile."""
-
+_COUNT_MS = 10_000
+"""The server may spend this many ms on a count, which is needed once for a range after a crash."""
 _MOST_BYTES = 8 * 1024 * 1024
 """A chunk ends with the reply that reaches this size, even if fewer documents than asked for."""
 
@@ -65,15 +65,17 @@ async def read_chunk(
     *,
     matching: Mapping[str, Any] | None = None,
     read_preference: str | None = None,
+    ms: int = CHUNK_MS,
 ) -> Chunk:
     """Scans the next ``most`` documents of a range, and returns the ``matching`` ones.
 
-    Raises :class:`tailrace.errors.DriverError`.
+    The server may spend ``ms`` milliseconds on it. Raises :class:`tailrace.errors.DriverError`.
     """
 
     def wanted(**command: Any) -> Find:
         # Without batchSize, the first reply has 101 documents, and the rest need a second reply.
-        fields = {"sort": {"_id": 1}, "hint": {"_id": 1}, "batchSize": most, "maxTimeMS": CHUNK_MS}
+        limit = ms if matching is None else max(ms // 2, 1)
+        fields = {"sort": {"_id": 1}, "hint": {"_id": 1}, "batchSize": most, "maxTimeMS": limit}
         uuid = bytes.fromhex(of.uuid)
         return Find(
             of.database, of.collection, uuid, time, fields | command, read_preference, _MOST_BYTES
@@ -82,22 +84,28 @@ async def read_chunk(
     conditions = [_compare("$gt", of.last)] if of.last is not None else []
     if of.until is not None:
         conditions.append(_compare("$lte", of.until))
-    start = {"min": RawBSONDocument(of.last.raw)} if of.clustered and of.last is not None else {}
-    if matching is None or of.clustered:
-        conditions += [matching] if matching is not None else []
-        replies = await server.find(wanted(filter=_all(conditions), limit=most, **start))
+    edges = {"min": RawBSONDocument(of.last.raw)} if of.clustered and of.last is not None else {}
+    if matching is None:
+        replies = await server.find(wanted(filter=_all(conditions), limit=most, **edges))
         count = sum(map(len, replies))
         ends = count < most and not _cut_short(replies)
         return Chunk(replies, _last(replies), count, ends=ends)
     # It is unknown how many documents must be scanned to find ``most`` that match, so the chunk
     # ends after ``most`` scanned documents.
-    bound = await server.find(
-        wanted(filter=_all(conditions), skip=most - 1, limit=1, projection={"_id": 1})
+    find = wanted(
+        filter=_all(conditions),
+        skip=most - 1,
+        limit=2 if of.clustered else 1,
+        projection={"_id": 1},
+        **edges,
     )
-    last = _last(bound)
+    bounds = _ids(await server.find(find))
+    last = bounds[0] if bounds else None
     if last is not None:
         conditions.append(_compare("$lte", last))
-    replies = await server.find(wanted(filter=_all([*conditions, matching])))
+    if len(bounds) == 2:
+        edges["max"] = RawBSONDocument(bounds[1].raw)
+    replies = await server.find(wanted(filter=_all([*conditions, matching]), **edges))
     if _cut_short(replies):
         return Chunk(replies, _last(replies), sum(map(len, replies)), ends=False)
     scanned = most
@@ -120,10 +128,15 @@ async def count_up_to(
     conditions.append(_compare("$lte", upto))
     conditions += [matching] if matching is not None else []
     command: dict[str, Any] = {"filter": _all(conditions), "sort": {"_id": 1}, "hint": {"_id": 1}}
-    command |= {"projection": {"_id": 1}, "limit": most, "maxTimeMS": CHUNK_MS}
-    if of.clustered and of.last is not None:
-        command["min"] = RawBSONDocument(of.last.raw)
+    command |= {"projection": {"_id": 1}, "limit": most, "maxTimeMS": _COUNT_MS}
     uuid = bytes.fromhex(of.uuid)
+    if of.clustered:
+        edge = {**command, "filter": {}, "limit": 2, "min": RawBSONDocument(upto.raw)}
+        later = _ids(await server.find(Find(of.database, of.collection, uuid, time, edge)))
+        if later and later[-1] != upto:
+            command["max"] = RawBSONDocument(later[-1].raw)
+        if of.last is not None:
+            command["min"] = RawBSONDocument(of.last.raw)
     found = await server.find(Find(of.database, of.collection, uuid, time, command))
     return sum(map(len, found))
 
@@ -141,6 +154,14 @@ def _compare(operator: str, value: DocumentId) -> Mapping[str, Any]:
     kind, rest = value.raw[4:5], value.raw[4 + len(b"?_id\0") : -1]
     literal = RawBSONDocument(encoded(kind + b"$literal\0" + rest))
     return {"$expr": {operator: ["$_id", literal]}}
+
+
+def _ids(replies: Sequence[Found]) -> list[DocumentId]:
+    return [
+        DocumentId(encoded(document_id(found.buffer, begin)))
+        for found in replies
+        for begin in found.bounds[::2]
+    ]
 
 
 def _last(replies: Sequence[Found]) -> DocumentId | None:

@@ -1,15 +1,34 @@
-"""Error codes that do not end a snapshot (mongod, src/mongo/base/error_codes.yml)."""
+"""What an error of the server means for a snapshot (mongod, src/mongo/base/error_codes.yml)."""
 
-READ_LATER = frozenset({239, 246})
+from tailrace.errors import CommandFailed
+
+NOT_THERE = frozenset({26, 361})
+"""NamespaceNotFound, CollectionUUIDMismatch: the collection was renamed or dropped just now."""
+UNAVAILABLE = 246
+"""SnapshotUnavailable: the collection's metadata is newer than the time, or it is capped now."""
+READ_LATER = frozenset({239, UNAVAILABLE})
 """SnapshotTooOld, SnapshotUnavailable: the time is too old, or the collection's metadata newer."""
-READ_AGAIN = frozenset(
+TOO_SLOW = frozenset({50, 262})
+"""MaxTimeMSExpired, ExceededTimeLimit."""
+
+_REFUSALS = frozenset(
     {
-        *(6, 7, 89, 9001),  # HostUnreachable, HostNotFound, NetworkTimeout, SocketException
-        *(91, 11600, 11602, 10107, 13435, 13436, 189),  # shutdown and election
-        *(43, 175, 237),  # CursorNotFound, QueryPlanKilled, CursorKilled
-        *(50, 262),  # MaxTimeMSExpired, ExceededTimeLimit
-        *(63, 150, 13388, 133, 134),  # StaleShardVersion and the like; no member suits yet
-        *(112, 251),  # WriteConflict, NoSuchTransaction
-        *(26, 361),  # NamespaceNotFound, CollectionUUIDMismatch: renamed or dropped just now
+        *(2, 9, 14, 15, 168),  # BadValue, FailedToParse, TypeMismatch, Overflow, unknown operator
+        *(4, 31, 52, 139, 241),  # a wrong path or field, JavaScript, a conversion
+        *(11, 13, 18),  # UserNotFound, Unauthorized, AuthenticationFailed
+        *(20, 59, 72, 73, 115, 166, 303),  # what the server or this kind of collection cannot do
     }
 )
+_PASSING = frozenset({8000, 16500, 28799})
+"""Codes without a name that pass: of Atlas, of a throttled cluster, and of ``$sample``."""
+
+
+def is_refusal(error: CommandFailed) -> bool:
+    """Whether the server will refuse the same command again, as for a wrong filter.
+
+    Assertions of the parser and of expressions have no name of their own, only ``Location`` and
+    their code.
+    """
+    if error.code in _REFUSALS:
+        return True
+    return error.code_name.startswith("Location") and error.code not in _PASSING

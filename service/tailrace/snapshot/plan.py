@@ -1,14 +1,16 @@
 """Plans a snapshot: the collections of its scope, by UUID, with their document counts."""
 
+from collections import defaultdict
 from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
-import bson
 import structlog
+from bson import Binary
 
-from tailrace.errors import CommandFailed
+from tailrace.errors import CommandFailed, DriverError
 from tailrace.model import Scope, SnapshotProgress
 from tailrace.model.snapshot import DocumentId, RangeProgress, RangeState, SnapshotState
 from tailrace.snapshot.filter import filter_of
@@ -38,6 +40,7 @@ class Listed:
     clustered: bool = False
     refusal: str = ""
     images: bool = False
+    capped: bool = False
 
     @classmethod
     def of(cls, database: str, document: Mapping[str, Any]) -> "Listed":
@@ -62,6 +65,7 @@ class Listed:
             "clusteredIndex" in options,
             refusal,
             bool(options.get("changeStreamPreAndPostImages", {}).get("enabled")),
+            bool(options.get("capped")),
         )
 
 
@@ -72,9 +76,17 @@ class NothingToRead(Exception):
 async def plan(server: SnapshotServer, scope: Scope, asked: SnapshotProgress) -> SnapshotProgress:
     """The snapshot that was asked for, with the collections that exist now.
 
+    If ``asked`` is an earlier plan, the collections that it has are not counted again. The plan
+    with which ``snapshotBegin`` is handed over must have every collection that existed then: its
+    changes may come before ``snapshotBegin``, which would say that its documents do not exist.
+
     A collection that cannot be read is included as refused, with a warning. A view or a time series
     is included only if it was chosen or is the scope itself. Raises :class:`NothingToRead`.
     """
+    first = asked.state is SnapshotState.PLANNED
+    before: dict[str, dict[str, RangeProgress]] = defaultdict(dict)
+    for name, of in asked.ranges.items():
+        before[of.uuid or name][name] = of
     ranges: dict[str, RangeProgress] = {}
     missing = set(asked.collections)
     async for each in listed(server, scope):
@@ -82,11 +94,16 @@ async def plan(server: SnapshotServer, scope: Scope, asked: SnapshotProgress) ->
         if asked.collections and not named:
             continue
         missing -= named
-        ranges |= await _ranges(server, scope, asked, each)
+        key = each.uuid or f"{each.database}.{each.name}"
+        if key in before:
+            parts = before[key].items()
+            ranges |= {name: replace(part, collection=each.name) for name, part in parts}
+        elif first or each.uuid:
+            ranges |= await _ranges(server, scope, asked, each)
     if missing:
         names = ", ".join(sorted(missing))
         raise NothingToRead(f"scope {scope.name!r} has no collection {names}")
-    if asked.filter:
+    if asked.filter and first:
         await _require_filter(server, asked, ranges.values())
     return replace(asked, state=SnapshotState.READING, ranges=ranges)
 
@@ -153,7 +170,8 @@ async def _ranges(
 async def _cut(server: SnapshotServer, whole: RangeProgress, most: int) -> list[RangeProgress]:
     """Divides a collection into up to ``most`` ranges of about the same size.
 
-    The cuts affect only the sizes of the ranges, so they need not be ids of documents.
+    The cuts affect only the sizes of the ranges, so they need not be ids of documents. They are
+    not decoded: a DBPointer would become another type, which has another place in the order.
     """
     count = min(most, whole.estimate // RANGE_DOCUMENTS)
     if count < 2 or whole.clustered or whole.over:  # an upper bound needs the index on _id
@@ -161,29 +179,17 @@ async def _cut(server: SnapshotServer, whole: RangeProgress, most: int) -> list[
     size = count * _SAMPLES
     stages = [{"$sample": {"size": size}}, {"$project": {"_id": 1}}, {"$sort": {"_id": 1}}]
     command = {"aggregate": whole.collection, "pipeline": stages, "cursor": {"batchSize": size}}
-    ids = (await server.run(whole.database, command))["cursor"]["firstBatch"]
-    cuts = [ids[len(ids) * n // count] for n in range(1, count)] if ids else []
-    bounds = [None, *(DocumentId(bson.encode({"_id": each["_id"]})) for each in cuts), None]
+    sample = await server.first_batch(whole.database, command)
+    each = iter(sample.bounds)
+    ids = [sample.buffer[begin:end] for begin, end in zip(each, each, strict=True)]
+    cuts = [DocumentId(ids[len(ids) * n // count]) for n in range(1, count)] if ids else []
+    bounds = [None, *cuts, None]
     share, rest = divmod(whole.estimate, len(bounds) - 1)
     return [
         replace(whole, last=after, until=until, estimate=share + (rest if until is None else 0))
         for after, until in pairwise(bounds)
         if after is None or after != until
     ]
-
-
-async def is_whole(server: SnapshotServer, scope: Scope, planned: SnapshotProgress) -> bool:
-    """Whether a plan of the whole scope has every collection that exists now.
-
-    A collection that was created after the plan may have changes before ``snapshotBegin``. If the
-    plan lacked it, ``snapshotBegin`` and ``snapshotEnd`` would say that its documents do not exist.
-    """
-    if planned.collections:
-        return True
-    async for each in listed(server, scope):
-        if each.uuid and each.uuid not in planned.ranges:
-            return False
-    return True
 
 
 async def _require_filter(
@@ -229,12 +235,32 @@ async def count_documents(server: SnapshotServer, scope: Scope) -> int:
     return documents
 
 
-async def name_of(server: SnapshotServer, database: str, uuid: str) -> str | None:
-    """The current name of the collection; ``None`` if it is no longer in that database."""
-    async for each in listed(server, Scope("", database)):
-        if each.uuid == uuid:
-            return each.name
-    return None
+async def warn_of_left_out(server: SnapshotServer, scope: Scope) -> None:
+    """Warns that a new scope leaves out existing documents: the operator may not know."""
+    with suppress(DriverError):
+        documents = await count_documents(server, scope)
+        if documents:
+            structlog.get_logger().warning(
+                "snapshot.documents_left_out",
+                scope=scope.name,
+                documents=documents,
+                consequence="only changes are delivered: 'snapshot: initial' before a first "
+                f"start, or 'tailrace snapshot start {scope.name}' now, reads them",
+            )
+
+
+async def found_again(server: SnapshotServer, of: RangeProgress) -> Listed | None:
+    """A range's collection as it is now; ``None`` if it is no longer in its database.
+
+    ``convertToCapped`` makes a new collection with the same name: that one is returned, refused.
+    """
+    wanted = [{"name": of.collection}, {"info.uuid": Binary(bytes.fromhex(of.uuid), 4)}]
+    command = {"listCollections": 1, "filter": {"$or": wanted}, "cursor": {}}
+    documents = (await server.run(of.database, command))["cursor"]["firstBatch"]
+    found = [Listed.of(of.database, document) for document in documents]
+    same = (each for each in found if each.uuid == of.uuid)
+    capped = (each for each in found if each.name == of.collection and each.capped)
+    return next(same, None) or next(capped, None)
 
 
 async def _databases(server: SnapshotServer, scope: Scope) -> list[str]:

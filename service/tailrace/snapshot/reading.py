@@ -17,14 +17,14 @@ from tailrace.event.snapshot_events import SNAPSHOT_BEGIN, SNAPSHOT_END, ReadEve
 from tailrace.model import Scope, SnapshotProgress
 from tailrace.model.snapshot import RangeProgress, RangeState, SnapshotState
 from tailrace.snapshot.chunk import Chunk, read_chunk
+from tailrace.snapshot.error_codes import NOT_THERE, TOO_SLOW, UNAVAILABLE
 from tailrace.snapshot.filter import filter_of
+from tailrace.snapshot.limits import ChunkLimits
 from tailrace.snapshot.pace import Pace
-from tailrace.snapshot.plan import name_of, replaced
+from tailrace.snapshot.plan import found_again, replaced
 from tailrace.snapshot.rates import Rates
 from tailrace.snapshot.server import SnapshotServer
 
-_NOT_THERE = frozenset({26, 361})
-"""NamespaceNotFound and CollectionUUIDMismatch (mongod, src/mongo/base/error_codes.yml)."""
 _NOTHING = Batch(b"", [], None, None, {})
 
 T = TypeVar("T")
@@ -54,6 +54,7 @@ class Reading:
         self._scope = scope
         self._server = server
         self._pace = pace
+        self._limits = ChunkLimits()
         self._read_preference = read_preference
         self._turn = 0
         self._ahead: _Ahead | None = None
@@ -78,9 +79,12 @@ class Reading:
         """The next rows, or the barrier after the last ones. An empty list: ask again."""
         ahead, self._ahead = self._ahead, None
         if ahead is not None and not briefly and ahead.progress is progress and ahead.time == time:
+            waited = not ahead.over.is_set()
             await ahead.over.wait()
             if ahead.found is not None:
                 return ahead.found
+            if waited:
+                return []  # changes have waited for that chunk, and go first now
         if names := self._names(progress):
             return await self._chunks(progress, names, time, briefly=briefly)
         if more := await replaced(self._server, self._scope, progress):
@@ -124,6 +128,9 @@ class Reading:
         read = await _at_once(
             [partial(self._chunk, progress, name, time, most, matching) for name in names]
         )
+        errors = [found for found in read if isinstance(found, TailraceError)]
+        if len(errors) == len(read) or not all(map(_is_too_slow, errors)):
+            raise next((each for each in errors if not _is_too_slow(each)), errors[0])
         took = anyio.current_time() - started
         chunks = [found[0] for found in read if isinstance(found, tuple)]
         if chunks:
@@ -137,7 +144,7 @@ class Reading:
                 self.rates.note(of.uuid, chunk.scanned, started)
                 after = partial(_after, replace(progress, time=time), name, chunk)
                 rows.append(Rows(batch, time, after))
-            elif found != of:
+            elif isinstance(found, RangeProgress) and found != of:
                 rows.append(told(time, progress.with_range(name, found)))
             if rows:
                 progress = rows[-1].progress(len(rows[-1].batch))
@@ -152,27 +159,48 @@ class Reading:
         matching: Mapping[str, Any] | None,
     ) -> tuple[Chunk, Batch] | RangeProgress:
         """The next chunk of a range with its events; or the range, if its collection moved."""
-        of, preference = progress.ranges[name], self._read_preference
+        of, limit = progress.ranges[name], self._limits.of(name, most)
+        started = anyio.current_time()
         try:
             chunk = await read_chunk(
-                self._server, of, time, most, matching=matching, read_preference=preference
+                self._server,
+                of,
+                time,
+                limit.documents,
+                matching=matching,
+                read_preference=self._read_preference,
+                ms=limit.ms,
             )
+            self._limits.note(name, chunk.scanned, anyio.current_time() - started)
             events = ReadEvents(progress.id, name, of.database, of.collection)
             return chunk, events.batch(chunk.replies, time)
         except CommandFailed as error:
-            if error.code not in _NOT_THERE:
+            if _is_too_slow(error):
+                self._limits.too_slow(name, limit)
+            if error.code not in NOT_THERE and error.code != UNAVAILABLE:
                 raise
-            return await self._moved(of)
+            moved = await self._moved(of)
+            if moved is of and error.code == UNAVAILABLE:
+                raise
+            return moved
 
     async def _moved(self, of: RangeProgress) -> RangeProgress:
-        """The range under its new name in the scope, or ``DROPPED``: the rest is not read."""
-        found = await name_of(self._server, of.database, of.uuid)
-        if found == of.collection:
+        """The range under its new name in the scope; or ``DROPPED`` or ``REFUSED``, if the rest
+        cannot be read."""
+        found = await found_again(self._server, of)
+        if found is not None and found.refusal:
+            self._log.warning(
+                "snapshot.collection_refused",
+                collection=f"{of.database}.{found.name}",
+                reason=found.refusal,
+            )
+            return replace(of, state=RangeState.REFUSED, note=found.refusal)
+        if found is not None and found.name == of.collection:
             return of
         if found is not None and self._scope.collection is None:
-            self._log.info("snapshot.collection_renamed", collection=of.collection, to=found)
-            return replace(of, collection=found)
-        note = "it was dropped" if found is None else f"it was renamed to {found!r}"
+            self._log.info("snapshot.collection_renamed", collection=of.collection, to=found.name)
+            return replace(of, collection=found.name)
+        note = "it was dropped" if found is None else f"it was renamed to {found.name!r}"
         self._log.info("snapshot.collection_left", collection=of.collection, reason=note)
         return replace(of, state=RangeState.DROPPED, note=note)
 
@@ -191,25 +219,27 @@ class Reading:
         return barrier(operation, progress.id, time, fields)
 
 
-async def _at_once(calls: Sequence[Callable[[], Awaitable[T]]]) -> list[T]:
-    """The results of concurrent calls; after all have ended, raises the first error."""
-    if len(calls) == 1:
-        return [await calls[0]()]
-    given: dict[int, T] = {}
-    errors: list[TailraceError] = []
+async def _at_once(calls: Sequence[Callable[[], Awaitable[T]]]) -> list[T | TailraceError]:
+    """The results of concurrent calls, or their errors, after all have ended."""
+    given: dict[int, T | TailraceError] = {}
 
     async def wait(index: int, call: Callable[[], Awaitable[T]]) -> None:
         try:
             given[index] = await call()
         except TailraceError as error:
-            errors.append(error)
+            given[index] = error
 
+    if len(calls) == 1:
+        await wait(0, calls[0])
+        return [given[0]]
     async with anyio.create_task_group() as tasks:
         for index, call in enumerate(calls):
             tasks.start_soon(wait, index, call)
-    if errors:
-        raise errors[0]
     return [given[index] for index in range(len(calls))]
+
+
+def _is_too_slow(error: TailraceError) -> bool:
+    return isinstance(error, CommandFailed) and error.code in TOO_SLOW
 
 
 def _after(progress: SnapshotProgress, name: str, chunk: Chunk, count: int) -> SnapshotProgress:

@@ -32,6 +32,9 @@ class SnapshotServer(Protocol):
     async def run(self, database: str, command: Mapping[str, Any]) -> dict[str, Any]:
         """Runs one command on the primary and returns the reply as plain Python types."""
 
+    async def first_batch(self, database: str, command: Mapping[str, Any]) -> Found:
+        """Runs one command on the primary and returns the first documents of its cursor."""
+
     async def find(self, find: Find) -> Sequence[Found]:
         """The documents, in one or more replies, all read as of the find's time.
 

@@ -5,7 +5,6 @@ snapshot from the checkpoint, so rows that the previous run read but did not han
 """
 
 from collections.abc import Awaitable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -19,10 +18,11 @@ from tailrace.errors import CommandFailed, DriverError, describe
 from tailrace.model import Scope, SnapshotProgress
 from tailrace.model.failure_policy import Backoff
 from tailrace.model.snapshot import SnapshotMode, SnapshotState, StoredRows
-from tailrace.snapshot.error_codes import READ_AGAIN, READ_LATER
+from tailrace.snapshot.earliest import EarliestTime
+from tailrace.snapshot.error_codes import READ_LATER, is_refusal
 from tailrace.snapshot.filter import canonical
 from tailrace.snapshot.pace import Pace
-from tailrace.snapshot.plan import NothingToRead, count_documents, is_whole, plan
+from tailrace.snapshot.plan import NothingToRead, plan, warn_of_left_out
 from tailrace.snapshot.reading import Reading, told
 from tailrace.snapshot.server import SnapshotServer
 from tailrace.snapshot.stored import StoredBefore
@@ -67,6 +67,7 @@ class Snapshots:
         self._order: SnapshotProgress | Mapping[str, Any] | None = None
         """An operator's last request: a snapshot, or changed fields of the one under way."""
         self._planned: SnapshotProgress | None = None
+        self._earliest = EarliestTime()
         self._stored = StoredBefore(server, {})
         self._failures = 0
         self._trouble = ""
@@ -89,6 +90,7 @@ class Snapshots:
         """
         self._stored, self._planned = StoredBefore(self._server, rows), None
         self.progress = with_target_of(self.scope, stored)
+        self._earliest = EarliestTime(known=stored is None or stored.over)
         if fresh and self._options.initial:
             self._begin_own(SnapshotMode.INITIAL)
         elif fresh:
@@ -126,7 +128,7 @@ class Snapshots:
         """Returns when the next rows may be read. Lists the collections first."""
         if self._to_warn:
             self._to_warn = False
-            await self._warn()
+            await warn_of_left_out(self._server, self.scope)
         while self._order is None:
             progress = self.progress
             if progress is None or not progress.active:
@@ -135,11 +137,18 @@ class Snapshots:
                 await self._changed.wait()
                 continue
             await self._pace.wait()
+            if not await self._asked(self._earliest.ask(self._server), progress):
+                continue
             known = self._planned is not None and self._planned.id == progress.id
             if known or progress.state is not SnapshotState.PLANNED:
                 return
             # The stream is open: it has every collection that is created from now on.
-            self._planned = await self._asked(plan(self._server, self.scope, progress), progress)
+            self._planned = await self._asked(self._plan(progress), progress)
+
+    async def _plan(self, progress: SnapshotProgress) -> SnapshotProgress:
+        """A plan that is hardly older than the last listing, however long the first one takes."""
+        planned = await plan(self._server, self.scope, progress)
+        return await plan(self._server, self.scope, planned)
 
     async def read(self, time: Timestamp, *, briefly: bool) -> Sequence[Rows]:
         """The next rows, as of a time; a small number if ``briefly``."""
@@ -151,6 +160,7 @@ class Snapshots:
             return [replace(told(time, progress), order=True)]
         if progress is None or not progress.active:
             return []
+        self._earliest.require(time)
         found = await self._asked(self._next(progress, time, briefly=briefly), progress) or []
         for rows in found:
             self._failures, self._trouble = 0, ""
@@ -167,10 +177,11 @@ class Snapshots:
         self, progress: SnapshotProgress, time: Timestamp, *, briefly: bool
     ) -> Sequence[Rows]:
         if progress.state is SnapshotState.PLANNED:
-            planned, self._planned = self._planned, None
-            if planned is None or not await is_whole(self._server, self.scope, planned):
+            if self._planned is None:
                 return []
-            found = [self._reading.begin(planned, time)]
+            # The plan took a while: what was created meanwhile is added in turn.
+            self._planned = await plan(self._server, self.scope, self._planned)
+            found = [self._reading.begin(self._planned, time)]
         else:
             found = await self._reading.next(progress, time, briefly=briefly)
         return await self._stored.noted(progress, found)
@@ -180,7 +191,12 @@ class Snapshots:
         progress = self._order if isinstance(self._order, SnapshotProgress) else self.progress
         if progress is None:
             return None
-        return ObservedSnapshot(progress, self._reading.rates.now(), self._trouble)
+        why = self._trouble
+        if not why and progress.state is SnapshotState.PLANNED:
+            why = (
+                "it waits for the earlier changes" if self._planned else "it lists the collections"
+            )
+        return ObservedSnapshot(progress, self._reading.rates.now(), why)
 
     # --- what operators ask for ------------------------------------------------------------
 
@@ -244,18 +260,6 @@ class Snapshots:
 
     # --- failures --------------------------------------------------------------------------
 
-    async def _warn(self) -> None:
-        """Warns that a new scope leaves out existing documents: the operator may not know."""
-        with suppress(DriverError):
-            documents = await count_documents(self._server, self.scope)
-            if documents:
-                self._log.warning(
-                    "snapshot.documents_left_out",
-                    documents=documents,
-                    consequence="only changes are delivered: 'snapshot: initial' before a first "
-                    f"start, or 'tailrace snapshot start {self.scope.name}' now, reads them",
-                )
-
     async def _asked(self, answer: Awaitable[T], progress: SnapshotProgress) -> T | None:
         """The server's answer; ``None`` if it must be asked again later.
 
@@ -267,7 +271,7 @@ class Snapshots:
             if error.code in READ_LATER:
                 self._fail(error)
                 raise TimeUnavailable from error
-            if error.code in READ_AGAIN:
+            if not is_refusal(error):
                 self._fail(error)
             elif progress.mode is not SnapshotMode.REQUESTED:
                 raise

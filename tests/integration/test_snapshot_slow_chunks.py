@@ -1,0 +1,67 @@
+"""Chunks that the server reads slowly become smaller, and changes never wait long for one."""
+
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from tailrace.model import Scope
+from tailrace.snapshot.filter import text_of
+from tailrace.snapshot.snapshots import SnapshotOptions
+from tests.mongod import Client, ReplicaSet
+from tests.snapshots import Copy
+
+KINDS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "clustered": {"clusteredIndex": {"key": {"_id": 1}, "unique": True}},
+}
+
+
+@pytest.fixture
+def client(mongod: ReplicaSet, database: str) -> Any:
+    with mongod.client() as made:
+        yield made
+
+
+def slow(milliseconds: str, matching: str = "true") -> str:
+    """A filter that takes this long for each document ``d``."""
+    body = f"function(d) {{ sleep({milliseconds}); return {matching}; }}"
+    return text_of({"$expr": {"$function": {"body": body, "args": ["$$ROOT"], "lang": "js"}}})
+
+
+def slowest(client: Client, database: str) -> int:
+    """The ms of the longest find of the collection."""
+    finds = client[database]["system.profile"].find({"op": "query", "ns": f"{database}.c"})
+    return max(each["millis"] for each in finds)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("matching", ["true", "d._id % 300 == 7"])
+async def test_a_slow_filter_gets_small_chunks_to_the_end(
+    mongod: ReplicaSet, client: Client, database: str, kind: str, matching: str
+) -> None:
+    client[database].create_collection("c", **KINDS[kind])
+    client[database].c.insert_many([{"_id": n} for n in range(900)])
+    client[database].command("profile", 2)
+    options = SnapshotOptions(initial=True, filter=slow("4", matching))
+    copy = Copy(mongod.uri, Scope("s", database, "c"), options=options)
+    async with copy.run():
+        await copy.until_done()
+    client[database].command("profile", 0)
+    expected = range(900) if matching == "true" else [7, 307, 607]
+    assert [(row.document_key or {})["_id"] for row in copy.recorder.rows] == list(expected)
+    assert slowest(client, database) < 1000
+
+
+async def test_a_document_slower_than_a_chunk_is_read_alone(
+    mongod: ReplicaSet, client: Client, database: str
+) -> None:
+    client[database].c.insert_many([{"_id": n} for n in range(20)])
+    options = SnapshotOptions(initial=True, filter=slow("d._id == 11 ? 1500 : 0"))
+    copy = Copy(mongod.uri, Scope("s", database, "c"), options=options)
+    with capture_logs() as logs:
+        async with copy.run():
+            await copy.until_done()
+    assert len(copy.recorder.rows) == 20
+    failed = [log["error"] for log in logs if log["event"] == "snapshot.chunk_failed"]
+    assert any("MaxTimeMSExpired" in each for each in failed)
