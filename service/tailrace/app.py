@@ -40,6 +40,7 @@ from tailrace.observe.loop_watch import LoopWatch
 from tailrace.observe.metrics import Metrics
 from tailrace.observe.output import Output
 from tailrace.replicas.leases import Leases
+from tailrace.replicas.member_name import require_own_name
 from tailrace.replicas.times import LeaseTimes
 from tailrace.replicas.turns import Turns
 from tailrace.signals import LastResort, StopSignals
@@ -144,6 +145,14 @@ class _Service:
             driver = await stack.enter_async_context(factory(uri, streams))
             if store is None:
                 store = await stack.enter_async_context(server_store(settings, driver))
+            me = self._member()
+            with self.stop.interrupts() as joining:
+                if me is not None and settings.replicas is not None:
+                    times = LeaseTimes(settings.replicas.lease_seconds)
+                    await require_own_name(store.leases, me, times)
+            if joining.cancelled_caught:
+                self.log.info("service.stopped", halted=[])
+                return FINISHED
             clock = ServerClock()
             self._server = watch = ClusterWatch(driver, clock)
             self.metrics.server = watch.gauges
@@ -158,7 +167,7 @@ class _Service:
             )
             watchers = [Watcher(plan, runtime) for plan in scope_plans(settings, handlers, driver)]
             self._supervisor.watchers = watchers
-            self._leases = leases = self._shared(store)
+            self._leases = leases = self._shared(store, me)
             self.log.info("service.started", cluster=str(cluster), scopes=len(watchers))
             with self._running, settled_memory():
                 try:
@@ -175,13 +184,20 @@ class _Service:
                         await leases.close()
         return self._outcome()
 
-    def _shared(self, store: Store) -> Leases | None:
-        """The leases of this process; ``None`` without replicas."""
+    def _member(self) -> Member | None:
+        """This process among those that share the scopes; ``None`` without replicas."""
         settings = self.settings.replicas
         if settings is None:
             return None
-        name = settings.name or f"{socket.gethostname()}:{self.http_port}"
-        me = Member(f"{name}/{secrets.token_hex(4)}", name, settings.max_scopes or 0)
+        host = socket.gethostname()
+        name = settings.name or f"{host}:{self.http_port}"
+        return Member.named(name, host, secrets.token_hex(4), settings.max_scopes or 0)
+
+    def _shared(self, store: Store, me: Member | None) -> Leases | None:
+        """The leases of this process; ``None`` without replicas."""
+        settings = self.settings.replicas
+        if settings is None or me is None:
+            return None
         grace = self.settings.shutdown.grace_seconds
         turns = Turns(store.leases, me, self._supervisor, grace)
         return Leases(turns, store.checkpoints, self.metrics, LeaseTimes(settings.lease_seconds))

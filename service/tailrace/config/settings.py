@@ -76,7 +76,8 @@ class ReplicasSettings(Section):
 
     name: Name | None = None
     """The name of this process in `/status` of the others; by default its host name and its HTTP
-    port. Each process needs a different name."""
+    port. Each process needs a different name: the start of a second one is refused while the first
+    one is alive."""
 
 
 class HttpSettings(Section):

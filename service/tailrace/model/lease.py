@@ -38,8 +38,8 @@ class Lease:
 class Member:
     """A process that shares the scopes.
 
-    ``id`` identifies the process; ``name`` is for people and outlives the process. It follows at
-    most ``max_scopes`` (0: any number). ``leaving``: it takes no more scopes.
+    ``id`` identifies the process: its name, its host and a random part. ``name`` outlives the
+    process. It follows at most ``max_scopes`` (0: any number). ``leaving``: it takes no more.
     """
 
     id: str
@@ -50,6 +50,16 @@ class Member:
     """Seconds since it joined."""
     scopes: frozenset[str] = frozenset()
     """The scopes that it configures; empty if that is not known."""
+
+    @classmethod
+    def named(cls, name: str, host: str, nonce: str, max_scopes: int = 0) -> Member:
+        """A new process. No name has a slash."""
+        return cls(f"{name}/{host}/{nonce}", name, max_scopes)
+
+    @property
+    def host(self) -> str:
+        """The host of the process."""
+        return self.id.removeprefix(f"{self.name}/").rpartition("/")[0]
 
     def configures(self, scope: str) -> bool:
         """Whether it can follow the scope; yes if that is not known."""

@@ -151,7 +151,8 @@ class TestTimeLimit:
         assert logged(log, "handler.overdue") == []
         (letter,) = await case.set_aside()
         assert letter.error == (
-            "AttemptTimedOut: handler 'odd': the call did not end within its timeout_seconds (0.01 s)"
+            "AttemptTimedOut: handler 'odd': the call did not end within its timeout_seconds "
+            "(0.01 s)"
         )
         (entry,) = logged(log, "event.dead_lettered")
         assert entry["traceback"] == ""
