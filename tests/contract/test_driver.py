@@ -70,7 +70,7 @@ class TestReading:
     ) -> None:
         scripted.on_command(lambda c: {"ok": 1.0} if c.name == "aggregate" else None)
         async with connected(name, scripted.uri) as driver:
-            with pytest.raises(ConnectionFailed, match="no cursor"):
+            with pytest.raises(ConnectionFailed, match="not a cursor"):
                 await (await driver.start_session()).open(OPEN)
 
 

@@ -65,7 +65,7 @@ def test_fields_may_come_in_any_order_and_a_cursor_id_may_be_small() -> None:
 )
 def test_a_reply_without_a_proper_cursor_is_a_broken_connection(cursor: Any) -> None:
     for answer in ({"cursor": cursor}, {"ok": 1}):
-        with pytest.raises(ConnectionFailed, match="no cursor"):
+        with pytest.raises(ConnectionFailed, match="not a cursor"):
             read_reply(bson.encode(answer))
 
 

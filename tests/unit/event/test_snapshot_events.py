@@ -130,7 +130,7 @@ def test_a_reply_tells_its_cursor_and_its_time() -> None:
     ],
 )
 def test_what_is_no_reply_is_a_broken_server(document: dict[str, Any]) -> None:
-    with pytest.raises(ConnectionFailed, match="no cursor"):
+    with pytest.raises(ConnectionFailed, match="not a cursor"):
         read_found(bson.encode(document))
 
 
