@@ -3,8 +3,8 @@
 import inspect
 import pkgutil
 import sys
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 from types import MethodType
 from typing import Any
@@ -25,9 +25,9 @@ def check_target(name: str, settings: PythonHandlerSettings) -> None:
 
     Raises :class:`ConfigurationError`.
     """
-    target = _target(name, settings)
-    if inspect.isclass(target):
-        arguments(name, target, settings.options)
+    with _refusing(name, settings):
+        target = _imported(settings.target)
+    _require_suitable(name, target, settings)
 
 
 @asynccontextmanager
@@ -39,7 +39,23 @@ async def python_handler(
     Raises :class:`ConfigurationError` if the target cannot be imported or used, or its object
     cannot be created or opened.
     """
-    target = _target(name, settings)
+    with _refusing(name, settings):
+        target = _imported(settings.target)
+    async with target_handler(name, target, settings, lanes=lanes, registry=registry) as handler:
+        yield handler
+
+
+@asynccontextmanager
+async def target_handler(
+    name: str,
+    target: Any,
+    settings: PythonHandlerSettings,
+    *,
+    lanes: int,
+    registry: CollectorRegistry,
+) -> AsyncIterator[Handler]:
+    """As :func:`python_handler`, for a target that is imported already."""
+    _require_suitable(name, target, settings)
     if inspect.isclass(target):
         target = _created(name, target, arguments(name, target, settings.options))
     async with opened(name, target) as usable:
@@ -71,18 +87,24 @@ def _handler(
     )
 
 
-def _target(name: str, settings: PythonHandlerSettings) -> Any:
-    """The function, the object or the class, imported and checked."""
+@contextmanager
+def _refusing(name: str, settings: PythonHandlerSettings) -> Iterator[None]:
+    """Turns a ``ValueError`` about the target into a :class:`ConfigurationError`."""
     try:
-        target = _imported(settings.target)
-        _require_usable(target)
+        yield
     except ValueError as error:
         problem = Problem(f"handlers.{name}.target", f"{settings.target!r} {error}")
         raise ConfigurationError(problem) from error
-    if settings.options and not inspect.isclass(target):
+
+
+def _require_suitable(name: str, target: Any, settings: PythonHandlerSettings) -> None:
+    with _refusing(name, settings):
+        _require_usable(target)
+    if inspect.isclass(target):
+        arguments(name, target, settings.options)
+    elif settings.options:
         told = f"{settings.target!r} takes no options: only a class does"
         raise ConfigurationError(Problem(f"handlers.{name}.options", told))
-    return target
 
 
 def _require_usable(target: Any) -> None:

@@ -17,6 +17,10 @@ class Backoff:
         return min(doubled, self.cap_seconds) * random.uniform(0.5, 1.0)
 
 
+OUTAGE_BACKOFF = Backoff(0.5, 15.0)
+"""So a destination is tried at most 15 s after it came back."""
+
+
 @dataclass(frozen=True, slots=True)
 class FailurePolicy:
     """How often an event is tried, and what happens after the last attempt.
@@ -25,7 +29,8 @@ class FailurePolicy:
     letter, or, with ``halt``, the scope halts. The scope also halts after more than
     ``max_consecutive`` letters in a row, or if more than the share ``max_ratio`` of the last
     ``ratio_window`` events became letters. ``outages`` are errors of the handler, beyond Python's
-    own connection errors, which say that its destination is down.
+    own connection errors, which say that its destination is down; ``outage_backoff`` is the time
+    between the tries then.
     """
 
     attempts: int = 1
@@ -36,3 +41,4 @@ class FailurePolicy:
     max_ratio: float = 0.5
     ratio_window: int = 1000
     outages: tuple[type[BaseException], ...] = ()
+    outage_backoff: Backoff = OUTAGE_BACKOFF

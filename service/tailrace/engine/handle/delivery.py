@@ -52,8 +52,14 @@ class Delivery:
         self._clock = perf_counter if lease is None else lease.clock
         self._recorder = retry.recorder
         self._retry = retry
+        policy = handler.failure
         self._outages = Outages(
-            self.scope, self.name, retry.recorder, retry.until, handler.failure.outages
+            self.scope,
+            self.name,
+            retry.recorder,
+            retry.until,
+            policy.outages,
+            policy.outage_backoff,
         )
         self.position = DestinationPosition(handler, identity, self._outages)
         self._owns = handler.position is not None

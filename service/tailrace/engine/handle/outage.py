@@ -15,12 +15,9 @@ import anyio
 import structlog
 
 from tailrace.errors import DeliveryInterrupted, Unavailable, describe
-from tailrace.model.failure_policy import Backoff
+from tailrace.model.failure_policy import OUTAGE_BACKOFF, Backoff
 from tailrace.observe.handler_recorder import HandlerRecorder
 from tailrace.stream import Interrupt
-
-_BACKOFF = Backoff(0.5, 15.0)
-"""So a destination is tried at most 15 s after it came back."""
 
 _CONNECTION = (ConnectionError, TimeoutError, socket.gaierror, socket.herror)
 _NUMBERS = frozenset({errno.ENETDOWN, errno.ENETUNREACH, errno.EHOSTDOWN, errno.EHOSTUNREACH})
@@ -50,6 +47,7 @@ class Outages:
     recorder: HandlerRecorder
     until: Interrupt
     more: tuple[type[BaseException], ...] = ()
+    backoff: Backoff = OUTAGE_BACKOFF
     _calls: int = 0
     """How many calls are in the outage."""
     _back: anyio.Event = field(default_factory=anyio.Event)
@@ -116,7 +114,7 @@ class Outage:
         self._tries += 1
         self.outages.begin(error)
         after = error.retry_after if isinstance(error, Unavailable) else None
-        await self.outages.wait(_BACKOFF.delay(self._tries) if after is None else after)
+        await self.outages.wait(self.outages.backoff.delay(self._tries) if after is None else after)
 
     def over(self) -> None:
         """The last try got an answer."""
