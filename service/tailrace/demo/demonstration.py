@@ -22,7 +22,7 @@ from tailrace.demo import workload
 from tailrace.demo.display import Display
 from tailrace.demo.packages import ready_java
 from tailrace.demo.picture import draw
-from tailrace.demo.processes import Service, run_pipeline, running_service
+from tailrace.demo.processes import Progress, Service, run_pipeline, running_service
 from tailrace.demo.server import free_port
 from tailrace.demo.source import opened_source
 from tailrace.demo.tables import changes, compare_tables, show_tables
@@ -130,14 +130,20 @@ class _Demonstration:
                     async with running_service(self.layout, source, port) as service:
                         self.display.say(f"The service is ready: http://127.0.0.1:{port}/status")
                         tasks.start_soon(self._write, shop, before, name="workload")
-                        await self._follow(service, file, status, lambda: self.written >= enough)
+                        await self._follow(service, file, status, lambda _: self.written >= enough)
                         self.display.say("The service is restarted, while the workload continues")
                         began = time.time()
                     async with running_service(self.layout, source, port) as service:
                         self.down = (began, time.time())
                         self.lags.append((began, None))
                         self.restarted.set()
-                        await self._follow(service, file, status, lambda: file.complete)
+                        await self._follow(
+                            # The lake lags behind the file, and a stop begins no further call.
+                            service,
+                            file,
+                            status,
+                            lambda progress: file.complete and progress.all_handled,
+                        )
             documents = await workload.read_source(shop)
         whole = self._verify(documents)
         tabulated = await self._tabulate(documents, source.database)
@@ -153,16 +159,21 @@ class _Demonstration:
         self.written += 1
 
     async def _follow(
-        self, service: Service, events: EventFile, status: Status, done: Callable[[], bool]
+        self,
+        service: Service,
+        events: EventFile,
+        status: Status,
+        done: Callable[[Progress], bool],
     ) -> None:
         """Shows the progress until ``done``; fails if there is no progress."""
         seen, progress_at = -1, anyio.current_time()
-        while not done():
+        progress = Progress(lag=None, all_handled=False)
+        while not done(progress):
             service.check()
             delivered = events.read_on()
-            lag = await service.lag()
-            self.lags.append((time.time(), lag))
-            self.display.update(status, self.written, delivered, lag)
+            progress = await service.progress()
+            self.lags.append((time.time(), progress.lag))
+            self.display.update(status, self.written, delivered, progress.lag)
             if delivered > seen:
                 seen, progress_at = delivered, anyio.current_time()
             elif anyio.current_time() - progress_at > STALLED_SECONDS:

@@ -27,13 +27,22 @@ STOP_SECONDS = 40.0
 PIPELINE_SECONDS = 600.0
 """How long the pipeline may take; half a minute if nothing else runs."""
 
-_LAG = {"scope": "shop", "stage": "handled"}
+_SCOPE = {"scope": "shop"}
+_HANDLED = {"scope": "shop", "stage": "handled"}
 
 _QUICK_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """Turns off Java's second compiler, which is worthwhile only for runs of minutes."""
 
 _CHECKOUT = Path(tailrace.__file__).parents[2]
 """The root of the checkout, if the package is not installed from a wheel."""
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """``lag``: seconds behind the server, if known. ``all_handled``: no event is in flight."""
+
+    lag: float | None
+    all_handled: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,13 +56,19 @@ class Service:
         if code is not None:
             raise StartRefused(self.report(f"ended with code {code}{when}"))
 
-    async def lag(self) -> float | None:
-        """How many seconds the service lags behind the server; ``None`` if it does not answer."""
+    async def progress(self) -> Progress:
+        """What ``/metrics`` says of the scope; nothing is known if the service does not answer."""
         status, body = await self.get("/metrics")
         families = text_string_to_metric_families(body if status == 200 else "")
-        samples = (s for family in families for s in family.samples)
-        found = (s.value for s in samples if s.name == "tailrace_lag_seconds" and s.labels == _LAG)
-        return next(found, None)
+        found = {
+            sample.name: sample.value
+            for family in families
+            for sample in family.samples
+            if sample.labels in (_SCOPE, _HANDLED)
+        }
+        return Progress(
+            found.get("tailrace_lag_seconds"), found.get("tailrace_in_flight_events") == 0
+        )
 
     async def get(self, path: str) -> tuple[int, str]:
         return await anyio.to_thread.run_sync(_get, self.port, path, abandon_on_cancel=True)
