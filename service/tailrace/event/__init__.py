@@ -1,6 +1,7 @@
 """The one codec for events: their layout in BSON, their fields, and their conversions."""
 
 from tailrace.event.batch import Batch, Chunk
-from tailrace.event.change_event import ChangeEvent, Image, Namespace
+from tailrace.event.change_event import ChangeEvent, Image
+from tailrace.event.namespace import Namespace
 
 __all__ = ["Batch", "ChangeEvent", "Chunk", "Image", "Namespace"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime
 from enum import Enum
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import bson
 from bson import Binary, Code
@@ -14,10 +14,11 @@ from bson.codec_options import CodecOptions, DatetimeConversion
 from bson.timestamp import Timestamp
 
 from tailrace.event import layout
-from tailrace.event.bson import DOCUMENT, INT32, NULL, elements, encoded, spans
-from tailrace.event.document_key import document_key
+from tailrace.event.bson import DOCUMENT, INT32, NULL, document_at, elements, encoded, spans
+from tailrace.event.document_key import document_key, key_text
 from tailrace.event.layout import DOCUMENT_KEY, FULL_DOCUMENT, NAMESPACE, operation_type, parts
 from tailrace.event.memo import Memo
+from tailrace.event.namespace import Namespace, namespace
 from tailrace.model.token import ResumeToken
 
 T = TypeVar("T")
@@ -29,16 +30,6 @@ CODEC: CodecOptions[dict[str, Any]] = CodecOptions(
     datetime_conversion=DatetimeConversion.DATETIME_AUTO,
     unicode_decode_error_handler="replace",
 )
-
-
-class Namespace(NamedTuple):
-    """Where a change happened. ``coll`` is ``None`` for changes of a whole database."""
-
-    db: str
-    coll: str | None = None
-
-    def __str__(self) -> str:
-        return self.db if self.coll is None else f"{self.db}.{self.coll}"
 
 
 class Image(Enum):
@@ -120,7 +111,7 @@ class ChangeEvent:
     @property
     def to(self) -> Namespace | None:
         """The new namespace of a rename."""
-        return _namespace(self._other(b"to", dict))
+        return namespace(self._other(b"to", dict))
 
     @property
     def document_key(self) -> dict[str, Any] | None:
@@ -200,6 +191,18 @@ class ChangeEvent:
         return document_key(self._buffer, self._start, found)
 
     @property
+    def key_text(self) -> str | None:
+        """The whole document key as canonical Extended JSON: ``{"_id":{"$oid":"65a0…"}}``.
+
+        A text for destinations to store: it keeps every BSON type. ``None`` for an event without a
+        document key. The server holds some keys equal that differ here, such as ``7`` and
+        ``NumberLong(7)``; :attr:`key` does not tell them apart either.
+        """
+        found = self._found()
+        begin = found[DOCUMENT_KEY]
+        return None if begin < 0 else key_text(self._buffer[begin : found[DOCUMENT_KEY + 1]])
+
+    @property
     def is_ddl(self) -> bool:
         """Whether it is not about a document: ``drop``, ``rename``, ``snapshotBegin``, …"""
         kind = operation_type(self._found())
@@ -209,6 +212,20 @@ class ChangeEvent:
     def size(self) -> int:
         """The length of :attr:`raw` in bytes."""
         return int(INT32(self._buffer, self._start)[0])
+
+    def field_bytes(self, name: str) -> bytes | None:
+        """The BSON document in a top-level field, such as ``fullDocument``, cut out undecoded.
+
+        ``None`` if the event has no such field, or if its value is not a document (null, an array,
+        a date, …). If the field is repeated, the last one counts.
+        """
+        part = _PARTS.get(name)
+        if part is not None:
+            found = self._found()
+            begin, end = found[part], found[part + 1]
+            return None if begin < 0 else self._buffer[begin:end]
+        kind, at = elements(self._buffer, self._start).get(name.encode(), (0, 0))
+        return document_at(self._buffer, at) if kind == DOCUMENT else None
 
     def fresh(self) -> ChangeEvent:
         """The event as the server sent it, without changes that a handler made in its fields."""
@@ -264,13 +281,13 @@ class ChangeEvent:
 
 
 _EMPTY = bson.encode({})
+_PARTS = {
+    "_id": layout.TOKEN,
+    "fullDocument": FULL_DOCUMENT,
+    "documentKey": DOCUMENT_KEY,
+    "updateDescription": layout.UPDATE,
+    "fullDocumentBeforeChange": layout.BEFORE_CHANGE,
+}
+"""By name, the fields whose offsets the layout finds."""
 _OF_DOCUMENTS = frozenset({"insert", "update", "replace", "delete", "read"})
-_namespaces: Memo[bytes, Namespace | None] = Memo(lambda raw: _namespace(bson.decode(raw, CODEC)))
-
-
-def _namespace(value: Mapping[str, Any] | None) -> Namespace | None:
-    """The namespace that a document names; ``None`` if it names no database."""
-    database, collection = (value.get("db"), value.get("coll")) if value else (None, None)
-    if type(database) is not str:
-        return None
-    return Namespace(database, collection if type(collection) is str else None)
+_namespaces: Memo[bytes, Namespace | None] = Memo(lambda raw: namespace(bson.decode(raw, CODEC)))

@@ -22,11 +22,13 @@ from bson.decimal128 import Decimal128, create_decimal128_context
 
 from tailrace.event import bson
 from tailrace.event.bson import FLOAT64, INT32, encoded, walk, walk_between
+from tailrace.event.extended_json import to_json
 from tailrace.event.layout import DOCUMENT_KEY, NAMESPACE, Parts
 
 _ID_OF_OBJECT = b"%c_id\0" % bson.OBJECT_ID
 _NO_ID = b"%c_id\0" % bson.NULL
 _OBJECT_ID_BYTES = len(_ID_OF_OBJECT) + 12
+_OBJECT_ID_KEY_BYTES = bson.EMPTY_DOCUMENT + _OBJECT_ID_BYTES
 _NAN = pack("<d", float("nan"))
 _CONTEXT = create_decimal128_context()
 
@@ -54,6 +56,13 @@ def identity(buffer: bytes, key: int) -> bytes:
         if name == b"_id":
             return _element(buffer, name, kind, value, end)
     return b""
+
+
+def key_text(key: bytes) -> str:
+    """A document key as canonical Extended JSON. Raises ``ValueError`` if the BSON is malformed."""
+    if len(key) == _OBJECT_ID_KEY_BYTES and key.startswith(_ID_OF_OBJECT, 4):
+        return f'{{"_id":{{"$oid":"{key[-13:-1].hex()}"}}}}'
+    return to_json(key, canonical=True)
 
 
 def _element(buffer: bytes, name: bytes, kind: int, value: int, end: int) -> bytes:
