@@ -64,12 +64,20 @@ def element(kind: int, value: bytes) -> bytes:
     return (len(whole) + 5).to_bytes(4, "little") + whole + b"\0"
 
 
+def joined(size: int, n: int = 1) -> bytes:
+    """An event that no document can hold: the server sent it in fragments."""
+    half = {"text": "é" * (size // 4)}
+    return bson.encode(change(n, fullDocument=half, fullDocumentBeforeChange=half))
+
+
 LETTERS = {
     "symbol": letter(raw=element(0x0E, b"\x02\0\0\0s\0")),
     "a name that is there twice": letter(raw=element(0x10, b"\x01\0\0\0\x10x\0\x02\0\0\0")),
     "text that is not UTF-8": letter(raw=element(0x02, b"\x02\0\0\0\xff\0")),
     "no key": letter(raw=bson.encode(ddl(1))),
     "large": letter(raw=bson.encode(change(1, fullDocument={"text": "x" * 5_000_000}))),
+    "of 16 MB": letter(raw=bson.encode(change(1, fullDocument={"text": "x" * 16_776_900}))),
+    "joined from fragments": letter(raw=joined(20_000_000)),
     "text": letter(error="$set Bücher: 'x' \"y\" $.%\n☃ 💧 \0"),
     "never tried": letter(error="", attempts=0),
     "names": letter(scope="Bücher.1", handler="x-y_z.0"),

@@ -60,8 +60,8 @@ def found(*documents: Mapping[str, Any]) -> dict[str, Any]:
 
 SEALED = (found(), found(), WRITTEN)
 """The replies to a seal: no letter is there, no checkpoint, written."""
-CLAIMED = (WRITTEN, *SEALED, WRITTEN)
-"""The replies to a claim until it reads the keys: the index, the seal, what was removed."""
+CLAIMED = (WRITTEN, *SEALED, WRITTEN, found())
+"""The replies to a claim until it reads the keys: the index, the seal, what was removed, parts."""
 
 
 def stored(epoch: Any, sequence: Any) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Mapping
 from datetime import timedelta
 from typing import Any
 
+import bson
 import pytest
 from pymongo import AsyncMongoClient
 
@@ -14,7 +15,7 @@ from tailrace.errors import (
     ConnectionFailed,
     DeadLetterError,
 )
-from tailrace.model.lease import Lease
+from tailrace.model.lease import Lease, Member
 from tailrace.stores import Store
 from tailrace.stores.mongodb import open_store
 from tests.contract.stores import (
@@ -29,6 +30,7 @@ from tests.contract.stores import (
     letter,
 )
 from tests.mongod import ReplicaSet
+from tests.unit.engine.changes import change
 
 pytestmark = pytest.mark.integration
 
@@ -139,6 +141,53 @@ async def test_a_letter_that_the_server_executes_after_the_next_claim_is_not_sto
     assert await store.dead_letters.letters() == [letter(0), letter(2)]
 
 
+LARGE = letter(1, raw=bson.encode(change(1, fullDocument={"text": "x" * 9_000_000})))
+"""Kept in three parts."""
+
+
+async def test_parts_of_a_letter_that_was_not_written_are_resolved_by_the_next_claim(
+    client: Client, store: Store, database: str
+) -> None:
+    """As after a kill between the parts and their letter; the next owner adds the letter again."""
+    parts = client[database]["dead_letters"]
+    async with open_store(LateRunner(client), database=database) as former:
+        await former.checkpoints.claim("orders", 1)
+        await former.dead_letters.claim("orders", 1)
+        with pytest.raises(DeadLetterError, match="connection closed"):
+            await former.dead_letters.add(LARGE, 1)
+    assert await store.dead_letters.letters() == []
+    assert await store.dead_letters.count() == {}
+    await store.checkpoints.claim("orders", 2)
+    await store.dead_letters.claim("orders", 2)
+    await store.dead_letters.add(LARGE, 2)
+    await store.dead_letters.claim("orders", 2)
+    assert await store.dead_letters.letters() == [LARGE]
+    resolved = {"bytes": {"$exists": True}, "resolved_at": {"$exists": True}}
+    assert await parts.count_documents(resolved) == 3
+    assert await parts.count_documents({"bytes": {"$exists": True}}) == 6
+
+
+async def test_parts_are_resolved_with_their_letter(
+    client: Client, store: Store, database: str
+) -> None:
+    """An index on resolved_at removes all of them; the letter can come again meanwhile."""
+    found = client[database]["dead_letters"]
+    await store.dead_letters.claim("orders", 1)
+    await store.dead_letters.add(LARGE, 1)
+    await store.dead_letters.add(LARGE, 1)
+    assert await store.dead_letters.resolve(LARGE, "replayed")
+    await store.dead_letters.claim("orders", 1)
+    assert {"resolved_at"} <= set.intersection(
+        *[set(each) async for each in found.find({"sealed_at": {"$exists": False}})]
+    )
+    await store.dead_letters.add(LARGE, 1)
+    await found.delete_many({"resolved_at": {"$exists": True}})
+    assert await store.dead_letters.letters() == [LARGE]
+    await found.delete_one({"bytes": {"$exists": True}})
+    with pytest.raises(DeadLetterError, match="parts of its event are missing"):
+        await store.dead_letters.letters()
+
+
 @pytest.mark.parametrize("late", ["at once", "after the next"])
 async def test_an_unanswered_letter_of_this_owner_does_not_come_after_its_next_one(
     client: Client, store: Store, database: str, late: str
@@ -213,7 +262,8 @@ async def test_an_account_that_only_reads_may_list_scopes(
         async with MongoBacking(guarded.uri_as("root", "right"), database).open() as store:
             await store.leases.prepare(["orders"])
             await store.leases.acquire(Lease("orders"), "one/a1", 1, 60)
+            await store.leases.renew("one/a1", ["orders"], 60, Member("one/a1", "one"))
     uri = guarded.uri_as("reader", "right") + f"&authSource={database}"
     async with MongoBacking(uri, database).open() as store:
         text = await list_scopes(store, ["orders"], NOW)
-    assert text.splitlines()[1].split()[:2] == ["orders", "one/a1" if shared else "nobody"]
+    assert text.splitlines()[1].split()[:2] == ["orders", "one" if shared else "nobody"]

@@ -87,11 +87,18 @@ class RecordCollection:
         return await self._first_batch(command, where)
 
     async def find_and_modify(
-        self, query: Mapping[str, Any], update: Any, where: str
+        self, query: Mapping[str, Any], update: Any, where: str, *, fields: Collection[str] = ()
     ) -> dict[str, Any] | None:
         """Changes the one match and returns the changed document; ``None`` if nothing matches."""
-        command = {"findAndModify": self.collection, "query": query, "update": update, "new": True}
-        reply = await self._run({**command, "writeConcern": self._concern}, where)
+        command = {
+            "findAndModify": self.collection,
+            "query": query,
+            "update": update,
+            "fields": dict.fromkeys(fields, 1),
+            "new": True,
+            "writeConcern": self._concern,
+        }
+        reply = await self._run(command, where)
         found: dict[str, Any] | None = reply["value"]
         return found
 

@@ -5,11 +5,12 @@ index; names of scopes and handlers have no slash. ``sequence`` is a timestamp o
 logical clock, which is unique and never goes back: the order holds across owners of a scope.
 ``number`` fences earlier owners (:mod:`tailrace.stores.mongodb_letter_numbers`).
 
+A large event is in documents of its own (:mod:`tailrace.stores.mongodb_letter_parts`); then
+``event`` is empty, and ``parts`` names them.
+
 A resolved letter stays, with ``how`` and ``resolved_at``; a TTL index removes old ones::
 
     db.dead_letters.createIndex({resolved_at: 1}, {expireAfterSeconds: 2592000})
-
-An event above some 15.9 MB (joined from fragments) does not fit; SQLite has no such limit.
 """
 
 import hashlib
@@ -27,6 +28,7 @@ from tailrace.model.dead_letter import DeadLetter, How
 from tailrace.stores.indexed_letters import IndexedLetters, Key
 from tailrace.stores.mongodb_collection import RecordCollection
 from tailrace.stores.mongodb_letter_numbers import LetterNumbers
+from tailrace.stores.mongodb_letter_parts import PART_BYTES, WAITING, LetterParts, below
 from tailrace.stores.records import letter_record, read_letter, unreadable_letter
 
 _MOST_GROUPS = 100_000
@@ -35,8 +37,7 @@ _MOST_GROUPS = 100_000
 _ATTEMPTS = 3
 """How often a letter is tried that meets another document with its ``_id`` or its number."""
 
-_WAITING = {"resolved_at": {"$exists": False}}
-_LETTERS = {"letter": {"$exists": True}} | _WAITING  # not other documents of the collection
+_LETTERS = {"letter": {"$exists": True}} | WAITING  # not other documents of the collection
 
 
 class MongoDeadLetters(IndexedLetters):
@@ -46,6 +47,7 @@ class MongoDeadLetters(IndexedLetters):
         super().__init__()
         self._records = records
         self._numbers = LetterNumbers(records, checkpoints)
+        self._parts = LetterParts(records)
         self._name = str(records)
 
     async def count(self) -> Mapping[tuple[str, str], int]:
@@ -63,34 +65,47 @@ class MongoDeadLetters(IndexedLetters):
     ) -> Sequence[DeadLetter]:
         query: dict[str, Any] = {**_LETTERS}
         if scope is not None:
-            query |= _below(f"{scope}/")
+            query |= below(f"{scope}/")
         if handler is not None:
             query["handler"] = handler
         found = await self._records.find_all(query, self._name, level="majority")
-        ordered = sorted((from_document(each, self._name) for each in found), key=itemgetter(0))
-        return [letter for _, letter in ordered]
+        letters = [from_document(await self._whole(each), self._name) for each in found]
+        return [letter for _, letter in sorted(letters, key=itemgetter(0))]
 
     async def resolve(self, letter: DeadLetter, how: How) -> bool:
-        resolution = {"$set": {"resolved_at": datetime.now(UTC), "how": how}}
-        update = {"q": {"_id": letter_id(letter)} | _WAITING, "u": resolution}
-        return bool(await self._records.update(update, self._of(letter)))
+        at, where = datetime.now(UTC), self._of(letter)
+        query = {"_id": letter_id(letter)} | WAITING
+        resolution = {"$set": {"resolved_at": at, "how": how}}
+        found = await self._records.find_and_modify(query, resolution, where, fields=("parts",))
+        if found is not None and "parts" in found:
+            await self._parts.resolve(found["parts"], at, where)
+        return found is not None
 
     async def _claim(self, scope: str, epoch: int) -> None:
         await self._numbers.claim(scope, epoch)
+        # From here on, no letter of an earlier owner can use the parts that it has written.
+        if unused := await self._parts.waiting(scope):
+            query = below(f"{scope}/") | {"parts": {"$exists": True}} | WAITING
+            used = await self._records.find_all(query, self._name, level="local", fields=("parts",))
+            for prefix in unused - {each["parts"] for each in used}:
+                await self._parts.resolve(prefix, datetime.now(UTC), self._name)
 
     async def _insert(self, letter: DeadLetter, epoch: int) -> None:
         document, where = to_document(letter), self._of(letter)
         query = {"_id": document.pop("_id")}
         # The letter may be there already. A write that changes nothing still waits until a majority
         # has what it found (LastOpFixer, src/mongo/db/ops).
-        unchanged = {"q": query | _WAITING, "u": {"$set": {"letter": letter.id}}}
+        unchanged = {"q": query | WAITING, "u": {"$set": {"letter": letter.id}}}
         for _ in range(_ATTEMPTS):
+            if len(letter.raw) > PART_BYTES:
+                parts = await self._parts.write(letter.scope, letter.raw, where)
+                document |= {"event": b"", "parts": parts}
             number = await self._numbers.take(letter.scope, epoch)
             update = {
                 "q": query | {"resolved_at": {"$exists": True}},
                 "u": {
                     "$set": document | {"number": Int64(number)},
-                    "$unset": {"resolved_at": "", "how": ""},
+                    "$unset": dict.fromkeys({"resolved_at", "how", "parts"} - document.keys(), ""),
                     "$currentDate": {"sequence": {"$type": "timestamp"}},
                 },
                 "upsert": True,
@@ -105,13 +120,23 @@ class MongoDeadLetters(IndexedLetters):
         raise DeadLetterError(f"{where}: {_ATTEMPTS} writes met others of the same number")
 
     async def _find(self, key: Key) -> bool:
-        query = _below(_key_prefix(*key)) | _WAITING
+        query = below(_key_prefix(*key)) | WAITING
         return bool(await self._records.find(query, self._name, level="local", fields=("letter",)))
 
     async def _keys(self) -> Iterable[Key]:
         fields = ("scope", "handler", "key")
         found = await self._records.find_all(_LETTERS, self._name, level="local", fields=fields)
         return map(self._key, found)
+
+    async def _whole(self, document: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The document of a letter with its event, which may be in parts."""
+        if "parts" not in document:
+            return document
+        where = f"{self._name}, document {document['_id']!r}"
+        event = await self._parts.read(str(document["parts"]), where)
+        if len(event) != int.from_bytes(event[:4], "little"):  # the length that BSON begins with
+            raise unreadable_letter(where, "parts of its event are missing")
+        return {**document, "event": event}
 
     def _key(self, document: Mapping[str, Any]) -> Key:
         scope, handler, key = (document.get(each) for each in ("scope", "handler", "key"))
@@ -153,8 +178,3 @@ def letter_id(letter: DeadLetter) -> str:
 def _key_prefix(scope: str, handler: str, key: bytes | None) -> str:
     """The prefix of the ``_id`` of every letter of a key."""
     return f"{scope}/{handler}/{hashlib.sha256(key or b'').hexdigest()[:32]}/"
-
-
-def _below(prefix: str) -> dict[str, Any]:
-    """A filter for each ``_id`` with ``prefix``, which ends with "/"; "0" is the next character."""
-    return {"_id": {"$gte": prefix, "$lt": f"{prefix[:-1]}0"}}
