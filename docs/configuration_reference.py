@@ -7,7 +7,8 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from tailrace.config import Settings
+from tailrace.config import model_of
+from tailrace.handlers.types import BUILT_IN
 
 Node = dict[str, Any]
 """A part of the JSON schema of the models."""
@@ -15,7 +16,7 @@ Node = dict[str, Any]
 _HEAD = """\
 # Configuration
 
-<!-- Made by `make reference` from the docstrings of `service/tailrace/config`. Edit those. -->
+<!-- Made by `make reference` from the docstrings of the settings' classes. Edit those. -->
 
 Which keys does the configuration file have, and what are their defaults?
 
@@ -91,7 +92,7 @@ def _outline() -> Node:
 
     A section's own description stands under ``about``, that of its key under ``description``.
     """
-    schema = Settings.model_json_schema()
+    schema = model_of(each.settings for each in BUILT_IN.values()).model_json_schema()
     definitions = schema.pop("$defs")
 
     def inlined(node: Any) -> Any:

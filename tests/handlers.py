@@ -3,9 +3,13 @@
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from prometheus_client import CollectorRegistry
+
+from tailrace.config.delivery import DeliverySettings
 from tailrace.engine import Commit, Handler, OwnPosition, PerBatch, PerEvent, RunIdentity
 from tailrace.engine.ports import called_with, event_list, raw_list
 from tailrace.event import ChangeEvent
+from tailrace.handlers.handler_type import Opening
 from tailrace.model.failure_policy import FailurePolicy
 
 Function = Callable[[Any], Awaitable[Any]]
@@ -41,6 +45,10 @@ def handler(
 
 def without_identity(function: Function) -> Callable[[Any, RunIdentity], Awaitable[Any]]:
     return lambda given, identity: function(given)
+
+
+def opening(name: str, lanes: int = 64) -> Opening:
+    return Opening(name, DeliverySettings(lanes=lanes), CollectorRegistry())
 
 
 OWNER = RunIdentity("orders", "rs0", "", 1)

@@ -30,7 +30,7 @@ from tailrace.engine import (
     watch_letters,
 )
 from tailrace.errors import ConfigurationError
-from tailrace.handlers import check_targets, open_handlers
+from tailrace.handlers import check_handlers, open_handlers
 from tailrace.memory import settle_malloc, settled_memory
 from tailrace.model.cluster import ClusterIdentity
 from tailrace.model.lease import Member
@@ -56,7 +56,7 @@ CLOSING_SECONDS = 10.0
 
 async def serve(settings: Settings, signals: StopSignals, output: Output) -> int:
     """Runs the daemon until a signal, or until no scope is running; returns the exit code."""
-    if problems := check_targets(settings.handlers):
+    if problems := check_handlers(settings.handlers):
         raise ConfigurationError(*problems)
     settle_malloc()
     service = _Service(settings, signals, output)

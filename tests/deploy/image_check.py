@@ -157,7 +157,7 @@ def build_more(engine: Engine, target: str) -> None:
         *("build", "--network", "host", "--target", target, "--tag", image, str(ROOT)), seconds=3600
     )
     use = {
-        "lake": "import obstore, pyarrow, tailrace.app, tailrace.handlers.parquet",
+        "lake": "import obstore, pyarrow, tailrace.app, tailrace.handlers.parquet.lake_handler",
         "pipeline": (
             "import pyspark.sql; s = pyspark.sql.SparkSession.builder.master('local[1]')"
             ".config('spark.ui.enabled', 'false').getOrCreate();"

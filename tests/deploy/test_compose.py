@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from tailrace.app import CLOSING_SECONDS
-from tailrace.config import load
+from tests.configuration import load
 from tests.deploy.manifests import ROOT, tool
 
 DEPLOY = ROOT / "deploy"

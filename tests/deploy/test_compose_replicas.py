@@ -4,7 +4,7 @@ from typing import Any
 
 import yaml
 
-from tailrace.config import load
+from tests.configuration import load
 from tests.deploy.manifests import ROOT
 
 DEPLOY = ROOT / "deploy"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tailrace.config import load
+from tests.configuration import load
 
 ROOT = Path(__file__).parents[2]
 DOCKERFILE = (ROOT / "Dockerfile").read_text()

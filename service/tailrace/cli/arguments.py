@@ -152,8 +152,9 @@ def _positive(text: str) -> int:
 def read_settings(options: argparse.Namespace) -> Settings:
     """The settings of ``--config``. Python looks for handlers' modules beside that file first."""
     from tailrace.config import load
+    from tailrace.handlers.types import handler_models
 
-    settings = load(options.config)
+    settings = load(options.config, handler_models)
     sys.path[:0] = [str(Path(options.config).absolute().parent), ""]
     return settings
 

@@ -62,14 +62,15 @@ def _check(options: argparse.Namespace) -> int:
     from tailrace import config
 
     if options.schema:
-        print(json.dumps(config.schema(), indent=2, ensure_ascii=False))
+        from tailrace.handlers.types import installed_models
+
+        model = config.model_of(installed_models())
+        print(json.dumps(config.schema(model), indent=2, ensure_ascii=False))
         return 0
     settings = read_settings(options)
-    for warning in settings.deprecations:
-        print(f"tailrace: {options.config}: {warning}", file=sys.stderr)
-    from tailrace.handlers import check_targets
+    from tailrace.handlers import check_handlers
 
-    if problems := check_targets(settings.handlers):
+    if problems := check_handlers(settings.handlers):
         raise ConfigurationError(*problems, source=options.config)
     if options.connect:
         import anyio

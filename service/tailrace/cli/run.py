@@ -39,8 +39,6 @@ def _follow(options: argparse.Namespace, signals: StopSignals, output: Output) -
             settings = read_settings(options)
             style = settings.logging.format
             logs.configure(settings.logging.level, style)
-            for warning in settings.deprecations:
-                structlog.get_logger().warning("configuration.deprecated", reason=warning)
         if signals.received:
             structlog.get_logger().info("service.stopped")
             return app.FINISHED

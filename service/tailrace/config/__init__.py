@@ -8,6 +8,6 @@ python target can be imported.
 """
 
 from tailrace.config.loading import load, load_pipeline, loads, masked
-from tailrace.config.settings import Settings, schema
+from tailrace.config.settings import Settings, model_of, schema
 
-__all__ = ["Settings", "load", "load_pipeline", "loads", "masked", "schema"]
+__all__ = ["Settings", "load", "load_pipeline", "loads", "masked", "model_of", "schema"]

@@ -8,13 +8,13 @@ from typing import Any
 from pydantic import Field, ValidationError
 
 from tailrace.config.checks import check
-from tailrace.config.deprecated import use_current_keys
 from tailrace.config.document import Document, read
 from tailrace.config.fields import Section, empty_is_none
+from tailrace.config.handlers import AnyHandlerSettings, HandlerModels
 from tailrace.config.interpolation import Unresolved
 from tailrace.config.messages import findings_of, path_of
 from tailrace.config.pipeline import PipelineSettings
-from tailrace.config.settings import Settings
+from tailrace.config.settings import Settings, model_of
 from tailrace.errors import ConfigurationError, Problem
 from tailrace.masking import keep_secret, secrets_of
 
@@ -23,30 +23,41 @@ LARGEST = 2**20
 log, a device) could use up the memory of a small container."""
 
 
-def load(path: str | os.PathLike[str], environ: Mapping[str, str] | None = None) -> Settings:
+def load(
+    path: str | os.PathLike[str],
+    handler_models: HandlerModels,
+    environ: Mapping[str, str] | None = None,
+) -> Settings:
     """The settings of a file. From now on its secrets are masked in all output.
 
+    The handlers of a process have the types of :func:`tailrace.handlers.types.handler_models`.
     Raises :class:`ConfigurationError` with every problem that can be seen from the file alone.
     """
     source = os.fspath(path)
-    settings = loads(_file(source), environ, source=source)
+    settings = loads(_file(source), handler_models, environ, source=source)
     token, uri = settings.http.token, settings.mongodb.uri.get_secret_value()
     keep_secret(token.get_secret_value() if token else "", *secrets_of(uri))
     return settings
 
 
-def loads(text: str, environ: Mapping[str, str] | None = None, *, source: str = "") -> Settings:
+def loads(
+    text: str,
+    handler_models: HandlerModels,
+    environ: Mapping[str, str] | None = None,
+    *,
+    source: str = "",
+) -> Settings:
     """The settings of a YAML text; see :func:`load`."""
     document = _sections(text, environ, source)
     findings = document.findings
     for section, key in (("mongodb", "uri"), ("http", "token")):
         _read_secret(document, section, key)
-    deprecations = use_current_keys(document)
+    model = model_of(_handler_types(document, handler_models))
     settings = None
     try:
-        settings = Settings.model_validate(document.data, context=deprecations)
+        settings = model.model_validate(document.data)
     except ValidationError as error:
-        findings.extend(findings_of(error))
+        findings.extend(findings_of(error, model))
     findings.extend(check(document.data))
     if findings or settings is None:
         raise _refused(document, source)
@@ -76,7 +87,7 @@ def load_pipeline(
     try:
         settings = _PipelineOnly.model_validate(data)
     except ValidationError as error:
-        document.findings.extend(findings_of(error))
+        document.findings.extend(findings_of(error, _PipelineOnly))
     if document.findings or settings is None:
         raise _refused(document, source)
     return settings.pipeline
@@ -85,6 +96,21 @@ def load_pipeline(
 def masked(settings: Settings) -> dict[str, Any]:
     """The effective configuration as plain data, without secrets and without unset keys."""
     return settings.model_dump(mode="json", by_alias=True, exclude_none=True)
+
+
+def _handler_types(
+    document: Document, handler_models: HandlerModels
+) -> list[type[AnyHandlerSettings]]:
+    """The types of handlers that the file may use. Notes those that it uses and that are broken."""
+    handlers = document.data.get("handlers")
+    sections = handlers.items() if isinstance(handlers, dict) else ()
+    used = {n: h for n, h in sections if isinstance(h, dict) and isinstance(h.get("type"), str)}
+    found = handler_models({str(handler["type"]) for handler in used.values()})
+    for name, handler in used.items():
+        if isinstance(reason := found.get(handler["type"]), str):
+            document.findings.append((("handlers", name, "type"), reason))
+            handler["type"] = Unresolved()
+    return [model for model in found.values() if not isinstance(model, str)]
 
 
 def _file(source: str) -> str:

@@ -16,7 +16,6 @@ from pydantic_core import ErrorDetails
 from tailrace.config.document import Finding, Location
 from tailrace.config.fields import Section
 from tailrace.config.interpolation import Interpolated, Unresolved
-from tailrace.config.settings import Settings
 
 _WANTED = {
     "int_type": "must be a whole number",
@@ -45,7 +44,7 @@ class _Place:
     """A location in the file, its section, and the types from which that section was chosen."""
 
     location: Location = ()
-    section: type[Section] = Settings
+    section: type[Section] = Section
     types: Sequence[type[Section]] = ()
     choice: Sequence[type[Section]] = ()
     """The possible types of the section at the location itself."""
@@ -74,11 +73,11 @@ def did_you_mean(word: object, known: Iterable[str]) -> str:
     return f"; did you mean {close[0]!r}?" if close else ""
 
 
-def findings_of(error: ValidationError) -> Iterator[Finding]:
-    """Everything that Pydantic found wrong, with its location in the file."""
+def findings_of(error: ValidationError, model: type[Section]) -> Iterator[Finding]:
+    """Everything that Pydantic found wrong in a file of this model, with its location there."""
     for detail in error.errors(include_url=False):
         value, kind = detail["input"], detail["type"]
-        place = _place_of(detail["loc"])
+        place = _place_of(detail["loc"], model)
         if kind.startswith("union_tag"):
             place.location += ("type",)
             value = value.get("type") if isinstance(value, dict) else value
@@ -161,10 +160,10 @@ def _unknown_key(place: _Place) -> str:
     return f"is not a known key{close or '; known here: ' + ', '.join(known)}"
 
 
-def _place_of(location: tuple[str | int, ...]) -> _Place:
+def _place_of(location: tuple[str | int, ...], model: type[Section]) -> _Place:
     """The place of a Pydantic error. Pydantic's location also contains the types of sections."""
     place = _Place()
-    here: Any = Settings
+    here: Any = model
     sections = _sections(here)
     for part in location:
         if part == "[key]":

@@ -3,10 +3,11 @@
 Units are in the keys. A relative path is relative to the working directory of the process.
 """
 
-from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from collections.abc import Iterable, Mapping
+from functools import cache
+from typing import Annotated, Any, Literal, Union
 
-from pydantic import Field, PrivateAttr, ValidationInfo, field_validator
+from pydantic import Field, ValidationInfo, create_model, field_validator
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core.core_schema import CoreSchema
 
@@ -23,7 +24,7 @@ from tailrace.config.fields import (
     Token,
     Uri,
 )
-from tailrace.config.handlers import AnyHandler
+from tailrace.config.handlers import AnyHandlerSettings
 from tailrace.config.pipeline import PipelineSettings
 from tailrace.config.scopes import RouteSettings, ScopeSettings
 from tailrace.config.store import AnyStore, SqliteStoreSettings
@@ -125,7 +126,10 @@ class LoggingSettings(Section):
 
 
 class Settings(Section):
-    """The whole configuration of a Tailrace process."""
+    """The whole configuration of a Tailrace process.
+
+    Files are read as a model of :func:`model_of`, which knows the types of handlers.
+    """
 
     mongodb: MongodbSettings
     """The server to follow: `uri` or `uri_file`."""
@@ -162,29 +166,32 @@ class Settings(Section):
     scopes: OneOrMore[ScopeSettings]
     """The change streams to follow, at least one."""
 
-    handlers: Mapping[Name, AnyHandler]
+    handlers: Mapping[Name, AnyHandlerSettings]
     """Where changes go. The keys are the names of the handlers; `type` selects what each does."""
 
     routes: OneOrMore[RouteSettings]
     """Which changes go to which handlers. Every scope needs at least one route."""
 
-    _deprecations: tuple[str, ...] = PrivateAttr(())
 
-    @property
-    def deprecations(self) -> tuple[str, ...]:
-        """A warning for each deprecated key of the file."""
-        return self._deprecations
-
-    def model_post_init(self, warnings: Any) -> None:
-        self._deprecations = tuple(warnings or ())
+def model_of(handlers: Iterable[type[AnyHandlerSettings]]) -> type[Settings]:
+    """The configuration with handlers of these types, at least two. Cached by the types."""
+    return _model_of(tuple(handlers))
 
 
-def schema() -> dict[str, Any]:
+@cache
+def _model_of(handlers: tuple[type[AnyHandlerSettings], ...]) -> type[Settings]:
+    told = Settings.model_fields["handlers"].description
+    either: Any = Annotated[Union[handlers], Field(discriminator="type")]  # noqa: UP007
+    named: Any = (Mapping[Name, either], Field(description=told))
+    return create_model("Settings", __base__=Settings, handlers=named)
+
+
+def schema(model: type[Settings]) -> dict[str, Any]:
     """The JSON schema (draft 2020-12) of a configuration file before its variables are replaced.
 
     A variable may also stand for a number, a boolean or one of a fixed set of words.
     """
-    body = Settings.model_json_schema(schema_generator=_Generator)
+    body = model.model_json_schema(schema_generator=_Generator)
     mongodb = body["$defs"]["MongodbSettings"]
     mongodb["required"] = [name for name in mongodb["required"] if name != "uri"]
     mongodb["oneOf"] = [{"required": ["uri"]}, {"required": ["uri_file"]}]

@@ -10,24 +10,46 @@ import os
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Literal
 
 import structlog
 from anyio import CapacityLimiter, to_thread
+from pydantic import Field
 
-from tailrace.config.handlers import JsonlHandlerSettings
+from tailrace.config.fields import Flag, Text
+from tailrace.config.handlers import HandlerSettings
 from tailrace.durable_files import PRIVATE, sync_directory, trial_directory, write_all
 from tailrace.engine import Handler, PerBatch, RunIdentity, raw_list
 from tailrace.errors import ConfigurationError, Problem, Unavailable, advice
 from tailrace.event.json_lines import json_lines
+from tailrace.handlers.handler_type import HandlerType, Opening, Trial
 
 _BATCH = 1000
 _BATCH_BYTES = 4 * 1024 * 1024
 _BLOCK = 262_144
 
 
+class JsonlHandlerSettings(HandlerSettings):
+    """Appends each event to a file as one line of Extended JSON v2, exactly as MongoDB sent it."""
+
+    type: Literal["jsonl"]
+    """Selects this handler."""
+
+    path: Text
+    """The file. A missing directory is created."""
+
+    json_format: Literal["relaxed", "canonical"] = Field("relaxed", alias="json")
+    """The form of Extended JSON: `relaxed` is easier to read, `canonical` keeps every BSON type."""
+
+    fsync: Flag = True
+    """Whether an event must be on the disk before it counts as handled. `false` is faster, but a
+    power cut (not a crash of the process) may lose events that the checkpoint has passed."""
+
+
 @asynccontextmanager
-async def jsonl_handler(name: str, settings: JsonlHandlerSettings) -> AsyncIterator[Handler]:
+async def jsonl_handler(opening: Opening, settings: JsonlHandlerSettings) -> AsyncIterator[Handler]:
     """A handler that appends to ``settings.path`` and keeps that file locked while open."""
+    name = opening.name
     try:
         file = LineFile(Path(settings.path), fsync=settings.fsync)
     except OSError as error:
@@ -76,6 +98,10 @@ def try_line_file(name: str, settings: JsonlHandlerSettings) -> str:
     except OSError as error:
         raise _refusal(name, settings.path, error) from error
     return f"{path} can be appended to"
+
+
+async def _attempt(opening: Opening, settings: JsonlHandlerSettings, trial: Trial) -> str:
+    return await to_thread.run_sync(try_line_file, opening.name, settings)
 
 
 class LineFile:
@@ -170,3 +196,6 @@ def _reason(error: OSError) -> str:
     if isinstance(error, BlockingIOError):
         return "another process writes it"
     return error.strerror or str(error)
+
+
+JSONL = HandlerType(JsonlHandlerSettings, jsonl_handler, attempt=_attempt)

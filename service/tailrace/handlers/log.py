@@ -1,15 +1,31 @@
 """Writes a log line for each event, without the document."""
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Literal
+
 import structlog
 
-from tailrace.config.handlers import LogHandlerSettings
+from tailrace.config.handlers import HandlerSettings
 from tailrace.engine import Handler, PerEvent, RunIdentity
 from tailrace.event import ChangeEvent
+from tailrace.handlers.handler_type import HandlerType, Opening, Trial
 
 
-def log_handler(name: str, settings: LogHandlerSettings) -> Handler:
+class LogHandlerSettings(HandlerSettings):
+    """Writes one log line for each event: for a first look, not a destination."""
+
+    type: Literal["log"]
+    """Selects this handler."""
+
+    level: Literal["debug", "info", "warning", "error"] = "info"
+    """The level of the lines. `debug` hides them unless `logging.level` is `debug`."""
+
+
+@asynccontextmanager
+async def log_handler(opening: Opening, settings: LogHandlerSettings) -> AsyncIterator[Handler]:
     """A handler that logs ``event.received`` at the configured level."""
-    write = getattr(structlog.get_logger().bind(handler=name), settings.level)
+    write = getattr(structlog.get_logger().bind(handler=opening.name), settings.level)
 
     async def log(event: ChangeEvent, identity: RunIdentity) -> None:
         time = event.cluster_time
@@ -21,4 +37,11 @@ def log_handler(name: str, settings: LogHandlerSettings) -> Handler:
             token=event.token.digest,
         )
 
-    return Handler(name, PerEvent(log))
+    yield Handler(opening.name, PerEvent(log))
+
+
+async def _attempt(opening: Opening, settings: LogHandlerSettings, trial: Trial) -> str:
+    return "writes to the log"
+
+
+LOG = HandlerType(LogHandlerSettings, log_handler, attempt=_attempt)

@@ -1,23 +1,38 @@
-"""Opens a user's function, or an object of a user's class, as a handler."""
+"""The type ``python``: a user's function, or an object of a user's class, as a handler."""
 
 import inspect
-import pkgutil
-import sys
-from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
-from functools import partial
-from types import MethodType
-from typing import Any
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, Literal
 
-from prometheus_client import CollectorRegistry
+from pydantic import Field
 
-from tailrace.config.handlers import PythonHandlerSettings
-from tailrace.engine import Handler, PerBatch
-from tailrace.errors import ConfigurationError, Problem, describe
-from tailrace.handlers.destination import Destination, require_methods
-from tailrace.handlers.function import function_calls
-from tailrace.handlers.opening import opened
+from tailrace.config.fields import Count, OpaqueMapping, Target
+from tailrace.config.handlers import BatchHandlerSettings
+from tailrace.engine import Handler
+from tailrace.errors import ConfigurationError, Problem
+from tailrace.handlers.handler_type import HandlerType, Opening, Trial
+from tailrace.handlers.object_handler import created, object_handler
 from tailrace.handlers.options import arguments
+from tailrace.handlers.target import imported_target, require_usable
+
+
+class PythonHandlerSettings(BatchHandlerSettings):
+    """Calls your coroutine function, or an object of your class."""
+
+    type: Literal["python"]
+    """Selects this handler."""
+
+    target: Target
+    """The function or class, as `package.module:name`: an `async def` that takes an event or a
+    sequence of events, or a class with a coroutine method `write(batch)` or `__call__`."""
+
+    options: OpaqueMapping = Field(default_factory=dict)
+    """The arguments of the class, by name. They are checked against its annotations."""
+
+    concurrency: Count | None = None
+    """The largest number of calls at once for a scope, each for a different document. Without it,
+    `delivery.lanes`. Lower it if the destination accepts fewer."""
 
 
 def check_target(name: str, settings: PythonHandlerSettings) -> None:
@@ -25,81 +40,39 @@ def check_target(name: str, settings: PythonHandlerSettings) -> None:
 
     Raises :class:`ConfigurationError`.
     """
-    with _refusing(name, settings):
-        target = _imported(settings.target)
-    _require_suitable(name, target, settings)
+    _require_suitable(name, imported_target(name, settings.target), settings)
 
 
 @asynccontextmanager
 async def python_handler(
-    name: str, settings: PythonHandlerSettings, *, lanes: int, registry: CollectorRegistry
+    opening: Opening, settings: PythonHandlerSettings
 ) -> AsyncIterator[Handler]:
     """The target as a handler. An object that is an async context manager is entered and left.
 
     Raises :class:`ConfigurationError` if the target cannot be imported or used, or its object
     cannot be created or opened.
     """
-    with _refusing(name, settings):
-        target = _imported(settings.target)
-    async with target_handler(name, target, settings, lanes=lanes, registry=registry) as handler:
+    target = imported_target(opening.name, settings.target)
+    async with target_handler(opening, target, settings) as handler:
         yield handler
 
 
 @asynccontextmanager
 async def target_handler(
-    name: str,
-    target: Any,
-    settings: PythonHandlerSettings,
-    *,
-    lanes: int,
-    registry: CollectorRegistry,
+    opening: Opening, target: Any, settings: PythonHandlerSettings
 ) -> AsyncIterator[Handler]:
     """As :func:`python_handler`, for a target that is imported already."""
-    _require_suitable(name, target, settings)
+    _require_suitable(opening.name, target, settings)
     if inspect.isclass(target):
-        target = _created(name, target, arguments(name, target, settings.options))
-    async with opened(name, target) as usable:
-        yield _handler(name, usable, settings, lanes, registry)
-
-
-def _created(name: str, kind: type, given: Mapping[str, Any]) -> Any:
-    try:
-        return kind(**given)
-    except Exception as error:
-        told = f"{kind.__name__} cannot be created: {describe(error)}"
-        raise ConfigurationError(Problem(f"handlers.{name}.target", told)) from error
-
-
-def _handler(
-    name: str, target: Any, settings: PythonHandlerSettings, lanes: int, registry: CollectorRegistry
-) -> Handler:
-    bounds: dict[str, Any] = {
-        "events": settings.batch_size,
-        "bytes": settings.batch_bytes,
-        "linger_seconds": settings.linger_seconds,
-    }
-    if hasattr(target, "write"):
-        destination = Destination(name, target, registry)
-        return Handler(name, destination.calls(**bounds), destination.position)
-    batch = partial(PerBatch, **bounds)
-    return Handler(
-        name, function_calls(target, concurrency=settings.concurrency or lanes, batch=batch)
-    )
-
-
-@contextmanager
-def _refusing(name: str, settings: PythonHandlerSettings) -> Iterator[None]:
-    """Turns a ``ValueError`` about the target into a :class:`ConfigurationError`."""
-    try:
-        yield
-    except ValueError as error:
-        problem = Problem(f"handlers.{name}.target", f"{settings.target!r} {error}")
-        raise ConfigurationError(problem) from error
+        given = arguments(opening.name, target, settings.options)
+        target = created(f"handlers.{opening.name}.target", target, **given)
+    concurrency = settings.concurrency or opening.delivery.lanes
+    async with object_handler(opening, target, settings, concurrency) as handler:
+        yield handler
 
 
 def _require_suitable(name: str, target: Any, settings: PythonHandlerSettings) -> None:
-    with _refusing(name, settings):
-        _require_usable(target)
+    require_usable(name, settings.target, target)
     if inspect.isclass(target):
         arguments(name, target, settings.options)
     elif settings.options:
@@ -107,37 +80,9 @@ def _require_suitable(name: str, target: Any, settings: PythonHandlerSettings) -
         raise ConfigurationError(Problem(f"handlers.{name}.options", told))
 
 
-def _require_usable(target: Any) -> None:
-    """Raises ``ValueError`` with the words after the target's name."""
-    function, writes, calls = target, hasattr(target, "write"), callable(target)
-    if inspect.isclass(target):
-        calls = any("__call__" in vars(each) for each in target.__mro__)
-        function = MethodType(target.__call__, object())  # as of an object that is not created yet
-        if not (writes or calls):
-            raise ValueError(
-                "is a class without a coroutine method write(batch) or __call__(event)"
-            )
-    if writes and calls:
-        raise ValueError("has both write and __call__: keep one of them")
-    if hasattr(target, "__aenter__") != hasattr(target, "__aexit__"):
-        raise ValueError("has only one of __aenter__ and __aexit__: an async context needs both")
-    if writes:
-        require_methods(target)
-    else:
-        function_calls(function, concurrency=1, batch=PerBatch)
+async def _attempt(opening: Opening, settings: PythonHandlerSettings, trial: Trial) -> str:
+    async with python_handler(opening, settings):
+        return f"{settings.target} starts"
 
 
-def _imported(target: str) -> Any:
-    """Imports the target. The ``ValueError``, as below, has the words after the target's name."""
-    # "" is the working directory, as for `python -m`. The command line has put the directory of
-    # the configuration file before it.
-    if "" not in sys.path:
-        sys.path.insert(0, "")
-    try:
-        return pkgutil.resolve_name(target)
-    except BaseException as error:  # a module may call sys.exit() as well
-        raise ValueError(
-            f"cannot be imported: {describe(error)}. Modules are looked for beside the "
-            "configuration file, in the working directory, on PYTHONPATH and among what is "
-            "installed"
-        ) from error
+PYTHON = HandlerType(PythonHandlerSettings, python_handler, check_target, _attempt)

@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 import yaml
 
-from tailrace.config import Settings, loads
+from tailrace.config import Settings
 from tailrace.errors import ConfigurationError
+from tests.configuration import loads
 
 MINIMAL = """\
 mongodb:

@@ -6,8 +6,9 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tailrace.config import loads, masked, schema
+from tailrace.config import masked
 from tailrace.errors import ConfigurationError
+from tests.configuration import loads, schema
 from tests.unit.config.files import MINIMAL, minimal
 
 SECTIONS = sorted(schema()["properties"])

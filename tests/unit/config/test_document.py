@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from tailrace.config import load
 from tailrace.config.document import read
 from tailrace.config.messages import path_of
 from tailrace.errors import ConfigurationError
+from tests.configuration import load
 from tests.unit.config.files import MINIMAL
 
 

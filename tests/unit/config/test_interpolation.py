@@ -2,8 +2,8 @@
 
 import pytest
 
-from tailrace.config import loads
 from tailrace.config.interpolation import interpolate
+from tests.configuration import loads
 from tests.unit.config.files import MINIMAL
 
 ENVIRON = {"HOST": "db1", "PORT": "27018", "EMPTY": "", "REF": "${HOST}", "DOLLAR": "$x"}

@@ -4,8 +4,8 @@ import re
 from typing import Any
 
 from docs.configuration_reference import reference
-from tailrace.config import load, schema
 from tests.checkout import ROOT
+from tests.configuration import load, schema
 
 EXAMPLE = ROOT / "config.yaml"
 

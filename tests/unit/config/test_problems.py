@@ -4,8 +4,8 @@
 import pytest
 import yaml
 
-from tailrace.config import loads
 from tailrace.errors import ConfigurationError
+from tests.configuration import loads
 from tests.unit.config.files import minimal, problems
 
 MISTAKES = """\

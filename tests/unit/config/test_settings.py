@@ -6,17 +6,16 @@ from typing import Any
 import bson
 import pytest
 
-from tailrace.config import Settings, loads
-from tailrace.config.handlers import (
-    JsonlHandlerSettings,
-    LogHandlerSettings,
-    ParquetHandlerSettings,
-    PythonHandlerSettings,
-)
+from tailrace.config import Settings
 from tailrace.config.store import MemoryStoreSettings, MongodbStoreSettings, SqliteStoreSettings
 from tailrace.event.change_event import CODEC
+from tailrace.handlers.jsonl import JsonlHandlerSettings
+from tailrace.handlers.log import LogHandlerSettings
+from tailrace.handlers.parquet import ParquetHandlerSettings
+from tailrace.handlers.python import PythonHandlerSettings
 from tailrace.snapshot.filter import text_of
 from tailrace.stream.aggregate import fingerprint, stream_options, target
+from tests.configuration import loads
 from tests.unit.config.files import MINIMAL, minimal, parse
 
 

@@ -17,16 +17,15 @@ from structlog.testing import capture_logs
 
 from tailrace.cli.dead_letter_text import table
 from tailrace.cli.dead_letters import show_letter
-from tailrace.config.handlers import LogHandlerSettings
 from tailrace.engine.handle.replay import queues
 from tailrace.engine.handle.router import routed
 from tailrace.event import ChangeEvent, Image, Namespace
-from tailrace.handlers.log import log_handler
+from tailrace.handlers.log import LogHandlerSettings, log_handler
 from tailrace.model import ResumeToken, Route
 from tailrace.stores.mongodb_dead_letters import from_document, to_document
 from tailrace.stores.records import letter_line, letter_record, read_letter
 from tests.contract import stores
-from tests.handlers import deliver, handler
+from tests.handlers import deliver, handler, opening
 from tests.scripted.wire import in_order
 from tests.unit.event.documents import quick, values
 from tests.unit.event.events import TYPES
@@ -167,7 +166,7 @@ def test_routes_take_any_event(shape: dict[str, Any]) -> None:
 async def test_the_log_takes_any_event(value: Any) -> None:
     fields = dict.fromkeys(["operationType", *(field for field, _ in TYPES.values())], value)
     with capture_logs() as logs:
-        handler = log_handler("log", LogHandlerSettings(type="log"))
-        await deliver(handler, ChangeEvent.from_document({"_id": TOKEN, **fields}))
+        async with log_handler(opening("log"), LogHandlerSettings(type="log")) as to:
+            await deliver(to, ChangeEvent.from_document({"_id": TOKEN, **fields}))
     (line,) = logs
     assert (line["event"], line["ns"], line["cluster_time"]) == ("event.received", None, None)

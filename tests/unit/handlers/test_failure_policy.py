@@ -5,8 +5,9 @@ from typing import Any
 import pytest
 
 from tailrace.config.delivery import DeliverySettings
-from tailrace.config.handlers import LogHandlerSettings
-from tailrace.handlers import failure_policy, open_handlers
+from tailrace.handlers import open_handlers
+from tailrace.handlers.failures import failure_policy
+from tailrace.handlers.log import LogHandlerSettings
 from tailrace.model.failure_policy import Backoff, FailurePolicy
 from tests.handlers import handler
 
@@ -63,4 +64,4 @@ def test_a_handler_with_a_position_halts_unless_its_own_settings_say_otherwise(
     """A dead letter could not be replayed to it."""
     settings = LogHandlerSettings.model_validate({"type": "log", **own})
     table = handler("table", on_events=nothing, position=nothing)
-    assert failure_policy(settings, DeliverySettings(), table).halt is halts
+    assert failure_policy("table", settings, DeliverySettings(), table).halt is halts

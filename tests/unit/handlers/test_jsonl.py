@@ -15,13 +15,12 @@ from bson.int64 import Int64
 from structlog.testing import capture_logs
 
 from tailrace.config.delivery import DeliverySettings
-from tailrace.config.handlers import JsonlHandlerSettings
 from tailrace.engine import Handler
 from tailrace.errors import ConfigurationError
 from tailrace.event import ChangeEvent
 from tailrace.handlers import open_handlers
-from tailrace.handlers.jsonl import jsonl_handler
-from tests.handlers import deliver
+from tailrace.handlers.jsonl import JsonlHandlerSettings, jsonl_handler
+from tests.handlers import deliver, opening
 from tests.unit.engine.changes import change
 
 ROOT = Path(__file__).parents[3]
@@ -31,7 +30,7 @@ def opened(path: Path, **fields: Any) -> AbstractAsyncContextManager[Handler]:
     settings = JsonlHandlerSettings.model_validate(
         {"type": "jsonl", "path": str(path), "fsync": False} | fields
     )
-    return jsonl_handler("audit", settings)
+    return jsonl_handler(opening("audit"), settings)
 
 
 async def write(handler: Handler, *documents: dict[str, Any]) -> None:

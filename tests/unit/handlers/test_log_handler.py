@@ -4,18 +4,17 @@ import json
 
 from structlog.testing import capture_logs
 
-from tailrace.config.handlers import LogHandlerSettings
 from tailrace.event import ChangeEvent
-from tailrace.handlers.log import log_handler
-from tests.handlers import deliver
+from tailrace.handlers.log import LogHandlerSettings, log_handler
+from tests.handlers import deliver, opening
 from tests.unit.engine.changes import Document, change, token
 
 
 async def logged(document: Document, level: str = "info") -> Document:
     settings = LogHandlerSettings.model_validate({"type": "log", "level": level})
     with capture_logs() as logs:
-        handler = log_handler("first_look", settings)
-        await deliver(handler, ChangeEvent.from_document(document))
+        async with log_handler(opening("first_look"), settings) as handler:
+            await deliver(handler, ChangeEvent.from_document(document))
     (line,) = logs
     return dict(line)
 

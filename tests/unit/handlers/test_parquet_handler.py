@@ -13,11 +13,11 @@ import anyio
 import pytest
 
 from tailrace.config.delivery import DeliverySettings
-from tailrace.config.handlers import ParquetHandlerSettings
 from tailrace.engine import Handler, RunIdentity
 from tailrace.errors import ConfigurationError, StartRefused
 from tailrace.event import ChangeEvent
-from tailrace.handlers import check_targets, open_handlers
+from tailrace.handlers import check_handlers, open_handlers
+from tailrace.handlers.parquet import ParquetHandlerSettings
 from tailrace.lake.directory import DirectoryDraft
 from tailrace.model import SinkPosition
 from tailrace.model.gap import Gap
@@ -156,9 +156,10 @@ def test_a_missing_extra_is_one_error_with_the_command(
 ) -> None:
     real = importlib.util.find_spec
     monkeypatch.setattr(
-        "tailrace.handlers.find_spec", lambda name: None if name in missing else real(name)
+        "tailrace.handlers.handler_type.find_spec",
+        lambda name: None if name in missing else real(name),
     )
-    problems = [str(problem) for problem in check_targets({"lake": settings(path)})]
+    problems = [str(problem) for problem in check_handlers({"lake": settings(path)})]
     how = "pip install '.[lake]' in a checkout, or the image's target lake"
     expected = [f"handlers.lake.type: {said}: {how}"] if said else []
     assert problems == expected
@@ -169,7 +170,8 @@ def test_only_a_daemon_with_a_parquet_handler_loads_pyarrow(tmp_path: Path) -> N
     script = """
 import sys, anyio, tailrace.app
 from tailrace.config.delivery import DeliverySettings
-from tailrace.config.handlers import JsonlHandlerSettings, ParquetHandlerSettings
+from tailrace.handlers.jsonl import JsonlHandlerSettings
+from tailrace.handlers.parquet import ParquetHandlerSettings
 from tailrace.handlers import open_handlers
 async def opened(handler):
     async with open_handlers({"it": handler}, DeliverySettings()):

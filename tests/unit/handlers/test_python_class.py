@@ -8,7 +8,7 @@ from structlog.testing import capture_logs
 from tailrace.engine import RunIdentity
 from tailrace.errors import ConfigurationError, InvalidPosition
 from tailrace.event import ChangeEvent
-from tailrace.handlers import check_targets
+from tailrace.handlers import check_handlers
 from tests.handlers import OWNER, deliver
 from tests.unit.engine.changes import change, ddl
 from tests.unit.handlers import targets
@@ -47,7 +47,7 @@ async def test_options_may_be_one_pydantic_model() -> None:
 def test_options_that_do_not_fit_are_refused_with_their_path_and_never_their_value(
     target: str, options: dict[str, Any], path: str, told: str
 ) -> None:
-    (problem,) = check_targets({"table": settings(target, options=options)})
+    (problem,) = check_handlers({"table": settings(target, options=options)})
     assert problem.path == f"handlers.table.{path}"
     assert told in problem.message
     assert "many" not in problem.message

@@ -7,15 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from prometheus_client import CollectorRegistry
 
-from tailrace.config.handlers import PythonHandlerSettings
 from tailrace.engine import Handler, PerBatch, PerEvent, RunIdentity
 from tailrace.errors import ConfigurationError
 from tailrace.event import ChangeEvent
-from tailrace.handlers import check_targets
-from tailrace.handlers.python import check_target, python_handler
-from tests.handlers import deliver
+from tailrace.handlers import check_handlers
+from tailrace.handlers.python import PythonHandlerSettings, check_target, python_handler
+from tests.handlers import deliver, opening
 from tests.unit.engine.changes import change
 from tests.unit.handlers import targets
 
@@ -40,10 +38,7 @@ def settings(target: str, **fields: Any) -> PythonHandlerSettings:
 
 @asynccontextmanager
 async def opened(target: str, **fields: Any) -> AsyncIterator[Handler]:
-    registry = CollectorRegistry()
-    async with python_handler(
-        "mine", settings(target, **fields), lanes=64, registry=registry
-    ) as handler:
+    async with python_handler(opening("mine"), settings(target, **fields)) as handler:
         yield handler
 
 
@@ -162,7 +157,7 @@ class TestWorkingDirectory:
 
 
 def test_every_bad_target_is_told_at_once() -> None:
-    problems = check_targets(
+    problems = check_handlers(
         {"a": settings("synchronous"), "b": settings("one"), "c": settings("no_such")}
     )
     assert [problem.path for problem in problems] == ["handlers.a.target", "handlers.c.target"]

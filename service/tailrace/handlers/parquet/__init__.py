@@ -1,115 +1,78 @@
-"""Writes the events of each scope to Parquet segments in a lake. Needs the extra ``lake``."""
+"""The type ``parquet``. pyarrow is an extra, and takes 0.2 s and 60 MB: imported when needed."""
 
-import errno
-from collections.abc import Callable, Iterable
-from typing import Any, TypeVar
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Literal
 
-from anyio import CapacityLimiter, to_thread
+from anyio import to_thread
 
-from tailrace.config.handlers import ParquetHandlerSettings
-from tailrace.engine import (
-    Commit,
-    Handler,
-    OwnPosition,
-    PerBatch,
-    RunIdentity,
-    raw_documents,
+from tailrace.config.fields import Bytes, Count, Seconds, Text
+from tailrace.config.handlers import AnyHandlerSettings
+from tailrace.engine import Handler
+from tailrace.errors import how_to_install
+from tailrace.handlers.handler_type import HandlerType, Opening, Trial
+from tailrace.lake.storage import scheme
+
+
+class ParquetHandlerSettings(AnyHandlerSettings):
+    """Writes each event exactly once to a lake of Parquet segments. Needs the extra `lake`."""
+
+    type: Literal["parquet"]
+    """Selects this handler."""
+
+    path: Text
+    """The lake: a directory, created if missing, or `s3://bucket/prefix` (credentials, region and
+    endpoint from `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY`, `AWS_REGION`,
+    `AWS_ENDPOINT_URL`)."""
+
+    documents: Literal["bson", "canonical"] = "bson"
+    """How documents are stored: `bson` as the server sent them, or `canonical` Extended JSON v2,
+    which every tool can read but which costs three times as much."""
+
+    segment_rows: Count = 50_000
+    """A segment is complete after this many events."""
+
+    segment_bytes: Bytes = 16 * 1024 * 1024
+    """… or after this many bytes of events, as the server sent them. Events are encoded as they
+    arrive and written one row group at a time (to an object store: one segment), so this may exceed
+    `delivery.max_in_flight_bytes`. A transaction is never divided."""
+
+    segment_seconds: Seconds = 5.0
+    """… or after this many seconds, which limits how old the newest event in the lake may be. Raise
+    it for fewer and larger segments."""
+
+
+def _check(name: str, settings: ParquetHandlerSettings) -> None:
+    PARQUET.require_installed(name, *(("obstore",) if scheme(settings.path) else ()))
+
+
+@asynccontextmanager
+async def parquet_handler(
+    opening: Opening, settings: ParquetHandlerSettings
+) -> AsyncIterator[Handler]:
+    """A handler that writes to the lake at ``settings.path``, which is created if missing."""
+    _check(opening.name, settings)
+    # Arrow's own allocator keeps 20 MB and more after a segment; the system's is as fast. Arrow
+    # reads the environment when it is imported.
+    os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
+    from tailrace.handlers.parquet.lake_handler import lake_handler
+
+    yield await lake_handler(opening.name, settings)
+
+
+async def _attempt(opening: Opening, settings: ParquetHandlerSettings, trial: Trial) -> str:
+    _check(opening.name, settings)
+    from tailrace.handlers.parquet.trial import try_lake
+
+    return await to_thread.run_sync(try_lake, opening.name, settings, trial)
+
+
+PARQUET = HandlerType(
+    ParquetHandlerSettings,
+    parquet_handler,
+    _check,
+    _attempt,
+    needs=("pyarrow",),
+    install=how_to_install("lake"),
 )
-from tailrace.errors import (
-    ConfigurationError,
-    Problem,
-    SegmentUnreadable,
-    StartRefused,
-    TailraceError,
-    advice,
-)
-from tailrace.handlers.parquet.landing import Landing
-from tailrace.lake.segment import Documents
-from tailrace.lake.storage import ObjectStoreError
-from tailrace.lake.writable_lake import WritableLake
-from tailrace.model import SinkPosition
-from tailrace.model.failure_policy import FailurePolicy
-from tailrace.model.gap import Gap
-
-_WRITERS = 4
-"""How many scopes are written at the same time: disks and object stores answer slowly."""
-_APPENDED_EVENTS = 1024
-_APPENDED_BYTES = 1024 * 1024
-"""The most events, and bytes of events, that the engine passes in one call."""
-_FAULTS = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
-"""Errors of the disk. The path may be right."""
-
-T = TypeVar("T")
-
-
-async def parquet_handler(name: str, settings: ParquetHandlerSettings) -> Handler:
-    """A handler that writes to the lake at ``settings.path``, which is created if missing.
-
-    Raises :class:`ConfigurationError` if the path is not a lake or cannot be written, and
-    :class:`StartRefused` if the disk is full or broken, or an object store does not answer.
-    """
-    writers = CapacityLimiter(_WRITERS)
-
-    async def in_thread(call: Callable[..., T], *arguments: Any) -> T:
-        # The thread is not abandoned: a cancelled caller waits until the segment is complete.
-        return await to_thread.run_sync(call, *arguments, limiter=writers)
-
-    try:
-        lake = await in_thread(WritableLake.open, settings.path)
-    except (OSError, ValueError, SegmentUnreadable) as error:
-        raise refusal(name, settings, error) from error
-    landings: dict[str, Landing] = {}
-
-    async def position(identity: RunIdentity) -> SinkPosition | None:
-        scope = identity.scope
-        if scope not in landings:
-            landings[scope] = Landing(lake, scope, Documents(settings.documents))
-        return await in_thread(landings[scope].begin, identity)
-
-    async def append(events: Iterable[bytes], identity: RunIdentity) -> None:
-        await in_thread(landings[identity.scope].append, events)
-
-    async def commit(identity: RunIdentity) -> None:
-        await in_thread(landings[identity.scope].commit)
-
-    async def skipped(identity: RunIdentity, gap: Gap) -> None:
-        await in_thread(landings[identity.scope].record, gap)
-
-    return Handler(
-        name,
-        PerBatch(
-            append,
-            raw_documents,
-            events=min(_APPENDED_EVENTS, settings.segment_rows),
-            bytes=min(_APPENDED_BYTES, settings.segment_bytes),
-            whole_transactions=True,
-        ),
-        OwnPosition(position, skipped),
-        commit=Commit(
-            commit,
-            held=lambda identity: landings[identity.scope].held,
-            events=settings.segment_rows,
-            bytes=settings.segment_bytes,
-            seconds=settings.segment_seconds,
-        ),
-        # A failure is the lake's, never an event's. So there are no dead letters, and the watcher
-        # restarts until the lake works again.
-        failure=FailurePolicy(halt=True),
-    )
-
-
-def refusal(name: str, settings: ParquetHandlerSettings, error: Exception) -> TailraceError:
-    """The error to raise for a lake that cannot be opened."""
-    if isinstance(error, SegmentUnreadable):
-        return ConfigurationError(Problem(f"handlers.{name}.path", str(error)))
-    reason = (isinstance(error, OSError) and error.strerror) or str(error)
-    failed = f"no lake can be opened at {settings.path}: {reason}"
-    if isinstance(error, OSError) and error.errno in _FAULTS:
-        return StartRefused(f"handlers.{name}: {failed}: {advice(error)}", may_pass=True)
-    message = (
-        f"{failed}. Choose a directory that this process may write, or a bucket that "
-        "AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION and AWS_ENDPOINT_URL lead to"
-    )
-    if isinstance(error, ObjectStoreError):
-        return StartRefused(f"handlers.{name}: {message}", may_pass=True)
-    return ConfigurationError(Problem(f"handlers.{name}.path", message))

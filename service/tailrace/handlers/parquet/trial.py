@@ -1,23 +1,21 @@
 """Tries what a ``parquet`` handler needs to start, and leaves nothing."""
 
-from collections.abc import Sequence
 from pathlib import Path
 
-from tailrace.config.handlers import ParquetHandlerSettings
 from tailrace.durable_files import trial_directory
 from tailrace.engine import RunIdentity
 from tailrace.errors import SegmentUnreadable
-from tailrace.handlers.parquet import refusal
+from tailrace.handlers.handler_type import Trial
+from tailrace.handlers.parquet import ParquetHandlerSettings
+from tailrace.handlers.parquet.lake_handler import refusal
 from tailrace.handlers.parquet.landing import Landing
 from tailrace.lake.segment import LAKE_FILE, Documents
 from tailrace.lake.storage import scheme
 from tailrace.lake.writable_lake import WritableLake, open_storage
 
 
-def try_lake(
-    name: str, settings: ParquetHandlerSettings, scopes: Sequence[str], cluster: str
-) -> str:
-    """Tries to write the lake, and whether it belongs to the ``cluster`` in each of the scopes.
+def try_lake(name: str, settings: ParquetHandlerSettings, trial: Trial) -> str:
+    """Tries to write the lake, and whether it belongs to the cluster in each of the scopes.
 
     Returns what is possible. Blocks. Raises :class:`tailrace.errors.TailraceError`.
     """
@@ -28,9 +26,9 @@ def try_lake(
     except (OSError, ValueError, SegmentUnreadable) as error:
         raise refusal(name, settings, error) from error
     told = [f"the lake {settings.path} can be written"]
-    for scope in scopes:
+    for scope in trial.scopes:
         landing = Landing(lake, scope, Documents(settings.documents))
-        newest = landing.try_begin(RunIdentity(scope, cluster, "", 0))
+        newest = landing.try_begin(RunIdentity(scope, trial.cluster, "", 0))
         after = f"continues after segment {newest}" if newest >= 0 else "begins with segment 0"
         told.append(f"scope {scope} {after}")
     return "; ".join(told)

@@ -1,0 +1,83 @@
+"""A row of the table of types: what makes a type of handler one that can be configured."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import Any, Generic, TypeVar, get_args
+
+from prometheus_client import CollectorRegistry
+
+from tailrace.config.delivery import DeliverySettings
+from tailrace.config.handlers import AnyHandlerSettings
+from tailrace.engine import Handler
+from tailrace.errors import ConfigurationError, Problem
+
+S = TypeVar("S", bound=AnyHandlerSettings)
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """What a handler is opened with, besides its settings.
+
+    ``name`` is its key in the configuration; metrics that are made with ``registry`` appear in
+    ``/metrics``.
+    """
+
+    name: str
+    delivery: DeliverySettings
+    registry: CollectorRegistry
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """For what a handler is tried: the names of its scopes, and the identity of their cluster."""
+
+    scopes: Sequence[str]
+    cluster: str
+
+
+@dataclass(frozen=True, slots=True)
+class HandlerType(Generic[S]):
+    """A type of handler. Its module is imported with the table: import clients when opening.
+
+    ``open``: an async context that gives the opened :class:`tailrace.engine.Handler` and closes it.
+    ``check``: raises :class:`tailrace.errors.ConfigurationError` for what is wrong with the
+    settings without opening anything. ``attempt``: tries a start for ``tailrace check --connect``
+    without a trace and returns what is possible; without it, the handler is opened and closed.
+    ``needs``: the modules that must be installed, and ``install`` says how.
+    """
+
+    settings: type[S]
+    open: Callable[[Opening, S], AbstractAsyncContextManager[Handler]]
+    check: Callable[[str, S], None] = lambda name, settings: None
+    attempt: Callable[[Opening, S, Trial], Awaitable[str]] | None = None
+    needs: tuple[str, ...] = ()
+    install: str = ""
+
+    @property
+    def name(self) -> str:
+        """The word of the key ``type``."""
+        words: tuple[Any, ...] = get_args(self.settings.model_fields["type"].annotation)
+        return str(words[0])
+
+    @property
+    def summary(self) -> str:
+        """What it does: the first sentence of the docstring of its settings."""
+        return " ".join((self.settings.__doc__ or "").split()).partition(". ")[0].rstrip(".")
+
+    @property
+    def missing(self) -> list[str]:
+        """The modules that it needs and that are not installed."""
+        return [module for module in self.needs if find_spec(module) is None]
+
+    def require_installed(self, name: str, *modules: str) -> None:
+        """Raises :class:`ConfigurationError` if what handler ``name`` needs is not installed.
+
+        ``modules``: more that its settings need.
+        """
+        missing = self.missing + [module for module in modules if find_spec(module) is None]
+        if missing:
+            how = f": {self.install}" if self.install else ""
+            told = f"{self.name} needs {', '.join(missing)}, not installed here{how}"
+            raise ConfigurationError(Problem(f"handlers.{name}.type", told))

@@ -1,0 +1,115 @@
+"""Writes the events of each scope to Parquet segments in a lake."""
+
+import errno
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
+
+from anyio import CapacityLimiter, to_thread
+
+from tailrace.engine import (
+    Commit,
+    Handler,
+    OwnPosition,
+    PerBatch,
+    RunIdentity,
+    raw_documents,
+)
+from tailrace.errors import (
+    ConfigurationError,
+    Problem,
+    SegmentUnreadable,
+    StartRefused,
+    TailraceError,
+    advice,
+)
+from tailrace.handlers.parquet import ParquetHandlerSettings
+from tailrace.handlers.parquet.landing import Landing
+from tailrace.lake.segment import Documents
+from tailrace.lake.storage import ObjectStoreError
+from tailrace.lake.writable_lake import WritableLake
+from tailrace.model import SinkPosition
+from tailrace.model.failure_policy import FailurePolicy
+from tailrace.model.gap import Gap
+
+_WRITERS = 4
+"""How many scopes are written at the same time: disks and object stores answer slowly."""
+_APPENDED_EVENTS = 1024
+_APPENDED_BYTES = 1024 * 1024
+"""The most events, and bytes of events, that the engine passes in one call."""
+_FAULTS = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
+"""Errors of the disk. The path may be right."""
+
+T = TypeVar("T")
+
+
+async def lake_handler(name: str, settings: ParquetHandlerSettings) -> Handler:
+    """A handler that writes to the lake at ``settings.path``, which is created if missing.
+
+    Raises :class:`ConfigurationError` if the path is not a lake or cannot be written, and
+    :class:`StartRefused` if the disk is full or broken, or an object store does not answer.
+    """
+    writers = CapacityLimiter(_WRITERS)
+
+    async def in_thread(call: Callable[..., T], *arguments: Any) -> T:
+        # The thread is not abandoned: a cancelled caller waits until the segment is complete.
+        return await to_thread.run_sync(call, *arguments, limiter=writers)
+
+    try:
+        lake = await in_thread(WritableLake.open, settings.path)
+    except (OSError, ValueError, SegmentUnreadable) as error:
+        raise refusal(name, settings, error) from error
+    landings: dict[str, Landing] = {}
+
+    async def position(identity: RunIdentity) -> SinkPosition | None:
+        scope = identity.scope
+        if scope not in landings:
+            landings[scope] = Landing(lake, scope, Documents(settings.documents))
+        return await in_thread(landings[scope].begin, identity)
+
+    async def append(events: Iterable[bytes], identity: RunIdentity) -> None:
+        await in_thread(landings[identity.scope].append, events)
+
+    async def commit(identity: RunIdentity) -> None:
+        await in_thread(landings[identity.scope].commit)
+
+    async def skipped(identity: RunIdentity, gap: Gap) -> None:
+        await in_thread(landings[identity.scope].record, gap)
+
+    return Handler(
+        name,
+        PerBatch(
+            append,
+            raw_documents,
+            events=min(_APPENDED_EVENTS, settings.segment_rows),
+            bytes=min(_APPENDED_BYTES, settings.segment_bytes),
+            whole_transactions=True,
+        ),
+        OwnPosition(position, skipped),
+        commit=Commit(
+            commit,
+            held=lambda identity: landings[identity.scope].held,
+            events=settings.segment_rows,
+            bytes=settings.segment_bytes,
+            seconds=settings.segment_seconds,
+        ),
+        # A failure is the lake's, never an event's. So there are no dead letters, and the watcher
+        # restarts until the lake works again.
+        failure=FailurePolicy(halt=True),
+    )
+
+
+def refusal(name: str, settings: ParquetHandlerSettings, error: Exception) -> TailraceError:
+    """The error to raise for a lake that cannot be opened."""
+    if isinstance(error, SegmentUnreadable):
+        return ConfigurationError(Problem(f"handlers.{name}.path", str(error)))
+    reason = (isinstance(error, OSError) and error.strerror) or str(error)
+    failed = f"no lake can be opened at {settings.path}: {reason}"
+    if isinstance(error, OSError) and error.errno in _FAULTS:
+        return StartRefused(f"handlers.{name}: {failed}: {advice(error)}", may_pass=True)
+    message = (
+        f"{failed}. Choose a directory that this process may write, or a bucket that "
+        "AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION and AWS_ENDPOINT_URL lead to"
+    )
+    if isinstance(error, ObjectStoreError):
+        return StartRefused(f"handlers.{name}: {message}", may_pass=True)
+    return ConfigurationError(Problem(f"handlers.{name}.path", message))
