@@ -18,13 +18,15 @@ class ObservedLease:
     """What is known of a scope's lease. ``held``: this process has it.
 
     ``owner`` is empty if nobody follows the scope, and ``None`` if that is not known any more.
-    ``reason`` says who follows it, for people.
+    ``reason`` says who follows it, for people. ``outlived``: the lease is gone, but a handler call
+    of this process has not ended.
     """
 
     owner: str | None
     epoch: int
     held: bool
     reason: str = ""
+    outlived: bool = False
 
 
 @dataclass(slots=True, eq=False)

@@ -112,14 +112,19 @@ class Status:
 
     @property
     def state(self) -> WatcherState:
-        """The state that the watcher entered, which the stream or an outage may refine."""
-        if self._state in _IN_OUTAGES and self._down:
+        """The state that the watcher entered, which the lease, the stream or an outage may refine.
+
+        A scope whose lease is gone is not followed, whatever its last run still does.
+        """
+        if self.outlived is None and self._state in _IN_OUTAGES and self._down:
             return WatcherState.WAITING
         return self.stream_state
 
     @property
     def stream_state(self) -> WatcherState:
         """The state without regard to outages: the stream is read while other handlers go on."""
+        if self.outlived is not None:
+            return WatcherState.STANDBY
         if self._state in READING:
             if self.stream.resuming:
                 return WatcherState.STARTING
@@ -130,6 +135,9 @@ class Status:
     @property
     def reason(self) -> str:
         """Why the watcher is in its state; empty if that needs no reason."""
+        if (gone := self.outlived) is not None:
+            waits = waits_for(self.scope.name) or "waits for the end of its last run"
+            return f"{gone.reason}; this process cannot follow it: it {waits}"
         if self._state in _IN_OUTAGES and (down := self._down):
             return "; ".join(down.values())
         if self._state in READING and self.stream.resuming:
@@ -145,6 +153,12 @@ class Status:
             began = [each.down_since for each in self.recorders.values() if each.down_since]
             return datetime.fromtimestamp(min(began), UTC)
         return self._since if self.state is self._state else max(self._since, self.stream.since)
+
+    @property
+    def outlived(self) -> ObservedLease | None:
+        """The lease, if it is gone while a handler call of this process has not ended."""
+        lease = self.lease()
+        return lease if lease is not None and lease.outlived else None
 
     @property
     def _down(self) -> dict[str, str]:
@@ -200,9 +214,9 @@ class Status:
         if state is WatcherState.STOPPED:
             return {}
         read = handled = None
-        if self.watermark is not None:
-            position, read = self.watermark.position, self.watermark.read_time
-            handled = later(self.watermark.handled_time, position.cluster_time)
+        if (watermark := self._shown) is not None:
+            position, read = watermark.position, watermark.read_time
+            handled = later(watermark.handled_time, position.cluster_time)
             if read == handled and checkpoint and position.event_token == checkpoint.event_token:
                 committed = handled  # only bookmarks came since the checkpoint
         if state in (WatcherState.BACKING_OFF, WatcherState.HALTED):
@@ -223,9 +237,14 @@ class Status:
             return told
         return later(told, self.clock.now())
 
+    @property
+    def _shown(self) -> Watermark | None:
+        """The watermark, while the scope is followed here."""
+        return self.watermark if self.outlived is None else None
+
     def gauges(self) -> ScopeGauges:
         """For a scrape."""
-        watermark, checkpoint = self.watermark, self.checkpoint
+        watermark, checkpoint = self._shown, self.checkpoint
         return ScopeGauges(
             state=self.state.value,
             in_flight_events=watermark.events if watermark else 0,
@@ -240,7 +259,7 @@ class Status:
 
     def document(self) -> dict[str, Any]:
         """For ``/status``: JSON types; tokens as digests."""
-        watermark, saved, last = self.watermark, self.checkpoint, self.errors.last
+        watermark, saved, last = self._shown, self.checkpoint, self.errors.last
         lease = self.lease()
         return {
             "state": self.state.value,

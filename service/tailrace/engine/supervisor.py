@@ -138,11 +138,13 @@ class Supervisor:
         ]
 
     def degraded(self) -> list[str]:
-        """What is wrong while changes flow: outages of destinations, and dead letters that wait."""
+        """What is wrong while changes flow: outages of destinations, handler calls that outlived
+        the lease of their scope, and dead letters that wait."""
         outages = [
             f"scope {watcher.name}: {watcher.status.reason}"
             for watcher in self.watchers
-            if watcher.status.state is WatcherState.WAITING and watcher.status.reason
+            if (watcher.status.state is WatcherState.WAITING and watcher.status.reason)
+            or (watcher.status.outlived is not None and _followed_elsewhere(watcher))
         ]
         return outages + [
             _waits(watcher.name, handler, each.waiting)

@@ -37,8 +37,11 @@ class LeaseView:
     def observed(self, scope: str, me: str) -> ObservedLease | None:
         """What is known of a lease that the member ``me`` does not hold; ``None`` before the first
         read."""
-        if self.sharing is None or scope not in self.sharing.leases:
+        if self.sharing is None:
             return None
+        if scope not in self.sharing.leases:
+            told = self.sharing.unreadable.get(scope, "no process follows it: it has no lease yet")
+            return ObservedLease("", 0, held=False, reason=told)
         lease, age = self.sharing.leases[scope], self._age
         held = not lease.free and lease.owner != me
         if age >= (min(lease.seconds_left, self.times.lease) if held else self.times.lease):

@@ -221,9 +221,13 @@ class Leases:
         while True:
             try:
                 with anyio.move_on_after(self.times.lease):
-                    for checkpoint in await self.checkpoints.list():
-                        if checkpoint.scope in self.turns.waiting and not checkpoint.is_reset:
-                            self.turns.waiting[checkpoint.scope][0].status.stored(checkpoint)
+                    stored = {each.scope: each for each in await self.checkpoints.list()}
+                    for watcher in self.turns.supervisor.watchers:
+                        checkpoint = stored.get(watcher.name)
+                        if checkpoint is None or checkpoint.is_reset:
+                            continue
+                        if watcher.name not in self.turns.held:
+                            watcher.status.stored(checkpoint)
             except CheckpointError as error:
                 self._log.debug("positions.unknown", error=describe(error))
             await anyio.sleep(self.times.lease / 2)
@@ -233,9 +237,10 @@ class Leases:
     def observed(self, scope: str) -> ObservedLease | None:
         """What this process knows of a scope's lease; ``None`` if it has not read the lease."""
         me, turn = self.turns.me, self.turns.held.get(scope)
-        if turn is not None:
+        if turn is not None and not turn.lease.over:
             return ObservedLease(me.name, turn.lease.epoch, held=True)
-        return self._view.observed(scope, me.id)
+        found = self._view.observed(scope, me.id)
+        return found and replace(found, outlived=scope in self.turns.running)
 
     def members(self) -> Sequence[Mapping[str, object]]:
         """The members for ``/status``, in JSON types."""

@@ -55,6 +55,8 @@ class Turns:
     """By scope: the watcher that waits for a lease, and the event that is set with the lease."""
     unreadable: frozenset[str] = frozenset()
     """The names of the records that could not be read when the leases were last read."""
+    running: set[str] = field(default_factory=set)
+    """The scopes whose watcher runs here: even without the lease, until its handlers have ended."""
     halting: dict[str, str] = field(default_factory=dict)
     """By scope whose lease cannot be read, why; until its watcher has halted."""
 
@@ -73,12 +75,14 @@ class Turns:
             if turn is None:
                 continue
             keeps = False
+            self.running.add(name)
             try:
                 with stop.child() as turn.ends, anyio.CancelScope() as turn.running:
                     await watcher.run(turn.ends, turn.lease)
                     keeps = not (turn.ends.is_set or watcher.fenced)
             finally:
                 turn.ends = turn.running = None
+                self.running.discard(name)
                 if not keeps:
                     if (rows := watcher.plan.rows) is not None:
                         rows.leave()
@@ -151,6 +155,9 @@ class Turns:
         else:
             turn.ends.set()
             turn.running.cancel()
+            for watcher in self.supervisor.watchers:
+                if watcher.name == scope:
+                    watcher.status.stand_by()
 
     def hand_over(self, scope: str, to: str) -> None:
         """Lets the watcher drain, and cancels it after the grace period. Its end releases the

@@ -8,6 +8,7 @@ replace (:mod:`tailrace.engine.handle.lane`).
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from contextvars import ContextVar
 from math import inf
 from typing import Any, TypeVar
 
@@ -18,12 +19,27 @@ from tailrace.errors import TaskCancelled
 T = TypeVar("T")
 
 
+EAGER_SECONDS = 0.25
+"""How long a cancelled call is cancelled again in every turn of the event loop, as anyio does."""
+AGAIN_SECONDS = 1.0
+"""How often a call that ignores its cancellation is cancelled after that: every turn would cost
+most of a core until it ends."""
+
+_APART: ContextVar[tuple[asyncio.Task[object] | None, anyio.CancelScope] | None] = ContextVar(
+    "apart", default=None
+)
+"""The task of its own in which a call runs, and the scope that spares it cancellations."""
+
+
 class CallCancelled(Exception):
     """The task of a call was cancelled, but not by this service."""
 
 
 def cancelled_by_us() -> bool:
-    """Whether a cancel scope around this task is cancelled; for tasks that run no handler."""
+    """Whether a cancel scope around this task is cancelled; call it where no handler runs."""
+    found = _APART.get()
+    if found is not None and found[0] is asyncio.current_task():
+        found[1].shield = False  # the call has ended
     return anyio.current_effective_deadline() == -inf
 
 
@@ -62,15 +78,19 @@ def apart(call: Callable[..., Awaitable[T]], name: str) -> Callable[..., Awaitab
     """Wraps ``call`` to run in a task of its own with this name; its errors are raised here.
 
     Raises :class:`CallCancelled` if its task is cancelled, but not by us. If the call returns
-    although we cancelled it, its result is returned.
+    although we cancelled it, its result is returned. If it ignores that, it is waited for.
     """
 
     async def called(*arguments: Any) -> T:
         returned: list[T] = []
         failures: list[BaseException] = []
+        began = False
+        ended = anyio.Event()
 
         async def run() -> None:
-            task = asyncio.current_task()
+            nonlocal began
+            began, task = True, asyncio.current_task()
+            _APART.set((task, tasks.cancel_scope))
             try:
                 returned.append(await call(*arguments))
             except anyio.get_cancelled_exc_class():
@@ -82,10 +102,20 @@ def apart(call: Callable[..., Awaitable[T]], name: str) -> Callable[..., Awaitab
                         task.cancel()  # type: ignore[union-attr]
                     raise
                 failures.append(error)
+            finally:
+                ended.set()
 
         try:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(run, name=name)
+                try:
+                    await anyio.lowlevel.checkpoint()
+                    if began:  # else others have cancelled its task before that
+                        await ended.wait()
+                except anyio.get_cancelled_exc_class():
+                    if began and cancelled_by_us():
+                        await _spared(tasks.cancel_scope, ended)
+                    raise
         except anyio.get_cancelled_exc_class():
             if not returned:
                 raise
@@ -101,3 +131,15 @@ def apart(call: Callable[..., Awaitable[T]], name: str) -> Callable[..., Awaitab
         )
 
     return called
+
+
+async def _spared(call: anyio.CancelScope, ended: anyio.Event) -> None:
+    """Waits for the end of a cancelled call, without spinning if it ignores its cancellation."""
+    with anyio.CancelScope(shield=True):
+        with anyio.move_on_after(EAGER_SECONDS):
+            await ended.wait()
+        while not ended.is_set():
+            call.shield = True
+            with anyio.move_on_after(AGAIN_SECONDS):
+                await ended.wait()
+            call.shield = False  # cancels it once more

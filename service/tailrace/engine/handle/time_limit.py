@@ -70,7 +70,7 @@ class TimeLimit:
 
         A ``TimeoutError`` of the handler's own is an outage of its destination; this is not.
         """
-        looks, loop = 0, asyncio.get_running_loop()
+        looks, loop, spared = 0, asyncio.get_running_loop(), anyio.CancelScope()
 
         timer = loop.call_later(self.seconds + LOOK_SECONDS, lambda: look())
 
@@ -79,6 +79,9 @@ class TimeLimit:
             nonlocal looks, timer
             timer = loop.call_later(LOOK_SECONDS, look)
             looks += 1
+            # anyio cancels the call in every turn of the loop; from now on, only at each look.
+            spared.shield = False
+            spared.shield = True
             if looks == OVERDUE_LOOKS:
                 self.recorder.overdue += 1
                 self._log(event).warning(
@@ -88,7 +91,7 @@ class TimeLimit:
                 )
 
         try:
-            with anyio.move_on_after(self.seconds):
+            with anyio.move_on_after(self.seconds), spared:
                 return await call(payload, identity)
         finally:
             timer.cancel()

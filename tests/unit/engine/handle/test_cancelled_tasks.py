@@ -12,6 +12,7 @@ import anyio.lowlevel
 import pytest
 
 from tailrace.engine import Handler, Routed, WatcherState
+from tailrace.engine.handle import isolation
 from tailrace.event import ChangeEvent
 from tailrace.model import SinkPosition
 from tailrace.model.failure_policy import Backoff, FailurePolicy
@@ -25,6 +26,39 @@ from tests.unit.engine.watching import NEVER, START, Destination, Watching, runn
 AT_ONCE = Backoff(0, 0)
 EVENTS = 24
 KEYS = 5
+
+
+async def test_a_call_that_ignores_its_cancellation_is_cancelled_again_now_and_then(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Not in every turn of the loop; and its end is no failure of its own."""
+    monkeypatch.setattr(isolation, "EAGER_SECONDS", 0)
+    monkeypatch.setattr(isolation, "AGAIN_SECONDS", 0.01)
+    cancelled = ended_by_us = turns = 0
+
+    async def counts() -> None:
+        nonlocal turns
+        while True:
+            await asyncio.sleep(0)
+            turns += 1
+
+    async def stubborn() -> None:
+        nonlocal cancelled, ended_by_us
+        while cancelled < 10:
+            try:
+                await asyncio.sleep(3600)
+            except asyncio.CancelledError:
+                cancelled += 1
+        ended_by_us = isolation.cancelled_by_us()
+
+    async with anyio.create_task_group() as beside:
+        beside.start_soon(counts)
+        with anyio.CancelScope() as scope:
+            scope.cancel()
+            await isolation.apart(stubborn, "stubborn")()
+        beside.cancel_scope.cancel()
+    assert ended_by_us
+    assert turns > 3 * cancelled
 
 
 def watching_of(handler: Handler, letters: MemoryDeadLetters) -> Watching:
