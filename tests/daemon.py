@@ -10,14 +10,16 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any
 
 import yaml
 
 from tests.checkout import IMPORTS
+from tests.forks import Fork
 
 WAIT_SECONDS = 60.0
 
@@ -60,7 +62,7 @@ class Daemon:
             "routes": [{"scope": "orders", "handlers": ["file"]}],
             **sections,
         }
-        self.process: subprocess.Popen[bytes] | None = None
+        self.process: Fork | subprocess.Popen[bytes] | None = None
         self.port = 0
         self._begin = 0
         self.environ: dict[str, str] = {}
@@ -77,13 +79,11 @@ class Daemon:
         path.write_text(yaml.safe_dump(self.configuration, sort_keys=False))
         with open(self.directory / "log", "ab") as log:
             self._begin = log.tell()
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "tailrace", "run", "--config", str(path)],
-                cwd=self.directory,
-                stdout=log if output is None else output,
-                stderr=log if output is None else output,
-                env=_environment() | self.environ,
-            )
+            to = log.fileno() if output is None else output
+            start: Any = Fork if _OF_PYTHON.isdisjoint(self.environ) else _started
+            environ = _environment() | self.environ
+            command = ["run", "--config", str(path)]
+            self.process = start(command, self.directory, environ, stdout=to, stderr=to)
         return self.until_ready() if ready else self
 
     def until_answers(self) -> Daemon:
@@ -129,14 +129,14 @@ class Daemon:
 
     def command(self, *arguments: str) -> str:
         """Runs another command with this configuration, which must succeed; returns its output."""
-        return subprocess.run(
-            [sys.executable, "-m", "tailrace", *arguments],
-            cwd=self.directory,
-            stdout=subprocess.PIPE,
-            check=True,
-            text=True,
-            env=_environment(),
-        ).stdout
+        with TemporaryFile("w+") as out:
+            to = out.fileno()
+            process = Fork(arguments, self.directory, _environment(), stdout=to, stderr=2)
+            code = process.wait(WAIT_SECONDS)
+            if code:
+                raise subprocess.CalledProcessError(code, arguments)
+            out.seek(0)
+            return out.read()
 
     @contextmanager
     def begun(self, *arguments: str) -> Iterator[subprocess.Popen[str]]:
@@ -231,6 +231,17 @@ def entries(log: str) -> list[dict[str, Any]]:
             except json.JSONDecodeError as error:
                 raise AssertionError(f"{error}: {line!r} in the log:\n{log}") from error
     return found
+
+
+_OF_PYTHON = {"LD_PRELOAD", "PYTHONPATH"}
+"""Variables that Python itself reads, so that a fork would not."""
+
+
+def _started(
+    arguments: Sequence[str], directory: Path, environ: dict[str, str], *, stdout: int, stderr: int
+) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "tailrace", *arguments]
+    return subprocess.Popen(command, cwd=directory, env=environ, stdout=stdout, stderr=stderr)
 
 
 def _environment() -> dict[str, str]:
