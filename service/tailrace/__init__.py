@@ -3,7 +3,8 @@
 This module is the public API and has what a handler needs. All else may change with a release:
 
 - :class:`ChangeEvent`: one change, as a handler gets it; :class:`ResumeToken`: its position.
-- :class:`Batch`, :class:`ScopeContext`: what the methods of a handler class get.
+- :class:`Batch`, :class:`ScopeContext`: what the methods of a handler class get;
+  :class:`Message`: what ``batch.messages(envelope)`` makes of an event.
 - :class:`PermanentError`, :class:`TemporaryError`: a handler raises these to say whether another
   attempt can help.
 - :class:`Unavailable`, :class:`Refused`, :class:`Fenced`: what a destination may answer: it is
@@ -12,8 +13,11 @@ This module is the public API and has what a handler needs. All else may change 
 
 from typing import TYPE_CHECKING
 
+from tailrace.version import __version__ as __version__
+
 if TYPE_CHECKING:
     from tailrace.engine.batch import Batch, ScopeContext
+    from tailrace.envelope import Message
     from tailrace.errors import Fenced, PermanentError, Refused, TemporaryError, Unavailable
     from tailrace.event import ChangeEvent
     from tailrace.model import ResumeToken
@@ -22,6 +26,7 @@ _MODULES = {
     "Batch": "engine.batch",
     "ChangeEvent": "event",
     "Fenced": "errors",
+    "Message": "envelope",
     "Unavailable": "errors",
     "Refused": "errors",
     "PermanentError": "errors",
@@ -34,6 +39,7 @@ __all__ = [
     "Batch",
     "ChangeEvent",
     "Fenced",
+    "Message",
     "PermanentError",
     "Refused",
     "ResumeToken",
@@ -41,8 +47,6 @@ __all__ = [
     "TemporaryError",
     "Unavailable",
 ]
-
-__version__ = "0.1.0"
 
 
 def __getattr__(name: str) -> object:

@@ -14,6 +14,7 @@ NAMES = (
     "Batch",
     "ChangeEvent",
     "Fenced",
+    "Message",
     "PermanentError",
     "Refused",
     "ResumeToken",

@@ -8,6 +8,7 @@ from typing import Any, overload
 
 from prometheus_client import CollectorRegistry
 
+from tailrace.envelope import Message, messages
 from tailrace.event import ChangeEvent
 
 
@@ -78,6 +79,15 @@ class Batch(Sequence[ChangeEvent]):
             found.pop(key, None)
             found[key] = event
         return list(found.values())
+
+    def messages(self, envelope: str = "native", *, canonical: bool = False) -> list[Message]:
+        """A message for each event, at the same index: key, value and headers.
+
+        ``envelope``: ``native``, ``debezium``, ``cloudevents`` or ``document``. They are made once,
+        however many handlers of the scope ask for them. May take milliseconds: handlers with large
+        batches call it in a thread. Raises ``ValueError`` for another envelope.
+        """
+        return messages(self._events, self.scope.name, envelope, canonical=canonical)
 
     def __repr__(self) -> str:
         return f"<Batch of {len(self)} events of {self.scope}>"

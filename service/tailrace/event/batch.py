@@ -6,9 +6,9 @@ Decoded, a batch of 16 MB would take many times that.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import accumulate, chain, pairwise, repeat
-from typing import overload
+from typing import Any, overload
 
 from bson.timestamp import Timestamp
 
@@ -53,7 +53,16 @@ class _Documents:
 
 @dataclass(frozen=True, slots=True)
 class Chunk(_Documents):
-    """Consecutive events of a batch. A batch's bytes live as long as any of its chunks."""
+    """Consecutive events of a batch. A batch's bytes live as long as any of its chunks.
+
+    ``shared``: what handlers of the scope have made of its events, see :meth:`ChangeEvent.keep`.
+    """
+
+    shared: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
+
+    def events(self) -> list[ChangeEvent]:
+        starts = self.bounds[::2]
+        return list(map(ChangeEvent, repeat(self.buffer), starts, repeat(self.shared)))
 
     def last(self) -> LastEvent:
         """The last event's token, time and type for the watermark, without decoding the event."""
@@ -80,10 +89,9 @@ class Events(Sequence[ChangeEvent]):
     @overload
     def __getitem__(self, index: slice) -> list[ChangeEvent]: ...
     def __getitem__(self, index: int | slice) -> ChangeEvent | list[ChangeEvent]:
-        if index == 0 and self._chunks:
-            return ChangeEvent(self._chunks[0].buffer, self._chunks[0].bounds[0])
-        if index == -1 and self._chunks:
-            return ChangeEvent(self._chunks[-1].buffer, self._chunks[-1].bounds[-2])
+        if index in (0, -1) and self._chunks:
+            chunk = self._chunks[index]
+            return ChangeEvent(chunk.buffer, chunk.bounds[0 if index == 0 else -2], chunk.shared)
         return list(self)[index]
 
     def raw(self) -> Iterator[bytes]:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from datetime import datetime
-from enum import Enum
 from typing import Any, TypeVar, cast
 
 import bson
@@ -16,6 +15,7 @@ from bson.timestamp import Timestamp
 from tailrace.event import layout
 from tailrace.event.bson import DOCUMENT, INT32, NULL, document_at, elements, encoded, spans
 from tailrace.event.document_key import document_key, key_text
+from tailrace.event.image import Image
 from tailrace.event.layout import DOCUMENT_KEY, FULL_DOCUMENT, NAMESPACE, operation_type, parts
 from tailrace.event.memo import Memo
 from tailrace.event.namespace import Namespace, namespace
@@ -32,16 +32,6 @@ CODEC: CodecOptions[dict[str, Any]] = CodecOptions(
 )
 
 
-class Image(Enum):
-    """Whether an image is a document, and why not: the difference matters, and null is no error."""
-
-    ABSENT = "absent"
-    """The field is missing (the scope did not ask for it), or it holds no document."""
-    NULL = "null"
-    """The server looked and found no document: deleted since, or no image was kept."""
-    PRESENT = "present"
-
-
 class ChangeEvent:
     """A change event of MongoDB; unknown types and fields pass through unchanged.
 
@@ -54,13 +44,13 @@ class ChangeEvent:
     ``document_key``, ``ns``, ``cluster_time``, and an ``id`` that is not a resume token.
     """
 
-    __slots__ = ("_buffer", "_document", "_parts", "_start", "_values")
+    __slots__ = ("_buffer", "_parts", "_shared", "_start", "_values")
 
-    def __init__(self, buffer: bytes, start: int = 0) -> None:
+    def __init__(self, buffer: bytes, start: int = 0, shared: dict[Any, Any] | None = None) -> None:
         self._buffer = buffer
         self._start = start
+        self._shared = shared
         self._parts: layout.Parts | None = None
-        self._document: dict[str, Any] | None = None
         self._values: dict[int | bytes, Any] | None = None
 
     @classmethod
@@ -82,10 +72,10 @@ class ChangeEvent:
     @property
     def document(self) -> dict[str, Any]:
         """Every field, decoded."""
-        document = self._document
-        if document is None:
-            document = self._document = bson.decode(self.raw, CODEC)
-        return document
+        values = self._values = self._values or {}
+        if _WHOLE not in values:
+            values[_WHOLE] = bson.decode(self.raw, CODEC)
+        return cast("dict[str, Any]", values[_WHOLE])
 
     @property
     def id(self) -> dict[str, Any]:
@@ -95,17 +85,17 @@ class ChangeEvent:
     @property
     def token(self) -> ResumeToken:
         """The resume token as the bytes that the server sent."""
-        return layout.resume_token(self._buffer, self._found()) or ResumeToken(_EMPTY)
+        return layout.resume_token(self._buffer, self.parts) or ResumeToken(_EMPTY)
 
     @property
     def operation_type(self) -> str:
         """``insert``, ``update``, … or any other type; empty if the event has none."""
-        return operation_type(self._found())
+        return operation_type(self.parts)
 
     @property
     def ns(self) -> Namespace | None:
         """The namespace; ``None`` for an invalidate, or if the event names no database."""
-        raw = self._found()[NAMESPACE]
+        raw = self.parts[NAMESPACE]
         return None if raw is None else _namespaces[raw]
 
     @property
@@ -151,7 +141,7 @@ class ChangeEvent:
     @property
     def cluster_time(self) -> Timestamp | None:
         """The oplog time. Not unique: a transaction's events share it."""
-        return layout.cluster_time(self._found())
+        return layout.cluster_time(self.parts)
 
     @property
     def wall_time(self) -> datetime | None:
@@ -186,7 +176,7 @@ class ChangeEvent:
         ``None`` for an event that is not about one document: it is a barrier for all documents.
         """
         found = self._parts
-        if found is None:  # as in _found, but inline: every event needs its key
+        if found is None:  # as in parts, but inline: every event needs its key
             found = self._parts = parts(self._buffer, self._start)
         return document_key(self._buffer, self._start, found)
 
@@ -198,14 +188,14 @@ class ChangeEvent:
         document key. The server holds some keys equal that differ here, such as ``7`` and
         ``NumberLong(7)``; :attr:`key` does not tell them apart either.
         """
-        found = self._found()
+        found = self.parts
         begin = found[DOCUMENT_KEY]
         return None if begin < 0 else key_text(self._buffer[begin : found[DOCUMENT_KEY + 1]])
 
     @property
     def is_ddl(self) -> bool:
         """Whether it is not about a document: ``drop``, ``rename``, ``snapshotBegin``, …"""
-        kind = operation_type(self._found())
+        kind = operation_type(self.parts)
         return kind not in _OF_DOCUMENTS and kind != "" and self.key is None
 
     @property
@@ -221,7 +211,7 @@ class ChangeEvent:
         """
         part = _PARTS.get(name)
         if part is not None:
-            found = self._found()
+            found = self.parts
             begin, end = found[part], found[part + 1]
             return None if begin < 0 else self._buffer[begin:end]
         kind, at = elements(self._buffer, self._start).get(name.encode(), (0, 0))
@@ -229,13 +219,27 @@ class ChangeEvent:
 
     def fresh(self) -> ChangeEvent:
         """The event as the server sent it, without changes that a handler made in its fields."""
-        return ChangeEvent(self._buffer, self._start)
+        return ChangeEvent(self._buffer, self._start, self._shared)
 
-    def _found(self) -> layout.Parts:
+    @property
+    def parts(self) -> layout.Parts:
+        """The offsets of :mod:`tailrace.event.layout`, for this service's own code."""
         found = self._parts
         if found is None:
             found = self._parts = parts(self._buffer, self._start)
         return found
+
+    def kept(self, kind: Hashable) -> Any:
+        """What :meth:`keep` kept last for this kind, if anything."""
+        return None if self._shared is None else self._shared.get((kind, self._start))
+
+    def keep(self, kind: Hashable, value: Any) -> None:
+        """Keeps an immutable result about this event for all handlers of its scope.
+
+        It is released when all have handled the event. Events of tests keep nothing.
+        """
+        if self._shared is not None:
+            self._shared[kind, self._start] = value
 
     def _part(self, part: int) -> dict[str, Any] | None:
         """A document that the layout locates, decoded once."""
@@ -244,7 +248,7 @@ class ChangeEvent:
             values = self._values = {}
         elif part in values:
             return cast("dict[str, Any] | None", values[part])
-        found = self._found()
+        found = self.parts
         begin, end = found[part], found[part + 1]
         value = values[part] = None if begin < 0 else bson.decode(self._buffer[begin:end], CODEC)
         return value
@@ -281,6 +285,8 @@ class ChangeEvent:
 
 
 _EMPTY = bson.encode({})
+_WHOLE = -1
+"""The key of the whole document among the decoded values."""
 _PARTS = {
     "_id": layout.TOKEN,
     "fullDocument": FULL_DOCUMENT,

@@ -23,7 +23,7 @@ from tailrace.event.memo import Memo
 
 _INCREMENT_SECONDS = Struct("<II").unpack_from
 _EPOCH = date(1970, 1, 1)
-_LAST_MS = 253_402_300_799_999
+LAST_MS = 253_402_300_799_999
 """The last millisecond of the year 9999. After it, and before 1970, relaxed dates are numbers."""
 
 Writers: TypeAlias = "Mapping[int, Callable[[bytes, int, int, Writers], str]]"
@@ -37,16 +37,22 @@ def to_json(raw: bytes, *, canonical: bool) -> str:
     Keys keep their order and repetitions. Text stays Unicode; bytes that are not UTF-8 become
     U+FFFD. Raises ``ValueError``, with the offset, if the BSON is malformed.
     """
+    return written(raw, CANONICAL if canonical else RELAXED)
+
+
+def written(raw: bytes, writers: Writers) -> str:
+    """One BSON document as one line of the JSON that these writers make. Raises as above."""
     if len(raw) < bson.EMPTY_DOCUMENT or INT32(raw, 0)[0] != len(raw):
         raise malformed(0, f"the length inside does not match the {len(raw)} bytes")
     try:
-        return _document(raw, 0, len(raw), _CANONICAL if canonical else _RELAXED)
+        return _document(raw, 0, len(raw), writers)
     except (IndexError, error) as cut:
         raise malformed(0, "a value is cut off") from cut
     except RecursionError:
         raise malformed(0, "its documents are nested too deeply") from None
 
 
+_decimals: Memo[bytes, str] = Memo(lambda bid: str(Decimal128.from_bid(bid)))
 _names: Memo[bytes, str] = Memo(lambda name: f"{quote(name.decode('utf-8', 'replace'))}:")
 """Field names as JSON, cached because a stream repeats the same few."""
 
@@ -58,6 +64,11 @@ def _document(raw: bytes, start: int, end: int, writers: Writers) -> str:
         for name, kind, at, behind in walk_between(raw, start + 4, end - 1)
     ]
     return f"{{{','.join(texts)}}}"
+
+
+def decimal_text(bid: bytes) -> str:
+    """The text of a decimal; cached, because it is slow to make, and prices repeat."""
+    return _decimals[bid]
 
 
 def _array(raw: bytes, start: int, end: int, writers: Writers) -> str:
@@ -110,13 +121,18 @@ def _canonical_date(raw: bytes, start: int, end: int, writers: Writers) -> str:
 
 def _date(raw: bytes, start: int, end: int, writers: Writers) -> str:
     ms: int = INT64(raw, start)[0]
-    if not 0 <= ms <= _LAST_MS:
+    if not 0 <= ms <= LAST_MS:
         return _canonical_date(raw, start, end, writers)
+    return f'{{"$date":"{date_text(ms)}"}}'
+
+
+def date_text(ms: int) -> str:
+    """A date as RFC 3339, from milliseconds since 1970, up to the year 9999."""
     days, ms = divmod(ms, 86_400_000)
     seconds, ms = divmod(ms, 1000)
     minutes, seconds = divmod(seconds, 60)
     clock = f"{minutes // 60:02}:{minutes % 60:02}:{seconds:02}"
-    return f'{{"$date":"{_day(days)}T{clock}{f".{ms:03}" if ms else ""}Z"}}'
+    return f"{_day(days)}T{clock}{f'.{ms:03}' if ms else ''}Z"
 
 
 @lru_cache(1024)
@@ -152,7 +168,7 @@ def _timestamp(raw: bytes, start: int, end: int, writers: Writers) -> str:
     return f'{{"$timestamp":{{"t":{seconds},"i":{increment}}}}}'
 
 
-_RELAXED: Writers = {
+RELAXED: Writers = {
     bson.DOUBLE: _double,
     bson.STRING: _string,
     bson.DOCUMENT: _document,
@@ -172,13 +188,13 @@ _RELAXED: Writers = {
     bson.TIMESTAMP: _timestamp,
     bson.INT64_TYPE: lambda raw, at, end, writers: str(INT64(raw, at)[0]),
     bson.DECIMAL: lambda raw, at, end, writers: (
-        f'{{"$numberDecimal":"{Decimal128.from_bid(raw[at:end])}"}}'
+        f'{{"$numberDecimal":"{decimal_text(raw[at:end])}"}}'
     ),
     bson.MIN_KEY: lambda raw, at, end, writers: '{"$minKey":1}',
     bson.MAX_KEY: lambda raw, at, end, writers: '{"$maxKey":1}',
 }
-_CANONICAL: Writers = {
-    **_RELAXED,
+CANONICAL: Writers = {
+    **RELAXED,
     bson.DOUBLE: _canonical_double,
     bson.DATE: _canonical_date,
     bson.INT32_TYPE: lambda raw, at, end, writers: f'{{"$numberInt":"{INT32(raw, at)[0]}"}}',

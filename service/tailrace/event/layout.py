@@ -43,8 +43,8 @@ Parts: TypeAlias = tuple[Any, ...]
   cluster time; milliseconds of the wall time;
 - at the first index the event's end, at the last the start and end of each element that is no part.
 """
-TOKEN, OPERATION, SECONDS, INCREMENT, FULL_DOCUMENT, NAMESPACE = 1, 3, 4, 5, 7, 9
-DOCUMENT_KEY, UPDATE, BEFORE_CHANGE = 10, 12, 14
+END, TOKEN, OPERATION, SECONDS, INCREMENT, WALL_TIME = 0, 1, 3, 4, 5, 6
+FULL_DOCUMENT, NAMESPACE, DOCUMENT_KEY, UPDATE, BEFORE_CHANGE, OTHERS = 7, 9, 10, 12, 14, 16
 
 ABSENT = -1
 """The offset of a part that an event lacks, or has with another type than the server's."""
@@ -61,7 +61,7 @@ TYPE = b"\x02operationType\0"
 # events it adds the collection's UUID before the wall time, which servers before 6.0 do not send.
 # Images that are looked up (pre-images, and documents if mongos does it) come last.
 _ID, _SESSION = b"\x03_id\0", b"\x03lsid\0"
-_TIME, _WALL_TIME = b"\x11clusterTime\0", b"\x09wallTime\0"
+_TIME, _WALL = b"\x11clusterTime\0", b"\x09wallTime\0"
 _UUID = b"\x05collectionUUID\0\x10\0\0\0"
 _UUID_BYTES = len(_UUID) + 1 + 16
 _IMAGE, _NO_IMAGE = b"\x03fullDocument\0", b"\x0afullDocument\0"
@@ -89,7 +89,7 @@ def _front(key: int) -> tuple[Callable[[bytes, int], tuple[Any, ...]], int]:
     """
     name, kind = divmod(key, 256)
     before = len(TYPE) + 4 + name + len(_TIME)
-    middle = {bson.BINARY: f"{_UUID_BYTES + len(_WALL_TIME)}sq", bson.DATE: f"{len(_WALL_TIME)}sq"}
+    middle = {bson.BINARY: f"{_UUID_BYTES + len(_WALL)}sq", bson.DATE: f"{len(_WALL)}sq"}
     front = Struct(f"<{before}sII{middle.get(kind, '0s0s')}")
     whole = Struct(f"{front.format}{len(_IMAGE)}sI")
     return whole.unpack_from, front.size
@@ -104,7 +104,7 @@ def _operation(text: bytes) -> bytes:
 
 def _uuid(text: bytes) -> bool:
     """Whether this is a collection's UUID with the name of the wall time after it."""
-    return text.startswith(_UUID) and text.endswith(_WALL_TIME)
+    return text.startswith(_UUID) and text.endswith(_WALL)
 
 
 def _namespace(text: bytes) -> bytes:
@@ -141,7 +141,7 @@ def parts(buffer: bytes, start: int) -> Parts:
         before, increment, seconds, middle, wall_time, name, length = unpack(buffer, token_end)
         operation = _operations[before]
         at = token_end + front
-        if middle != _WALL_TIME:
+        if middle != _WALL:
             if not middle:
                 wall_time = None
             elif _uuids[middle]:

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tailrace.event import json_lines
-from tailrace.event.extended_json import to_json
+from tailrace.event.extended_json import Writers, to_json, written
 from tests.scripted.wire import in_order
 from tests.unit.event.documents import documents, quick
 from tests.unit.event.events import SURROUNDINGS, as_mongod_makes_it, events
@@ -99,7 +99,7 @@ def test_each_of_many_events_has_the_line_that_it_has_alone(
     raw: list[bytes], canonical: bool
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(json_lines, "_BLOCK_EVENTS", 5)
+        patch.setattr(json_lines, "_BLOCK_DOCUMENTS", 5)
         together = b"".join(json_lines.json_lines(raw, canonical=canonical))
     assert together == b"".join(json_line(each, canonical=canonical) for each in raw)
     for each in raw:
@@ -122,11 +122,11 @@ def test_one_document_that_is_walked_leaves_the_others_to_c(
     expected = "".join(to_json(each, canonical=False) + "\n" for each in raw)
     walked: list[bytes] = []
 
-    def walk(document: bytes, *, canonical: bool) -> str:
+    def walk(document: bytes, writers: Writers) -> str:
         walked.append(document)
-        return to_json(document, canonical=canonical)
+        return written(document, writers)
 
-    monkeypatch.setattr(json_lines, "to_json", walk)
+    monkeypatch.setattr(json_lines, "written", walk)
     assert b"".join(json_lines.json_lines(raw, canonical=False)).decode() == expected
     assert walked == [raw[at]]
 

@@ -1,0 +1,51 @@
+"""Envelopes: the messages that destinations send for events.
+
+Every envelope has a module with one function: events in, one :class:`Message` for each. Handlers of
+a scope share the messages: each is made once and kept as long as its event is in flight.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+
+from tailrace.envelope.cloudevents import cloudevents_messages
+from tailrace.envelope.debezium import debezium_messages
+from tailrace.envelope.message import Message
+from tailrace.envelope.native import document_messages, native_messages
+from tailrace.event import ChangeEvent
+from tailrace.event.json_lines import CANONICAL, RELAXED, Form
+
+__all__ = ["ENVELOPES", "Message", "messages"]
+
+Maker = Callable[[Sequence[ChangeEvent], str, Form], list[Message]]
+"""Makes the messages of events of the named scope; the form is that of documents and events."""
+
+ENVELOPES: Mapping[str, Maker] = {
+    "native": native_messages,
+    "debezium": debezium_messages,
+    "cloudevents": cloudevents_messages,
+    "document": document_messages,
+}
+
+
+def messages(
+    events: Sequence[ChangeEvent], scope: str, envelope: str, *, canonical: bool = False
+) -> list[Message]:
+    """One message for each event, at the same index.
+
+    ``canonical``: the Extended JSON is canonical instead of relaxed, except in ``debezium``. Raises
+    ``ValueError`` for an unknown envelope, and for an event that is malformed BSON.
+    """
+    make = ENVELOPES.get(envelope)
+    if make is None:
+        raise ValueError(f"no envelope is called {envelope!r}: use one of {', '.join(ENVELOPES)}")
+    kind = envelope, canonical
+    found: list[Message | None] = [event.kept(kind) for event in events]
+    missing = [event for event, message in zip(events, found, strict=True) if message is None]
+    if missing:
+        made = make(missing, scope, CANONICAL if canonical else RELAXED)
+        for event, message in zip(missing, made, strict=True):
+            event.keep(kind, message)
+        if len(made) == len(found):
+            return made
+        rest = iter(made)
+        return [next(rest) if message is None else message for message in found]
+    return [message for message in found if message is not None]

@@ -1,0 +1,68 @@
+"""CloudEvents 1.0: the structured mode of its JSON format, and the attributes for the binary mode.
+
+Sources: https://github.com/cloudevents/spec/blob/v1.0.2/cloudevents/spec.md and
+https://github.com/cloudevents/spec/blob/v1.0.2/cloudevents/formats/json-format.md
+"""
+
+from collections.abc import Sequence
+from json.encoder import encode_basestring as quote
+from urllib.parse import quote as percent_encoded
+
+from tailrace.envelope.message import Message
+from tailrace.envelope.native import key_of
+from tailrace.event import ChangeEvent
+from tailrace.event.bson import INT32
+from tailrace.event.extended_json import LAST_MS, date_text, to_json
+from tailrace.event.json_lines import Form, json_texts
+from tailrace.event.layout import SECONDS, WALL_TIME
+
+TYPE = "com.mongodb.change"
+"""The first part of ``type``: the operation follows, such as ``com.mongodb.change.insert``."""
+
+_DATA = b"\x02_data\0"
+_DATA_AT = 4 + len(_DATA) + 4
+
+
+def cloudevents_messages(events: Sequence[ChangeEvent], scope: str, form: Form) -> list[Message]:
+    """Each event in the structured mode; its data is the whole event as Extended JSON."""
+    source = f"/tailrace/{percent_encoded(scope, safe='')}"
+    texts = json_texts([event.raw for event in events], form)
+    return [_message(event, source, text) for event, text in zip(events, texts, strict=True)]
+
+
+def _message(event: ChangeEvent, source: str, data: bytes) -> Message:
+    operation, time, key = event.operation_type, _time(event), key_of(event)
+    identity = event_id(event)
+    kind = f"{TYPE}.{operation}" if operation else TYPE
+    headers = [("specversion", "1.0"), ("id", identity), ("source", source), ("type", kind)]
+    if time is not None:
+        headers.append(("time", time))
+    if key is not None:
+        headers.append(("subject", key.decode()))
+    headers.append(("datacontenttype", "application/json"))
+    attributes = ",".join([f'"{name}":{quote(text)}' for name, text in headers])
+    before = f'{{{attributes},"data":'.encode()
+    return Message(key, b"%b%b}" % (before, data), headers, len(before))
+
+
+def event_id(event: ChangeEvent) -> str:
+    """A text that is the same at every delivery of the event, and of no other event.
+
+    It is the ``_data`` of a resume token, and the canonical Extended JSON of other ids.
+    """
+    token = event.field_bytes("_id") or b"\5\0\0\0\0"
+    if token.startswith(_DATA, 4) and _DATA_AT + INT32(token, _DATA_AT - 4)[0] + 1 == len(token):
+        data = token[_DATA_AT:-2]
+        if data.isalnum():
+            return data.decode()
+    return to_json(token, canonical=True)
+
+
+def _time(event: ChangeEvent) -> str | None:
+    """When the change happened: the server's clock, else the oplog time, as RFC 3339."""
+    parts = event.parts
+    wall_time: int | None = parts[WALL_TIME]
+    if wall_time is not None and 0 <= wall_time <= LAST_MS:
+        return date_text(wall_time)
+    seconds: int | None = parts[SECONDS]
+    return None if seconds is None else date_text(seconds * 1000)
