@@ -7,20 +7,23 @@ from contextlib import (
     asynccontextmanager,
     nullcontext,
 )
-from dataclasses import replace
+from dataclasses import fields, replace
+from datetime import datetime
+
+from bson.timestamp import Timestamp
 
 from tailrace.config import Settings
 from tailrace.config.scopes import ScopeSettings
 from tailrace.config.store import MongodbStoreSettings, SqliteStoreSettings
 from tailrace.drivers import DRIVERS, CommandDriver, identify
 from tailrace.engine import Handler, PerEvent, Routed, ScopePlan, routed
-from tailrace.model import Route
+from tailrace.model import ResumeToken, Route, Scope, StartPoint
 from tailrace.model.failure_policy import Backoff
 from tailrace.snapshot.filter import text_of
 from tailrace.snapshot.server import SnapshotServer
 from tailrace.snapshot.snapshots import SnapshotOptions, Snapshots
 from tailrace.stores import Store, memory, mongodb, sqlite
-from tailrace.stream.aggregate import start_point, stream_options, target
+from tailrace.stream import ChangeStreamOptions
 
 
 def local_store(settings: Settings) -> AbstractAsyncContextManager[Store | None]:
@@ -82,6 +85,29 @@ def scope_plans(
         )
         for scope in settings.scopes
     ]
+
+
+def target(scope: ScopeSettings) -> Scope:
+    """The collection, database or cluster that a scope follows."""
+    return Scope(scope.name, scope.database, scope.collection)
+
+
+def start_point(scope: ScopeSettings) -> StartPoint:
+    """Where a scope starts if it has no checkpoint. The server refuses conflicting options."""
+    at = scope.start_at
+    return StartPoint(
+        resume_after=ResumeToken.of(scope.resume_after) if scope.resume_after else None,
+        start_after=ResumeToken.of(scope.start_after) if scope.start_after else None,
+        at_operation_time=Timestamp(int(at.timestamp()), 0) if isinstance(at, datetime) else None,
+    )
+
+
+def stream_options(scope: ScopeSettings) -> ChangeStreamOptions:
+    """A scope's options, which have the same names in the configuration."""
+    options = {each.name: getattr(scope, each.name) for each in fields(ChangeStreamOptions)}
+    options["pipeline"] = tuple(scope.pipeline)
+    options["show_expanded_events"] = scope.show_expanded_events or None
+    return ChangeStreamOptions(**options)
 
 
 def _snapshots(scope: ScopeSettings, server: SnapshotServer) -> Snapshots:

@@ -7,11 +7,11 @@ from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from typing import Any
 
+from tailrace.assembly import target
 from tailrace.config.lookup_stages import refusal
 from tailrace.config.scopes import ScopeSettings
 from tailrace.snapshot.plan import listed
 from tailrace.snapshot.server import SnapshotServer
-from tailrace.stream.aggregate import target
 
 _TARGET = {"name", "database", "collection"}
 _STORED = ("whenAvailable", "required")

@@ -9,6 +9,7 @@ import anyio
 from anyio import to_thread
 
 from tailrace import cost
+from tailrace.assembly import stream_options, target
 from tailrace.config import Settings
 from tailrace.config.store import MongodbStoreSettings, SqliteStoreSettings
 from tailrace.drivers import DRIVERS, CommandDriver, identify
@@ -18,7 +19,6 @@ from tailrace.snapshot.plan import count_documents
 from tailrace.stores.mongodb import try_collections
 from tailrace.stores.sqlite_schema import try_file
 from tailrace.stream import ChangeStream
-from tailrace.stream.aggregate import stream_options, target
 
 _MOST_SECONDS = 30.0
 """How long each trial may take. A handler's start has no limit of its own."""

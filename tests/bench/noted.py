@@ -12,7 +12,7 @@ from functools import wraps
 from bson.timestamp import Timestamp
 
 from tailrace.cli import main
-from tailrace.engine.read.rows import Rows
+from tailrace.engine.plan.row_source import Rows
 from tailrace.snapshot.snapshots import Snapshots
 
 

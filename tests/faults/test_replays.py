@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tailrace.engine.status import READING
+from tailrace.engine.status.watcher_state import READING
 from tests.daemon import Daemon, until
 from tests.orders import Orders
 

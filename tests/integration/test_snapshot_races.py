@@ -12,7 +12,8 @@ import pytest
 from bson.timestamp import Timestamp
 from structlog.testing import capture_logs
 
-from tailrace.engine.status import MOST_LAG_SECONDS, Status
+from tailrace.engine.status.lag import MOST_LAG_SECONDS
+from tailrace.engine.status.status import Status
 from tailrace.errors import CommandFailed
 from tailrace.event import ChangeEvent
 from tailrace.model import Scope, SnapshotProgress

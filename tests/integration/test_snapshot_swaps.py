@@ -9,7 +9,7 @@ import bson
 import pytest
 from structlog.testing import capture_logs
 
-from tailrace.engine.snapshot_status import described
+from tailrace.engine.status.snapshot_status import described
 from tailrace.event.change_event import CODEC
 from tailrace.model import Scope
 from tailrace.model.snapshot import RangeState, SnapshotState

@@ -7,8 +7,10 @@ A :class:`Supervisor` keeps one :class:`Watcher` per scope. A watcher runs its s
 """
 
 from tailrace.engine.handle.frames import blocking_handler
-from tailrace.engine.handle.router import Routed, routed
 from tailrace.engine.held_lease import HeldLease
+from tailrace.engine.plan.byte_budget import ByteBudget
+from tailrace.engine.plan.router import Routed, routed
+from tailrace.engine.plan.scope_plan import Runtime, ScopePlan
 from tailrace.engine.ports import (
     CheckpointStore,
     Commit,
@@ -20,9 +22,7 @@ from tailrace.engine.ports import (
     raw_documents,
     raw_list,
 )
-from tailrace.engine.read.byte_budget import ByteBudget
-from tailrace.engine.scope_plan import Runtime, ScopePlan
-from tailrace.engine.status import WatcherState
+from tailrace.engine.status.watcher_state import WatcherState
 from tailrace.engine.supervisor import Supervisor
 from tailrace.engine.watcher import Watcher
 from tailrace.engine.watches import ClusterWatch, watch_letters

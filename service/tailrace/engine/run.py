@@ -10,6 +10,8 @@ from dataclasses import dataclass, field, replace
 import anyio
 import structlog
 
+from tailrace.engine.checkpointer import Checkpointer, Ownership
+from tailrace.engine.final_position import final_position, reached_position
 from tailrace.engine.handle.batch_lane import BatchLane
 from tailrace.engine.handle.commit_delivery import CommitDelivery
 from tailrace.engine.handle.commit_lane import CommitLane
@@ -18,19 +20,18 @@ from tailrace.engine.handle.document_lanes import DocumentLanes
 from tailrace.engine.handle.isolation import required
 from tailrace.engine.handle.lane import Lane
 from tailrace.engine.handle.retry import Breaker, Retry
-from tailrace.engine.handle.router import Routed
+from tailrace.engine.plan.router import Routed
+from tailrace.engine.plan.scope_plan import Runtime, ScopePlan
 from tailrace.engine.ports import Handler, PerEvent, RunIdentity
-from tailrace.engine.position.checkpointer import Checkpointer, Ownership
-from tailrace.engine.position.final_position import final_position, reached_position
 from tailrace.engine.position.history_lost import LostHistory
 from tailrace.engine.position.start_position import RunStart, StartPosition, start_position
 from tailrace.engine.position.watermark import Watermark
 from tailrace.engine.read.admission import Admission
-from tailrace.engine.read.byte_budget import ReadAhead
+from tailrace.engine.read.read_limit import ReadLimit
 from tailrace.engine.read.reader import CLOSING_SECONDS, Ending, Reader, Stream
-from tailrace.engine.read.rows import RowReader
-from tailrace.engine.scope_plan import Runtime, ScopePlan
-from tailrace.engine.status import Status, WatcherState
+from tailrace.engine.read.row_reader import RowReader
+from tailrace.engine.status.status import Status
+from tailrace.engine.status.watcher_state import WatcherState
 from tailrace.errors import CheckpointError, TailraceError, TaskCancelled
 from tailrace.model import Checkpoint, StartPoint
 from tailrace.model.gap import Gap
@@ -90,8 +91,6 @@ class Run:
 
     def _with_rows(self, begin: RunStart, checkpoint: Checkpoint | None, *, gap: bool) -> RunStart:
         """Adds the snapshot's progress to the start of the run."""
-        if self.plan.rows is None:
-            return begin
         known = checkpoint.snapshot if checkpoint is not None else None
         snapshot = self.plan.rows.begin(known, fresh=checkpoint is None, gap=gap, rows=self._rows)
         return replace(
@@ -130,8 +129,8 @@ class Run:
     async def _follow(self, begin: RunStart, owner: RunIdentity, gap: Gap | None) -> Ending:
         """Builds the parts, opens the stream, and reads. ``gap``: the changes skipped, if any."""
         plan, runtime, status, interrupt = self.plan, self.runtime, self.status, self.interrupt
-        read_ahead = ReadAhead(runtime.budget.share(), status, interrupt)
-        self._watermark = watermark = Watermark(begin.position, read_ahead.moved)
+        limit = ReadLimit(runtime.budget.share(), status, interrupt)
+        self._watermark = watermark = Watermark(begin.position, limit.moved)
         status.watermark = watermark
         status.committed_time = status.checkpoint.cluster_time if status.checkpoint else None
         self._checkpointer = Checkpointer(
@@ -152,7 +151,7 @@ class Run:
             plan,
             runtime,
             interrupt,
-            read_ahead,
+            limit,
             watermark,
             self._lanes,
             self._checkpointer,
@@ -217,17 +216,16 @@ class Run:
                     for lane in self._lanes:
                         handling.start_soon(self._run_lane, lane, name="lanes")
                     reading_rows = anyio.CancelScope()
-                    if (rows := self.plan.rows) is not None:
-                        reading = RowReader(
-                            rows,
-                            reader.admission.line,
-                            self._lanes,
-                            reader.admission.read_ahead,
-                            self.status,
-                            reader.admit_rows,
-                            self._checkpointer.save,
-                        )
-                        handling.start_soon(self._read_rows, reading, reading_rows, name="rows")
+                    rows = RowReader(
+                        self.plan.rows,
+                        reader.admission.order,
+                        self._lanes,
+                        reader.admission.limit,
+                        self.status,
+                        reader.admit_rows,
+                        self._checkpointer.save,
+                    )
+                    handling.start_soon(self._read_rows, rows, reading_rows, name="rows")
                     try:
                         ending = await required(reader.read, "the reader", stream)
                     except TailraceError as error:

@@ -9,7 +9,8 @@ import structlog
 from anyio.abc import TaskGroup
 
 from tailrace.engine.handle.isolation import required
-from tailrace.engine.status import ENDED, READING, WatcherState
+from tailrace.engine.status.document import status_document
+from tailrace.engine.status.watcher_state import ENDED, READING, WatcherState
 from tailrace.engine.watcher import Watcher
 from tailrace.errors import TaskCancelled
 from tailrace.stream import Interrupt
@@ -79,7 +80,7 @@ class Supervisor:
         if not self.watchers:
             return "the service is starting"
         watcher = next((one for one in self.watchers if one.name == name), None)
-        if watcher is None or watcher.plan.rows is None:
+        if watcher is None:
             raise LookupError(name)
         rows = watcher.plan.rows
         match watcher.status.state:
@@ -155,7 +156,7 @@ class Supervisor:
 
     def status(self) -> dict[str, Any]:
         """By scope, the status of its watcher as JSON types."""
-        return {watcher.name: watcher.status.document() for watcher in self.watchers}
+        return {watcher.name: status_document(watcher.status) for watcher in self.watchers}
 
 
 def _waits(scope: str, handler: str, letters: int) -> str:

@@ -6,19 +6,23 @@ unless the scope stops, or halts for manual intervention.
 
 from __future__ import annotations
 
+from functools import partial
+
 import structlog
 from bson.timestamp import Timestamp
 
+from tailrace.engine.checkpointer import Ownership
 from tailrace.engine.error_policy import Decision, Reason, decide
+from tailrace.engine.handle.frames import waits_for
 from tailrace.engine.handle.isolation import required
 from tailrace.engine.handle.retry import Breaker
 from tailrace.engine.held_lease import HeldLease
-from tailrace.engine.position.checkpointer import Ownership
+from tailrace.engine.plan.scope_plan import Runtime, ScopePlan
 from tailrace.engine.position.history_lost import LostHistory
 from tailrace.engine.read.reader import Ending
 from tailrace.engine.run import Run
-from tailrace.engine.scope_plan import Runtime, ScopePlan
-from tailrace.engine.status import Status, WatcherState
+from tailrace.engine.status.status import Status
+from tailrace.engine.status.watcher_state import WatcherState
 from tailrace.errors import StreamBeganInMidEvent, describe
 from tailrace.stream import Interrupt
 
@@ -46,8 +50,8 @@ class Watcher:
         self.fenced = False
         """Whether the watcher ended because the store holds a newer position or its lease ended."""
         self._log = structlog.get_logger().bind(scope=plan.scope.name)
-        if plan.rows is not None:
-            self.status.snapshot = plan.rows.observed
+        self.status.snapshot = plan.rows.observed
+        self.status.waits_for = partial(waits_for, plan.scope.name)
         runtime.metrics.watch(plan.scope.name, self.status.gauges)
 
     @property

@@ -84,8 +84,7 @@ class Turns:
                 turn.ends = turn.running = None
                 self.running.discard(name)
                 if not keeps:
-                    if (rows := watcher.plan.rows) is not None:
-                        rows.leave()
+                    watcher.plan.rows.leave()
                     await self.release(name)
             if self._halted(watcher) or keeps:
                 return

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from bson.timestamp import Timestamp
 
-from tailrace.engine.read.rows import TimeUnavailable
+from tailrace.engine.plan.row_source import TimeUnavailable
 from tailrace.snapshot.server import SnapshotServer
 
 

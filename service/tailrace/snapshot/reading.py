@@ -10,7 +10,7 @@ import anyio
 import structlog
 from bson.timestamp import Timestamp
 
-from tailrace.engine.read.rows import Rows
+from tailrace.engine.plan.row_source import Rows
 from tailrace.errors import CommandFailed, TailraceError
 from tailrace.event import Batch
 from tailrace.event.snapshot_events import SNAPSHOT_BEGIN, SNAPSHOT_END, ReadEvents, barrier

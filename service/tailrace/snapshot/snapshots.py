@@ -1,7 +1,8 @@
 """The snapshots of one scope, one at a time: their start, progress and failures.
 
-Implements :class:`tailrace.engine.read.rows.RowSource` for the scope's runs. A run continues the
-snapshot from the checkpoint, so rows that the previous run read but did not handle are read again.
+Implements :class:`tailrace.engine.plan.row_source.RowSource` for the scope's runs. A run continues
+the snapshot from the checkpoint, so rows that the previous run read but did not handle are read
+again.
 """
 
 from collections.abc import Awaitable, Mapping, Sequence
@@ -12,8 +13,7 @@ import anyio
 import structlog
 from bson.timestamp import Timestamp
 
-from tailrace.engine.read.rows import Rows, TimeUnavailable
-from tailrace.engine.snapshot_status import ObservedSnapshot
+from tailrace.engine.plan.row_source import ObservedSnapshot, Rows, TimeUnavailable
 from tailrace.errors import CommandFailed, DriverError, describe
 from tailrace.model import Scope, SnapshotProgress
 from tailrace.model.failure_policy import Backoff
@@ -167,7 +167,7 @@ class Snapshots:
             self.progress = rows.progress(len(rows.batch))
         return found
 
-    async def read_ahead(self, time: Timestamp) -> None:
+    async def prefetch(self, time: Timestamp) -> None:
         """Reads the next chunks early, for a call of :meth:`read` with the same time."""
         progress = self.progress
         if progress is not None and progress.active and self._order is None and self._pace.now:

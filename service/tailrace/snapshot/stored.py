@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from tailrace.engine.read.rows import Rows
+from tailrace.engine.plan.row_source import Rows
 from tailrace.model import SnapshotProgress
 from tailrace.model.snapshot import SnapshotState, StoredRows
 from tailrace.snapshot.chunk import count_up_to

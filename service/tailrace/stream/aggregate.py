@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
-from datetime import datetime
+from dataclasses import dataclass, replace
 from typing import Any
 
 from bson import json_util
-from bson.timestamp import Timestamp
 
-from tailrace.config.scopes import LOOKUP, ScopeSettings
-from tailrace.model import ResumeToken, Scope, StartPoint
+from tailrace.model import Scope, StartPoint
 from tailrace.stream.driver_port import Request
+
+LOOKUP = "lookup"
+"""The value of ``full_document`` with which :mod:`tailrace.stream.lookup` adds the documents."""
 
 SPLIT_STAGE = "$changeStreamSplitLargeEvent"
 
@@ -65,29 +65,6 @@ class ChangeStreamOptions:
     def splits(self) -> bool:
         """Whether events may come as fragments."""
         return self.split_large_events or any(SPLIT_STAGE in stage for stage in self.pipeline)
-
-
-def target(scope: ScopeSettings) -> Scope:
-    """The collection, database or cluster that a scope follows."""
-    return Scope(scope.name, scope.database, scope.collection)
-
-
-def start_point(scope: ScopeSettings) -> StartPoint:
-    """Where a scope starts if it has no checkpoint. The server refuses conflicting options."""
-    at = scope.start_at
-    return StartPoint(
-        resume_after=ResumeToken.of(scope.resume_after) if scope.resume_after else None,
-        start_after=ResumeToken.of(scope.start_after) if scope.start_after else None,
-        at_operation_time=Timestamp(int(at.timestamp()), 0) if isinstance(at, datetime) else None,
-    )
-
-
-def stream_options(scope: ScopeSettings) -> ChangeStreamOptions:
-    """A scope's options, which have the same names in the configuration."""
-    options = {each.name: getattr(scope, each.name) for each in fields(ChangeStreamOptions)}
-    options["pipeline"] = tuple(scope.pipeline)
-    options["show_expanded_events"] = scope.show_expanded_events or None
-    return ChangeStreamOptions(**options)
 
 
 def request(scope: Scope, options: ChangeStreamOptions, start: StartPoint) -> Request:

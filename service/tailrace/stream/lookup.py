@@ -53,7 +53,7 @@ class _Read:
 
 
 @dataclass(slots=True)
-class _Ahead:
+class _Prefetched:
     """The next reply, while it is read and until it is used."""
 
     done: anyio.Event = field(default_factory=anyio.Event)
@@ -64,7 +64,7 @@ class LookupStream:
     """A change stream with the methods of :class:`ChangeStream`, read inside :meth:`reading`.
 
     ``by_uuid``: if another collection has the name now, the document counts as gone. A part has at
-    most ``most_bytes``, or one event. ``may_read_ahead`` tells whether the next reply may be read
+    most ``most_bytes``, or one event. ``may_prefetch`` tells whether the next reply may be read
     before the caller asks for it.
     """
 
@@ -76,7 +76,7 @@ class LookupStream:
         read_preference: str | None = None,
         by_uuid: bool = True,
         most_bytes: int = MOST_BYTES,
-        may_read_ahead: Callable[[], bool] = lambda: True,
+        may_prefetch: Callable[[], bool] = lambda: True,
         interrupt: Interrupt | None = None,
     ) -> None:
         self.invalidated = False
@@ -86,10 +86,10 @@ class LookupStream:
         self._read_preference = read_preference
         self._by_uuid = by_uuid
         self._most_bytes = min(most_bytes, MOST_BYTES)
-        self._may_read_ahead = may_read_ahead
+        self._may_prefetch = may_prefetch
         self._interrupt = interrupt or Interrupt()
         self._tasks: TaskGroup | None = None
-        self._ahead: _Ahead | None = None
+        self._prefetched: _Prefetched | None = None
         self._unfilled: _Read | None = None
         self._window = events.Window(0, 0)
         self._most_keys = events.MOST_KEYS
@@ -128,7 +128,7 @@ class LookupStream:
             if not read.operations.get(events.UPDATE):
                 return self._returned(read, read.batch)
             self._unfilled, self._window = read, events.Window(0, 0)
-            self._read_ahead(read)
+            self._prefetch(read)
         return await self._part(read)
 
     async def _part(self, read: _Read) -> Batch:
@@ -157,31 +157,31 @@ class LookupStream:
     # --- replies ---------------------------------------------------------------------------
 
     async def _next_read(self, wait: bool) -> _Read:
-        ahead, self._ahead = self._ahead, None
-        if ahead is None:
+        prefetched, self._prefetched = self._prefetched, None
+        if prefetched is None:
             return await self._read(wait)
-        await ahead.done.wait()
-        if isinstance(ahead.outcome, Exception):
-            raise ahead.outcome
-        assert ahead.outcome is not None  # noqa: S101 - for the type checker: it is done
-        return ahead.outcome
+        await prefetched.done.wait()
+        if isinstance(prefetched.outcome, Exception):
+            raise prefetched.outcome
+        assert prefetched.outcome is not None  # noqa: S101 - for the type checker: it is done
+        return prefetched.outcome
 
-    def _read_ahead(self, read: _Read) -> None:
+    def _prefetch(self, read: _Read) -> None:
         size = read.batch.size
         if self._tasks is None or size >= _LARGE_REPLY_BYTES:
             return
         if size < _SMALL_REPLY_BYTES and self._look_up_seconds < _SLOW_SECONDS:
             return
-        if self._may_read_ahead():
-            self._ahead = ahead = _Ahead()
-            self._tasks.start_soon(self._read_into, ahead, name="the next reply")
+        if self._may_prefetch():
+            self._prefetched = prefetched = _Prefetched()
+            self._tasks.start_soon(self._read_into, prefetched, name="the next reply")
 
-    async def _read_into(self, ahead: _Ahead) -> None:
+    async def _read_into(self, prefetched: _Prefetched) -> None:
         try:
-            ahead.outcome = await self._read(wait=True)
+            prefetched.outcome = await self._read(wait=True)
         except Exception as error:  # noqa: BLE001 - raised when the caller asks for that reply
-            ahead.outcome = error
-        ahead.done.set()
+            prefetched.outcome = error
+        prefetched.done.set()
 
     async def _read(self, wait: bool) -> _Read:
         batch = await self._stream.next_batch(wait=wait)

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from tailrace.cli.snapshot_text import Display, lines
-from tailrace.engine.snapshot_status import ObservedSnapshot, described, documents_read
+from tailrace.engine.plan.row_source import ObservedSnapshot
+from tailrace.engine.status.snapshot_status import described, documents_read
 from tailrace.model import SnapshotProgress
 from tailrace.model.snapshot import RangeProgress, RangeState, SnapshotMode, SnapshotState
 

@@ -6,6 +6,7 @@ from typing import Any
 import bson
 import pytest
 
+from tailrace.assembly import stream_options, target
 from tailrace.config import Settings
 from tailrace.config.store import MemoryStoreSettings, MongodbStoreSettings, SqliteStoreSettings
 from tailrace.event.change_event import CODEC
@@ -14,7 +15,7 @@ from tailrace.handlers.log import LogHandlerSettings
 from tailrace.handlers.parquet import ParquetHandlerSettings
 from tailrace.handlers.python import PythonHandlerSettings
 from tailrace.snapshot.filter import text_of
-from tailrace.stream.aggregate import fingerprint, stream_options, target
+from tailrace.stream import fingerprint
 from tests.configuration import loads
 from tests.unit.config.files import MINIMAL, minimal, parse
 

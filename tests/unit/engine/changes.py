@@ -9,8 +9,8 @@ from bson.timestamp import Timestamp
 
 from tailrace.engine.handle.commit_delivery import CommitDelivery
 from tailrace.engine.handle.delivery import Delivery
-from tailrace.engine.handle.loop_share import LoopShare
 from tailrace.engine.handle.retry import Breaker, Retry
+from tailrace.engine.plan.loop_share import LoopShare
 from tailrace.engine.ports import Handler, RunIdentity
 from tailrace.engine.position.position import Position
 from tailrace.engine.position.watermark import Place, Watermark

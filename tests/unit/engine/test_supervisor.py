@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tailrace.engine import WatcherState
-from tailrace.engine.status import Status
+from tailrace.engine.status.status import Status
 from tailrace.model import Scope, StartPoint
 from tests.unit.engine.changes import change, time, token, until
 from tests.unit.engine.scripted_driver import ScriptedDriver, disconnected, refused

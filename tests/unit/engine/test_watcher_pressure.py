@@ -3,7 +3,7 @@
 import pytest
 
 from tailrace.engine import ByteBudget, Runtime, WatcherState
-from tailrace.engine.read import byte_budget
+from tailrace.engine.read import read_limit
 from tailrace.model import Scope
 from tailrace.observe.metrics import Metrics
 from tailrace.stores.memory import MemoryDeadLetters
@@ -45,7 +45,7 @@ async def test_one_reply_is_read_ahead_and_a_long_wait_for_handlers_is_a_pause(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The server is not silent: liveness would end a process that only has a slow destination."""
-    monkeypatch.setattr(byte_budget, "_PATIENCE_SECONDS", 0)
+    monkeypatch.setattr(read_limit, "_PATIENCE_SECONDS", 0)
     audit = Destination()
     audit.held = {1}
     driver = ScriptedDriver(*changes(1, 40), batch_size=2)

@@ -8,7 +8,9 @@ import pytest
 
 from tailrace.engine.position.position import Position
 from tailrace.engine.position.watermark import Place, Watermark
-from tailrace.engine.status import Status, WatcherState
+from tailrace.engine.status.document import status_document
+from tailrace.engine.status.status import Status
+from tailrace.engine.status.watcher_state import WatcherState
 from tailrace.event import Batch
 from tailrace.model import Checkpoint, CheckpointKind, ResumeToken, Scope
 from tailrace.stream.server_clock import LATE_SECONDS, SILENCE_SECONDS, ServerClock
@@ -243,7 +245,7 @@ class TestDocument:
         watched.reply(batch([change(5), change(6)], token(7)), 20, handlers=0)
         watched.save()
         watched.status.errors.note("the server went away")
-        text = json.dumps(watched.status.document())
+        text = json.dumps(status_document(watched.status))
         assert json.loads(text)["position"] == {
             "kind": "event",
             "token": token(7).digest,

@@ -18,7 +18,7 @@ from structlog.testing import capture_logs
 from tailrace.cli.dead_letter_text import table
 from tailrace.cli.dead_letters import show_letter
 from tailrace.engine.handle.replay import queues
-from tailrace.engine.handle.router import routed
+from tailrace.engine.plan.router import routed
 from tailrace.event import ChangeEvent, Image, Namespace
 from tailrace.handlers.log import LogHandlerSettings, log_handler
 from tailrace.model import ResumeToken, Route

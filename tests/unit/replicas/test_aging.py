@@ -8,6 +8,7 @@ import pytest
 import structlog
 from structlog.testing import LogCapture
 
+from tailrace.engine.status.document import status_document
 from tailrace.model.lease import Lease
 from tests.unit.replicas.cluster import TTL, Cluster, Process, two, until_follows
 from tests.unit.replicas.remote_store import Trouble
@@ -53,7 +54,11 @@ def test_what_was_read_of_leases_is_unknown_after_their_end(
         assert rest.supervisor.not_ready() == [], "the lease has not expired yet"
         cluster.kill(owner)
         await anyio.sleep(1.6 * TTL)
-        assert watcher.status.document()["lease"] == {"owner": None, "epoch": 1, "held": False}
+        assert status_document(watcher.status)["lease"] == {
+            "owner": None,
+            "epoch": 1,
+            "held": False,
+        }
         (reason,) = rest.supervisor.not_ready()
         assert reason.startswith("scope orders: standby: which process follows it is not known: ")
         assert why in reason
@@ -77,7 +82,7 @@ def test_a_lease_of_nobody_who_is_alive_is_not_followed() -> None:
         one = cluster.start("one")
         await anyio.sleep(2 * TTL)
         (watcher,) = one.supervisor.watchers
-        assert watcher.status.document()["lease"] == {"owner": "", "epoch": 1, "held": False}
+        assert status_document(watcher.status)["lease"] == {"owner": "", "epoch": 1, "held": False}
         (reason,) = one.supervisor.not_ready()
         assert (
             "no process follows it: its lease belongs to ghost/1, which is not a live member"

@@ -8,7 +8,7 @@ import anyio
 import pytest
 from bson.timestamp import Timestamp
 
-from tailrace.engine.read.rows import TimeUnavailable
+from tailrace.engine.plan.row_source import TimeUnavailable
 from tailrace.model import Scope, SnapshotProgress
 from tailrace.model.snapshot import RangeProgress, SnapshotMode, SnapshotState
 from tailrace.snapshot.snapshots import SnapshotOptions, Snapshots

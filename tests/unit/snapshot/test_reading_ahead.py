@@ -67,7 +67,7 @@ async def test_what_was_read_ahead_comes_next() -> None:
     scope = snapshots(server)
     for number in range(1, 4):
         assert await read(scope, TIME) == (number, TIME)
-        await scope.read_ahead(TIME)
+        await scope.prefetch(TIME)
         assert len(server.times) == number + 1
 
 
@@ -76,7 +76,7 @@ async def test_it_is_dropped_if_changes_came(time: Timestamp, briefly: bool) -> 
     """The documents may have changed, and a chunk among changes is a brief one."""
     server = Counting()
     scope = snapshots(server)
-    await scope.read_ahead(TIME)
+    await scope.prefetch(TIME)
     assert await read(scope, time, briefly=briefly) == (2, time)
     assert server.times == [TIME, time]
 
@@ -84,7 +84,7 @@ async def test_it_is_dropped_if_changes_came(time: Timestamp, briefly: bool) -> 
 async def test_it_is_dropped_if_an_operator_ends_the_snapshot() -> None:
     server = Counting()
     scope = snapshots(server)
-    await scope.read_ahead(TIME)
+    await scope.prefetch(TIME)
     assert scope.cancel() == ""
     (rows,) = await scope.read(TIME, briefly=False)
     assert rows.order
@@ -95,7 +95,7 @@ async def test_it_is_read_again_after_a_failure() -> None:
     server = Counting()
     scope = snapshots(server)
     server.failing = True
-    await scope.read_ahead(TIME)
+    await scope.prefetch(TIME)
     server.failing = False
     assert await read(scope, TIME) == (1, TIME)
 
@@ -105,8 +105,8 @@ async def test_nothing_is_read_ahead_of_a_limit() -> None:
     server = Counting()
     scope = snapshots(server, documents_per_second=0.01)
     assert await read(scope, TIME) == (1, TIME)
-    await scope.read_ahead(TIME)
+    await scope.prefetch(TIME)
     paused = snapshots(server)
     assert paused.pause(paused=True) == ""
-    await paused.read_ahead(TIME)
+    await paused.prefetch(TIME)
     assert server.times == [TIME]

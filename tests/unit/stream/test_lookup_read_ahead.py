@@ -60,7 +60,7 @@ def test_when_the_next_reply_is_read_while_documents_are_looked_up(
         assert driver.reads == reads
         assert tokens((await stream.next_batch()).events()) == ["c"]
 
-    simulated(partial(read, driver, see, may_read_ahead=lambda: allowed))
+    simulated(partial(read, driver, see, may_prefetch=lambda: allowed))
 
 
 @pytest.mark.parametrize("wait", [True, False])

@@ -126,7 +126,7 @@ async def test_a_look_up_counts_as_an_answer_of_the_server() -> None:
             driver.found.set()
         assert activity.heard is not None
 
-    await read(driver, see, activity=activity, may_read_ahead=lambda: False)
+    await read(driver, see, activity=activity, may_prefetch=lambda: False)
 
 
 async def test_a_look_up_that_may_succeed_is_sent_once_more() -> None:

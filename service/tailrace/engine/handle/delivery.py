@@ -8,13 +8,13 @@ import anyio
 
 from tailrace.engine.handle.destination_position import DestinationPosition
 from tailrace.engine.handle.isolation import apart, cancelled_by_us, closes, stray_cancellation
-from tailrace.engine.handle.loop_share import LoopShare
 from tailrace.engine.handle.outage import Outages
 from tailrace.engine.handle.retry import Retry
 from tailrace.engine.handle.time_limit import Returned, TimeLimit
+from tailrace.engine.handle.transaction import units
 from tailrace.engine.held_lease import HeldLease
+from tailrace.engine.plan.loop_share import LoopShare
 from tailrace.engine.ports import Call, Handler, PerBatch, RunIdentity, called_with
-from tailrace.engine.read.transactions import units
 from tailrace.errors import (
     DestinationUnavailable,
     EventRefused,

@@ -10,9 +10,9 @@ from datetime import UTC, datetime
 
 from bson.timestamp import Timestamp
 
+from tailrace.engine.plan.scope_plan import ScopePlan
 from tailrace.engine.position.position import Position
 from tailrace.engine.position.start_position import StartPosition
-from tailrace.engine.scope_plan import ScopePlan
 from tailrace.errors import ScopeHalted
 from tailrace.model import Checkpoint, StartPoint
 from tailrace.model.gap import Gap

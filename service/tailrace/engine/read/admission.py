@@ -1,7 +1,7 @@
 """Gives replies and rows their places on the watermark, and feeds the places to the lanes.
 
-Replies of the stream and rows (existing documents of a snapshot) take turns
-(:class:`tailrace.engine.read.rows.Line`). Without rows, replies never wait for a turn.
+Replies of the stream and rows (existing documents of a snapshot) alternate
+(:class:`tailrace.engine.read.read_order.ReadOrder`). Without rows, replies never wait.
 """
 
 from collections.abc import Sequence
@@ -11,14 +11,15 @@ from dataclasses import dataclass, field
 import anyio
 from bson.timestamp import Timestamp
 
+from tailrace.engine.checkpointer import SAVE_SECONDS, Checkpointer
 from tailrace.engine.handle.lane import Lane
+from tailrace.engine.plan.row_source import Rows
+from tailrace.engine.plan.scope_plan import Runtime, ScopePlan
 from tailrace.engine.ports import PerBatch
-from tailrace.engine.position.checkpointer import SAVE_SECONDS, Checkpointer
 from tailrace.engine.position.watermark import Place, Watermark
-from tailrace.engine.read.byte_budget import ReadAhead
-from tailrace.engine.read.rows import Line, Rows, split, stands
+from tailrace.engine.read.read_limit import ReadLimit
+from tailrace.engine.read.read_order import ReadOrder, caught_up_to, split
 from tailrace.engine.read.transactions import Transactions
-from tailrace.engine.scope_plan import Runtime, ScopePlan
 from tailrace.errors import CheckpointError
 from tailrace.event import Batch, Chunk
 from tailrace.event.batch import CHUNK
@@ -32,12 +33,12 @@ class Admission:
     plan: ScopePlan
     runtime: Runtime
     interrupt: Interrupt
-    read_ahead: ReadAhead
+    limit: ReadLimit
     watermark: Watermark
     lanes: Sequence[Lane]
     checkpointer: Checkpointer
     save_first: bool = False
-    line: Line = field(default_factory=Line)
+    order: ReadOrder = field(default_factory=ReadOrder)
     _place_events: int = field(init=False)
     _place_bytes: int = field(init=False)
     _transactions: Transactions | None = None
@@ -55,8 +56,7 @@ class Admission:
     @property
     def wants_more(self) -> bool:
         """Whether rows wait to learn if the last reply had all events of its time."""
-        rows = self.plan.rows
-        return rows is not None and rows.active and self.line.time is None
+        return self.plan.rows.active and self.order.time is None
 
     async def reply(self, reply: Batch, *, opening: bool, invalidated: bool) -> int | None:
         """Admits a reply; returns how many places it takes, or ``None`` if a stop came first.
@@ -74,22 +74,20 @@ class Admission:
             batch, chunks = self._transactions.cut(batch, size)
         if self.lanes and chunks:
             needed = sum([chunk.size for chunk in chunks])
-            if not await self.read_ahead.acquire(needed, self.lanes):
+            if not await self.limit.acquire(needed, self.lanes):
                 return None
-        if self.plan.rows is None:
-            return await self._append(batch, chunks, invalidated=invalidated)
         time, whole = None, False
         if opening:
-            self.line.start = reply.token
+            self.order.start = reply.token
         elif self.plan.rows.active and not invalidated:
             sharded = self.runtime.cluster.name == "mongos"
-            time, whole = stands(reply, self.line.start, sharded=sharded)
-        return await self._in_turn(batch, chunks, time, whole=whole, invalidated=invalidated)
+            time, whole = caught_up_to(reply, self.order.start, sharded=sharded)
+        return await self._in_order(batch, chunks, time, whole=whole, invalidated=invalidated)
 
     async def rows(self, rows: Rows) -> int | None:
-        """Admits rows, which have the turn; returns as :meth:`reply` does."""
+        """Admits rows, whose reader has the gate; returns as :meth:`reply` does."""
         chunks = rows.batch.chunks(self._chunk_size(rows.batch))
-        if self.lanes and not await self.read_ahead.acquire(rows.batch.size, self.lanes):
+        if self.lanes and not await self.limit.acquire(rows.batch.size, self.lanes):
             return None
         lanes = len(self.lanes)
         places = self.watermark.admit_rows(chunks, lanes, rows.time, rows.progress)
@@ -104,7 +102,7 @@ class Admission:
                 await self.checkpointer.save()
         return count
 
-    async def _in_turn(
+    async def _in_order(
         self,
         batch: Batch,
         chunks: list[Chunk],
@@ -113,22 +111,22 @@ class Admission:
         whole: bool,
         invalidated: bool,
     ) -> int:
-        """Admits a reply in one turn, or in two if the stream stands at a ``time`` within it."""
-        line, places = self.line, 0
+        """Admits a reply, in two parts if the stream is caught up to a ``time`` within it."""
+        order, places = self.order, 0
         if len(batch):
-            line.changed_at = anyio.current_time()
-        elif line.turn.locked() and not invalidated:
+            order.changed_at = anyio.current_time()
+        elif order.gate.locked() and not invalidated:
             return 0  # a bookmark is not worth a wait: changes may come meanwhile
         if time is not None and not whole:
             early, chunks = split(chunks, time)
-            async with line.turn:
+            async with order.gate:
                 if early:
                     places = await self._append(Batch(batch.buffer, early[-1].bounds, None), early)
-                line.time = time
-            await anyio.lowlevel.checkpoint()  # rows take their turn now if they wait for it
-        async with line.turn:
+                order.time = time
+            await anyio.lowlevel.checkpoint()  # waiting rows go first now
+        async with order.gate:
             places += await self._append(batch, chunks, invalidated=invalidated)
-            line.time = time if whole or not len(batch) else None
+            order.time = time if whole or not len(batch) else None
         return places
 
     async def _append(

@@ -13,10 +13,11 @@ import structlog
 
 from tailrace.engine.error_policy import Decision, decide
 from tailrace.engine.handle.frames import waits_for
+from tailrace.engine.plan.row_source import Rows
+from tailrace.engine.plan.scope_plan import Runtime, ScopePlan
 from tailrace.engine.read.admission import Admission
-from tailrace.engine.read.rows import Rows
-from tailrace.engine.scope_plan import Runtime, ScopePlan
-from tailrace.engine.status import Status, WatcherState
+from tailrace.engine.status.status import Status
+from tailrace.engine.status.watcher_state import WatcherState
 from tailrace.errors import DriverError, StreamInterrupted
 from tailrace.event import Batch
 from tailrace.model import StartPoint
@@ -74,7 +75,7 @@ class Reader:
             by_uuid=options.match_collection_uuid_for_update_lookup is not False,
             most_bytes=self.runtime.budget.limit // 4,
             # Rows need new changes at once: see Admission.wants_more.
-            may_read_ahead=lambda: rows is None or not rows.active,
+            may_prefetch=lambda: not rows.active,
             interrupt=self.interrupt,
         )
 
@@ -141,7 +142,7 @@ class Reader:
             self.status.enter(state)
             del batch  # a reply may be large, and the next one comes soon
             if size and lanes:
-                await self.admission.read_ahead.until_hungry(size, places, lanes, watermark)
+                await self.admission.limit.until_hungry(size, places, lanes, watermark)
                 self.status.enter(state)
         return Ending.STOPPED
 

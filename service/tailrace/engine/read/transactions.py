@@ -7,10 +7,10 @@ empty reply. Until then its events are held back.
 """
 
 from collections.abc import Sequence
-from itertools import pairwise
 
+from tailrace.engine.handle.transaction import same_transaction
 from tailrace.errors import ScopeHalted
-from tailrace.event import Batch, ChangeEvent, Chunk
+from tailrace.event import Batch, Chunk
 from tailrace.event.batch import CHUNK, join
 from tailrace.event.layout import TRANSACTION, transaction_at
 
@@ -40,7 +40,9 @@ class Transactions:
             transaction_at(joined.buffer, begin, end) for begin, end in zip(each, each, strict=True)
         ]
         ends = [
-            index for index in range(1, len(units)) if not _same(units[index - 1], units[index])
+            index
+            for index in range(1, len(units))
+            if not same_transaction(units[index - 1], units[index])
         ]
         if self._goes_on(batch, joined):
             whole = ends[-1] if ends else 0
@@ -94,21 +96,3 @@ class Transactions:
         if last > begin:
             chunks.append(batch.part(begin, last))
         return chunks
-
-
-def units(events: Sequence[ChangeEvent]) -> list[list[ChangeEvent]]:
-    """The events, grouped by transaction."""
-    together: list[list[ChangeEvent]] = []
-    identities = [transaction_at(raw, 0, len(raw)) for raw in (event.raw for event in events)]
-    for event, pair in zip(events, pairwise([None, *identities]), strict=True):
-        if together and _same(*pair):
-            together[-1].append(event)
-        else:
-            together.append([event])
-    return together
-
-
-def _same(one: tuple[bytes, bytes] | None, other: tuple[bytes, bytes] | None) -> bool:
-    if one is None or other is None:
-        return False
-    return one[0] == other[0] or b"" != one[1] == other[1]

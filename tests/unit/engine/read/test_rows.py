@@ -8,7 +8,7 @@ from bson.timestamp import Timestamp
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace.engine.read.rows import split, stands
+from tailrace.engine.read.read_order import caught_up_to, split
 from tailrace.event import Batch
 from tailrace.event.batch import join
 from tailrace.model import ResumeToken
@@ -53,26 +53,26 @@ CASES = {
 @pytest.mark.parametrize("case", CASES)
 def test_where_the_stream_stands(case: str) -> None:
     times, behind, expected = CASES[case]
-    assert stands(batch(times, behind), START, sharded=False) == expected
+    assert caught_up_to(batch(times, behind), START, sharded=False) == expected
 
 
 @pytest.mark.parametrize("times", [[], [4, 5]])
 def test_a_mongos_may_always_send_more_of_the_last_time(times: list[int]) -> None:
     for kind in (EVENT, MARK):
-        found = stands(batch(times, token(7, kind)), START, sharded=True)
+        found = caught_up_to(batch(times, token(7, kind)), START, sharded=True)
         assert found == (before(7), False)
 
 
 def test_a_token_without_a_time_leaves_that_of_the_last_event() -> None:
     opaque = ResumeToken.of({"_data": "x"})
-    assert stands(batch([4, 5], opaque), START, sharded=False) == (before(5), False)
+    assert caught_up_to(batch([4, 5], opaque), START, sharded=False) == (before(5), False)
 
 
 def test_the_time_before_the_first_of_a_second_is_in_the_one_before() -> None:
     first = ResumeToken.of({"_data": f"82{7:08X}{0:08X}{EVENT}"})
     raw = bson.encode({"_id": first.document, "clusterTime": Timestamp(7, 0)})
     whole = Batch(raw, [0, len(raw)], first)
-    assert stands(whole, START, sharded=False)[0] == Timestamp(6, 2**32 - 1)
+    assert caught_up_to(whole, START, sharded=False)[0] == Timestamp(6, 2**32 - 1)
 
 
 @given(st.lists(st.integers(1, 9), max_size=30), st.integers(0, 10), st.integers(1, 7))

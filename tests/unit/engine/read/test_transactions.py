@@ -9,7 +9,8 @@ from bson.timestamp import Timestamp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tailrace.engine.read.transactions import Transactions, units
+from tailrace.engine.handle.transaction import units
+from tailrace.engine.read.transactions import Transactions
 from tailrace.errors import ScopeHalted
 from tailrace.event import Batch, ChangeEvent
 from tailrace.event.batch import CHUNK

@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from tailrace.engine import WatcherState
-from tailrace.engine.position import final_position
+from tailrace.engine import WatcherState, final_position
 from tailrace.model import Checkpoint
 from tailrace.stores.memory import MemoryDeadLetters
 from tests.unit.engine.changes import Document, token, until

@@ -12,7 +12,7 @@ from hypothesis.stateful import (
     rule,
 )
 
-from tailrace.engine.read.byte_budget import ByteBudget, Share
+from tailrace.engine.plan.byte_budget import ByteBudget, Share
 from tests.unit.engine.changes import settle
 
 sizes = st.integers(1, 15)

@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 import anyio
 import pytest
 
+from tailrace.engine.checkpointer import Checkpointer, Ownership
 from tailrace.engine.ports import RunIdentity
-from tailrace.engine.position.checkpointer import Checkpointer, Ownership
 from tailrace.engine.position.position import Position
 from tailrace.engine.position.watermark import Watermark
 from tailrace.errors import CheckpointCorrupt, CheckpointError, CheckpointFenced

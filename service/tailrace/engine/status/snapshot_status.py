@@ -1,24 +1,10 @@
 """A scope's snapshot, for people and for Prometheus."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
-from tailrace.model import SnapshotProgress
+from tailrace.engine.plan.row_source import ObservedSnapshot
 from tailrace.model.snapshot import RangeProgress
-
-
-@dataclass(frozen=True, slots=True)
-class ObservedSnapshot:
-    """A snapshot as its reader sees it.
-
-    ``rates``: by collection UUID, documents scanned per second (only matching ones are handed
-    over). ``trouble``: why the server refused the last read.
-    """
-
-    progress: SnapshotProgress
-    rates: Mapping[str, float] = field(default_factory=dict)
-    trouble: str = ""
 
 
 def described(seen: ObservedSnapshot | None, obstacle: str) -> dict[str, Any] | None:

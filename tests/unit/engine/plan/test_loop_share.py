@@ -10,7 +10,7 @@ import anyio.lowlevel
 import pytest
 
 from tailrace.engine.handle.document_lanes import DocumentLanes
-from tailrace.engine.handle.loop_share import SHARE_SECONDS, LoopShare
+from tailrace.engine.plan.loop_share import SHARE_SECONDS, LoopShare
 from tailrace.event import ChangeEvent
 from tests.unit.engine.changes import Noting, changes, delivery_to, handler, line_of
 

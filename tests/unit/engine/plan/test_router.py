@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tailrace.engine.handle.router import Routed, routed
+from tailrace.engine.plan.router import Routed, routed
 from tailrace.event import ChangeEvent
 from tailrace.model import Route
 from tests.handlers import handler

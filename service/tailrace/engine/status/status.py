@@ -4,55 +4,25 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from enum import StrEnum
-from typing import Any
 
 import structlog
 from bson.timestamp import Timestamp
 
-from tailrace.engine.handle.frames import waits_for
 from tailrace.engine.held_lease import ObservedLease
-from tailrace.engine.position.position import Position
+from tailrace.engine.plan.row_source import ObservedSnapshot
 from tailrace.engine.position.watermark import Watermark
-from tailrace.engine.snapshot_status import ObservedSnapshot, described, documents_read
+from tailrace.engine.status.lag import MOST_LAG_SECONDS, iso, lag, later
+from tailrace.engine.status.snapshot_status import documents_read
+from tailrace.engine.status.watcher_state import IN_OUTAGES, READING, WatcherState
 from tailrace.model import Checkpoint, Scope
 from tailrace.observe.handler_recorder import HandlerRecorder
 from tailrace.observe.metrics import ScopeGauges
 from tailrace.observe.recent_errors import RecentErrors
 from tailrace.stream import ServerClock, StreamActivity
 
-
-class WatcherState(StrEnum):
-    """A watcher ends only in ``stopped`` or ``halted``."""
-
-    STARTING = "starting"
-    CATCHING_UP = "catching_up"
-    """The server searches its oplog from an old position for the scope's next change."""
-    STREAMING = "streaming"
-    CAUGHT_UP = "caught_up"
-    DRAINING = "draining"
-    STOPPED = "stopped"
-    BACKING_OFF = "backing_off"
-    WAITING = "waiting"
-    """A handler's destination is down; or reading waits for handlers: the byte budget is spent, or
-    they lag by a whole reply."""
-    STANDBY = "standby"
-    """Another process follows the scope, as the reason says; this one is ready to take over."""
-    HALTED = "halted"
-    """Manual intervention required; the reason says why."""
-
-
-READING = frozenset({WatcherState.CATCHING_UP, WatcherState.STREAMING, WatcherState.CAUGHT_UP})
-_IN_OUTAGES = READING | {WatcherState.STARTING, WatcherState.WAITING}
-"""The states in which handlers are called, or asked for their positions."""
-ENDED = frozenset({WatcherState.STOPPED, WatcherState.HALTED})
-
 _CAUGHT_UP_SECONDS = 10
 """A primary writes a no-op every 10 s (mongod, periodicNoopIntervalSecs), and an idle shard holds
 a stream back by as much. With a smaller lag, a stream whose reply is empty has seen everything."""
-
-MOST_LAG_SECONDS = 10.0
-"""A stream with a greater lag must catch up before existing documents are read."""
 
 
 @dataclass(slots=True)
@@ -67,6 +37,8 @@ class Status:
     snapshot: Callable[[], ObservedSnapshot | None] = lambda: None
     lease: Callable[[], ObservedLease | None] = lambda: None
     """The scope's lease, where processes share the scopes."""
+    waits_for: Callable[[], str] = lambda: ""
+    """The handler call that has run longest, for people; empty if none runs."""
     watermark: Watermark | None = None
     checkpoint: Checkpoint | None = None
     committed_time: Timestamp | None = None
@@ -116,7 +88,7 @@ class Status:
 
         A scope whose lease is gone is not followed, whatever its last run still does.
         """
-        if self.outlived is None and self._state in _IN_OUTAGES and self._down:
+        if self.outlived is None and self._state in IN_OUTAGES and self._down:
             return WatcherState.WAITING
         return self.stream_state
 
@@ -136,9 +108,9 @@ class Status:
     def reason(self) -> str:
         """Why the watcher is in its state; empty if that needs no reason."""
         if (gone := self.outlived) is not None:
-            waits = waits_for(self.scope.name) or "waits for the end of its last run"
+            waits = self.waits_for() or "waits for the end of its last run"
             return f"{gone.reason}; this process cannot follow it: it {waits}"
-        if self._state in _IN_OUTAGES and (down := self._down):
+        if self._state in IN_OUTAGES and (down := self._down):
             return "; ".join(down.values())
         if self._state in READING and self.stream.resuming:
             return f"resumes after: {self.stream.resuming}"
@@ -149,7 +121,7 @@ class Status:
     @property
     def since(self) -> datetime:
         """When the watcher entered its state."""
-        if self._state in _IN_OUTAGES and self._down:
+        if self._state in IN_OUTAGES and self._down:
             began = [each.down_since for each in self.recorders.values() if each.down_since]
             return datetime.fromtimestamp(min(began), UTC)
         return self._since if self.state is self._state else max(self._since, self.stream.since)
@@ -164,7 +136,7 @@ class Status:
     def _down(self) -> dict[str, str]:
         """By handler, for what the scope waits if its destination is down."""
         return {
-            name: f"waits for the destination of handler {name!r} since {_iso(each.down_since)}: "
+            name: f"waits for the destination of handler {name!r} since {iso(each.down_since)}: "
             f"{each.down_cause}"
             for name, each in self.recorders.items()
             if each.down_since is not None
@@ -174,16 +146,16 @@ class Status:
     def explanation(self) -> str:
         """The reason; without one, the handler call that the watcher waits for."""
         waits = self._state in (WatcherState.DRAINING, WatcherState.WAITING)
-        return self.reason or (waits_for(self.scope.name) if waits else "")
+        return self.reason or (self.waits_for() if waits else "")
 
     @property
     def read_lag(self) -> float:
         """Seconds that the stream is behind the server; 0 if unknown."""
         read = self.watermark.read_time if self.watermark is not None else None
-        return behind(self.stream.server_time, read) or 0.0
+        return lag(self.stream.server_time, read) or 0.0
 
     @property
-    def _obstacle(self) -> str:
+    def obstacle(self) -> str:
         """Why existing documents are not read now; empty if they may be."""
         if self.stream_state not in READING:
             return f"the scope is {self.stream_state.value.replace('_', ' ')}"
@@ -214,7 +186,7 @@ class Status:
         if state is WatcherState.STOPPED:
             return {}
         read = handled = None
-        if (watermark := self._shown) is not None:
+        if (watermark := self.shown) is not None:
             position, read = watermark.position, watermark.read_time
             handled = later(watermark.handled_time, position.cluster_time)
             if read == handled and checkpoint and position.event_token == checkpoint.event_token:
@@ -224,7 +196,7 @@ class Status:
             committed = checkpoint.cluster_time if checkpoint else None
         now = self._server_time(state)
         stages = {"read": read, "handled": handled, "committed": committed}
-        found = {stage: behind(now, reached) for stage, reached in stages.items()}
+        found = {stage: lag(now, reached) for stage, reached in stages.items()}
         return {stage: lag for stage, lag in found.items() if lag is not None}
 
     def _server_time(self, state: WatcherState) -> Timestamp | None:
@@ -238,13 +210,13 @@ class Status:
         return later(told, self.clock.now())
 
     @property
-    def _shown(self) -> Watermark | None:
+    def shown(self) -> Watermark | None:
         """The watermark, while the scope is followed here."""
         return self.watermark if self.outlived is None else None
 
     def gauges(self) -> ScopeGauges:
         """For a scrape."""
-        watermark, checkpoint = self._shown, self.checkpoint
+        watermark, checkpoint = self.shown, self.checkpoint
         return ScopeGauges(
             state=self.state.value,
             in_flight_events=watermark.events if watermark else 0,
@@ -256,84 +228,3 @@ class Status:
             snapshot=documents_read(self.snapshot()),
             lease=(lease.held, lease.epoch) if (lease := self.lease()) else None,
         )
-
-    def document(self) -> dict[str, Any]:
-        """For ``/status``: JSON types; tokens as digests."""
-        watermark, saved, last = self._shown, self.checkpoint, self.errors.last
-        lease = self.lease()
-        return {
-            "state": self.state.value,
-            "reason": self.explanation,
-            "since": self.since.isoformat(),
-            "follows": str(self.scope),
-            "kind": self.scope.kind,
-            "position": _position(watermark.position) if watermark else None,
-            "checkpoint": saved
-            and {
-                **_position(saved),
-                "epoch": saved.epoch,
-                "sequence": saved.sequence,
-                "saved_at": saved.saved_at.isoformat(),
-            },
-            "lag_seconds": self.lags,
-            "in_flight": {
-                "events": watermark.events if watermark else 0,
-                "bytes": watermark.size if watermark else 0,
-            },
-            "last_round_trip": _iso(self.stream.answered_at),
-            "resumes": self.stream.resumes.total(),
-            "restarts": self.restarts,
-            "events": self.events,
-            "rows": self.rows,
-            "handlers": {
-                name: {
-                    **each.outcomes,
-                    "retries": each.retries,
-                    "overdue": each.overdue,
-                    "waiting": each.waiting,
-                    "down_since": _iso(each.down_since),
-                    "down_cause": each.down_cause or None,
-                }
-                for name, each in self.recorders.items()
-            },
-            "snapshot": described(self.snapshot(), self._obstacle),
-            "lease": {"owner": lease.owner, "epoch": lease.epoch, "held": lease.held}
-            if lease
-            else None,
-            "last_error": last.message if last else None,
-            "last_error_at": last.last_at if last else None,
-            "errors": self.errors.documents(),
-        }
-
-
-def _position(position: Position | Checkpoint) -> dict[str, Any]:
-    """``ahead``: what single handlers have beyond it: all up to a time, and some later changes."""
-    token = position.high_water or position.event_token
-    return {
-        "kind": position.kind.value,
-        "token": token.digest if token else None,
-        "cluster_time": _iso(position.cluster_time),
-        "ahead": {
-            name: {"cluster_time": _iso(one.cluster_time), "changes": len(one.handled)}
-            for name, one in position.ahead.items()
-        },
-    }
-
-
-def _iso(time: Timestamp | float | None) -> str | None:
-    seconds = time.time if isinstance(time, Timestamp) else time
-    return None if seconds is None else datetime.fromtimestamp(seconds, UTC).isoformat()
-
-
-def later(one: Timestamp | None, other: Timestamp | None) -> Timestamp | None:
-    """The later of two times; the known one if only one is known."""
-    if one is None or other is None:
-        return one or other
-    return max(one, other)
-
-
-def behind(now: Timestamp | None, reached: Timestamp | None) -> float | None:
-    """Seconds from ``reached`` to ``now``, never negative; ``None`` if either is unknown."""
-    if now is None or reached is None:
-        return None
-    return float(max(now.time - reached.time, 0))

@@ -8,11 +8,12 @@ import anyio
 import structlog
 
 from tailrace.engine.held_lease import HeldLease
+from tailrace.engine.plan.scope_plan import Runtime, ScopePlan
 from tailrace.engine.ports import CheckpointStore, RunIdentity
 from tailrace.engine.position.position import Position
 from tailrace.engine.position.watermark import Watermark
-from tailrace.engine.scope_plan import Runtime, ScopePlan
-from tailrace.engine.status import Status, later
+from tailrace.engine.status.lag import later
+from tailrace.engine.status.status import Status
 from tailrace.errors import CheckpointCorrupt, CheckpointError, CheckpointFenced, describe
 from tailrace.model import Checkpoint
 from tailrace.stream import Interrupt

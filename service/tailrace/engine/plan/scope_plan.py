@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from tailrace.engine.handle.loop_share import LoopShare
-from tailrace.engine.handle.router import Routed
+from tailrace.engine.plan.byte_budget import ByteBudget
+from tailrace.engine.plan.loop_share import LoopShare
+from tailrace.engine.plan.router import Routed
+from tailrace.engine.plan.row_source import NoRows, RowSource
 from tailrace.engine.ports import CheckpointStore, DeadLetterStore
-from tailrace.engine.read.byte_budget import ByteBudget
-from tailrace.engine.read.rows import RowSource
 from tailrace.model import Scope, StartPoint
 from tailrace.model.cluster import ClusterIdentity
 from tailrace.model.failure_policy import Backoff
@@ -32,7 +32,7 @@ class ScopePlan:
     skip_lost_history: bool = False
     lanes: int = 64
     checkpoint_seconds: float = 1.0
-    rows: RowSource | None = None
+    rows: RowSource = field(default_factory=NoRows)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,1 @@
+"""How a scope is followed, and what all scopes of a process share."""

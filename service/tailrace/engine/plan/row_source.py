@@ -1,0 +1,136 @@
+"""The existing documents of a scope, as its run reads them. :mod:`tailrace.snapshot` has them."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import anyio
+from bson.timestamp import Timestamp
+
+from tailrace.event import Batch
+from tailrace.model import SnapshotProgress
+from tailrace.model.snapshot import StoredRows
+
+_NO_SNAPSHOTS = "the scope has no snapshots"
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Documents as events. ``progress(n)``: the snapshot's progress after the first ``n``.
+
+    ``order``: instead of documents, an operator's order, which is saved at once. ``had``: by
+    handler name, how many of the first rows the handler already has.
+    """
+
+    batch: Batch
+    time: Timestamp
+    progress: Callable[[int], SnapshotProgress]
+    order: bool = False
+    had: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ObservedSnapshot:
+    """A snapshot as its reader sees it.
+
+    ``rates``: by collection UUID, documents scanned per second (only matching ones are handed
+    over). ``trouble``: why the server refused the last read.
+    """
+
+    progress: SnapshotProgress
+    rates: Mapping[str, float] = field(default_factory=dict)
+    trouble: str = ""
+
+
+class TimeUnavailable(Exception):
+    """The documents cannot be read as of that time, because their collection changed since."""
+
+
+class RowSource(Protocol):
+    """The snapshots of one scope. One task reads the rows of a run."""
+
+    def observed(self) -> ObservedSnapshot | None:
+        """The last snapshot's progress and speed, and what hinders it."""
+
+    def begin(
+        self,
+        stored: SnapshotProgress | None,
+        *,
+        fresh: bool,
+        gap: bool,
+        rows: Mapping[str, StoredRows],
+    ) -> SnapshotProgress | None:
+        """Starts a run with the ``stored`` progress; returns the progress to store first.
+
+        ``fresh``: the scope has no checkpoint. ``gap``: the run starts after a gap. ``rows``: by
+        handler, which rows its destination has. The progress returned is stored before the first
+        change is handled.
+        """
+
+    def leave(self) -> None:
+        """Forgets everything: another process may follow the scope now."""
+
+    def start(self, collections: tuple[str, ...], filter: str) -> str:
+        """Starts a snapshot for an operator; returns why it cannot, or an empty string."""
+
+    def pause(self, *, paused: bool) -> str:
+        """Pauses or resumes the running snapshot; returns why it cannot, or an empty string."""
+
+    def cancel(self) -> str:
+        """Cancels the running snapshot; returns why it cannot, or an empty string."""
+
+    @property
+    def active(self) -> bool:
+        """Whether there is something to read, now or later."""
+
+    async def ready(self) -> None:
+        """Returns when the next rows may be read."""
+
+    async def read(self, time: Timestamp, *, briefly: bool) -> Sequence[Rows]:
+        """The next rows as of ``time``, in order; empty if there are none now (:meth:`ready`).
+
+        ``briefly``: changes come, and would wait for a large chunk.
+        Raises :class:`TimeUnavailable` if the rows can only be read as of a later time, and
+        :class:`tailrace.errors.TailraceError` for a failure that ends the run.
+        """
+
+    async def prefetch(self, time: Timestamp) -> None:
+        """Reads the next rows early. :meth:`read` uses them if it is asked for the same time."""
+
+
+class NoRows:
+    """The source of a scope whose existing documents are not read."""
+
+    active = False
+
+    def observed(self) -> ObservedSnapshot | None:
+        return None
+
+    def begin(
+        self,
+        stored: SnapshotProgress | None,
+        *,
+        fresh: bool,
+        gap: bool,
+        rows: Mapping[str, StoredRows],
+    ) -> SnapshotProgress | None:
+        return stored
+
+    def leave(self) -> None: ...
+
+    def start(self, collections: tuple[str, ...], filter: str) -> str:
+        return _NO_SNAPSHOTS
+
+    def pause(self, *, paused: bool) -> str:
+        return _NO_SNAPSHOTS
+
+    def cancel(self) -> str:
+        return _NO_SNAPSHOTS
+
+    async def ready(self) -> None:
+        await anyio.sleep_forever()
+
+    async def read(self, time: Timestamp, *, briefly: bool) -> Sequence[Rows]:
+        return ()
+
+    async def prefetch(self, time: Timestamp) -> None: ...

@@ -1,0 +1,72 @@
+"""The status of a scope as the JSON of ``/status``."""
+
+from typing import Any
+
+from tailrace.engine.position.position import Position
+from tailrace.engine.status.lag import iso
+from tailrace.engine.status.snapshot_status import described
+from tailrace.engine.status.status import Status
+from tailrace.model import Checkpoint
+
+
+def status_document(status: Status) -> dict[str, Any]:
+    """For ``/status``: JSON types; tokens as digests."""
+    watermark, saved, last = status.shown, status.checkpoint, status.errors.last
+    lease = status.lease()
+    return {
+        "state": status.state.value,
+        "reason": status.explanation,
+        "since": status.since.isoformat(),
+        "follows": str(status.scope),
+        "kind": status.scope.kind,
+        "position": _position(watermark.position) if watermark else None,
+        "checkpoint": saved
+        and {
+            **_position(saved),
+            "epoch": saved.epoch,
+            "sequence": saved.sequence,
+            "saved_at": saved.saved_at.isoformat(),
+        },
+        "lag_seconds": status.lags,
+        "in_flight": {
+            "events": watermark.events if watermark else 0,
+            "bytes": watermark.size if watermark else 0,
+        },
+        "last_round_trip": iso(status.stream.answered_at),
+        "resumes": status.stream.resumes.total(),
+        "restarts": status.restarts,
+        "events": status.events,
+        "rows": status.rows,
+        "handlers": {
+            name: {
+                **each.outcomes,
+                "retries": each.retries,
+                "overdue": each.overdue,
+                "waiting": each.waiting,
+                "down_since": iso(each.down_since),
+                "down_cause": each.down_cause or None,
+            }
+            for name, each in status.recorders.items()
+        },
+        "snapshot": described(status.snapshot(), status.obstacle),
+        "lease": {"owner": lease.owner, "epoch": lease.epoch, "held": lease.held}
+        if lease
+        else None,
+        "last_error": last.message if last else None,
+        "last_error_at": last.last_at if last else None,
+        "errors": status.errors.documents(),
+    }
+
+
+def _position(position: Position | Checkpoint) -> dict[str, Any]:
+    """``ahead``: what single handlers have beyond it: all up to a time, and some later changes."""
+    token = position.high_water or position.event_token
+    return {
+        "kind": position.kind.value,
+        "token": token.digest if token else None,
+        "cluster_time": iso(position.cluster_time),
+        "ahead": {
+            name: {"cluster_time": iso(one.cluster_time), "changes": len(one.handled)}
+            for name, one in position.ahead.items()
+        },
+    }
