@@ -35,8 +35,8 @@ VARIANTS = {
         high_water=ResumeToken.of({"_data": Int64(7), "n": 7, "deep": {"x": [1.5, None, True]}})
     ),
     "handlers that are ahead": checkpoint(
-        owned={"table": TOKEN.digest},
-        ahead={
+        sink_digests={"table": TOKEN.digest},
+        beyond={
             "table": Progress(TOKEN, Timestamp(1_700_000_000, 3)),
             "audit": Progress(
                 handled=frozenset(f"{n:012x}" for n in range(250_000)),

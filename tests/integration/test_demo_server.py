@@ -14,7 +14,7 @@ from rich.console import Console
 
 from tailrace.demo.child_process import child_process, last_lines
 from tailrace.demo.display import Display
-from tailrace.demo.processes import Progress, Service, running_service
+from tailrace.demo.processes import Service, ServiceProgress, running_service
 from tailrace.demo.server import embedded_server, free_port
 from tailrace.demo.source import OWN_DATABASE, Source, opened_source
 from tailrace.demo.workspace import Layout
@@ -110,7 +110,7 @@ async def kill_a_service(layout: Layout, source: Source, port: int) -> None:
         os.kill(pid, 9)
         with anyio.fail_after(20):
             await until(lambda: ended_by_itself(service))
-        assert await service.progress() == Progress(lag=None, all_handled=False)
+        assert await service.progress() == ServiceProgress(lag=None, all_handled=False)
 
 
 def ended_by_itself(service: Service) -> bool:

@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 from tailrace.config.pipeline import PipelineSettings
 from tailrace.lake.segment import Documents
-from tailrace.pipeline.job import Job, Progress
+from tailrace.pipeline.job import Job, JobProgress
 from tailrace.pipeline.location import Location
 from tailrace.pipeline.segments import LandedLake
 from tests.pipeline.landing import Landing
@@ -35,7 +35,7 @@ class Pipeline:
             columns,
         )
 
-    def run(self, **settings: Any) -> Progress:
+    def run(self, **settings: Any) -> JobProgress:
         """Does what ``tailrace pipeline --once`` does."""
         job = self.job(**settings)
         job.catch_up()

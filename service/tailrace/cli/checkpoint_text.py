@@ -47,11 +47,11 @@ def details(checkpoint: Checkpoint, now: datetime) -> str:
         "sequence": str(checkpoint.sequence),
         "saved at": f"{iso(checkpoint.saved_at)} ({age(now - checkpoint.saved_at)} ago)",
     }
-    ahead = [("ahead", _ahead(*each)) for each in checkpoint.ahead.items()]
-    return fields([*record.items(), *ahead])
+    beyond = [("beyond", _beyond(*each)) for each in checkpoint.beyond.items()]
+    return fields([*record.items(), *beyond])
 
 
-def _ahead(handler: str, progress: Progress) -> str:
+def _beyond(handler: str, progress: Progress) -> str:
     """What a handler has handled beyond the checkpoint."""
     single = len(progress.handled)
     more = f", and {single} later change{'s' * (single > 1)}" if single else ""

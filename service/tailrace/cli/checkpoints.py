@@ -102,7 +102,7 @@ async def set_position(
         epoch=int(now.timestamp()) if epoch is None else epoch,
         sequence=1,
         saved_at=now,
-        owned={CHOSEN: ""},
+        sink_digests={CHOSEN: ""},
         snapshot=before.snapshot if before else None,
     )
     if not dry_run:

@@ -101,7 +101,7 @@ def _show(daemon: _Daemon) -> int:
 
 
 def _watch(daemon: _Daemon) -> int:
-    display = snapshot_text.Display(sys.stdout)
+    display = snapshot_text.SnapshotDisplay(sys.stdout)
     while True:
         snapshot = daemon.snapshot()
         over = snapshot is None or snapshot["state"] in ("done", "cancelled")

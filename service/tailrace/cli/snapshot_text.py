@@ -59,7 +59,7 @@ def _printable(text: str) -> str:
     return "".join(each if each.isprintable() else repr(each)[1:-1] for each in text)
 
 
-class Display:
+class SnapshotDisplay:
     """Shows successive reports: in place in a terminal, else as more lines, at a lower rate."""
 
     def __init__(self, out: TextIO) -> None:

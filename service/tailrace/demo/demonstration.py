@@ -22,7 +22,7 @@ from tailrace.demo import workload
 from tailrace.demo.display import Display
 from tailrace.demo.packages import ready_java
 from tailrace.demo.picture import draw
-from tailrace.demo.processes import Progress, Service, run_pipeline, running_service
+from tailrace.demo.processes import Service, ServiceProgress, run_pipeline, running_service
 from tailrace.demo.server import free_port
 from tailrace.demo.source import opened_source
 from tailrace.demo.tables import changes, compare_tables, show_tables
@@ -163,11 +163,11 @@ class _Demonstration:
         service: Service,
         events: EventFile,
         status: Status,
-        done: Callable[[Progress], bool],
+        done: Callable[[ServiceProgress], bool],
     ) -> None:
         """Shows the progress until ``done``; fails if there is no progress."""
         seen, progress_at = -1, anyio.current_time()
-        progress = Progress(lag=None, all_handled=False)
+        progress = ServiceProgress(lag=None, all_handled=False)
         while not done(progress):
             service.check()
             delivered = events.read_on()

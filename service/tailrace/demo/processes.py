@@ -38,7 +38,7 @@ _CHECKOUT = Path(tailrace.__file__).parents[2]
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class ServiceProgress:
     """``lag``: seconds behind the server, if known. ``all_handled``: no event is in flight."""
 
     lag: float | None
@@ -56,7 +56,7 @@ class Service:
         if code is not None:
             raise StartRefused(self.report(f"ended with code {code}{when}"))
 
-    async def progress(self) -> Progress:
+    async def progress(self) -> ServiceProgress:
         """What ``/metrics`` says of the scope; nothing is known if the service does not answer."""
         status, body = await self.get("/metrics")
         families = text_string_to_metric_families(body if status == 200 else "")
@@ -66,7 +66,7 @@ class Service:
             for sample in family.samples
             if sample.labels in (_SCOPE, _HANDLED)
         }
-        return Progress(
+        return ServiceProgress(
             found.get("tailrace_lag_seconds"), found.get("tailrace_in_flight_events") == 0
         )
 

@@ -23,7 +23,7 @@ SAVE_SECONDS = 5.0
 
 
 @dataclass
-class Ownership:
+class CheckpointClaim:
     """This process's claim on a scope's checkpoint; it lasts as long as the scope's watcher."""
 
     scope: str
@@ -65,12 +65,12 @@ class Ownership:
 
 @dataclass(slots=True)
 class Checkpointer:
-    """Saves the positions of one owner, each newer than the last. The store has ``stored``."""
+    """Saves the positions of one claim, each newer than the last. The store has ``stored``."""
 
     plan: ScopePlan
     runtime: Runtime
-    owner: RunIdentity
-    ownership: Ownership
+    identity: RunIdentity
+    claim: CheckpointClaim
     watermark: Watermark
     status: Status
     stored: Position | None
@@ -103,10 +103,10 @@ class Checkpointer:
                 raise
             except CheckpointError as error:
                 failures += 1
-                told = describe(error)
-                self.status.errors.note(told)
-                log = structlog.get_logger().bind(scope=self.owner.scope)
-                log.warning("checkpoint.save_failed", error=told, failures=failures)
+                message = describe(error)
+                self.status.errors.note(message)
+                log = structlog.get_logger().bind(scope=self.identity.scope)
+                log.warning("checkpoint.save_failed", error=message, failures=failures)
 
     def _latest(self) -> Position:
         """What is handled: by whole places, as long as they are finished one after another."""
@@ -125,7 +125,7 @@ class Checkpointer:
         if bounded.cancelled_caught:
             self.status.unsaved = "the store did not answer in time"
         if self.status.unsaved:
-            log = structlog.get_logger().bind(scope=self.owner.scope)
+            log = structlog.get_logger().bind(scope=self.identity.scope)
             log.warning("checkpoint.not_saved", error=self.status.unsaved)
         return error
 
@@ -143,32 +143,32 @@ class Checkpointer:
                 return
             if position is self._first and not first:
                 return
-            owner = self.owner
+            identity = self.identity
             # Counted for each attempt: a failed attempt may have been stored all the same.
-            self.ownership.sequence += 1
+            self.claim.sequence += 1
             checkpoint = Checkpoint(
-                scope=owner.scope,
+                scope=identity.scope,
                 kind=position.kind,
                 event_token=position.event_token,
                 high_water=position.high_water,
                 cluster_time=position.cluster_time,
-                cluster=owner.cluster,
-                fingerprint=owner.fingerprint,
-                epoch=owner.epoch,
-                sequence=self.ownership.sequence,
+                cluster=identity.cluster,
+                fingerprint=identity.fingerprint,
+                epoch=identity.epoch,
+                sequence=self.claim.sequence,
                 saved_at=datetime.now(UTC),
-                owned=position.owned,
-                ahead=position.ahead,
+                sink_digests=position.sink_digests,
+                beyond=position.beyond,
                 snapshot=position.snapshot,
             )
             try:
-                if self.ownership.lease is not None:
-                    self.ownership.lease.require()
+                if self.claim.lease is not None:
+                    self.claim.lease.require()
                 await self.runtime.store.save(checkpoint)
             except CheckpointError:
-                self.runtime.metrics.saves.labels(owner.scope, "error").inc()
+                self.runtime.metrics.saves.labels(identity.scope, "error").inc()
                 raise
             self.stored = position
-            self.runtime.metrics.saves.labels(owner.scope, "ok").inc()
+            self.runtime.metrics.saves.labels(identity.scope, "ok").inc()
             self.status.checkpoint = checkpoint
             self.status.committed(later(checkpoint.cluster_time, handled_time))

@@ -33,18 +33,18 @@ def final_position(watermark: Watermark, lanes: Sequence[Lane]) -> Position:
         and not any(lane.delivery.handler.whole_transactions for lane in lanes)
     ):
         position = _inside(position, places[0], parts.values())
-    owned, room = dict(position.owned), MOST_NOTED
-    ahead: dict[str, Progress] = {}
+    sink_digests, room = dict(position.sink_digests), MOST_NOTED
+    beyond: dict[str, Progress] = {}
     for name, part in parts.items():
         part.walk(places, room)
         room -= len(part.rows)
-        progress = part.progress(position.progress, watermark.position.ahead.get(name))
+        progress = part.progress(position.progress, watermark.position.beyond.get(name))
         if progress is not None:
-            ahead[name] = progress
+            beyond[name] = progress
             room = max(room - len(progress.handled), 0)
         for place in part.reached:
-            if name in place.owned:
-                owned[name] = place.owned[name]
+            if name in place.sink_digests:
+                sink_digests[name] = place.sink_digests[name]
     snapshot = position.snapshot
     for place in watermark.places:
         if place.snapshot is not None and not place.events:
@@ -55,8 +55,8 @@ def final_position(watermark: Watermark, lanes: Sequence[Lane]) -> Position:
         handled = {name: frozenset(part.rows) for name, part in parts.items() if part.rows}
         if handled != snapshot.handled:
             position = replace(position, snapshot=replace(snapshot, handled=handled))
-    same = (owned, ahead) == (position.owned, position.ahead)
-    return position if same else replace(position, owned=owned, ahead=ahead)
+    same = (sink_digests, beyond) == (position.sink_digests, position.beyond)
+    return position if same else replace(position, sink_digests=sink_digests, beyond=beyond)
 
 
 def reached_position(watermark: Watermark, lanes: Sequence[Lane]) -> Position:
@@ -83,8 +83,8 @@ def _inside(position: Position, place: Place, parts: Collection[_Part]) -> Posit
         return position
     event = place.chunk.part(0, count).last()
     if count < place.events:
-        return position.behind_event(event, {})
-    return position.behind_event(event, {}, place.token, invalidated=place.invalidated)
+        return position.after_event(event, {})
+    return position.after_event(event, {}, place.token, invalidated=place.invalidated)
 
 
 class _Part:
@@ -147,8 +147,8 @@ class _Part:
             times += [until] if expected else []
         if not digests and (token, time) == (position.token, position.cluster_time):
             return None
-        told = [each for each in times if each is not None]
-        until = max(told) if told and len(told) == len(times) else None
+        dated = [each for each in times if each is not None]
+        until = max(dated) if dated and len(dated) == len(times) else None
         return Progress(token, time, frozenset(digests), until)
 
 

@@ -1,4 +1,4 @@
-"""A lease that this process holds on a scope: until when the process may hand over and save."""
+"""A lease that this process holds on a scope: until when the process may deliver and save."""
 
 import time
 from collections.abc import Callable
@@ -31,7 +31,7 @@ class ObservedLease:
 
 @dataclass(slots=True, eq=False)
 class HeldLease:
-    """One term of ownership. ``epoch`` fences; work ends when ``clock`` reaches ``deadline``."""
+    """One term of a lease. ``epoch`` fences; work ends when ``clock`` reaches ``deadline``."""
 
     scope: str
     epoch: int
@@ -40,7 +40,7 @@ class HeldLease:
 
     @property
     def over(self) -> bool:
-        """Whether another process may own the scope by now."""
+        """Whether another process may follow the scope by now."""
         return self.clock() >= self.deadline
 
     def extend(self, deadline: float) -> None:

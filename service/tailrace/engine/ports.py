@@ -35,7 +35,7 @@ class CheckpointStore(Protocol):
         """Raises the stored checkpoint's epoch and returns it with sequence 0, in one atomic step.
 
         Creates a checkpoint without a position if none is stored. From then on, saves by the former
-        owner are refused. Raises :class:`tailrace.errors.CheckpointFenced` unless the epoch is
+        claim are refused. Raises :class:`tailrace.errors.CheckpointFenced` unless the epoch is
         greater than the stored one: after a claim of unknown outcome, claim a greater epoch.
         """
 
@@ -173,7 +173,7 @@ class DeadLetterStore(Protocol):
     """
 
     async def claim(self, scope: str, epoch: int) -> None:
-        """From now on refuses what an earlier owner adds, and reads the store for :meth:`held`.
+        """From now on refuses what an earlier epoch adds, and reads the store for :meth:`held`.
 
         Called before a scope's first event, after its checkpoint was claimed with this epoch.
         Raises :class:`tailrace.errors.CheckpointFenced` if a greater epoch has claimed the scope.

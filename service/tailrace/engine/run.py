@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 import anyio
 import structlog
 
-from tailrace.engine.checkpointer import Checkpointer, Ownership
+from tailrace.engine.checkpointer import CheckpointClaim, Checkpointer
 from tailrace.engine.final_position import final_position, reached_position
 from tailrace.engine.handle.batch_lane import BatchLane
 from tailrace.engine.handle.commit_delivery import CommitDelivery
@@ -43,12 +43,12 @@ from tailrace.stream import Interrupt, fingerprint
 
 @dataclass(slots=True)
 class Run:
-    """Reads, hands over and saves until ``interrupt`` is set, by a stop or by a failed task."""
+    """Reads, delivers and saves until ``interrupt`` is set, by a stop or by a failed task."""
 
     plan: ScopePlan
     runtime: Runtime
     status: Status
-    ownership: Ownership
+    claim: CheckpointClaim
     history: LostHistory
     breakers: Mapping[str, Breaker]
     interrupt: Interrupt
@@ -67,27 +67,27 @@ class Run:
 
     async def run(self) -> Ending:
         """Whatever ends the run, running calls finish and none begins; then it saves."""
-        checkpoint = self.status.checkpoint = await self.ownership.load(self.runtime.store)
-        owner = RunIdentity(
+        checkpoint = self.status.checkpoint = await self.claim.load(self.runtime.store)
+        identity = RunIdentity(
             self.plan.scope.name,
             str(self.runtime.cluster),
             fingerprint(self.plan.scope, self.plan.options),
-            self.ownership.epoch,
+            self.claim.epoch,
         )
-        await self.runtime.letters.claim(owner.scope, owner.epoch)
-        self._deliveries = [self._delivery(each.handler, owner) for each in self.plan.routed]
+        await self.runtime.letters.claim(identity.scope, identity.epoch)
+        self._deliveries = [self._delivery(each.handler, identity) for each in self.plan.routed]
         with self.interrupt.interrupts() as asking:
-            self.start_position = await self._start_position(checkpoint, owner)
+            self.start_position = await self._start_position(checkpoint, identity)
         if asking.cancelled_caught or self.interrupt.is_set:
             return Ending.STOPPED
         start = self.history.start(self.start_position, checkpoint)
         self.start = start = start or self.start_position.start
         gap = self.history.gap(start, self.plan, self.start_position, checkpoint)
-        log = structlog.get_logger().bind(scope=owner.scope)
+        log = structlog.get_logger().bind(scope=identity.scope)
         log.info("stream.starting", at=str(start), follows=str(self.plan.scope))
         begin = self.start_position.run(start, checkpoint, gap=gap is not None)
         begin = self._with_rows(begin, checkpoint, gap=gap is not None)
-        return await self._follow(begin, owner, gap)
+        return await self._follow(begin, identity, gap)
 
     def _with_rows(self, begin: RunStart, checkpoint: Checkpoint | None, *, gap: bool) -> RunStart:
         """Adds the snapshot's progress to the start of the run."""
@@ -100,22 +100,22 @@ class Run:
             save_first=begin.save_first or snapshot != known,
         )
 
-    def _delivery(self, handler: Handler, owner: RunIdentity) -> Delivery:
+    def _delivery(self, handler: Handler, identity: RunIdentity) -> Delivery:
         retry = Retry(
-            owner,
+            identity,
             handler.name,
             self.runtime.letters,
             self.breakers[handler.name],
             self.status.errors,
             self.interrupt,
-            self.ownership.lease,
+            self.claim.lease,
         )
-        share, lease = self.runtime.share, self.ownership.lease
+        share, lease = self.runtime.share, self.claim.lease
         kind = Delivery if handler.commit is None else CommitDelivery
-        return kind(handler, retry, owner, share, lease)
+        return kind(handler, retry, identity, share, lease)
 
     async def _start_position(
-        self, checkpoint: Checkpoint | None, owner: RunIdentity
+        self, checkpoint: Checkpoint | None, identity: RunIdentity
     ) -> StartPosition:
         owning = [each for each in self._deliveries if each.handler.position is not None]
         positions = {each.name: await each.position.load() for each in owning}
@@ -124,9 +124,9 @@ class Run:
             n: one if one and one.token != NO_TOKEN else None for n, one in positions.items()
         }
         others = [each.name for each in self._deliveries if each.name not in positions]
-        return start_position(owner, self.plan.start, checkpoint, positions, others)
+        return start_position(identity, self.plan.start, checkpoint, positions, others)
 
-    async def _follow(self, begin: RunStart, owner: RunIdentity, gap: Gap | None) -> Ending:
+    async def _follow(self, begin: RunStart, identity: RunIdentity, gap: Gap | None) -> Ending:
         """Builds the parts, opens the stream, and reads. ``gap``: the changes skipped, if any."""
         plan, runtime, status, interrupt = self.plan, self.runtime, self.status, self.interrupt
         limit = ReadLimit(runtime.budget.share(), status, interrupt)
@@ -136,8 +136,8 @@ class Run:
         self._checkpointer = Checkpointer(
             plan,
             runtime,
-            owner,
-            self.ownership,
+            identity,
+            self.claim,
             watermark,
             status,
             begin.stored,
@@ -190,8 +190,8 @@ class Run:
 
     async def _record(self, gap: Gap) -> None:
         """Stores the gap and tells the handlers, before anything after it is handled."""
-        if self.ownership.lease is not None:
-            self.ownership.lease.require()
+        if self.claim.lease is not None:
+            self.claim.lease.require()
         await self.runtime.store.record_gap(gap)
         for delivery in self._deliveries:
             await delivery.position.skipped(gap)

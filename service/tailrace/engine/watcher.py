@@ -11,7 +11,7 @@ from functools import partial
 import structlog
 from bson.timestamp import Timestamp
 
-from tailrace.engine.checkpointer import Ownership
+from tailrace.engine.checkpointer import CheckpointClaim
 from tailrace.engine.error_policy import Decision, Reason, decide
 from tailrace.engine.handle.frames import waits_for
 from tailrace.engine.handle.isolation import required
@@ -42,7 +42,7 @@ class Watcher:
         self._breakers = {
             each.name: Breaker(each.failure, recorders[each.name]) for each in handlers
         }
-        self._ownership = Ownership(plan.scope.name)
+        self._claim = CheckpointClaim(plan.scope.name)
         self._history = LostHistory()
         self._failures = 0
         self._trouble = ""
@@ -73,7 +73,7 @@ class Watcher:
         """
         self.fenced = False
         if lease is not None:
-            self._ownership, self._history = Ownership(self.name, lease), LostHistory()
+            self._claim, self._history = CheckpointClaim(self.name, lease), LostHistory()
             self._failures, self._trouble = 0, ""
         while not stop.is_set:
             before = self._order
@@ -82,7 +82,7 @@ class Watcher:
                     self.plan,
                     self._runtime,
                     self.status,
-                    self._ownership,
+                    self._claim,
                     self._history,
                     self._breakers,
                     interrupt,
@@ -91,7 +91,7 @@ class Watcher:
                 try:
                     ending = await required(run.run, f"the watcher of scope {self.name!r}")
                 except Exception as error:  # noqa: BLE001 - only its state ends a watcher
-                    if not await self._overcome(error, run, before, stop):
+                    if not await self._recover(error, run, before, stop):
                         return
                     continue
             self._trouble = ""
@@ -106,19 +106,19 @@ class Watcher:
                     await stop.sleep(self._next_delay())
         self.status.enter(WatcherState.STOPPED)
 
-    async def _overcome(
+    async def _recover(
         self, error: Exception, run: Run, before: tuple[int, int] | None, stop: Interrupt
     ) -> bool:
         """Waits until the next run may start; returns False if there must be none."""
         opening, leader = run.replies <= 1, run.start_position.leader
         decision = decide(error, self.name, opening=opening, leader=leader)
         self.fenced = decision.reason == Reason.FENCED
-        if self.fenced and self._ownership.lease is not None:
+        if self.fenced and self._claim.lease is not None:
             self._log.info("scope.fenced", reason=decision.message)
             return False
         self.status.errors.note(decision.message)
         self._trouble = decision.message
-        if self._goes_around(decision, error, run):
+        if self._restarts_elsewhere(decision, error, run):
             return True
         if decision.halt:
             self.status.enter(WatcherState.HALTED, decision.message)
@@ -146,7 +146,7 @@ class Watcher:
         self._failures += 1
         return self.plan.backoff.delay(self._failures)
 
-    def _goes_around(self, decision: Decision, error: Exception, run: Run) -> bool:
+    def _restarts_elsewhere(self, decision: Decision, error: Exception, run: Run) -> bool:
         """Whether the next run can start elsewhere at once; each start point is tried once."""
         if isinstance(error, StreamBeganInMidEvent):
             time = error.cluster_time

@@ -17,7 +17,7 @@ from tailrace.model.stored_record import StoredRecord
 from tailrace.model.token import ResumeToken
 
 CHOSEN = "*"
-"""In ``owned``: an operator chose this position; the destinations' own positions do not count."""
+"""In ``sink_digests``: an operator chose this position, and not those of the destinations."""
 
 
 class CheckpointKind(StrEnum):
@@ -53,10 +53,10 @@ class Checkpoint(StoredRecord):
     is usable. ``epoch`` counts owners and ``sequence`` an owner's writes: stores refuse a write
     that is not newer in this order.
 
-    ``owned``: for each handler that owns its position, the digest of the token at which its
-    destination stands if it has exactly what it was given up to here. ``ahead``: what other
-    handlers have beyond this position, which is not handed to them again. ``snapshot``: how far the
-    existing documents are handed over, if the scope has had a snapshot.
+    ``sink_digests``: for each handler with a position of its own, the digest of the token that its
+    destination has stored if it has exactly what it was given up to here. ``beyond``: what other
+    handlers have beyond this position, which is not delivered to them again. ``snapshot``: how far
+    the existing documents are delivered, if the scope has had a snapshot.
     """
 
     NAME: ClassVar = "checkpoint"
@@ -74,8 +74,8 @@ class Checkpoint(StoredRecord):
     epoch: int
     sequence: int
     saved_at: datetime
-    owned: Mapping[str, str] = field(default_factory=dict)
-    ahead: Mapping[str, Progress] = field(default_factory=dict)
+    sink_digests: Mapping[str, str] = field(default_factory=dict)
+    beyond: Mapping[str, Progress] = field(default_factory=dict)
     snapshot: SnapshotProgress | None = None
 
     @classmethod

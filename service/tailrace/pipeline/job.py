@@ -26,7 +26,7 @@ from tailrace.pipeline.typed_columns import COLUMNS
 
 
 @dataclass(slots=True)
-class Progress:
+class JobProgress:
     batches: int = 0
     segments: int = 0
     events: int = 0
@@ -51,7 +51,7 @@ class Job:
     tables: Location
     settings: PipelineSettings
     columns: Mapping[str, Mapping[str, str]] | None = None
-    progress: Progress = field(default_factory=Progress)
+    progress: JobProgress = field(default_factory=JobProgress)
     _published_at: float = field(default_factory=time.monotonic)
     _counted: int = -1
 

@@ -147,7 +147,7 @@ class Hop:
 
 
 @dataclass(frozen=True, slots=True)
-class Route:
+class VersionRoute:
     """The line and hops of versions made in ``table``, from ``after`` on and before ``before``."""
 
     table: str
@@ -157,7 +157,7 @@ class Route:
     hops: tuple[Hop, ...]
 
 
-def routes(tables: Iterable[str], statements: Sequence[Statement]) -> list[Route]:
+def routes(tables: Iterable[str], statements: Sequence[Statement]) -> list[VersionRoute]:
     """The routes of every table. A table's routes cover all of time without overlapping."""
     ordered = sorted(set(statements))
     found = []
@@ -167,7 +167,7 @@ def routes(tables: Iterable[str], statements: Sequence[Statement]) -> list[Route
         for at, after in enumerate(bounds):
             before = bounds[at + 1] if at + 1 < len(bounds) else None
             line, hops = _follow(table, after, ordered)
-            found.append(Route(table, after, before, line, hops))
+            found.append(VersionRoute(table, after, before, line, hops))
     return found
 
 

@@ -34,7 +34,7 @@ _SMALL_FILES = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class TableInput:
     """A table before the publication, and the events after it."""
 
     name: str
@@ -48,8 +48,8 @@ class Publication:
     """Everything on which a table's next state depends."""
 
     kind: TableKind
-    target: Source
-    sources: Sequence[Source]
+    target: TableInput
+    sources: Sequence[TableInput]
     statements: Sequence[Statement]
     """Statements, which affect every document of a table and not only those that events name."""
     first: int
@@ -79,7 +79,7 @@ def publication_of(kind: TableKind, name: str, log_snapshot: LogSnapshot) -> Pub
 
 def _source(
     name: str, snapshot: Snapshot, log_snapshot: LogSnapshot, settled: Mapping[str, int]
-) -> Source:
+) -> TableInput:
     found = log_snapshot.of(name)
     if snapshot.exists and not log_snapshot.rebuild:
         through = {scope: snapshot.segment(scope) for scope in log_snapshot.scopes}
@@ -87,7 +87,7 @@ def _source(
         through = {scope: settled.get(scope, -1) for scope in log_snapshot.scopes}
     else:
         through = dict.fromkeys(log_snapshot.scopes, -1)
-    return Source(name, snapshot, through, changes.newer(found, through))
+    return TableInput(name, snapshot, through, changes.newer(found, through))
 
 
 def _as_of(table: Table, through: Mapping[str, int]) -> Snapshot:

@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
 from tailrace.pipeline.folding import fold
-from tailrace.pipeline.lineage import BEFORE_ALL, Route, time_sql
+from tailrace.pipeline.lineage import BEFORE_ALL, VersionRoute, time_sql
 
 OPEN, KNOWN, NEW = 0, 1, 2
 """The stages of a sequence's rows."""
@@ -74,7 +74,7 @@ def of_events(rows: DataFrame, stage: int) -> DataFrame:
     )
 
 
-def versions(sequence: DataFrame, ways: Sequence[Route], *, partial: bool) -> DataFrame:
+def versions(sequence: DataFrame, ways: Sequence[VersionRoute], *, partial: bool) -> DataFrame:
     """A sequence with the effect of each row, and the position and operation of the next row.
 
     ``stale`` marks a repeated event, ``live`` a row with an effect, ``gone`` a row that leaves no
@@ -128,7 +128,7 @@ def intervals(rows: DataFrame, table: str) -> DataFrame:
     )
 
 
-def _routed(sequence: DataFrame, ways: Sequence[Route]) -> DataFrame:
+def _routed(sequence: DataFrame, ways: Sequence[VersionRoute]) -> DataFrame:
     """Each row with its line, and the tables that have its version over time."""
     if all(way.after is None and way.before is None for way in ways):
         home = "named_struct('home', table, 'since', CAST(NULL AS BIGINT), 'until', "

@@ -36,7 +36,7 @@ def told(time: Timestamp, progress: SnapshotProgress, batch: Batch = _NOTHING) -
 
 
 @dataclass
-class _Ahead:
+class _Prefetched:
     """Chunks that are read before they are asked for; ``found`` is ``None`` if that failed."""
 
     progress: SnapshotProgress
@@ -57,7 +57,7 @@ class Reading:
         self._limits = ChunkLimits()
         self._read_preference = read_preference
         self._turn = 0
-        self._ahead: _Ahead | None = None
+        self._prefetched: _Prefetched | None = None
         self.rates = Rates()
         self._log = structlog.get_logger().bind(scope=scope.name)
 
@@ -77,12 +77,17 @@ class Reading:
         self, progress: SnapshotProgress, time: Timestamp, *, briefly: bool
     ) -> list[Rows]:
         """The next rows, or the barrier after the last ones. An empty list: ask again."""
-        ahead, self._ahead = self._ahead, None
-        if ahead is not None and not briefly and ahead.progress is progress and ahead.time == time:
-            waited = not ahead.over.is_set()
-            await ahead.over.wait()
-            if ahead.found is not None:
-                return ahead.found
+        prefetched, self._prefetched = self._prefetched, None
+        if (
+            prefetched is not None
+            and not briefly
+            and prefetched.progress is progress
+            and prefetched.time == time
+        ):
+            waited = not prefetched.over.is_set()
+            await prefetched.over.wait()
+            if prefetched.found is not None:
+                return prefetched.found
             if waited:
                 return []  # changes have waited for that chunk, and go first now
         if names := self._names(progress):
@@ -98,15 +103,15 @@ class Reading:
         self._log.info("snapshot.done", snapshot=progress.id, documents=documents)
         return [told(time, progress, self._barrier(SNAPSHOT_END, progress, time))]
 
-    async def ahead(self, progress: SnapshotProgress, time: Timestamp) -> None:
+    async def prefetch(self, progress: SnapshotProgress, time: Timestamp) -> None:
         """Reads the next chunks early, for a call of :meth:`next` with the same time."""
         if names := self._names(progress):
-            ahead = self._ahead = _Ahead(progress, time)
+            prefetched = self._prefetched = _Prefetched(progress, time)
             try:
                 with suppress(TailraceError):
-                    ahead.found = await self._chunks(progress, names, time, briefly=False)
+                    prefetched.found = await self._chunks(progress, names, time, briefly=False)
             finally:
-                ahead.over.set()
+                prefetched.over.set()
 
     def _names(self, progress: SnapshotProgress) -> Sequence[str]:
         """The ranges whose turn it is."""

@@ -171,7 +171,7 @@ class Snapshots:
         """Reads the next chunks early, for a call of :meth:`read` with the same time."""
         progress = self.progress
         if progress is not None and progress.active and self._order is None and self._pace.now:
-            await self._reading.ahead(progress, time)
+            await self._reading.prefetch(progress, time)
 
     async def _next(
         self, progress: SnapshotProgress, time: Timestamp, *, briefly: bool

@@ -31,17 +31,17 @@ class StoredBefore:
             return found
         noted, rest = [], ours
         for rows in found:
-            had, of = await self._had(progress, rows, ours)
-            noted.append(replace(rows, had=had))
+            stored, of = await self._already_stored(progress, rows, ours)
+            noted.append(replace(rows, already_stored=stored))
             rest = {
-                name: each if had.get(name, 0) == len(rows.batch) else each.without(of)
+                name: each if stored.get(name, 0) == len(rows.batch) else each.without(of)
                 for name, each in rest.items()
             }
             progress = rows.progress(len(rows.batch))
         self._rows |= rest
         return noted
 
-    async def _had(
+    async def _already_stored(
         self, progress: SnapshotProgress, rows: Rows, ours: Mapping[str, StoredRows]
     ) -> tuple[Mapping[str, int], str]:
         """How many of the first rows each handler has, and the name of the rows' range."""
@@ -50,10 +50,10 @@ class StoredBefore:
             return dict.fromkeys(ours, count), ""  # all of them have ``snapshotBegin``
         after = rows.progress(count).ranges
         of = next((name for name, each in progress.ranges.items() if after[name] != each), "")
-        had = {name: count for name, each in ours.items() if each.ended}
+        stored = {name: count for name, each in ours.items() if each.ended}
         for name, each in ours.items():
             if count and of in each.last:
-                had[name] = await count_up_to(
+                stored[name] = await count_up_to(
                     self._server,
                     progress.ranges[of],
                     each.last[of],
@@ -61,4 +61,4 @@ class StoredBefore:
                     count,
                     matching=filter_of(progress.filter),
                 )
-        return had, of
+        return stored, of

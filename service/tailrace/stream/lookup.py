@@ -44,7 +44,7 @@ comparison, and the next reply is read."""
 
 @dataclass(frozen=True, slots=True)
 class _Read:
-    """One reply, and where the stream stands after it."""
+    """One reply, and the position of the stream after it."""
 
     batch: Batch
     token: ResumeToken | None
@@ -104,9 +104,9 @@ class LookupStream:
         await self._stream.aclose()
 
     async def reading(self, call: Callable[[LookupStream], Awaitable[T]]) -> T:
-        """Awaits ``call``, which reads this stream, and then a reply that is still read ahead.
+        """Awaits ``call``, which reads this stream, and then a reply that is still prefetched.
 
-        If ``call`` raises, this raises the same error and stops reading ahead.
+        If ``call`` raises, this raises the same error and stops prefetching.
         """
         async with anyio.create_task_group() as self._tasks:
             try:
@@ -138,16 +138,16 @@ class LookupStream:
         if first == window.behind:
             window = self._window = await self._look_up(batch, first)
         buffer, bounds = events.fill(batch.buffer, batch.bounds, window, self._most_bytes)
-        behind = window.first
+        end = window.first
         token, counts = batch.token, batch.counts
-        if behind == len(batch):
+        if end == len(batch):
             self._unfilled = None
         else:
             token = Chunk(buffer, bounds).last().token
             read = replace(read, token=token, invalidated=False)
-        if first or behind < len(batch):
+        if first or end < len(batch):
             alone = read.operations.keys() == {events.UPDATE}
-            counts = {events.UPDATE: behind - first} if alone else None
+            counts = {events.UPDATE: end - first} if alone else None
         return self._returned(read, Batch(buffer, bounds, token, batch.operation_time, counts))
 
     def _returned(self, read: _Read, batch: Batch) -> Batch:

@@ -108,12 +108,12 @@ class TestShow:
     async def test_what_handlers_have_beyond_it(self) -> None:
         digests = frozenset({"0123456789ab", "ba9876543210"})
         at = Timestamp(1_764_500_010, 1)
-        ahead = {"lake": Progress(NEW, at), "audit": Progress(None, at, digests, at)}
-        store = MemoryCheckpoints({"orders": replace(ORDERS, ahead=ahead)})
+        beyond = {"lake": Progress(NEW, at), "audit": Progress(None, at, digests, at)}
+        store = MemoryCheckpoints({"orders": replace(ORDERS, beyond=beyond)})
         text = await show_position(store, "orders", NOW)
         assert text.endswith(
-            "  ahead:        lake: has all up to 2025-11-30T10:53:30Z\n"
-            "  ahead:        audit: has all up to 2025-11-30T10:53:30Z, and 2 later changes\n"
+            "  beyond:       lake: has all up to 2025-11-30T10:53:30Z\n"
+            "  beyond:       audit: has all up to 2025-11-30T10:53:30Z, and 2 later changes\n"
         )
 
     async def test_as_json_it_is_the_record_and_its_gaps(self, store: MemoryCheckpoints) -> None:
@@ -142,7 +142,7 @@ class TestSet:
             epoch=5,
             sequence=1,
             saved_at=NOW,
-            owned={CHOSEN: ""},
+            sink_digests={CHOSEN: ""},
         )
         assert after.start_point == StartPoint(resume_after=NEW)
         before, _, changed = text.partition("\nAfter:\n")

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tailrace.cli.snapshot_text import Display, lines
+from tailrace.cli.snapshot_text import SnapshotDisplay, lines
 from tailrace.engine.plan.row_source import ObservedSnapshot
 from tailrace.engine.status.snapshot_status import described, documents_read
 from tailrace.model import SnapshotProgress
@@ -77,7 +77,7 @@ def test_a_terminal_shows_each_look_in_place_of_the_last(monkeypatch: pytest.Mon
     monkeypatch.setenv("COLUMNS", "40")
     monkeypatch.setenv("LINES", "3")
     out = Terminal()
-    display = Display(out)
+    display = SnapshotDisplay(out)
     display.show(shown(), last=False)
     first = out.getvalue()
     assert [len(line) <= 40 for line in first.splitlines()] == [True] * 3
@@ -87,7 +87,7 @@ def test_a_terminal_shows_each_look_in_place_of_the_last(monkeypatch: pytest.Mon
 
 def test_a_file_is_not_filled_with_looks() -> None:
     out = io.StringIO()
-    display = Display(out)
+    display = SnapshotDisplay(out)
     for _ in range(20):
         display.show(shown(), last=False)
     assert len(out.getvalue().splitlines()) == 3

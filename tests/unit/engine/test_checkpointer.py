@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 import anyio
 import pytest
 
-from tailrace.engine.checkpointer import Checkpointer, Ownership
+from tailrace.engine.checkpointer import CheckpointClaim, Checkpointer
 from tailrace.engine.ports import RunIdentity
 from tailrace.engine.position.position import Position
 from tailrace.engine.position.watermark import Watermark
@@ -44,14 +44,14 @@ class Saving:
         self.line = Watermark(start)
         self.watching = Watching(ScriptedDriver(), store=self.store, checkpoint_seconds=seconds)
         watcher = self.watching.watcher
-        ownership = Ownership("orders")
-        ownership.sequence = sequence
+        claim = CheckpointClaim("orders")
+        claim.sequence = sequence
         self.reached: Position | None = None
         self.checkpointer = Checkpointer(
             watcher.plan,
             self.watching.runtime,
             OWNER,
-            ownership,
+            claim,
             self.line,
             watcher.status,
             start,

@@ -250,7 +250,7 @@ class TestDocument:
             "kind": "event",
             "token": token(7).digest,
             "cluster_time": "2025-11-30T10:53:26+00:00",
-            "ahead": {},
+            "beyond": {},
         }
         assert json.loads(text)["checkpoint"]["epoch"] == 3
         assert json.loads(text)["last_error"] == "the server went away"

@@ -53,8 +53,8 @@ CHECKPOINTS = st.builds(
     epoch=COUNTS,
     sequence=COUNTS,
     saved_at=MOMENTS,
-    owned=st.dictionaries(TEXT, TEXT, max_size=2),
-    ahead=st.dictionaries(TEXT, PROGRESS, max_size=2),
+    sink_digests=st.dictionaries(TEXT, TEXT, max_size=2),
+    beyond=st.dictionaries(TEXT, PROGRESS, max_size=2),
     snapshot=st.none() | snapshots(TEXT, COUNTS, TIMES),
 ).filter(lambda checkpoint: checkpoint.start_point != StartPoint())
 GAPS = st.builds(
@@ -186,8 +186,8 @@ WRONG = {
     "epoch": [-1, 2**63, 1.0, True],
     "sequence": ["1", -1],
     "saved_at": [5, "yesterday", "2026-11-30T12:00:00", "0001-01-01T00:00:00+10:00"],
-    "owned": [["audit"], {"audit": 5}],
-    "ahead": [
+    "sink_digests": [["audit"], {"audit": 5}],
+    "beyond": [
         *(["audit"], {"audit": "8265"}, {"audit": AHEAD | {"token": 5}}),
         *({"audit": AHEAD | {"handled": wrong}} for wrong in (["01"], "0123", "0123456789AB")),
     ],
@@ -221,11 +221,11 @@ def test_a_record_without_a_position_is_corrupt() -> None:
 
 def test_the_record_of_what_handlers_have_ahead() -> None:
     """Single events take twelve characters each; a record without any has no such field."""
-    document = RECORDS[Checkpoint] | {"ahead": {"audit": AHEAD}}
+    document = RECORDS[Checkpoint] | {"beyond": {"audit": AHEAD}}
     checkpoint = Checkpoint.from_document(document, where="here")
-    assert checkpoint.ahead["audit"].handled == {"0123456789ab", "ba9876543210"}
+    assert checkpoint.beyond["audit"].handled == {"0123456789ab", "ba9876543210"}
     assert checkpoint.to_document() == document
-    assert not {"owned", "ahead"} & RECORDS[Checkpoint].keys()
+    assert not {"sink_digests", "beyond"} & RECORDS[Checkpoint].keys()
 
 
 def test_the_record_of_a_snapshot() -> None:

@@ -32,4 +32,4 @@ async def test_a_destination_that_has_the_end_has_every_row(
     scope.begin(progress, fresh=False, gap=False, rows={"lake": stored})
     (rows,) = await scope.read(TIME, briefly=False)
     assert len(rows.batch) == 1
-    assert rows.had == had
+    assert rows.already_stored == had

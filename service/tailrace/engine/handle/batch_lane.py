@@ -20,7 +20,7 @@ Deliver = Callable[[Sequence[ChangeEvent]], Awaitable[None]]
 
 @dataclass(slots=True)
 class Gathered:
-    """Places that are handed over together, their events, and how many events are ``done``."""
+    """Places that are delivered together, their events, and how many events are ``done``."""
 
     places: list[Place] = field(default_factory=list)
     events: Sequence[ChangeEvent] = ()
@@ -197,8 +197,8 @@ class BatchLane(Lane):
 
     def _select(self, work: Gathered) -> None:
         """Selects the events that the handler wants and does not have already."""
-        had = self.rows or any(place.had for place in work.places)
-        if self.wants is None and self.before is None and not had:
+        stored = self.rows or any(place.already_stored for place in work.places)
+        if self.wants is None and self.before is None and not stored:
             chunks = [place.chunk for place in work.places if place.chunk is not None]
             work.events = Events(chunks)
             if self.delivery.handler.position is not None:

@@ -78,12 +78,12 @@ class Delivery:
     async def deliver(self, event: ChangeEvent) -> None:
         """Hands one event to a handler of single events. Raises what the retry raises."""
         if self._held:
-            if await self._retry.follow(event):
+            if await self._retry.queue_after_letters(event):
                 return
             self._retry.require_running()
         error = await self._attempt(self._call, event, event, 1)
         if error is not None:
-            await self._overcome([event], error)
+            await self._recover([event], error)
 
     async def deliver_all(self, events: Sequence[ChangeEvent]) -> None:
         """Hands events to a handler of sequences.
@@ -101,7 +101,7 @@ class Delivery:
         call, payload = called_with(self._calls, events)
         error = await self._attempt(call, payload, events[0], len(events))
         if error is not None:
-            await self._overcome(events, error)
+            await self._recover(events, error)
         elif self._owns:
             self.position.stored(events[-1])
 
@@ -110,9 +110,9 @@ class Delivery:
         left = await self._unheld([event for event in events if event.token not in self.over])
         error = await self._once_more(left)
         if error is not None:
-            await self._overcome(left, error)
+            await self._recover(left, error)
 
-    async def _overcome(self, events: Sequence[ChangeEvent], error: BaseException) -> None:
+    async def _recover(self, events: Sequence[ChangeEvent], error: BaseException) -> None:
         """Gets the events handled after ``error``, or makes dead letters of those at fault."""
         if self._outages.is_one(error):
             after_it = await self._waited_out(events, error)
@@ -122,7 +122,7 @@ class Delivery:
         if isinstance(error, Refused) and (reasons := error.of(len(events))):
             await self._set_refused_aside(events, reasons)
             return
-        spent = await self._retry.insist(lambda: self._once_more(events), error, events[0])
+        spent = await self._retry.retry(lambda: self._once_more(events), error, events[0])
         if spent is None:
             return
         error, attempts = spent
@@ -146,7 +146,7 @@ class Delivery:
     ) -> None:
         """Makes dead letters of the refused events, after the others are handled.
 
-        Later events of the same keys follow them; earlier ones are handled like the others.
+        Later events of the same keys queue after them; earlier ones are handled like the others.
         """
         keys = set[bytes | None]()
         others, aside = [], []
@@ -158,10 +158,10 @@ class Delivery:
                 others.append(event)
         error = await self._once_more(others)
         if error is not None:
-            await self._overcome(others, error)
+            await self._recover(others, error)
         self.over.update(event.token for event in others)
         for event, reason in aside:
-            if reason or not await self._retry.follow(event):
+            if reason or not await self._retry.queue_after_letters(event):
                 await self._retry.give_up(event, EventRefused(reason), 1)
             self._note_dead_letter(event)
 
@@ -209,7 +209,7 @@ class Delivery:
         """The events whose key has no dead letter; the others are stored after such letters."""
         left = []
         for event in events:
-            if await self._retry.follow(event):
+            if await self._retry.queue_after_letters(event):
                 self._note_dead_letter(event)
             else:
                 left.append(event)

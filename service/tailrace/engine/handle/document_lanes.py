@@ -48,7 +48,7 @@ class DocumentLanes(Lane):
     workers: int = 64
     _idle: deque[anyio.Event] = field(default_factory=deque)
     _giving_way: int = 0
-    _behind: int = 0
+    _blocked: int = 0
     """Events that wait for a busy document."""
     _chunk: Iterator[ChangeEvent] = field(default_factory=lambda: iter(()))
     _open: OpenPlace | None = None
@@ -87,7 +87,7 @@ class DocumentLanes(Lane):
                             if not opened.left:
                                 self._finish(opened)
                     item = release(key)
-                    if key is None or (item is not None and self._behind == MOST_WAITING - 1):
+                    if key is None or (item is not None and self._blocked == MOST_WAITING - 1):
                         self._wake_one()  # more may be taken than before
                     if share.closed and item is not None:
                         await share.next_turn(self.delivery, begun=True)
@@ -175,11 +175,11 @@ class DocumentLanes(Lane):
                 self._active += 1
                 return item
             else:
-                behind = self._busy[key]
-                if behind is None:
-                    behind = self._busy[key] = deque()
-                behind.append(item)
-                self._behind += 1
+                blocked = self._busy[key]
+                if blocked is None:
+                    blocked = self._busy[key] = deque()
+                blocked.append(item)
+                self._blocked += 1
         if self._active or self._halted:
             return None  # active: the events before the barrier, or the barrier itself
         self._active = 1
@@ -190,10 +190,10 @@ class DocumentLanes(Lane):
         if key is None:
             self._barrier = None
         else:
-            behind = self._busy[key]
-            if behind:
-                self._behind -= 1
-                return behind.popleft()
+            blocked = self._busy[key]
+            if blocked:
+                self._blocked -= 1
+                return blocked.popleft()
             del self._busy[key]
         self._active -= 1
         return None
@@ -204,14 +204,14 @@ class DocumentLanes(Lane):
 
     def _open_next(self) -> bool:
         self._chunk, self._open = iter(()), None  # a finished chunk must not stay in memory
-        if not self._waiting or self._behind >= MOST_WAITING:
+        if not self._waiting or self._blocked >= MOST_WAITING:
             return False
         place = self._queue.popleft()
         assert place.chunk is not None  # noqa: S101 - bookmarks are never fed
         events = place.chunk.events()
         self.opened = place.number
         self._open = self._all_open[place.number] = OpenPlace(place, set(events))
-        if self.before is not None or self.rows or place.had:
+        if self.before is not None or self.rows or place.already_stored:
             events = self._without_handled(place, events)
             self._open.left.intersection_update(events)
         self._chunk = iter(events)

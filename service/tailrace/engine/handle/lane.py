@@ -126,11 +126,11 @@ class Lane(ABC):
 
     def _without_handled(self, place: Place, events: list[ChangeEvent]) -> list[ChangeEvent]:
         if place.rows:
-            had = place.had.get(self.delivery.name, 0)
+            stored = place.already_stored.get(self.delivery.name, 0)
             return [
                 event
                 for number, event in enumerate(events)
-                if not self._has_row(event) and number >= had
+                if not self._has_row(event) and number >= stored
             ]
         if self.before is not None:
             events = self.before.of(events)
@@ -139,10 +139,10 @@ class Lane(ABC):
         return events
 
     def _has_row(self, event: ChangeEvent) -> bool:
-        had = bool(self.rows) and event.token.digest in self.rows
-        if had:
+        has = bool(self.rows) and event.token.digest in self.rows
+        if has:
             self.rows.remove(event.token.digest)
-        return had
+        return has
 
     # --- workers: one that is cancelled, but not by us, starts again ---------------------------
 

@@ -64,7 +64,7 @@ class Breaker:
 class Retry:
     """Applies the failure policy of one handler on one scope; ``until`` ends its waits."""
 
-    owner: RunIdentity
+    identity: RunIdentity
     handler: str
     letters: DeadLetterStore
     breaker: Breaker
@@ -77,7 +77,7 @@ class Retry:
     recorder: HandlerRecorder = field(init=False)
 
     def __post_init__(self) -> None:
-        self.held = self.letters.held(self.owner.scope, self.handler)
+        self.held = self.letters.held(self.identity.scope, self.handler)
         self.policy, self.recorder = self.breaker.policy, self.breaker.recorder
 
     def require_running(self) -> None:
@@ -85,17 +85,17 @@ class Retry:
         if self.until.is_set:
             raise DeliveryInterrupted(f"handler {self.handler!r}: stopped between attempts")
 
-    async def follow(self, event: ChangeEvent) -> bool:
+    async def queue_after_letters(self, event: ChangeEvent) -> bool:
         """Stores the event after unresolved letters of its key; returns True if there are any."""
         key = event.key
         if key is None or key not in self.held:
             return False
-        if not await self.letters.holds(self.owner.scope, self.handler, key):
+        if not await self.letters.holds(self.identity.scope, self.handler, key):
             return False
         await self._dead_letter(event, "", 0)
         return True
 
-    async def insist(
+    async def retry(
         self,
         attempt: Callable[[], Awaitable[BaseException | None]],
         error: BaseException,
@@ -111,7 +111,7 @@ class Retry:
             delay = self._delay(error, number)
             self.recorder.retries += 1
             self.errors.note(f"handler {self.handler!r}: {describe(error)}")
-            structlog.get_logger().bind(scope=self.owner.scope, handler=self.handler).warning(
+            structlog.get_logger().bind(scope=self.identity.scope, handler=self.handler).warning(
                 "handler.failed",
                 **named(event),
                 attempt=number,
@@ -141,7 +141,7 @@ class Retry:
             raise HandlerGaveUp(self.handler, event.token.digest, error, why) from error
         await self._dead_letter(event, describe(error), attempts)
         self.errors.note(f"handler {self.handler!r}, event became a dead letter: {describe(error)}")
-        structlog.get_logger().bind(scope=self.owner.scope, handler=self.handler).error(
+        structlog.get_logger().bind(scope=self.identity.scope, handler=self.handler).error(
             "event.dead_lettered",
             **named(event),
             attempts=attempts,
@@ -152,7 +152,7 @@ class Retry:
     async def _dead_letter(self, event: ChangeEvent, error: str, attempts: int) -> None:
         came = event.fresh()  # a handler may have changed what it decoded
         letter = DeadLetter(
-            self.owner.scope,
+            self.identity.scope,
             self.handler,
             came.token.digest,
             came.key,
@@ -163,7 +163,7 @@ class Retry:
         )
         if self.lease is not None:
             self.lease.require()
-        await self.letters.add(letter, self.owner.epoch)
+        await self.letters.add(letter, self.identity.epoch)
         self.recorder.outcomes["dead_letter"] += 1
 
     def _delay(self, error: BaseException, number: int) -> float:

@@ -35,13 +35,13 @@ class Returned:
 
     def __init__(self, scope: str, handler: str) -> None:
         self._log = structlog.get_logger().bind(scope=scope, handler=handler)
-        self._told = False
+        self._warned = False
 
     def check(self, result: object) -> None:
         """Raises for an awaitable that nobody awaited; ignores other values, with one warning."""
         require_done(result)
-        if not self._told:
-            self._told = True
+        if not self._warned:
+            self._warned = True
             self._log.warning(
                 "handler.return_ignored",
                 type=type(result).__name__,

@@ -34,15 +34,18 @@ class ByteBudget:
         held = share.held
         if not held or held + size <= self._own:
             return True
-        return first and self._lent + self._beyond(held + size) - self._beyond(held) <= self._common
+        return (
+            first
+            and self._lent + self._above_own(held + size) - self._above_own(held) <= self._common
+        )
 
     def _take(self, share: Share, size: int) -> None:
         """Adds ``size`` bytes to the share, or removes them if negative."""
-        self._lent += self._beyond(share.held + size) - self._beyond(share.held)
+        self._lent += self._above_own(share.held + size) - self._above_own(share.held)
         share.held += size
         self.used += size
 
-    def _beyond(self, size: int) -> int:
+    def _above_own(self, size: int) -> int:
         return max(size - self._own, 0)
 
     def _grant(self) -> None:

@@ -18,23 +18,23 @@ _NO_SNAPSHOTS = "the scope has no snapshots"
 class Rows:
     """Documents as events. ``progress(n)``: the snapshot's progress after the first ``n``.
 
-    ``order``: instead of documents, an operator's order, which is saved at once. ``had``: by
-    handler name, how many of the first rows the handler already has.
+    ``order``: instead of documents, an operator's order, which is saved at once.
+    ``already_stored``: by handler name, how many of the first rows its destination has.
     """
 
     batch: Batch
     time: Timestamp
     progress: Callable[[int], SnapshotProgress]
     order: bool = False
-    had: Mapping[str, int] = field(default_factory=dict)
+    already_stored: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class ObservedSnapshot:
     """A snapshot as its reader sees it.
 
-    ``rates``: by collection UUID, documents scanned per second (only matching ones are handed
-    over). ``trouble``: why the server refused the last read.
+    ``rates``: by collection UUID, documents scanned per second (only matching ones are
+    delivered). ``trouble``: why the server refused the last read.
     """
 
     progress: SnapshotProgress

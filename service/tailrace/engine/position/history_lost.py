@@ -73,7 +73,7 @@ class LostHistory:
                 f"change in between: {self._refusal}. Look at the size of the server's oplog, then "
                 "restart"
             )
-        position = Position.behind(checkpoint, plan.start)
+        position = Position.at_start(checkpoint, plan.start)
         token, since = position.high_water or position.event_token, position.cluster_time
         if start_position.leads is not None:
             token, since = start_position.leads.token, start_position.leads.time

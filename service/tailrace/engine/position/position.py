@@ -22,14 +22,14 @@ from tailrace.model.checkpoint import progress
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """``owned``, ``ahead`` and ``snapshot`` are as in :class:`tailrace.model.Checkpoint`."""
+    """``sink_digests``, ``beyond``, ``snapshot``: as in :class:`tailrace.model.Checkpoint`."""
 
     kind: CheckpointKind
     event_token: ResumeToken | None
     high_water: ResumeToken | None
     cluster_time: Timestamp | None
-    owned: Mapping[str, str] = field(default_factory=dict)
-    ahead: Mapping[str, Progress] = field(default_factory=dict)
+    sink_digests: Mapping[str, str] = field(default_factory=dict)
+    beyond: Mapping[str, Progress] = field(default_factory=dict)
     snapshot: SnapshotProgress | None = None
 
     @property
@@ -38,7 +38,7 @@ class Position:
         return progress(self.kind, self.event_token, self.high_water, self.cluster_time)
 
     @classmethod
-    def behind(cls, checkpoint: Checkpoint | None, start: StartPoint) -> Position:
+    def at_start(cls, checkpoint: Checkpoint | None, start: StartPoint) -> Position:
         """The position before a run's first reply.
 
         After a possible invalidate its kind is ``INVALIDATE``: only ``startAfter`` can continue.
@@ -55,7 +55,7 @@ class Position:
         """Whether the position has a token from which a stream can continue."""
         return self.high_water is not None or self.event_token is not None
 
-    def behind_event(
+    def after_event(
         self,
         event: LastEvent,
         noted: Mapping[str, str],
@@ -70,12 +70,12 @@ class Position:
         kind = CheckpointKind.EVENT
         if invalidated or event.operation == "invalidate":
             kind = CheckpointKind.INVALIDATE
-        owned = {**self.owned, **noted} if noted else self.owned
+        sink_digests = {**self.sink_digests, **noted} if noted else self.sink_digests
         time = event.time or self.cluster_time
-        behind = token or event.token
-        return Position(kind, event.token, behind, time, owned, self.ahead, self.snapshot)
+        after = token or event.token
+        return Position(kind, event.token, after, time, sink_digests, self.beyond, self.snapshot)
 
-    def behind_bookmark(
+    def after_bookmark(
         self, token: ResumeToken | None, time: Timestamp | None, *, invalidated: bool
     ) -> Position:
         """The position after a bookmark; unchanged if the bookmark is known to be older."""
@@ -95,12 +95,12 @@ class Position:
     def without_passed(self, noted: Mapping[str, str]) -> Position:
         """Without the progress of single handlers that the position has passed."""
         at = self.progress
-        ahead = {
+        beyond = {
             name: progress
-            for name, progress in self.ahead.items()
+            for name, progress in self.beyond.items()
             if name not in noted and not progress.is_passed_by(at.token, at.cluster_time)
         }
-        return replace(self, ahead=ahead) if len(ahead) < len(self.ahead) else self
+        return replace(self, beyond=beyond) if len(beyond) < len(self.beyond) else self
 
 
 class HandledBefore:

@@ -63,7 +63,7 @@ class StartPosition:
         """The leader's own position, which gave the start."""
         return self.own.get(self.leader)
 
-    def ahead(self, start: StartPoint) -> dict[str, Progress]:
+    def beyond(self, start: StartPoint) -> dict[str, Progress]:
         """The progress of handlers that already have some events of a stream that starts there."""
         if start == NOW:
             return {}  # after everything that any handler has
@@ -80,14 +80,14 @@ class StartPosition:
 
     def run(self, start: StartPoint, checkpoint: Checkpoint | None, *, gap: bool) -> RunStart:
         """How a run begins there. A ``gap`` counts as handled: no handler is led back before it."""
-        ahead = self.ahead(start)
+        beyond = self.beyond(start)
         before = {
             name: HandledBefore(progress, waits=name in self.own)
-            for name, progress in ahead.items()
+            for name, progress in beyond.items()
         }
         if gap:
-            ahead = {name: one for name, one in ahead.items() if not self._lacks(one)}
-            base = Position.behind(None, start)
+            beyond = {name: one for name, one in beyond.items() if not self._lacks(one)}
+            base = Position.at_start(None, start)
         elif self.leads is not None and start.start_after == self.leads.token:
             # The token may be an invalidate's: only `startAfter` finds what comes after one.
             token, time = self.leads.token, self.leads.time
@@ -95,10 +95,10 @@ class StartPosition:
         elif self.leads is not None and start.at_operation_time is not None:
             base = Position(CheckpointKind.IDLE, None, None, start.at_operation_time)
         else:
-            base = Position.behind(checkpoint, start)
-        position = replace(base, owned=self.noted, ahead=ahead)
+            base = Position.at_start(checkpoint, start)
+        position = replace(base, sink_digests=self.noted, beyond=beyond)
         known = checkpoint is None or checkpoint.fingerprint in ("", self.fingerprint)
-        chosen = checkpoint is not None and CHOSEN in checkpoint.owned
+        chosen = checkpoint is not None and CHOSEN in checkpoint.sink_digests
         elsewhere = chosen or self.leads is not None
         return RunStart(position, before, position if known and not elsewhere else None, elsewhere)
 
@@ -109,7 +109,7 @@ class StartPosition:
 
 
 def start_position(
-    owner: RunIdentity,
+    identity: RunIdentity,
     configured: StartPoint,
     checkpoint: Checkpoint | None,
     positions: Mapping[str, SinkPosition | None],
@@ -120,22 +120,22 @@ def start_position(
     ``positions``: the destinations' own; ``others``: the names of the handlers without their own.
     Raises :class:`ScopeHalted` if no position can be used, or the order of two cannot be known.
     """
-    wanted = _wanted(owner, configured, checkpoint)
+    wanted = _wanted(identity, configured, checkpoint)
     digests = {name: one.token.digest for name, one in positions.items() if one is not None}
-    if checkpoint is not None and CHOSEN in checkpoint.owned:
-        return StartPosition(wanted, noted=digests, fingerprint=owner.fingerprint)
+    if checkpoint is not None and CHOSEN in checkpoint.sink_digests:
+        return StartPosition(wanted, noted=digests, fingerprint=identity.fingerprint)
     exactly, there = wanted, Progress(wanted.token, wanted.cluster_time)
-    ahead: Mapping[str, Progress] = {}
+    beyond: Mapping[str, Progress] = {}
     if checkpoint is not None:
-        exactly, there, ahead = checkpoint.start_point, checkpoint.progress, checkpoint.ahead
-    progress = {name: ahead.get(name, there) for name in others}
+        exactly, there, beyond = checkpoint.start_point, checkpoint.progress, checkpoint.beyond
+    progress = {name: beyond.get(name, there) for name in others}
     own = {}
     for name, position in positions.items():
         known = there if position is None else _known(name, position, checkpoint)
-        if position is None and checkpoint is not None and name in checkpoint.owned:
+        if position is None and checkpoint is not None and name in checkpoint.sink_digests:
             structlog.get_logger().warning(
                 "position.missing",
-                scope=owner.scope,
+                scope=identity.scope,
                 handler=name,
                 consequence="it stored a position before and now reports none: continuing from "
                 "the checkpoint. Earlier changes are not repeated; use 'tailrace checkpoints set' "
@@ -145,15 +145,15 @@ def start_position(
             own[name] = position
             known = Progress(position.token, position.time)
         progress[name] = known or there
-    fingerprint = owner.fingerprint
+    fingerprint = identity.fingerprint
     found = StartPosition(wanted, exactly, there, progress, own, digests, fingerprint=fingerprint)
     if not own:
         return found
     # The others start at `wanted`. Without a checkpoint, "now" may be any position.
     wants = len(own) < len(progress) and (checkpoint is not None or wanted != NOW)
     if not wants and len({position.token for position in own.values()}) == 1:
-        return _at(owner, found, next(iter(own)), checkpoint)
-    times = {name: _time(owner, name, position) for name, position in own.items()}
+        return _at(identity, found, next(iter(own)), checkpoint)
+    times = {name: _time(identity, name, position) for name, position in own.items()}
     leader = min(own, key=times.__getitem__)
     earliest = times[leader]
     since = None
@@ -165,16 +165,16 @@ def start_position(
     if since == earliest or len({own[n].token for n, at in times.items() if at == earliest}) > 1:
         # Events of one transaction: it is not known which came first.
         return replace(found, start=StartPoint(at_operation_time=earliest), leader=leader)
-    return _at(owner, found, leader, checkpoint)
+    return _at(identity, found, leader, checkpoint)
 
 
 def _wanted(
-    owner: RunIdentity, configured: StartPoint, checkpoint: Checkpoint | None
+    identity: RunIdentity, configured: StartPoint, checkpoint: Checkpoint | None
 ) -> StartPoint:
     """The checkpoint's token; its time if pipeline or options changed; or the configured start."""
     if checkpoint is None:
         return configured
-    scope, cluster = owner.scope, ClusterIdentity.parse(owner.cluster)
+    scope, cluster = identity.scope, ClusterIdentity.parse(identity.cluster)
     stored = ClusterIdentity.parse(checkpoint.cluster) if checkpoint.cluster else cluster
     if not stored.may_be(cluster):
         raise ScopeHalted(
@@ -183,7 +183,7 @@ def _wanted(
             "silently. Correct the URI, use another checkpoint store, or forget the position: "
             f"'tailrace checkpoints reset {scope}'"
         )
-    if checkpoint.fingerprint in ("", owner.fingerprint):
+    if checkpoint.fingerprint in ("", identity.fingerprint):
         return checkpoint.start_point
     if checkpoint.cluster_time is None:
         raise ScopeHalted(
@@ -204,37 +204,37 @@ def _known(name: str, position: SinkPosition, checkpoint: Checkpoint | None) -> 
     """The progress of a destination that is still where the checkpoint noted it, else ``None``."""
     if checkpoint is None:
         return None
-    if checkpoint.owned.get(name) == position.token.digest:
-        return checkpoint.ahead.get(name, checkpoint.progress)
+    if checkpoint.sink_digests.get(name) == position.token.digest:
+        return checkpoint.beyond.get(name, checkpoint.progress)
     if position.token in (checkpoint.event_token, checkpoint.high_water):
         return checkpoint.progress
     return None
 
 
 def _at(
-    owner: RunIdentity, found: StartPosition, leader: str, checkpoint: Checkpoint | None
+    identity: RunIdentity, found: StartPosition, leader: str, checkpoint: Checkpoint | None
 ) -> StartPosition:
     """Starts after the leader's last event: by token, or by time if the token is not valid now."""
     position = found.own[leader]
     of = position.fingerprint or (checkpoint.fingerprint if checkpoint is not None else "")
-    if of in ("", owner.fingerprint):
+    if of in ("", identity.fingerprint):
         # Only `startAfter` accepts an invalidate's token, and it accepts all others too.
         return replace(found, start=StartPoint(start_after=position.token), leader=leader)
     if position.time is None:
         raise ScopeHalted(
-            f"scope {owner.scope!r}: its pipeline or options changed since handler {leader!r} "
+            f"scope {identity.scope!r}: its pipeline or options changed since handler {leader!r} "
             "stored its position, whose token is not valid with the new ones, and its time is not "
             "known. Restore them, or let the handler's position() give the cluster time as well"
         )
     return replace(found, start=StartPoint(at_operation_time=position.time), leader=leader)
 
 
-def _time(owner: RunIdentity, name: str, position: SinkPosition) -> Timestamp:
+def _time(identity: RunIdentity, name: str, position: SinkPosition) -> Timestamp:
     if position.time is None:
         raise ScopeHalted(
-            f"scope {owner.scope!r}: the position that handler {name!r} stored cannot be compared "
-            "with those of the scope's other handlers: its token does not tell its time. Let "
-            "position() return SinkPosition(token, cluster_time), or give the handler a scope of "
-            "its own"
+            f"scope {identity.scope!r}: the position that handler {name!r} stored cannot be "
+            "compared with those of the scope's other handlers: its token does not tell its time. "
+            "Let position() return SinkPosition(token, cluster_time), or give the handler a scope "
+            "of its own"
         )
     return position.time

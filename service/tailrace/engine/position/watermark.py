@@ -22,13 +22,14 @@ from tailrace.model import ResumeToken, SnapshotProgress
 class Place:
     """A chunk that a number of handlers have ``unfinished``, or a bookmark.
 
-    ``token`` and ``time``: where the stream stands after the place; ``invalidated``: it has ended
-    there. ``owned``: for each handler that owns its position, the digest of the last event that it
-    has stored. ``taken``: how many of the unfinished handlers have accepted the events; when all
-    have, the place releases its chunk and keeps its ``last`` event.
+    ``token`` and ``time``: the stream's position after the place; ``invalidated``: it has ended
+    there. ``sink_digests``: for each handler with a position of its own, the digest of the last
+    event that it has stored. ``taken``: how many of the unfinished handlers have accepted the
+    events; when all have, the place releases its chunk and keeps its ``last`` event.
 
     ``rows``: the events are existing documents, which are no position of the stream. ``snapshot``:
-    the snapshot's progress after the place. ``had``: by handler, how many of the first rows it had.
+    the snapshot's progress after the place. ``already_stored``: by handler, how many of the
+    first rows it has.
     """
 
     number: int
@@ -41,14 +42,14 @@ class Place:
     time: Timestamp | None = None
     invalidated: bool = False
     last: LastEvent | None = None
-    owned: Mapping[str, str] = field(default_factory=dict)
+    sink_digests: Mapping[str, str] = field(default_factory=dict)
     rows: bool = False
     snapshot: SnapshotProgress | None = None
-    had: Mapping[str, int] = field(default_factory=dict)
+    already_stored: Mapping[str, int] = field(default_factory=dict)
 
     def note(self, handler: str, last: ResumeToken) -> None:
         """Notes the last event of this place that the handler's destination has stored."""
-        self.owned = {**self.owned, handler: last.digest}
+        self.sink_digests = {**self.sink_digests, handler: last.digest}
 
 
 class Watermark:
@@ -84,13 +85,13 @@ class Watermark:
 
     def read(self, batch: Batch) -> None:
         """Notes that a reply was read; it may still wait for its places."""
-        self.read_time = self._time_behind(batch) or self.read_time
+        self.read_time = self._time_after(batch) or self.read_time
 
     def admit(
         self, batch: Batch, chunks: Sequence[Chunk], handlers: int, *, invalidated: bool = False
     ) -> list[Place]:
         """Takes a place for each chunk of a reply; returns the places that handlers must finish."""
-        time = self._time_behind(batch)
+        time = self._time_after(batch)
         places = [self._append(chunk, handlers) for chunk in chunks]
         if places or batch.token is not None:
             last = places[-1] if places else self._append(None, 0)
@@ -165,7 +166,7 @@ class Watermark:
         freed, self.size, self.events = self.size, 0, 0
         self._moved(freed)
 
-    def _time_behind(self, batch: Batch) -> Timestamp | None:
+    def _time_after(self, batch: Batch) -> Timestamp | None:
         time = batch.token.cluster_time if batch.token is not None else None
         if time is None and (last := batch.last) is not None:
             time = last.cluster_time
@@ -217,14 +218,14 @@ class Watermark:
                 last = place
                 if place.events:
                     last_event = place
-                    noted |= place.owned
+                    noted |= place.sink_digests
         self.size -= freed
         if last_event is not None:
             event = last_event.chunk.last() if last_event.chunk is not None else last_event.last
             assert event is not None  # noqa: S101 - for the type checker
             ended = last_event.invalidated
-            position = position.behind_event(event, noted, last_event.token, invalidated=ended)
+            position = position.after_event(event, noted, last_event.token, invalidated=ended)
         if last is not None and last is not last_event:
-            position = position.behind_bookmark(last.token, last.time, invalidated=last.invalidated)
-        self.position = position.without_passed(noted) if position.ahead else position
+            position = position.after_bookmark(last.token, last.time, invalidated=last.invalidated)
+        self.position = position.without_passed(noted) if position.beyond else position
         return freed

@@ -91,10 +91,12 @@ class Admission:
             return None
         lanes = len(self.lanes)
         places = self.watermark.admit_rows(chunks, lanes, rows.time, rows.progress)
-        if any(rows.had.values()):
+        if any(rows.already_stored.values()):
             before = 0
             for place in places:
-                place.had = {name: max(count - before, 0) for name, count in rows.had.items()}
+                place.already_stored = {
+                    name: max(count - before, 0) for name, count in rows.already_stored.items()
+                }
                 before += place.events
         count = await self._feed(places)
         if rows.order:  # an operator's order must survive a crash

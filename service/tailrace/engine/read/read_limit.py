@@ -21,10 +21,10 @@ _PATIENCE_SECONDS = 1.0
 
 @dataclass
 class ReadLimit:
-    """Bounds how far one run reads ahead. :meth:`moved` is the hook of its watermark.
+    """Bounds how far one run reads beyond its handlers. :meth:`moved` is its watermark's hook.
 
-    The run reads one reply ahead of the fastest handler; the budget bounds slower ones. After a
-    large reply it reads none ahead: that reply stays in memory while any of its events is needed.
+    The run reads one reply more than the fastest handler has opened; the budget bounds slower ones.
+    After a large reply it reads none: that reply stays in memory while any of its events is needed.
     """
 
     share: Share
@@ -56,11 +56,11 @@ class ReadLimit:
 
         After a large reply: until nothing is in flight.
         """
-        ahead = max(places, 1) if size < _LARGE_REPLY_BYTES else 0
-        if not ahead:
+        most = max(places, 1) if size < _LARGE_REPLY_BYTES else 0
+        if not most:
             for lane in lanes:
                 lane.flush()
-        while min(lane.backlog for lane in lanes) > ahead or (not ahead and watermark.size):
+        while min(lane.backlog for lane in lanes) > most or (not most and watermark.size):
             with self.interrupt.interrupts(), anyio.move_on_after(_PATIENCE_SECONDS) as patience:
                 await self._change()
             if self.interrupt.is_set:

@@ -164,7 +164,7 @@ class Reader:
         token = stream.resume_token
         while token is not None:
             decision = decide(error, self.plan.scope.name, opening=False)
-            if decision.halt or not await self._lasts():
+            if decision.halt or not await self._work_remains():
                 break
             await self._back_off(decision)
             if self.interrupt.is_set:
@@ -180,7 +180,7 @@ class Reader:
             return None if opening.cancelled_caught else opened
         raise error
 
-    async def _lasts(self) -> bool:
+    async def _work_remains(self) -> bool:
         interrupt, watermark = self.interrupt, self.admission.watermark
         if not watermark.empty:
             self.status.enter(WatcherState.DRAINING)

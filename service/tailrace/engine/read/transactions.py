@@ -72,8 +72,8 @@ class Transactions:
         last = joined.last
         if last is None or transaction_at(joined.buffer, *joined.bounds[-2:]) is None:
             return False
-        behind = batch.token.cluster_time if batch.token is not None else None
-        return behind is None or last.cluster_time is None or behind <= last.cluster_time
+        after = batch.token.cluster_time if batch.token is not None else None
+        return after is None or last.cluster_time is None or after <= last.cluster_time
 
     def _hold(self, batch: Batch, first: int) -> None:
         self._held = list(batch.part(first, len(batch)).raw())

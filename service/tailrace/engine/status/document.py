@@ -59,14 +59,14 @@ def status_document(status: Status) -> dict[str, Any]:
 
 
 def _position(position: Position | Checkpoint) -> dict[str, Any]:
-    """``ahead``: what single handlers have beyond it: all up to a time, and some later changes."""
+    """``beyond``: what single handlers have beyond it: all up to a time, and some later changes."""
     token = position.high_water or position.event_token
     return {
         "kind": position.kind.value,
         "token": token.digest if token else None,
         "cluster_time": iso(position.cluster_time),
-        "ahead": {
+        "beyond": {
             name: {"cluster_time": iso(one.cluster_time), "changes": len(one.handled)}
-            for name, one in position.ahead.items()
+            for name, one in position.beyond.items()
         },
     }

@@ -150,7 +150,7 @@ class Status:
 
     @property
     def read_lag(self) -> float:
-        """Seconds that the stream is behind the server; 0 if unknown."""
+        """Seconds that the stream lags behind the server; 0 if unknown."""
         read = self.watermark.read_time if self.watermark is not None else None
         return lag(self.stream.server_time, read) or 0.0
 
@@ -204,10 +204,10 @@ class Status:
 
         Measured by the server's clock, an idle stream would show a lag before each reply.
         """
-        told, follows = self.stream.server_time, (WatcherState.STREAMING, WatcherState.CAUGHT_UP)
+        now, follows = self.stream.server_time, (WatcherState.STREAMING, WatcherState.CAUGHT_UP)
         if state in follows and not self.stream.late(self.await_seconds):
-            return told
-        return later(told, self.clock.now())
+            return now
+        return later(now, self.clock.now())
 
     @property
     def shown(self) -> Watermark | None:

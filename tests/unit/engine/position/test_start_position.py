@@ -46,41 +46,43 @@ def test_a_destination_that_is_at_the_checkpoint_begins_there() -> None:
     for others in (False, True):
         begun = begins(saved, lake=at(5), others=others)
         assert begun.start == saved.start_point
-        assert begun.ahead(begun.start) == {}
+        assert begun.beyond(begun.start) == {}
 
 
 def test_a_destination_that_has_exactly_the_noted_events_starts_at_the_checkpoint() -> None:
     """The checkpoint may be much later: an idle stream moves it, but not the destination."""
-    saved = checkpoint(50, owned={"lake": token(3).digest})
+    saved = checkpoint(50, sink_digests={"lake": token(3).digest})
     assert begins(saved, lake=at(3)).start == saved.start_point
 
 
 def test_beside_other_handlers_the_earlier_position_decides() -> None:
     ahead = begins(checkpoint(5), lake=at(8), others=True)
     assert ahead.start == checkpoint(5).start_point
-    assert ahead.ahead(ahead.start) == {"lake": has(8)}
+    assert ahead.beyond(ahead.start) == {"lake": has(8)}
     restored = begins(checkpoint(5), lake=at(3), others=True)
     assert restored.start == StartPoint(start_after=token(3))
     # What the other has up to the checkpoint is not handed to it again.
-    assert restored.ahead(restored.start) == {"audit": has(5)}
+    assert restored.beyond(restored.start) == {"audit": has(5)}
 
 
 def test_what_the_checkpoint_notes_of_a_handler_counts_for_it() -> None:
     more = Progress(token(6), time(6), frozenset({token(8).digest}), time(8))
-    saved = checkpoint(5, owned={"sink": token(6).digest}, ahead={"audit": more, "sink": has(7)})
+    saved = checkpoint(
+        5, sink_digests={"sink": token(6).digest}, beyond={"audit": more, "sink": has(7)}
+    )
     begun = begins(saved, sink=at(6), others=True)
     assert begun.start == saved.start_point
-    assert begun.ahead(begun.start) == {"audit": more, "sink": has(7)}
+    assert begun.beyond(begun.start) == {"audit": more, "sink": has(7)}
     # But a destination that is elsewhere by now is believed.
     moved = begins(saved, sink=at(4), others=True)
     assert moved.start == StartPoint(start_after=token(4))
-    assert moved.ahead(moved.start) == {"audit": more}
+    assert moved.beyond(moved.start) == {"audit": more}
 
 
 def test_two_destinations_begin_at_the_earlier() -> None:
     begun = begins(checkpoint(5), lake=at(8), sink=at(6))
     assert begun.start == StartPoint(start_after=token(6))
-    assert begun.ahead(begun.start) == {"lake": has(8)}
+    assert begun.beyond(begun.start) == {"lake": has(8)}
 
 
 def test_equal_times_begin_at_that_time() -> None:
@@ -88,7 +90,7 @@ def test_equal_times_begin_at_that_time() -> None:
     saved = checkpoint(5, event_token=token(5, "2A"), high_water=token(5, "2A"))
     begun = begins(saved, lake=at(5), others=True)
     assert begun.start == StartPoint(at_operation_time=time(5))
-    assert begun.ahead(begun.start) == {"lake": has(5), "audit": Progress(token(5, "2A"), time(5))}
+    assert begun.beyond(begun.start) == {"lake": has(5), "audit": Progress(token(5, "2A"), time(5))}
 
 
 def test_positions_that_cannot_be_compared_halt_the_scope() -> None:
@@ -104,13 +106,13 @@ def test_a_changed_pipeline_goes_through_the_time() -> None:
     ):
         begun = begins(saved, lake=position)
         assert begun.start == StartPoint(at_operation_time=time(8))
-        assert begun.ahead(begun.start) == {"lake": has(8)}
+        assert begun.beyond(begun.start) == {"lake": has(8)}
     with pytest.raises(ScopeHalted, match="pipeline or options changed"):
         begins(checkpoint(5, fingerprint="old"), lake=SinkPosition(OPAQUE[8]))
 
 
 def test_what_an_operator_chose_counts() -> None:
-    saved = checkpoint(2, owned={CHOSEN: ""})
+    saved = checkpoint(2, sink_digests={CHOSEN: ""})
     assert begins(saved, lake=at(8), others=True).start == saved.start_point
     assert begins(saved, lake=at(8)).own == {}
 
@@ -127,8 +129,8 @@ class TestTheFirstPosition:
             token(5),
             token(9),
         )
-        assert position.owned == {"lake": token(8).digest, "sink": token(5).digest}
-        assert position.ahead == {"lake": has(8)}
+        assert position.sink_digests == {"lake": token(8).digest, "sink": token(5).digest}
+        assert position.beyond == {"lake": has(8)}
 
     def test_is_the_earlier_position_of_a_destination(self) -> None:
         """It may be that of an invalidate, after which only ``startAfter`` works."""
@@ -144,8 +146,8 @@ class TestTheFirstPosition:
         )
 
     def test_after_a_gap_moves_no_handler_back(self) -> None:
-        saved = checkpoint(5, owned={"sink": token(4).digest})
+        saved = checkpoint(5, sink_digests={"sink": token(4).digest})
         begun = begins(saved, lake=at(3), table=at(8), sink=at(4), others=True)
         position = begun.run(StartPoint(resume_after=token(5)), saved, gap=True).position
-        assert position.ahead == {"table": has(8)}
-        assert position.owned["lake"] == token(3).digest
+        assert position.beyond == {"table": has(8)}
+        assert position.sink_digests["lake"] == token(3).digest

@@ -201,7 +201,7 @@ def test_rows_move_the_snapshot_and_no_position() -> None:
     watermark.finish(two)
     assert (watermark.position.snapshot, at(watermark.position)) == (made[3], 5)
     assert watermark.position.event_token == token(1)
-    assert watermark.position.owned == {}
+    assert watermark.position.sink_digests == {}
     assert (watermark.events, watermark.size, watermark.empty) == (0, 0, True)
 
 
