@@ -8,7 +8,7 @@ from tests.orders import Orders
 
 
 def test_a_full_disk_is_waited_out(orders: Orders, disk: Path) -> None:
-    """More events fail than may become dead letters in a row; each is written once, in order."""
+    """The scope keeps its stream and waits for the file; each event is written once, in order."""
     events = str(disk / "events.jsonl")
     retry = {"attempts": 2, "first_seconds": 0.01}
     handlers = {"file": {"type": "jsonl", "path": events, "retry": retry}}
@@ -17,14 +17,15 @@ def test_a_full_disk_is_waited_out(orders: Orders, disk: Path) -> None:
     run.until_events(10, events)
     ballast = fill(disk)
     orders.insert(*range(10, 400))
-    until(lambda: run.status()["restarts"] > 1, "some further attempts")
-    until(lambda: run.status()["state"] == "backing_off", "the state says so")
-    error = run.status()["last_error"]
-    assert f"handler 'file': {events} cannot be written: No space left" in error
-    assert "free some space" in error
-    assert run.metric("tailrace_watcher_restarts_total", reason="destination")
+    until(lambda: run.status()["state"] == "waiting", "the state says so")
+    reason = run.status()["reason"]
+    assert f"handler 'file': {events} cannot be written: No space left" in reason
+    assert "free some space" in reason
+    assert run.metric("tailrace_destination_up", scope="orders", handler="file") == 0
     ballast.unlink()
     run.until_events(400, events)
+    assert run.metric("tailrace_destination_up", scope="orders", handler="file") == 1
+    assert run.status()["restarts"] == 0
     assert run.stop() == 0
     assert run.ids(events) == list(range(400))
     assert run.command("dead-letters", "list").strip() == "No dead letters."

@@ -58,8 +58,8 @@ def test_ten_processes_and_forty_scopes_at_once(orders: Orders) -> None:
     replicas.stop()
 
 
-def test_a_rolling_restart_moves_each_scope_once_or_twice(orders: Orders) -> None:
-    """Once away from a stopped process, and once back to the process that should have it."""
+def test_a_rolling_restart_moves_each_scope_away_and_back(orders: Orders) -> None:
+    """A process that has its fair share already passes a scope on: one move more for each stop."""
     replicas = Many(orders, lease=5)
     names, scopes = ("one", "two", "three"), SCOPES[:8]
     for name in names:
@@ -84,7 +84,9 @@ def test_a_rolling_restart_moves_each_scope_once_or_twice(orders: Orders) -> Non
     replicas.insert(3, *scopes)
     for scope in scopes:
         replicas.until_noted(3, scope)
-        moved = replicas.epoch(scope) - before[scope]
-        assert 1 <= moved <= 2, f"{scope} moved {moved} times"
         replicas.assert_shared(4, scope)
+    moved = {scope: replicas.epoch(scope) - before[scope] for scope in scopes}
+    assert min(moved.values()) >= 1
+    assert max(moved.values()) <= 3, moved
+    assert sum(moved.values()) <= 2 * len(scopes) + len(names), moved
     replicas.stop()
