@@ -42,7 +42,6 @@ from tailrace.observe.output import Output
 from tailrace.replicas.leases import Leases
 from tailrace.replicas.member_name import require_own_name
 from tailrace.replicas.times import LeaseTimes
-from tailrace.replicas.turns import Turns
 from tailrace.signals import LastResort, StopSignals
 from tailrace.stores import Store
 from tailrace.stream import Interrupt, ServerClock
@@ -153,6 +152,7 @@ class _Service:
             if joining.cancelled_caught:
                 self.log.info("service.stopped", halted=[])
                 return FINISHED
+            self._leases = leases = self._shared(store, me)
             clock = ServerClock()
             self._server = watch = ClusterWatch(driver, clock)
             self.metrics.server = watch.gauges
@@ -164,10 +164,10 @@ class _Service:
                 ByteBudget(settings.delivery.max_in_flight_bytes, streams),
                 self.metrics,
                 clock,
+                lease=leases.observed if leases is not None else lambda scope: None,
             )
             watchers = [Watcher(plan, runtime) for plan in scope_plans(settings, handlers, driver)]
             self._supervisor.watchers = watchers
-            self._leases = leases = self._shared(store, me)
             self.log.info("service.started", cluster=str(cluster), scopes=len(watchers))
             with self._running, settled_memory():
                 try:
@@ -177,7 +177,8 @@ class _Service:
                         beside.start_soon(watch_letters, *letters, name="letters watch")
                         if leases is not None:
                             beside.start_soon(leases.run, self.stop, name="leases")
-                        await self._supervisor.run(self.stop)
+                        follow = Watcher.run if leases is None else leases.follow
+                        await self._supervisor.run(self.stop, follow)
                         beside.cancel_scope.cancel()  # does not wait for pending answers
                 finally:
                     if leases is not None:
@@ -198,9 +199,16 @@ class _Service:
         settings = self.settings.replicas
         if settings is None or me is None:
             return None
-        grace = self.settings.shutdown.grace_seconds
-        turns = Turns(store.leases, me, self._supervisor, grace)
-        return Leases(turns, store.checkpoints, self.metrics, LeaseTimes(settings.lease_seconds))
+        return Leases(
+            [scope.name for scope in self.settings.scopes],
+            me,
+            store.leases,
+            store.checkpoints,
+            self.metrics,
+            LeaseTimes(settings.lease_seconds),
+            self.settings.shutdown.grace_seconds,
+            self._supervisor.restart,
+        )
 
     def _outcome(self) -> int:
         if self._running.cancelled_caught:

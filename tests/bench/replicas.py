@@ -19,14 +19,13 @@ import anyio
 import structlog
 
 from tailrace.drivers.motor import motor_driver
-from tailrace.engine import Supervisor, Watcher
+from tailrace.engine import HeldLease, Supervisor, Watcher, WatcherState
 from tailrace.engine.ports import CommandRunner
 from tailrace.model import Scope
-from tailrace.model.failure_policy import Backoff
 from tailrace.model.lease import Member
+from tailrace.observe.metrics import Metrics
 from tailrace.replicas.leases import Leases
 from tailrace.replicas.times import LeaseTimes
-from tailrace.replicas.turns import Turns
 from tailrace.stores.mongodb import open_store
 from tailrace.stream import Interrupt
 from tests.bench import contenders, real_server, report
@@ -96,19 +95,25 @@ async def renewals(server: ReplicaSet, seconds: float) -> tuple[float, float]:
     async with motor_driver(server.uri, 1) as driver:
         runner = Counting(driver)
         async with open_store(runner, database="renewals") as store:
-            supervisor = Supervisor(300)
-            for number in range(SCOPES):
-                scope = Scope(f"scope-{number}", "shop", f"scope-{number}")
-                watching = Watching(ScriptedDriver(), scope=scope, backoff=Backoff(1, 1))
-                supervisor.watchers.append(watching.watcher)
-            turns = Turns(store.leases, Member("one/1", "one"), supervisor, 1)
-            leases = Leases(turns, store.checkpoints, watching.metrics, LeaseTimes())
-            supervisor.follow = _keeping(turns)
-            stop = Interrupt()
+            names = [f"scope-{number}" for number in range(SCOPES)]
+            supervisor, stop = Supervisor(300), Interrupt()
+            leases = Leases(
+                names,
+                Member("one/1", "one"),
+                store.leases,
+                store.checkpoints,
+                Metrics(state.value for state in WatcherState),
+                LeaseTimes(),
+                1,
+                supervisor.restart,
+            )
+            for name in names:
+                watching = Watching(ScriptedDriver(), scope=Scope(name, "shop", name))
+                supervisor.watchers.append(Idle(watching.watcher.plan, watching.runtime))
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(leases.run, stop)
-                tasks.start_soon(supervisor.run, stop)
-                while len(turns.held) < SCOPES:  # noqa: ASYNC110 - no event tells it
+                tasks.start_soon(supervisor.run, stop, leases.follow)
+                while not all(_holds(leases, name) for name in names):  # noqa: ASYNC110
                     await anyio.sleep(0.1)
                 commands, cpu, began = runner.commands, time.process_time(), time.monotonic()
                 await anyio.sleep(seconds)
@@ -118,16 +123,16 @@ async def renewals(server: ReplicaSet, seconds: float) -> tuple[float, float]:
     return found[0] / passed, found[1] / passed
 
 
-def _keeping(turns: Turns) -> Callable[[Watcher, Interrupt], Any]:
-    """Replaces reading: holds the lease until the stop."""
+class Idle(Watcher):
+    """Holds the lease until the stop, and reads nothing."""
 
-    async def follow(watcher: Watcher, stop: Interrupt) -> None:
-        turns.waiting[watcher.name] = watcher, anyio.Event()
-        await turns.waiting[watcher.name][1].wait()
-        del turns.waiting[watcher.name]
+    async def run(self, stop: Interrupt, lease: HeldLease | None = None) -> None:
         await stop.wait()
 
-    return follow
+
+def _holds(leases: Leases, name: str) -> bool:
+    found = leases.observed(name)
+    return found is not None and found.held
 
 
 def hot_path(runs: int, events: int) -> tuple[float, float, float]:

@@ -58,13 +58,13 @@ async def assert_works_beside_it(store: Store, damaged: str) -> None:
     """Only the damaged one is left out and named; everything else is renewed, read and released."""
     assert await store.leases.renew(ME.id, ["users"], 60, ME) == 1
     await store.leases.prepare(["orders", "users"])
-    sharing = await store.leases.read()
-    assert [each.id for each in sharing.members] == [ME.id]
-    assert sharing.leases.keys() == {"orders", "users"} - {damaged}
-    assert sharing.leases["users"].owner == ME.id
+    table = await store.leases.read()
+    assert [each.id for each in table.members] == [ME.id]
+    assert table.leases.keys() == {"orders", "users"} - {damaged}
+    assert table.leases["users"].owner == ME.id
     if damaged:
-        (reason,) = sharing.unreadable.values()
-        assert list(sharing.unreadable) == [damaged]
+        (reason,) = table.unreadable.values()
+        assert list(table.unreadable) == [damaged]
         assert f"{damaged!r}: the " in reason
         assert "cannot be read: " in reason
         assert "emove this record" in reason
@@ -91,9 +91,9 @@ async def test_a_damaged_lease_in_mongodb_concerns_only_its_scope(
         await assert_works_beside_it(store, "orders")
         await leases.delete_one({"_id": "orders"})
     await store.leases.prepare(["orders"])
-    sharing = await store.leases.read()
-    assert not sharing.unreadable, "the remedy works"
-    assert await store.leases.acquire(sharing.leases["orders"], ME.id, 8, 60)
+    table = await store.leases.read()
+    assert not table.unreadable, "the remedy works"
+    assert await store.leases.acquire(table.leases["orders"], ME.id, 8, 60)
 
 
 @pytest.mark.integration

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 import anyio
 import pytest
 
-from tailrace.model.lease import Lease, Member, Sharing, replay_lease
+from tailrace.model.lease import Lease, LeaseTable, Member, replay_lease
 from tailrace.replicas.ports import LeaseStore
 from tests.contract.stores import Backing
 
@@ -40,7 +40,7 @@ async def until_free(store: LeaseStore) -> Lease:
 
 async def test_a_store_that_was_never_shared_has_no_leases(backing: Backing) -> None:
     async with backing.open() as opened:
-        assert await opened.leases.read() == Sharing({}, [])
+        assert await opened.leases.read() == LeaseTable({}, [])
 
 
 async def test_leases_are_free_at_first_and_made_once(backing: Backing) -> None:
@@ -129,10 +129,10 @@ async def test_a_replay_lease_is_not_a_lease_of_a_scope(store: LeaseStore) -> No
     name = replay_lease("orders")
     await store.prepare([name])
     assert await store.acquire(Lease(name), "a", 1, LONG)
-    sharing = await store.read()
-    assert set(sharing.leases) == {"orders", "users"}
+    table = await store.read()
+    assert set(table.leases) == {"orders", "users"}
     assert (await lease(store)).free
-    assert [(each.scope, each.owner) for each in sharing.replays.values()] == [(name, "a")]
+    assert [(each.scope, each.owner) for each in table.replays.values()] == [(name, "a")]
     await store.release(name, "a", 1)
     assert (await store.read()).replays[name].free
 
@@ -178,11 +178,11 @@ async def test_an_operator_frees_the_lease_of_any_owner_with_a_greater_epoch(
 
 async def test_a_request_is_for_the_owner_that_was_seen(store: LeaseStore) -> None:
     seen = await acquired(store, "a")
-    await store.ask(seen, "b")
+    await store.request(seen, "b")
     assert (await lease(store)).wanted_by == "b"
     assert await store.acquire(seen, "a", 2, LONG)
     assert (await lease(store)).wanted_by == ""
-    await store.ask(seen, "b")
+    await store.request(seen, "b")
     assert (await lease(store)).wanted_by == "", "that turn is over"
 
 
@@ -191,14 +191,14 @@ async def test_members_come_and_go(store: LeaseStore) -> None:
     await store.renew(A.id, [], SHORT, A)
     await store.renew(B.id, [], LONG, B)
     with anyio.fail_after(10):
-        while len((sharing := await store.read()).members) > 1:  # noqa: ASYNC110 - as above
+        while len((table := await store.read()).members) > 1:  # noqa: ASYNC110 - as above
             await anyio.sleep(0.02)
-    (found,) = sharing.members
+    (found,) = table.members
     assert (found.id, found.name, found.max_scopes, found.leaving) == ("b-2", "$b.x", 3, True)
     assert 0 <= found.age_seconds < LONG
     assert found.scopes == {"orders", "$x"}
-    assert sharing.name("b-2") == "$b.x"
-    assert sharing.name("a-1") == "a-1"
+    assert table.name("b-2") == "$b.x"
+    assert table.name("a-1") == "a-1"
     await store.renew(A.id, [], LONG, A)
     assert {each.id for each in (await store.read()).members} == {"a-1", "b-2"}
     await store.leave("b-2")
@@ -209,7 +209,7 @@ async def test_a_heartbeat_keeps_the_age(store: LeaseStore) -> None:
     await store.renew(A.id, [], LONG, A)
     await anyio.sleep(0.05)
     await store.renew(A.id, [], LONG, A)
-    ((found,), leases) = ((sharing := await store.read()).members, sharing.leases)
+    ((found,), leases) = ((table := await store.read()).members, table.leases)
     assert found.age_seconds >= 0.05
-    assert isinstance(sharing, Sharing)
+    assert isinstance(table, LeaseTable)
     assert set(leases) == {"orders", "users"}

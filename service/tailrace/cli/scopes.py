@@ -18,7 +18,7 @@ from tailrace.cli.terminal_text import UNKNOWN, age, columns, iso
 from tailrace.config import Settings
 from tailrace.config.store import MemoryStoreSettings
 from tailrace.model import Checkpoint
-from tailrace.model.lease import Lease, Member, Sharing
+from tailrace.model.lease import Lease, LeaseTable, Member
 from tailrace.replicas.lease_view import abandoned
 from tailrace.replicas.ports import LeaseStore
 from tailrace.stores import Store
@@ -64,36 +64,36 @@ async def list_scopes(
 
     ``until`` is by this machine's clock, which may differ from the store's clock.
     """
-    sharing = await store.leases.read() if shared else Sharing({}, ())
+    table = await store.leases.read() if shared else LeaseTable({}, ())
     saved = {each.scope: each for each in await store.checkpoints.list() if not each.is_reset}
     rows = [
-        (scope, *_lease(sharing, scope, now, shared), *_position(saved.get(scope), now))
-        for scope in sorted({*names, *sharing.leases, *saved})
+        (scope, *_lease(table, scope, now, shared), *_position(saved.get(scope), now))
+        for scope in sorted({*names, *table.leases, *saved})
     ]
     text = columns(_SCOPES, rows)
-    if sharing.members:
-        members = sorted(sharing.members, key=lambda each: each.name)
-        text += "\n" + columns(_MEMBERS, [_member(sharing, each) for each in members])
-    for scope, lease in sorted(sharing.leases.items()):
-        if not lease.free and not sharing.alive(lease.owner):
+    if table.members:
+        members = sorted(table.members, key=lambda each: each.name)
+        text += "\n" + columns(_MEMBERS, [_member(table, each) for each in members])
+    for scope, lease in sorted(table.leases.items()):
+        if not lease.free and not table.alive(lease.owner):
             told = abandoned(lease, lease.seconds_left)
             text += f"\nNo process follows scope {scope!r}: {told}.\n"
-    return text + "".join(f"\n{each}\n" for _, each in sorted(sharing.unreadable.items()))
+    return text + "".join(f"\n{each}\n" for _, each in sorted(table.unreadable.items()))
 
 
 async def release(leases: LeaseStore, scope: str, *, dry_run: bool) -> str:
     """Takes the lease of a scope from its owner, alive or not, and frees it."""
-    sharing = await leases.read()
-    if reason := sharing.unreadable.get(scope):
+    table = await leases.read()
+    if reason := table.unreadable.get(scope):
         refuse(f"scope {scope!r}", reason)
-    if (seen := sharing.leases.get(scope)) is None:
+    if (seen := table.leases.get(scope)) is None:
         refuse(
             f"scope {scope!r}", "has no lease; 'tailrace scopes list' shows those that are stored"
         )
-    before = f"Scope {scope!r} is followed by {_owner(sharing, seen)} (epoch {seen.epoch}).\n"
+    before = f"Scope {scope!r} is followed by {_owner(table, seen)} (epoch {seen.epoch}).\n"
     if seen.free:
         return f"{before}Its lease is free already: nothing was changed.\n"
-    if not sharing.alive(seen.owner):
+    if not table.alive(seen.owner):
         before += f"No process follows it: {abandoned(seen, seen.seconds_left)}.\n"
     if dry_run:
         return f"{before}Dry run: nothing was written.\n"
@@ -107,26 +107,26 @@ async def followers(store: Store, settings: Settings, scopes: Collection[str]) -
     """A line for each scope: which process follows it now. Empty without replicas."""
     if settings.replicas is None:
         return ""
-    sharing = await store.leases.read()
+    table = await store.leases.read()
     lines = []
     for scope in sorted(scopes):
-        if reason := sharing.unreadable.get(scope):
+        if reason := table.unreadable.get(scope):
             lines.append(f"{reason}.\n")
             continue
-        lease = sharing.leases.get(scope, Lease(scope))
-        owner = _owner(sharing, lease)
+        lease = table.leases.get(scope, Lease(scope))
+        owner = _owner(table, lease)
         lines.append(f"Scope {scope!r} is followed by {owner} (epoch {lease.epoch}).\n")
     return "".join(lines)
 
 
-def _lease(sharing: Sharing, scope: str, now: datetime, shared: bool) -> tuple[str, str, str]:
+def _lease(table: LeaseTable, scope: str, now: datetime, shared: bool) -> tuple[str, str, str]:
     """The owner, the epoch, and the end of the lease."""
     if not shared:
         return UNKNOWN, UNKNOWN, UNKNOWN
-    if scope in sharing.unreadable:
+    if scope in table.unreadable:
         return "unreadable", UNKNOWN, UNKNOWN
-    lease = sharing.leases.get(scope, Lease(scope))
-    return _owner(sharing, lease), str(lease.epoch), _until(lease, now)
+    lease = table.leases.get(scope, Lease(scope))
+    return _owner(table, lease), str(lease.epoch), _until(lease, now)
 
 
 def _until(lease: Lease, now: datetime) -> str:
@@ -138,8 +138,8 @@ def _until(lease: Lease, now: datetime) -> str:
         return "after the year 9999"
 
 
-def _owner(sharing: Sharing, lease: Lease) -> str:
-    return sharing.name(lease.owner) if not lease.free and sharing.alive(lease.owner) else "nobody"
+def _owner(table: LeaseTable, lease: Lease) -> str:
+    return table.name(lease.owner) if not lease.free and table.alive(lease.owner) else "nobody"
 
 
 def _position(saved: Checkpoint | None, now: datetime) -> tuple[str, str]:
@@ -149,8 +149,8 @@ def _position(saved: Checkpoint | None, now: datetime) -> tuple[str, str]:
     return moment_of(saved.cluster_time), f"{age(now - saved.saved_at)} ago"
 
 
-def _member(sharing: Sharing, member: Member) -> tuple[str, str, str, str]:
-    held = sum(each.owner == member.id and not each.free for each in sharing.leases.values())
+def _member(table: LeaseTable, member: Member) -> tuple[str, str, str, str]:
+    held = sum(each.owner == member.id and not each.free for each in table.leases.values())
     most = str(member.max_scopes) if member.max_scopes else UNKNOWN
     joined = age(timedelta(seconds=member.age_seconds))
     return member.name, str(held), most, "leaving" if member.leaving else f"{joined} ago"

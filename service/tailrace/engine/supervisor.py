@@ -15,6 +15,8 @@ from tailrace.engine.watcher import Watcher
 from tailrace.errors import TaskCancelled
 from tailrace.stream import Interrupt
 
+Follow = Callable[[Watcher, Interrupt], Awaitable[None]]
+
 _READY = {WatcherState.WAITING, WatcherState.STOPPED}
 
 
@@ -23,15 +25,15 @@ class Supervisor:
 
     def __init__(self, silence_seconds: float) -> None:
         self.watchers: list[Watcher] = []
-        self.follow: Callable[[Watcher, Interrupt], Awaitable[None]] = Watcher.run
-        """How a watcher runs until the stop: always, or while it holds its scope's lease."""
+        self._follow: Follow = Watcher.run
         self._silence_seconds = silence_seconds
         self._stop = Interrupt()
         self._tasks: TaskGroup | None = None
 
-    async def run(self, stop: Interrupt) -> None:
-        """Returns when every watcher has stopped or halted."""
-        self._stop = stop
+    async def run(self, stop: Interrupt, follow: Follow = Watcher.run) -> None:
+        """Returns when every watcher has stopped or halted. ``follow`` runs a watcher until the
+        stop: always, or while this process has the lease of its scope."""
+        self._stop, self._follow = stop, follow
         async with anyio.create_task_group() as self._tasks:
             for watcher in self.watchers:
                 self._start(watcher)
@@ -45,7 +47,7 @@ class Supervisor:
         name = f"the watcher of scope {watcher.name!r}"
         while True:
             try:
-                return await required(self.follow, name, watcher, self._stop)
+                return await required(self._follow, name, watcher, self._stop)
             except TaskCancelled as error:
                 watcher.status.errors.note(str(error))
                 log = structlog.get_logger()

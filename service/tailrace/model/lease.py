@@ -67,7 +67,7 @@ class Member:
 
 
 @dataclass(frozen=True, slots=True)
-class Sharing:
+class LeaseTable:
     """The content of the store at one moment: every lease by its scope, and the live members.
 
     ``replays``: the leases for replaying dead letters, by their names. ``unreadable``: by the name
@@ -85,7 +85,7 @@ class Sharing:
         leases: Iterable[Lease],
         members: Sequence[Member],
         unreadable: Mapping[str, str] | None = None,
-    ) -> Sharing:
+    ) -> LeaseTable:
         """Sorts all leases of a store into those of scopes and those of replays."""
         scopes, replays = dict[str, Lease](), dict[str, Lease]()
         for lease in leases:
@@ -93,12 +93,12 @@ class Sharing:
             kind[lease.scope] = lease
         return cls(scopes, members, replays, unreadable or {})
 
-    def of(self, scopes: Collection[str]) -> Sharing:
+    def of(self, scopes: Collection[str]) -> LeaseTable:
         """Only the leases of these scopes and of those that live members configure; other scopes
         are not configured any more."""
         configured = frozenset(scopes).union(*(member.scopes for member in self.members))
         kept = {scope: lease for scope, lease in self.leases.items() if scope in configured}
-        return Sharing(kept, self.members, unreadable=self.unreadable)
+        return LeaseTable(kept, self.members, unreadable=self.unreadable)
 
     def alive(self, member: str) -> bool:
         """Whether the member with this id is alive."""

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 
-from tailrace.model.lease import Lease, Member, Sharing
+from tailrace.model.lease import Lease, LeaseTable, Member
 from tailrace.replicas.times import LeaseTimes
 
 
@@ -80,52 +80,52 @@ def _rank(scope: str, member: Member) -> tuple[bytes, str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Wishes:
-    """The leases that a member tries to acquire, and those for which it asks their owners."""
+class Intent:
+    """The leases that a member tries to acquire, and those that it requests from their owners."""
 
     acquire: Sequence[Lease] = ()
-    ask: Sequence[Lease] = ()
+    request: Sequence[Lease] = ()
 
 
-def wishes(
-    sharing: Sharing,
+def intent(
+    table: LeaseTable,
     me: Member,
     waiting: Collection[str],
     times: LeaseTimes,
     *,
     held: int,
     stable: bool,
-) -> Wishes:
+) -> Intent:
     """What a member with ``held`` leases does for the scopes for which it is ``waiting``.
 
     It acquires a free lease if it is the preferred member, or if nobody has acquired the lease for
-    a while. It asks the owner for a lease if it is the preferred member, but only while members
-    are ``stable``.
+    a while. It requests a lease from its owner if it is the preferred member, but only while
+    members are ``stable``.
     """
-    members = [each for each in sharing.members if not each.leaving]
+    members = [each for each in table.members if not each.leaving]
     if me.leaving or all(each.id != me.id for each in members):
-        return Wishes()
-    target = assignment(sharing.leases, members)
-    share = fair_share(len(sharing.leases), members)
-    first = _takers(sharing, members, target, share, times)
-    acquire, ask = [], []
+        return Intent()
+    target = assignment(table.leases, members)
+    share = fair_share(len(table.leases), members)
+    first = _takers(table, members, target, share, times)
+    acquire, request = [], []
     for scope in waiting:
-        lease = sharing.leases.get(scope)
+        lease = table.leases.get(scope)
         if lease is None:
             continue
         if lease.free:
             if first.get(scope) == me.id or lease.seconds_left <= -times.patience:
                 acquire.append(lease)
         elif stable and target.get(scope) == me.id not in (lease.owner, lease.wanted_by):
-            ask.append(lease)
+            request.append(lease)
     room = max(me.max_scopes - held, 0) if me.max_scopes else len(waiting)
-    # It may hold a scope that another member is to get: so it asks for one beyond its share.
+    # It may hold a scope that another member is to get: so it requests one beyond its share.
     most = min(room - len(acquire), max(share - held - len(acquire), 1))
-    return Wishes(acquire[:room], ask[: max(most, 0)])
+    return Intent(acquire[:room], request[: max(most, 0)])
 
 
 def _takers(
-    sharing: Sharing,
+    table: LeaseTable,
     members: Sequence[Member],
     target: Mapping[str, str],
     share: int,
@@ -133,20 +133,22 @@ def _takers(
 ) -> Mapping[str, str]:
     """By free scope, the member that acquires the lease, other than members that are full.
 
-    The first choice is the member that asked for it, then the one that should have it, then members
+    The first choice is the member that requested it, then the one that should have it, then members
     that have just joined.
     """
-    free = {scope: lease for scope, lease in sharing.leases.items() if lease.free}
+    free = {scope: lease for scope, lease in table.leases.items() if lease.free}
     if not free:
         return {}
-    held = Counter(lease.owner for lease in sharing.leases.values() if not lease.free)
+    held = Counter(lease.owner for lease in table.leases.values() if not lease.free)
     recruits = _recruits(members, times.stable)
     alive = {each.id: each for each in members}
     young = {each.id: each for each in recruits or members}
-    asked = [(scope, alive[to]) for scope, each in free.items() if (to := each.wanted_by) in alive]
+    requested = [
+        (scope, alive[to]) for scope, each in free.items() if (to := each.wanted_by) in alive
+    ]
     home = [(scope, young[to]) for scope in free if (to := target.get(scope, "")) in young]
-    ranked, whole = _ranked(free, members), len(sharing.leases)
-    rounds = [(asked, whole), (home, whole), (_ranked(free, recruits), share)]
+    ranked, whole = _ranked(free, members), len(table.leases)
+    rounds = [(requested, whole), (home, whole), (_ranked(free, recruits), share)]
     return _placed([*rounds, (ranked, share), (ranked, whole)], held)
 
 

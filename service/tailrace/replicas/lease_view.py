@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tailrace.engine.held_lease import ObservedLease
-from tailrace.model.lease import Lease, Member, Sharing
+from tailrace.model.lease import Lease, LeaseTable, Member
 from tailrace.replicas.times import LeaseTimes
 
 
@@ -17,42 +17,51 @@ class LeaseView:
 
     times: LeaseTimes
     clock: Callable[[], float]
-    sharing: Sharing | None = None
+    table: LeaseTable | None = None
     """The content of the store when it was last read."""
-    trouble: str = ""
+    _failure: str = ""
     """Why the last read failed; empty if it did not."""
     _read_at: float = 0.0
 
-    def took(self, sharing: Sharing, sent: float) -> None:
+    def took(self, table: LeaseTable, sent: float) -> None:
         """Notes an answer to a read that was sent at ``sent``."""
-        self.sharing, self._read_at, self.trouble = sharing, sent, ""
+        self.table, self._read_at, self._failure = table, sent, ""
+
+    def failed(self, why: str) -> None:
+        """Notes that the last read failed."""
+        self._failure = why
+
+    def until_expiry(self, most: float) -> float:
+        """Seconds until a lease expires, counted from the read, but at most ``most``."""
+        leases = self.table.leases.values() if self.table is not None else ()
+        return min([most, *(lease.seconds_left for lease in leases if not lease.free)])
 
     @property
     def members(self) -> Sequence[Member]:
         """The members that were alive; empty once their heartbeats have expired since the read."""
-        if self.sharing is None or self._age >= self.times.lease:
+        if self.table is None or self._age >= self.times.lease:
             return ()
-        return self.sharing.members
+        return self.table.members
 
     def observed(self, scope: str, me: str) -> ObservedLease | None:
         """What is known of a lease that the member ``me`` does not hold; ``None`` before the first
         read."""
-        if self.sharing is None:
+        if self.table is None:
             return None
-        if scope not in self.sharing.leases:
-            told = self.sharing.unreadable.get(scope, "no process follows it: it has no lease yet")
+        if scope not in self.table.leases:
+            told = self.table.unreadable.get(scope, "no process follows it: it has no lease yet")
             return ObservedLease("", 0, held=False, reason=told)
-        lease, age = self.sharing.leases[scope], self._age
+        lease, age = self.table.leases[scope], self._age
         held = not lease.free and lease.owner != me
         if age >= (min(lease.seconds_left, self.times.lease) if held else self.times.lease):
-            why = f": {self.trouble}" if self.trouble else ""
+            why = f": {self._failure}" if self._failure else ""
             told = f"which process follows it is not known: the leases were read {age:.0f} s ago"
             return ObservedLease(None, lease.epoch, held=False, reason=f"{told}{why}")
         if not held:
             return ObservedLease("", lease.epoch, held=False, reason="no process follows it")
-        if self.sharing.alive(lease.owner):
-            owner = self.sharing.name(lease.owner)
-            doubt = f", as far as is known: {self.trouble}" if self.trouble else ""
+        if self.table.alive(lease.owner):
+            owner = self.table.name(lease.owner)
+            doubt = f", as far as is known: {self._failure}" if self._failure else ""
             return ObservedLease(
                 owner, lease.epoch, held=False, reason=f"{owner} follows it{doubt}"
             )
@@ -61,7 +70,7 @@ class LeaseView:
 
     def document(self, me: str) -> Sequence[Mapping[str, object]]:
         """The members for ``/status``, in JSON types."""
-        leases = self.sharing.leases.values() if self.sharing is not None else ()
+        leases = self.table.leases.values() if self.table is not None else ()
         return [
             {
                 "name": member.name,

@@ -3,7 +3,7 @@
 from collections.abc import Collection
 from typing import Protocol
 
-from tailrace.model.lease import Lease, Member, Sharing
+from tailrace.model.lease import Lease, LeaseTable, Member
 
 
 class LeaseStore(Protocol):
@@ -18,7 +18,7 @@ class LeaseStore(Protocol):
     async def prepare(self, scopes: Collection[str]) -> None:
         """Creates a free lease with epoch 0 for each scope without one; removes dead members."""
 
-    async def read(self) -> Sharing:
+    async def read(self) -> LeaseTable:
         """All leases, and the members whose last heartbeat is recent enough. Reads only what
         cannot be rolled back. Writes nothing; a store that was never prepared has no leases.
         """
@@ -47,8 +47,8 @@ class LeaseStore(Protocol):
         It succeeds if the lease still has the owner and the epoch of ``seen``.
         """
 
-    async def ask(self, seen: Lease, member: str) -> None:
-        """Asks the owner in ``seen`` to hand the scope over to a member."""
+    async def request(self, seen: Lease, member: str) -> None:
+        """Requests that the owner in ``seen`` hands the scope over to a member."""
 
     async def leave(self, member: str) -> None:
         """Removes the member."""

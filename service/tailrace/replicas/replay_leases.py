@@ -73,10 +73,10 @@ class ReplayLeases:
     async def _acquire(self, scope: str) -> None:
         failure = ""
         for _ in range(_ATTEMPTS):
-            sharing = await self.store.read()
-            if reason := sharing.unreadable.get(replay_lease(scope)):
+            table = await self.store.read()
+            if reason := table.unreadable.get(replay_lease(scope)):
                 raise StartRefused(reason)
-            seen = sharing.replays[replay_lease(scope)]
+            seen = table.replays[replay_lease(scope)]
             if not seen.free and seen.owner != self.owner:
                 raise _refusal(scope, seen)
             deadline = self.clock() + self.times.own

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from tailrace.model.lease import Lease, Member, Sharing
+from tailrace.model.lease import Lease, LeaseTable, Member
 from tailrace.model.record_codec import LARGEST
 
 LONGEST = 1e13
@@ -15,11 +15,11 @@ _REMEDY = (
 )
 
 
-def read_sharing(
+def read_table(
     leases: Iterable[Mapping[str, Any]],
     members: Iterable[Mapping[str, Any]],
     where: Callable[[str], str],
-) -> Sharing:
+) -> LeaseTable:
     """The leases and members in records with the fields of both classes.
 
     A field that is missing, or not of its type, is ``None``. ``where`` says where a lease or a
@@ -41,7 +41,7 @@ def read_sharing(
             )
         else:
             alive.append(Member(**each))
-    return Sharing.of_all(found, alive, unreadable)
+    return LeaseTable.of_all(found, alive, unreadable)
 
 
 def _damage_of_lease(record: Mapping[str, Any]) -> str:

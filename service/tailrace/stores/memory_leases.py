@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 
-from tailrace.model.lease import Lease, Member, Sharing
+from tailrace.model.lease import Lease, LeaseTable, Member
 
 
 @dataclass(slots=True)
@@ -26,7 +26,7 @@ class MemoryLeases:
         for scope in scopes:
             self._leases.setdefault(scope, _Until(Lease(scope), self._clock()))
 
-    async def read(self) -> Sharing:
+    async def read(self) -> LeaseTable:
         now = self._clock()
         leases = [
             replace(each.lease, seconds_left=each.until - now) for each in self._leases.values()
@@ -36,7 +36,7 @@ class MemoryLeases:
             for member, joined, until in self._members.values()
             if until > now
         ]
-        return Sharing.of_all(leases, members)
+        return LeaseTable.of_all(leases, members)
 
     async def acquire(self, seen: Lease, owner: str, epoch: int, seconds: float) -> bool:
         now, stored = self._clock(), self._leases[seen.scope]
@@ -76,7 +76,7 @@ class MemoryLeases:
         self._leases[seen.scope] = _Until(Lease(seen.scope, epoch), until)
         return True
 
-    async def ask(self, seen: Lease, member: str) -> None:
+    async def request(self, seen: Lease, member: str) -> None:
         stored = self._leases[seen.scope]
         if (stored.lease.owner, stored.lease.epoch) == (seen.owner, seen.epoch):
             stored.lease = replace(stored.lease, wanted_by=member)

@@ -10,8 +10,8 @@ from typing import Any
 
 from bson.datetime_ms import DatetimeMS
 
-from tailrace.model.lease import Lease, Member, Sharing
-from tailrace.stores.lease_records import read_sharing
+from tailrace.model.lease import Lease, LeaseTable, Member
+from tailrace.stores.lease_records import read_table
 from tailrace.stores.mongodb_collection import RecordCollection
 
 _MEMBER = "member:"
@@ -75,13 +75,13 @@ class MongoLeases:
         members = {"_id": {"$gte": _MEMBER, "$lt": "member;"}, "$expr": dead}
         await self._records.delete_all(members, self._name)
 
-    async def read(self) -> Sharing:
+    async def read(self) -> LeaseTable:
         found = await self._records.aggregate(
             *_READ, where=self._name, limit=_MOST, level="majority"
         )
         members = [_member(each) for each in found if each["_id"].startswith(_MEMBER)]
         leases = [_lease(each) for each in found if not each["_id"].startswith(_MEMBER)]
-        return read_sharing(leases, members, lambda name: f"{self._name}, document {name!r}")
+        return read_table(leases, members, lambda name: f"{self._name}, document {name!r}")
 
     async def acquire(self, seen: Lease, owner: str, epoch: int, seconds: float) -> bool:
         query = {"_id": seen.scope, "epoch": seen.epoch, "$or": [_FREE, {"owner": owner}]}
@@ -115,7 +115,7 @@ class MongoLeases:
         where = self._where(seen.scope)
         return await self._records.find_and_modify(query, [{"$set": change}], where) is not None
 
-    async def ask(self, seen: Lease, member: str) -> None:
+    async def request(self, seen: Lease, member: str) -> None:
         query = {"_id": seen.scope, "owner": seen.owner, "epoch": seen.epoch}
         update = {"q": query, "u": {"$set": {"wanted_by": member}}}
         await self._records.update_all([update], self._where(seen.scope))

@@ -10,8 +10,8 @@ from typing import Any
 
 from tailrace.engine.held_lease import boot_clock
 from tailrace.errors import LeaseError
-from tailrace.model.lease import Lease, Member, Sharing
-from tailrace.stores.lease_records import read_sharing
+from tailrace.model.lease import Lease, LeaseTable, Member
+from tailrace.stores.lease_records import read_table
 from tailrace.stores.sqlite_file import Result, SqliteFile
 
 _FORGET_SECONDS = 3600
@@ -80,11 +80,11 @@ class SqliteLeases:
         await self._run(_FORGET[0], self._boot, boot_clock() - _FORGET_SECONDS)
         await self._run(_FORGET[1])
 
-    async def read(self) -> Sharing:
+    async def read(self) -> LeaseTable:
         now = boot_clock()
         leases = await self._run(_LEASES)
         members = await self._run(_MEMBERS, self._boot, now)
-        return read_sharing(
+        return read_table(
             [self._lease(row, now) for row in leases.rows],
             [
                 {
@@ -135,7 +135,7 @@ class SqliteLeases:
         freed = await self._run(_FREE, epoch, boot_clock(), seen.scope, seen.owner, seen.epoch)
         return freed.changed == 1
 
-    async def ask(self, seen: Lease, member: str) -> None:
+    async def request(self, seen: Lease, member: str) -> None:
         await self._run(_ASK, member, seen.scope, seen.owner, seen.epoch)
 
     async def leave(self, member: str) -> None:

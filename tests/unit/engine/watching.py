@@ -18,6 +18,7 @@ from tailrace.engine import (
     Watcher,
     WatcherState,
 )
+from tailrace.engine.held_lease import ObservedLease
 from tailrace.engine.ports import DeadLetterStore
 from tailrace.errors import DestinationUnavailable
 from tailrace.event import ChangeEvent
@@ -91,6 +92,7 @@ class Watching:
         scope: Scope = SCOPE,
         runtime: Runtime | None = None,
         letters: DeadLetterStore | None = None,
+        lease: Callable[[str], ObservedLease | None] = lambda scope: None,
         **following: Any,
     ) -> None:
         self.driver = driver
@@ -100,7 +102,13 @@ class Watching:
             runtime.metrics if runtime else Metrics(state.value for state in WatcherState)
         )
         self.runtime = Runtime(
-            driver, self.store, letters or MemoryDeadLetters(), cluster, self.budget, self.metrics
+            driver,
+            self.store,
+            letters or MemoryDeadLetters(),
+            cluster,
+            self.budget,
+            self.metrics,
+            lease=lease,
         )
         fields: dict[str, Any] = {"backoff": AT_ONCE, "checkpoint_seconds": 3600} | following
         self.watcher = Watcher(

@@ -9,14 +9,14 @@ from typing import Any, NamedTuple
 
 import anyio
 
-from tailrace.engine import Handler, PerEvent, Routed, RunIdentity, Supervisor
+from tailrace.engine import Handler, PerEvent, Routed, RunIdentity, Supervisor, WatcherState
 from tailrace.event import ChangeEvent
 from tailrace.model import Scope
 from tailrace.model.failure_policy import Backoff
 from tailrace.model.lease import Member
+from tailrace.observe.metrics import Metrics
 from tailrace.replicas.leases import Leases
 from tailrace.replicas.times import LeaseTimes
-from tailrace.replicas.turns import Turns
 from tailrace.stores.memory import MemoryCheckpoints
 from tailrace.stores.memory_leases import MemoryLeases
 from tailrace.stream import Interrupt
@@ -64,6 +64,17 @@ class Process:
         cluster, loop = self.cluster, the_loop()
         self.supervisor = Supervisor(300)
         checkpoints = RemoteCheckpoints(cluster.checkpoints, self.wire, self.id, cluster.saved)
+        self.leases = Leases(
+            self.scopes or tuple(cluster.drivers),
+            Member(self.id, self.name, self.max_scopes),
+            RemoteLeases(cluster.leases, self.wire),
+            checkpoints,
+            Metrics(state.value for state in WatcherState),
+            LeaseTimes(cluster.ttl),
+            cluster.ttl / 2,
+            self.supervisor.restart,
+            lambda: loop.time() + self.offset,
+        )
         for scope in self.scopes or cluster.drivers:
             driver = cluster.drivers[scope]
             watching = Watching(
@@ -71,22 +82,18 @@ class Process:
                 Routed(Handler("audit", PerEvent(self._handle)), None),
                 store=checkpoints,
                 scope=Scope(scope, "shop", scope),
+                lease=self.leases.observed,
                 backoff=Backoff(0.2, 1),
                 checkpoint_seconds=1,
                 **START,
             )
             self.supervisor.watchers.append(watching.watcher)
-            metrics = watching.metrics
-        me = Member(self.id, self.name, self.max_scopes)
-        turns = Turns(RemoteLeases(cluster.leases, self.wire), me, self.supervisor, cluster.ttl / 2)
-        clock = lambda: loop.time() + self.offset  # noqa: E731
-        self.leases = Leases(turns, checkpoints, metrics, LeaseTimes(cluster.ttl), clock)
 
     async def run(self) -> None:
         PROCESS.set(self.id)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self.leases.run, self.stop)
-            await self.supervisor.run(self.stop)
+            await self.supervisor.run(self.stop, self.leases.follow)
             tasks.cancel_scope.cancel()
         await self.leases.close()
         self.stopped = True
@@ -99,7 +106,7 @@ class Process:
             await anyio.sleep(self.handler_seconds)
 
     def follows(self, scope: str) -> bool:
-        found = self.leases.observed(scope)
+        found = self.leases.observed(scope) if scope in self.leases.names else None
         return found is not None and found.held
 
 

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from tailrace.errors import CheckpointError, LeaseError
 from tailrace.model import Checkpoint
-from tailrace.model.lease import Lease, Member, Sharing
+from tailrace.model.lease import Lease, LeaseTable, Member
 from tailrace.stores.memory import MemoryCheckpoints
 from tailrace.stores.memory_leases import MemoryLeases
 from tests.unit.engine.stores import ScriptedStore
@@ -83,7 +83,7 @@ class RemoteLeases:
     async def prepare(self, scopes: Any) -> None:
         await self._send("prepare", lambda: self._shared.prepare(scopes))
 
-    async def read(self) -> Sharing:
+    async def read(self) -> LeaseTable:
         return await self._send("read", self._shared.read)
 
     async def acquire(self, seen: Lease, owner: str, epoch: int, seconds: float) -> bool:
@@ -102,8 +102,8 @@ class RemoteLeases:
     async def release(self, scope: str, owner: str, epoch: int) -> None:
         await self._send("release", lambda: self._shared.release(scope, owner, epoch))
 
-    async def ask(self, seen: Lease, member: str) -> None:
-        await self._send("ask", lambda: self._shared.ask(seen, member))
+    async def request(self, seen: Lease, member: str) -> None:
+        await self._send("request", lambda: self._shared.request(seen, member))
 
     async def leave(self, member: str) -> None:
         await self._send("leave", lambda: self._shared.leave(member))

@@ -73,9 +73,11 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
         return (run,)
 
 
-def simulated(main: Callable[..., Awaitable[T]], *arguments: Any) -> T:
+def simulated(
+    main: Callable[..., Awaitable[T]], *arguments: Any, level: int = logging.CRITICAL
+) -> T:
     """Runs ``main`` in simulated time, from 0 on, without a log, which would take most of it."""
-    quiet = structlog.make_filtering_bound_logger(logging.CRITICAL)
+    quiet = structlog.make_filtering_bound_logger(level)
     structlog.configure(wrapper_class=quiet, cache_logger_on_first_use=False)
     return anyio.run(main, *arguments, backend_options={"loop_factory": SimulatedLoop})
 

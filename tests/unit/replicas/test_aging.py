@@ -1,11 +1,9 @@
 """What a process says of leases that it cannot read, or whose owner is not alive."""
 
 import logging
-from collections.abc import Iterator
 
 import anyio
 import pytest
-import structlog
 from structlog.testing import LogCapture
 
 from tailrace.engine.status.document import status_document
@@ -13,18 +11,6 @@ from tailrace.model.lease import Lease
 from tests.unit.replicas.cluster import TTL, Cluster, Process, two, until_follows
 from tests.unit.replicas.remote_store import Trouble
 from tests.unit.replicas.simulated_time import simulated
-
-
-@pytest.fixture
-def log() -> Iterator[LogCapture]:
-    yield LogCapture()
-    structlog.reset_defaults()
-
-
-def capture(log: LogCapture) -> None:
-    """Notes warnings of the processes that start from now on."""
-    wrapper = structlog.make_filtering_bound_logger(logging.WARNING)
-    structlog.configure(wrapper_class=wrapper, processors=[log])
 
 
 def reads_fail(process: Process, trouble: Trouble) -> None:
@@ -46,7 +32,6 @@ def test_what_was_read_of_leases_is_unknown_after_their_end(
     cluster = Cluster("orders")
 
     async def script() -> None:
-        capture(log)
         owner, rest = await two(cluster)
         reads_fail(rest, trouble)
         await anyio.sleep(0.6 * TTL)
@@ -67,7 +52,7 @@ def test_what_was_read_of_leases_is_unknown_after_their_end(
         rest.wire.troubles = []
         await until_follows(cluster, "orders", rest)
 
-    simulated(cluster.run, script)
+    simulated(cluster.run, script, level=logging.WARNING)
     failed = [each for each in log.entries if each["event"] == "lease.store_failed"]
     assert [each["error"] for each in failed] == [why]
 

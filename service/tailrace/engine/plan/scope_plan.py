@@ -1,8 +1,9 @@
 """How one scope is followed, and what all scopes of a process share."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from tailrace.engine.held_lease import ObservedLease
 from tailrace.engine.plan.byte_budget import ByteBudget
 from tailrace.engine.plan.loop_share import LoopShare
 from tailrace.engine.plan.router import Routed
@@ -47,3 +48,5 @@ class Runtime:
     metrics: Metrics
     clock: ServerClock = field(default_factory=ServerClock)
     share: LoopShare = field(default_factory=LoopShare)
+    lease: Callable[[str], ObservedLease | None] = lambda scope: None
+    """What is known of a scope's lease, where processes share the scopes."""
