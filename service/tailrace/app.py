@@ -106,7 +106,7 @@ class _Service:
         self.health = Health(
             scopes.not_alive,
             self._not_ready,
-            scopes.degraded,
+            self._degraded,
             self._status,
             scopes.restart,
             scopes.snapshot,
@@ -260,6 +260,10 @@ class _Service:
     def _not_ready(self) -> list[str]:
         return ["stopping"] if self.stop.is_set else self._supervisor.not_ready()
 
+    def _degraded(self) -> list[str]:
+        leases = self._leases.degraded() if self._leases else []
+        return self._supervisor.degraded() + leases
+
     def _status(self) -> dict[str, Any]:
         return {
             "version": __version__,
@@ -269,7 +273,7 @@ class _Service:
             "cluster": str(self._cluster) if self._cluster else None,
             "server": self._server.document() if self._server else None,
             "ready": not self._not_ready(),
-            "degraded": self._supervisor.degraded(),
+            "degraded": self._degraded(),
             "stopping": self.stop.is_set,
             "members": self._leases.members() if self._leases else None,
             "scopes": self._supervisor.status(),

@@ -1,5 +1,6 @@
 """The network between one of several processes and its servers is cut or slow, or loses answers."""
 
+import json
 from collections.abc import Iterator
 
 import pytest
@@ -83,6 +84,24 @@ def test_a_store_that_is_slow_by_a_lease(replicas: Replicas, network: Network) -
         load.more()
     replicas.until_noted(load.written - 1)
     replicas.assert_shared(load.written)
+    replicas.stop()
+
+
+def test_a_store_that_is_too_slow_for_the_lease_is_named_with_its_time(
+    replicas: Replicas, network: Network
+) -> None:
+    """It answers in less than a lease, but not in 0.3 of it: once in the log, and in the status."""
+    one = started(replicas, network)
+    network.delay(0.4 * LEASE_SECONDS)
+    (slow,) = until(lambda: one.logged("lease.store_slow"), "the warning")
+    assert 0.4 * LEASE_SECONDS <= slow["seconds"] < LEASE_SECONDS
+    answer = until(lambda: one.get("/status")[1], "the status")
+    (degraded,) = json.loads(answer)["degraded"]
+    assert degraded.startswith("replicas: the store answers after ")
+    assert f"must answer within {0.3 * LEASE_SECONDS:g} s" in degraded
+    network.delay(0)
+    until(lambda: not json.loads(one.get("/status")[1] or "null")["degraded"], "that it is over")
+    assert len(one.logged("lease.store_slow")) == 1
     replicas.stop()
 
 

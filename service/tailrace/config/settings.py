@@ -70,7 +70,7 @@ class ReplicasSettings(Section):
 
     lease_seconds: Annotated[Seconds, Field(ge=1)] = 10.0
     """How long a lease lasts, and so how long a scope may wait for another process after a crash.
-    It must be longer than the store ever takes to answer."""
+    The store must always answer within 0.3 of it."""
 
     max_scopes: Count | None = None
     """The largest number of scopes that this process follows. Without it, any number."""

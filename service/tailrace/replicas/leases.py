@@ -20,6 +20,7 @@ from tailrace.errors import CheckpointError, LeaseError, describe
 from tailrace.model.lease import Lease, LeaseTable, Member
 from tailrace.observe.metrics import Metrics
 from tailrace.replicas.acquisition import Acquisition
+from tailrace.replicas.answer_time import AnswerTime
 from tailrace.replicas.assignment import intent
 from tailrace.replicas.lease_view import LeaseView
 from tailrace.replicas.leased_scope import LeasedScope
@@ -47,6 +48,7 @@ class Leases:
     _scopes: Mapping[str, LeasedScope] = field(init=False)
     _acquisition: Acquisition = field(init=False)
     _view: LeaseView = field(init=False)
+    _answers: AnswerTime = field(init=False)
     _present: frozenset[str] = frozenset()
     """The ids of the members when they were last read."""
     _changed_at: float = 0.0
@@ -61,6 +63,7 @@ class Leases:
         self.me = replace(self.me, scopes=frozenset(self.names))
         self._log = structlog.get_logger().bind(member=self.me.name)
         self._view = LeaseView(self.times, self.clock)
+        self._answers = AnswerTime(self.me.name, self.times)
         self._acquisition = Acquisition(
             self.store, self.me.id, self.checkpoints, self.metrics, self.times, self.clock
         )
@@ -105,7 +108,7 @@ class Leases:
             began, leaving = self.clock(), stop.is_set
             self.me = replace(self.me, leaving=leaving)
             renewed = False
-            with anyio.move_on_after(self._until_over(self.times.renew)):
+            with anyio.move_on_after(self._until_over(self.times.answer)):
                 renewed = await self._tried(self._renew, "renewal")
             for scope in self._scopes.values():
                 if scope.lease is not None and scope.lease.over:
@@ -152,6 +155,7 @@ class Leases:
     async def _read(self) -> None:
         sent = self.clock()
         table = (await self.store.read()).of(self.names)
+        self._answers.measured(self.clock() - sent, self.clock())
         self._view.took(table, sent)
         await self._note_records(table)
         present = frozenset(member.id for member in table.members)
@@ -229,7 +233,14 @@ class Leases:
         if scope.lease is not None and not scope.lease.over:
             return ObservedLease(self.me.name, scope.lease.epoch, held=True)
         found = self._view.observed(name, self.me.id)
-        return found and replace(found, outlived=scope.outlived)
+        if found is None:
+            return None
+        reason = "; ".join(filter(None, (found.reason, self._answers.trouble)))
+        return replace(found, reason=reason, outlived=scope.outlived)
+
+    def degraded(self) -> list[str]:
+        """What endangers all leases while changes flow."""
+        return [f"replicas: {self._answers.trouble}"] if self._answers.trouble else []
 
     def members(self) -> Sequence[Mapping[str, object]]:
         """The members for ``/status``, in JSON types."""

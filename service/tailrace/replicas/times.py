@@ -15,6 +15,12 @@ class LeaseTimes:
         return self.lease * 0.3
 
     @property
+    def answer(self) -> float:
+        """How long the store may take to answer. With a renewal that is sent after :attr:`renew`
+        and answered in this time, a fifth of the lease is left until :attr:`own` is over."""
+        return self.lease * 0.3
+
+    @property
     def own(self) -> float:
         """The process stops by itself this long after it sent its last successful renewal."""
         return self.lease * 0.8

@@ -1,7 +1,10 @@
 """What a process does whose store is slow, silent or emptied, in simulated time."""
 
+import logging
+
 import anyio
 import pytest
+from structlog.testing import LogCapture
 
 from tailrace.errors import CheckpointCorrupt
 from tailrace.model import Checkpoint
@@ -108,18 +111,66 @@ def test_renewals_without_an_answer_count_once_a_look_shows_them() -> None:
     cluster.check("orders")
 
 
-def test_a_store_that_answers_slowly_costs_no_lease() -> None:
+@pytest.mark.parametrize("lease", [5.0, 10.0, 60.0])
+@pytest.mark.parametrize("way", ["before", "after"])
+def test_a_store_that_answers_within_the_documented_time_costs_no_lease(
+    lease: float, way: str, log: LogCapture
+) -> None:
+    cluster = Cluster("orders", ttl=lease)
+
+    async def script() -> None:
+        one = cluster.start("one")
+        await until_follows(cluster, "orders", one)
+        one.wire.troubles = [Trouble(**{way: 0.29 * lease}) for _ in range(1000)]
+        await anyio.sleep(20 * lease)
+        assert one.follows("orders")
+        assert await cluster.epoch("orders") == 1
+        assert one.leases.degraded() == []
+
+    simulated(cluster.run, script, level=logging.WARNING)
+    assert [each for each in log.entries if each["event"].startswith("lease.")] == []
+
+
+def test_a_store_that_is_too_slow_for_the_lease_is_named_once_with_its_time(
+    log: LogCapture,
+) -> None:
+    """Four seconds under a lease of ten, for ever: the scope moves to and fro, and says why."""
+    cluster = Cluster("orders")
+    reasons = set[str]()
+
+    async def script() -> None:
+        one = cluster.start("one")
+        await until_follows(cluster, "orders", one)
+        one.wire.troubles = [Trouble(2, 2) for _ in range(1000)]
+        (watcher,) = one.supervisor.watchers
+        for _ in range(30):
+            await anyio.sleep(TTL / 3)
+            if watcher.status.state in ("standby", "starting"):
+                reasons.add(watcher.status.reason)
+        (trouble,) = one.leases.degraded()
+        assert "the store answers after 4.0 s, but must answer within 3 s" in trouble
+        assert "set replicas.lease_seconds to at least 14" in trouble
+        one.wire.troubles = []
+        await anyio.sleep(4 * TTL)
+        assert one.leases.degraded() == [], "it is over"
+
+    simulated(cluster.run, script, level=logging.WARNING)
+    (slow,) = [each for each in log.entries if each["event"] == "lease.store_slow"]
+    assert slow["seconds"] == 4.0
+    assert any("the store answers after 4.0 s" in each for each in reasons)
+
+
+def test_a_single_slow_answer_may_be_a_pause_of_the_process(log: LogCapture) -> None:
     cluster = Cluster("orders")
 
     async def script() -> None:
         owner, _ = await two(cluster)
-        owner.wire.troubles = [Trouble(after=2.9, of="renew") for _ in range(20)]
-        while owner.wire.troubles:  # noqa: ASYNC110 - no event tells it
-            await anyio.sleep(1)
-        assert owner.follows("orders")
-        assert await cluster.epoch("orders") == 1
+        await cluster.freeze(owner, 0.7 * TTL)
+        await anyio.sleep(TTL)
+        assert owner.leases.degraded() == []
 
-    simulated(cluster.run, script)
+    simulated(cluster.run, script, level=logging.WARNING)
+    assert [each for each in log.entries if each["event"] == "lease.store_slow"] == []
 
 
 def test_a_renewal_that_failed_is_soon_sent_again() -> None:
@@ -219,7 +270,7 @@ def test_a_request_of_nobody_who_is_alive_is_left_alone() -> None:
     async def script() -> None:
         owner = cluster.start("one")
         await until_follows(cluster, "orders", owner)
-        await cluster.leases.ask((await cluster.leases.read()).leases["orders"], "nobody")
+        await cluster.leases.request((await cluster.leases.read()).leases["orders"], "nobody")
         await anyio.sleep(TTL)
         assert await cluster.epoch("orders") == 1
 
