@@ -1,15 +1,14 @@
 """What replicas cost, and how soon they take over: ``python -m tests.bench.replicas``.
 
-A takeover lasts from the signal to the first change that the next owner hands over, with the
-default lease of ten seconds. Renewals are those of one process with a hundred scopes on mongod.
+Renewals are those of one process with a hundred scopes on mongod. Takeovers: see
+:mod:`tests.bench.takeovers`.
 """
 
 import argparse
 import logging
-import signal
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
@@ -28,54 +27,16 @@ from tailrace.replicas.leases import Leases
 from tailrace.replicas.times import LeaseTimes
 from tailrace.stores.mongodb import open_store
 from tailrace.stream import Interrupt
-from tests.bench import contenders, real_server, report
-from tests.daemon import Daemon, until
-from tests.load import real_load
+from tests.bench import contenders, real_server, report, takeovers
 from tests.mongod import ReplicaSet
-from tests.orders import Orders
-from tests.replicas import Replicas
 from tests.unit.engine.scripted_driver import ScriptedDriver
 from tests.unit.engine.watching import Watching
 
 SCOPES = 100
 MOST_RATIO, MOST_COMMANDS, MOST_CORE = 1.02, 40, 0.01
-MOST_SECONDS = {signal.SIGTERM: 2, signal.SIGKILL: 12}
-"""The targets: CPU of an event with leases, cost of renewals, and takeovers."""
+"""The targets: CPU of an event with leases, and the cost of renewals."""
 ALONE = replace(contenders.EVENT, name="alone")
 SHARING = replace(contenders.EVENT, name="sharing", sections={"replicas": {"lease_seconds": 10}})
-
-
-def takeovers(server: ReplicaSet, directory: Path, how: signal.Signals, rounds: int) -> list[float]:
-    """Seconds until the next owner hands over a change, for each round."""
-    made: list[Daemon] = []
-
-    def make(uri: str, name: str, **sections: Any) -> Daemon:
-        made.append(Daemon(directory / name, uri, **sections))
-        return made[-1]
-
-    database = f"takeover_{how.name.lower()}"
-    replicas = Replicas(Orders(server, database, make), lease=10)
-    seconds = []
-    try:
-        replicas.start("one", "other")
-        with real_load(server, database, 0.02):
-            for _ in range(rounds):
-                owner = replicas.until_owner()
-                epoch = owner.status()["lease"]["epoch"]
-                began = time.monotonic()
-                owner.signal(how)
-                until(_later(replicas, epoch), "the next owner", 120)
-                seconds.append(time.monotonic() - began)
-                owner.wait()
-                owner.start()
-    finally:
-        for each in made:
-            each.kill()
-    return seconds
-
-
-def _later(replicas: Replicas, epoch: int) -> Callable[[], bool]:
-    return lambda: any(each.epoch > epoch for each in replicas.noted[-1:])
 
 
 class Counting:
@@ -143,17 +104,12 @@ def hot_path(runs: int, events: int) -> tuple[float, float, float]:
     return rows[0]["client_us"], rows[1]["client_us"], ratio
 
 
-def _told(name: str, seconds: Sequence[float]) -> str:
-    worst = max(seconds)
-    return f"{name}: median {median(seconds):.2f} s, worst of {len(seconds)} {worst:.2f} s"
-
-
 def main() -> int:
     """Measures and prints everything; returns 1 if a target is missed."""
     parser = argparse.ArgumentParser(prog="python -m tests.bench.replicas")
     parser.add_argument("--quick", action="store_true", help="one short run of each")
     options = parser.parse_args()
-    runs, seconds, rounds = (1, 5, 2) if options.quick else (15, 30, 50)
+    runs, seconds, rounds = (1, 5, 2) if options.quick else (15, 30, takeovers.ROUNDS)
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
     print(report.machine())
     alone, sharing, ratio = hot_path(runs, real_server.EVENTS)
@@ -165,16 +121,15 @@ def main() -> int:
             commands, core = anyio.run(renewals, server, seconds)
             print(f"{SCOPES} leases: {commands:.1f} commands/s, {core:.2%} of a core", flush=True)
             found["commands/s"], found["of a core"] = (commands, MOST_COMMANDS), (core, MOST_CORE)
-            for how, most in MOST_SECONDS.items():
-                taken = takeovers(server, Path(directory) / how.name, how, rounds)
-                print(_told(f"Takeover after {how.name}", taken), flush=True)
-                found[f"s after {how.name}"] = max(taken), most
+            late = takeovers.run(server, Path(directory), takeovers.SERIES, rounds)
         finally:
             server.stop()
     missed = {what: each for what, each in found.items() if each[0] > each[1]}
     for what, (measured, most) in missed.items():
         print(f"{measured:.3f} {what}, not {most}")
-    return bool(missed)
+    for line in late:
+        print(f"missed: {line}")
+    return bool(missed or late)
 
 
 if __name__ == "__main__":
