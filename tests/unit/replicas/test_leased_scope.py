@@ -127,3 +127,20 @@ def test_leases_of_scopes_that_are_not_configured_any_more_do_not_count() -> Non
         assert the_loop().time() < 1
 
     simulated(cluster.run, script)
+
+
+def test_a_lease_that_an_operator_releases_ends_the_term_at_the_next_read() -> None:
+    cluster = Cluster("orders")
+
+    async def script() -> None:
+        owner, _ = await two(cluster)
+        held = (await cluster.leases.read()).leases["orders"]
+        assert await cluster.leases.free(held, held.epoch + 1)
+        await anyio.sleep(1.5)
+        assert not owner.follows("orders") or await cluster.epoch("orders") == held.epoch + 2
+        await anyio.sleep(TTL)
+        assert len(cluster.owners("orders")) == 1
+        assert await cluster.epoch("orders") == held.epoch + 2
+
+    simulated(cluster.run, script)
+    cluster.check("orders")
