@@ -22,6 +22,7 @@ def handler(
     *,
     raw: bool = False,
     concurrency: int = 64,
+    by_key: int = 1,
     batch_size: int = 1000,
     batch_bytes: int = 0,
     position: Callable[[RunIdentity], Awaitable[Any]] | None = None,
@@ -30,7 +31,10 @@ def handler(
     failure: FailurePolicy | None = None,
     **bounds: Any,
 ) -> Handler:
-    """A handler of single events or of sequences; ``bounds`` are other fields of ``PerBatch``."""
+    """A handler of single events or of sequences; ``bounds`` are other fields of ``PerBatch``.
+
+    ``by_key``: how many sequences at once.
+    """
     calls: PerEvent | PerBatch
     if on_event is not None:
         calls = PerEvent(without_identity(on_event), concurrency)
@@ -38,7 +42,7 @@ def handler(
         assert on_events is not None
         payload = raw_list if raw else event_list
         call = without_identity(on_events)
-        calls = PerBatch(call, payload, batch_size, batch_bytes, **bounds)
+        calls = PerBatch(call, payload, batch_size, batch_bytes, concurrency=by_key, **bounds)
     own = OwnPosition(position, skipped) if position is not None else None
     return Handler(name, calls, own, commit, failure or FailurePolicy())
 

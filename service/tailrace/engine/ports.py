@@ -91,7 +91,10 @@ class PerEvent:
 
 @dataclass(frozen=True, slots=True)
 class PerBatch:
-    """Consecutive events a call, one call at a time, in the stream's order.
+    """Consecutive events a call, in the stream's order.
+
+    With a ``concurrency`` of more than 1, so many calls may run at once: each document's events
+    come in order, but a call no longer has consecutive events.
 
     A call gets the ``payload`` of at most ``events`` events and ``bytes`` bytes (0: no bound), and
     may wait ``linger_seconds`` for more. ``whole_transactions``: a transaction is passed in one
@@ -106,6 +109,7 @@ class PerBatch:
     linger_seconds: float = 0.0
     whole_transactions: bool = False
     on_ddl: Call | None = None
+    concurrency: int = 1
 
 
 def called_with(calls: PerEvent | PerBatch, events: Sequence[ChangeEvent]) -> tuple[Call, Any]:

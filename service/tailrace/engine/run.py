@@ -18,6 +18,7 @@ from tailrace.engine.handle.commit_lane import CommitLane
 from tailrace.engine.handle.delivery import Delivery
 from tailrace.engine.handle.document_lanes import DocumentLanes
 from tailrace.engine.handle.isolation import required
+from tailrace.engine.handle.key_lanes import KeyLanes
 from tailrace.engine.handle.lane import Lane
 from tailrace.engine.handle.retry import Breaker, Retry
 from tailrace.engine.plan.router import Routed
@@ -177,7 +178,7 @@ class Run:
                 await stream.aclose()
 
     def _lane(self, delivery: Delivery, routed: Routed, begin: RunStart) -> Lane:
-        """The handler's lane: in order per document for single events, else in stream order."""
+        """The handler's lane: by the kind of its calls, and by their order."""
         handler, wants, watermark = delivery.handler, routed.wants, self._watermark
         before, snapshot = begin.before.get(handler.name), begin.position.snapshot
         rows = set(snapshot.handled.get(handler.name, ())) if snapshot is not None else set()
@@ -186,6 +187,9 @@ class Run:
             return DocumentLanes(delivery, wants, watermark, before, rows, workers=workers)
         if isinstance(delivery, CommitDelivery):
             return CommitLane(delivery, wants, watermark, before, rows)
+        if handler.calls.concurrency > 1:
+            workers = handler.calls.concurrency
+            return KeyLanes(delivery, wants, watermark, before, rows, workers=workers)
         return BatchLane(delivery, wants, watermark, before, rows)
 
     async def _record(self, gap: Gap) -> None:

@@ -175,6 +175,7 @@ class Harmful:
         forms: dict[str, dict[str, Any]] = {
             "event": {"on_event": self.on_event, "concurrency": 4},
             "events": {"on_events": self.on_events, "batch_size": 4},
+            "by key": {"on_events": self.on_events, "batch_size": 4, "by_key": 3},
             "bytes": {"on_events": self.on_documents, "raw": True, "batch_size": 4},
             "own position": {
                 "on_events": self.on_events,
@@ -185,4 +186,4 @@ class Harmful:
         return handler("harmful", failure=policy, **forms[form])
 
 
-FORMS = ["event", "events", "bytes", "own position"]
+FORMS = ["event", "events", "by key", "bytes", "own position"]

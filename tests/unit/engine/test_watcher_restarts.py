@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from functools import partial
+from itertools import product
 from typing import Any
 
 import anyio
@@ -68,19 +69,20 @@ async def test_no_event_is_lost_whatever_fails(
     driver = ScriptedDriver(*oplog, batch_size=batch_size)
     for n, kind in faults.items():
         driver.faults[n] = [errors[kind]()]
-    audit, lake = Destination("audit"), Destination("lake")
+    audit, lake, table = Destination("audit"), Destination("lake"), Destination("table")
     audit.failures.update(failing)
+    table.failures.update(failing)
     store = ScriptedStore()
     store.failing = failing_saves
-    watching = Watching(
-        driver, audit.routed(), lake.routed_by_batch(10), store=store, checkpoint_seconds=0, **START
-    )
+    handlers = [audit.routed(), lake.routed_by_batch(10), table.routed_by_batch(4, by_key=3)]
+    watching = Watching(driver, *handlers, store=store, checkpoint_seconds=0, **START)
     async with watching.run():
-        await until(lambda: set(audit.handled) == set(lake.handled) == set(range(1, 41)))
+        for each in (audit, lake, table):
+            await until(lambda each=each: set(each.handled) == set(range(1, 41)))  # type: ignore[misc]
         await until(lambda: watching.saved is not None and watching.saved.event_token == token(40))
-    for key in range(5):
+    for handled, key in product([audit.handled, table.handled], range(5)):
         # In order: the first handling of an event comes after that of its document's earlier ones.
-        first_times = list(dict.fromkeys(n for n in audit.handled if n % 5 == key))
+        first_times = list(dict.fromkeys(n for n in handled if n % 5 == key))
         assert first_times == sorted(first_times)
     orders = [checkpoint.order for checkpoint in store.saved]
     assert orders == sorted(set(orders))

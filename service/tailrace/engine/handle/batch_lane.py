@@ -6,6 +6,7 @@ from typing import Any
 
 import anyio
 
+from tailrace.engine.handle.delivery import Handled
 from tailrace.engine.handle.lane import Assignment, Lane, Unhandled, tokens
 from tailrace.engine.naming import named
 from tailrace.engine.ports import PerBatch
@@ -15,7 +16,7 @@ from tailrace.event import ChangeEvent
 from tailrace.event.batch import Events
 from tailrace.model import ResumeToken
 
-Deliver = Callable[[Sequence[ChangeEvent]], Awaitable[None]]
+Deliver = Callable[[Sequence[ChangeEvent], Handled], Awaitable[None]]
 
 
 @dataclass(slots=True)
@@ -27,7 +28,9 @@ class Gathered:
     parts: list[Sequence[ChangeEvent]] = field(default_factory=list)
     """The events by place."""
     done: int = 0
-    dead_lettered: set[ResumeToken] = field(default_factory=set)
+    handled: Handled = field(default_factory=Handled)
+    """Of the call that is running."""
+    dead_letters: set[ResumeToken] = field(default_factory=set)
 
     def note(self, handler: str) -> None:
         """Notes by place the last event that the destination has stored, even if more is unhandled.
@@ -40,8 +43,8 @@ class Gathered:
                 break
             stored = events if done >= len(events) else events[:done]
             done -= len(events)
-            if self.dead_lettered:
-                stored = [event for event in stored if event.token not in self.dead_lettered]
+            if self.dead_letters:
+                stored = [event for event in stored if event.token not in self.dead_letters]
             if stored:
                 place.note(handler, stored[-1].token)
 
@@ -70,7 +73,7 @@ class BatchLane(Lane):
         work = self._assigned.work
         if work is None:
             return {}
-        left = tokens(work.events[work.done :]) - self.delivery.over
+        left = tokens(work.events[work.done :]) - work.handled.tokens
         return {place.number: left for place in work.places}
 
     def feed(self, places: list[Place]) -> None:
@@ -164,9 +167,11 @@ class BatchLane(Lane):
             if self._halted:
                 raise DeliveryInterrupted(f"handler {self.delivery.name!r}: stopped between calls")
             some = self._next_call(work)
-            await deliver(some)
+            await deliver(some, work.handled)
             work.done += len(some)
-            work.dead_lettered |= self.delivery.dead_lettered
+            if work.handled.tokens:
+                work.dead_letters |= work.handled.dead_letters
+                work.handled = Handled()
             if self.delivery.handler.position is not None and not self._is_ddl_alone(some):
                 work.note(self.delivery.name)
         self.watermark.finish(*work.places)
@@ -206,11 +211,6 @@ class BatchLane(Lane):
             return
         work.parts = [self._wanted_of(place) for place in work.places]
         work.events = [event for part in work.parts for event in part]
-
-    def _wanted_of(self, place: Place) -> list[ChangeEvent]:
-        assert place.chunk is not None  # noqa: S101 - for the type checker
-        events = self._without_handled(place, place.chunk.events())
-        return events if self.wants is None else [event for event in events if self.wants(event)]
 
     def _named(self, work: Gathered) -> dict[str, Any]:
         return named(work.events[work.done]) if work.done < len(work.events) else {}

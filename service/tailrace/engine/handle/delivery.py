@@ -1,6 +1,7 @@
 """Hands events to one handler of one scope, until each is handled or dead-lettered."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Any
 
@@ -24,6 +25,17 @@ from tailrace.errors import (
 )
 from tailrace.event import ChangeEvent
 from tailrace.model import ResumeToken
+
+
+@dataclass(slots=True)
+class Handled:
+    """The handled events of one sequence, while it is not handled as a whole.
+
+    ``dead_letters`` are those of the ``tokens`` that became dead letters.
+    """
+
+    tokens: set[ResumeToken] = field(default_factory=set)
+    dead_letters: set[ResumeToken] = field(default_factory=set)
 
 
 class Delivery:
@@ -68,10 +80,6 @@ class Delivery:
         self._limit = TimeLimit(seconds, self.scope, self.name, retry.recorder) if seconds else None
         # Keys whose events wait after dead letters: mostly none, and then the check must be cheap.
         self._held = retry.held
-        self.over: set[ResumeToken] = set()
-        """The handled events of the current sequence, while it is not handled as a whole."""
-        self.dead_lettered: set[ResumeToken] = set()
-        """The events of ``over`` that are dead letters."""
 
     # --- deliveries, with retries ------------------------------------------------------------
 
@@ -83,36 +91,37 @@ class Delivery:
             self._retry.require_running()
         error = await self._attempt(self._call, event, event, 1)
         if error is not None:
-            await self._recover([event], error)
+            await self._recover([event], error, Handled())
 
-    async def deliver_all(self, events: Sequence[ChangeEvent]) -> None:
+    async def deliver_all(self, events: Sequence[ChangeEvent], handled: Handled) -> None:
         """Hands events to a handler of sequences.
 
         If the last attempt at a sequence fails, it is delivered once more event by event (or
         transaction by transaction), so that only the one at fault is dead-lettered.
         """
-        if self.over:
-            self.over, self.dead_lettered = set(), set()
         if self._held:
-            events = await self._unheld(events)
+            events = await self._unheld(events, handled)
             if not events:
                 return
             self._retry.require_running()
         call, payload = called_with(self._calls, events)
         error = await self._attempt(call, payload, events[0], len(events))
         if error is not None:
-            await self._recover(events, error)
+            await self._recover(events, error, handled)
         elif self._owns:
             self.position.stored(events[-1])
 
-    async def deliver_apart(self, events: Sequence[ChangeEvent]) -> None:
+    async def deliver_apart(self, events: Sequence[ChangeEvent], handled: Handled) -> None:
         """Hands over the events that are left after the task that delivered them was lost."""
-        left = await self._unheld([event for event in events if event.token not in self.over])
+        rest = [event for event in events if event.token not in handled.tokens]
+        left = await self._unheld(rest, handled)
         error = await self._once_more(left)
         if error is not None:
-            await self._recover(left, error)
+            await self._recover(left, error, handled)
 
-    async def _recover(self, events: Sequence[ChangeEvent], error: BaseException) -> None:
+    async def _recover(
+        self, events: Sequence[ChangeEvent], error: BaseException, handled: Handled
+    ) -> None:
         """Gets the events handled after ``error``, or makes dead letters of those at fault."""
         if self._outages.is_one(error):
             after_it = await self._waited_out(events, error)
@@ -120,7 +129,7 @@ class Delivery:
                 return
             error = after_it
         if isinstance(error, Refused) and (reasons := error.of(len(events))):
-            await self._set_refused_aside(events, reasons)
+            await self._set_refused_aside(events, reasons, handled)
             return
         spent = await self._retry.retry(lambda: self._once_more(events), error, events[0])
         if spent is None:
@@ -130,19 +139,19 @@ class Delivery:
         events = await self.position.missing([event.fresh() for event in events])
         alone = units(events) if self.handler.whole_transactions else [[one] for one in events]
         if len(alone) == 1:
-            await self._give_up(alone[0], error, attempts)
+            await self._give_up(alone[0], error, attempts, handled)
             return
         for unheld in alone:
-            unit = await self._unheld(unheld)
+            unit = await self._unheld(unheld, handled)
             self._retry.require_running()
             failure = await self._once_more(unit)
             if failure is None:
-                self.over.update(event.token for event in unit)
+                handled.tokens.update(event.token for event in unit)
             else:
-                await self._give_up(unit, failure, attempts + 1)
+                await self._give_up(unit, failure, attempts + 1, handled)
 
     async def _set_refused_aside(
-        self, events: Sequence[ChangeEvent], reasons: Mapping[int, str]
+        self, events: Sequence[ChangeEvent], reasons: Mapping[int, str], handled: Handled
     ) -> None:
         """Makes dead letters of the refused events, after the others are handled.
 
@@ -158,19 +167,23 @@ class Delivery:
                 others.append(event)
         error = await self._once_more(others)
         if error is not None:
-            await self._recover(others, error)
-        self.over.update(event.token for event in others)
+            await self._recover(others, error, handled)
+        handled.tokens.update(event.token for event in others)
         for event, reason in aside:
             if reason or not await self._retry.queue_after_letters(event):
                 await self._retry.give_up(event, EventRefused(reason), 1)
-            self._note_dead_letter(event)
+            self._note_dead_letter(event, handled)
 
     async def _give_up(
-        self, events: Sequence[ChangeEvent], error: BaseException, attempts: int
+        self,
+        events: Sequence[ChangeEvent],
+        error: BaseException,
+        attempts: int,
+        handled: Handled,
     ) -> None:
         for event in await self.position.missing(events):
             await self._retry.give_up(event, error, attempts)
-            self._note_dead_letter(event)
+            self._note_dead_letter(event, handled)
 
     async def _once_more(self, events: Sequence[ChangeEvent]) -> BaseException | None:
         """Makes a further attempt, with fresh copies of the events that the destination lacks.
@@ -205,20 +218,22 @@ class Delivery:
             self.position.stored(events[-1])
         return error
 
-    async def _unheld(self, events: Sequence[ChangeEvent]) -> Sequence[ChangeEvent]:
+    async def _unheld(
+        self, events: Sequence[ChangeEvent], handled: Handled
+    ) -> Sequence[ChangeEvent]:
         """The events whose key has no dead letter; the others are stored after such letters."""
         left = []
         for event in events:
             if await self._retry.queue_after_letters(event):
-                self._note_dead_letter(event)
+                self._note_dead_letter(event, handled)
             else:
                 left.append(event)
         return left
 
-    def _note_dead_letter(self, event: ChangeEvent) -> None:
+    def _note_dead_letter(self, event: ChangeEvent, handled: Handled) -> None:
         if isinstance(self._calls, PerBatch):
-            self.over.add(event.token)
-            self.dead_lettered.add(event.token)
+            handled.tokens.add(event.token)
+            handled.dead_letters.add(event.token)
 
     async def _attempt(
         self, call: Call, payload: Any, first: ChangeEvent, count: int

@@ -18,7 +18,8 @@ from typing import Any
 
 import anyio
 
-from tailrace.engine.handle.lane import Assignment, Lane, Unhandled, tokens
+from tailrace.engine.handle.delivery import Handled
+from tailrace.engine.handle.lane import Assignment, Lane, OpenPlace, Unhandled, tokens
 from tailrace.engine.naming import named
 from tailrace.engine.position.watermark import Place
 from tailrace.errors import TailraceError
@@ -27,14 +28,6 @@ from tailrace.event import ChangeEvent
 MOST_WAITING = 256
 """When this many events wait for busy documents, no further chunk is opened. Otherwise one hot
 document would cause everything in flight to be decoded."""
-
-
-@dataclass(slots=True, eq=False)
-class OpenPlace:
-    """A place whose events are being handled, and the events ``left`` to handle."""
-
-    place: Place
-    left: set[ChangeEvent]
 
 
 Item = tuple[ChangeEvent, OpenPlace, Hashable | None]
@@ -77,7 +70,7 @@ class DocumentLanes(Lane):
                     if not self._halted:
                         try:
                             if again:  # its worker was lost: deliver it in a task of its own
-                                await self.delivery.deliver_apart([event])
+                                await self.delivery.deliver_apart([event], Handled())
                             else:
                                 await deliver(event)
                         except TailraceError as error:

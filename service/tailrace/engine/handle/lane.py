@@ -31,6 +31,14 @@ Unhandled = Mapping[int, Collection[ResumeToken] | None]
 ``None`` for all."""
 
 
+@dataclass(slots=True, eq=False)
+class OpenPlace:
+    """A place whose events are being handled, and the events ``left`` to handle."""
+
+    place: Place
+    left: set[ChangeEvent]
+
+
 @dataclass(slots=True)
 class Assignment(Generic[W]):
     """The current work of a worker, if any. ``last``: if the worker is lost again, the run ends."""
@@ -137,6 +145,11 @@ class Lane(ABC):
             if self.before.over:
                 self.before = None
         return events
+
+    def _wanted_of(self, place: Place) -> list[ChangeEvent]:
+        assert place.chunk is not None  # noqa: S101 - bookmarks are never fed
+        events = self._without_handled(place, place.chunk.events())
+        return events if self.wants is None else [event for event in events if self.wants(event)]
 
     def _has_row(self, event: ChangeEvent) -> bool:
         has = bool(self.rows) and event.token.digest in self.rows

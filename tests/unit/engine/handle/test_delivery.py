@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import anyio
 import pytest
 
+from tailrace.engine.handle.delivery import Handled
 from tailrace.errors import CheckpointFenced, HandlerGaveUp
 from tailrace.event import ChangeEvent
 from tailrace.observe.handler_recorder import HandlerRecorder
@@ -35,7 +36,7 @@ def recorder() -> HandlerRecorder:
 async def test_calls_and_events_are_counted(recorder: HandlerRecorder) -> None:
     await delivery_to(handler("audit", accept), recorder=recorder).deliver(EVENT)
     to = delivery_to(handler("audit", on_events=accept_all), recorder=recorder)
-    await to.deliver_all([EVENT, OTHER])
+    await to.deliver_all([EVENT, OTHER], Handled())
     assert recorder.outcomes == {"ok": 3, "error": 0, "dead_letter": 0}
     assert sum(recorder.counts) == 2
     assert 0 < recorder.seconds < 1
@@ -59,7 +60,7 @@ async def test_a_failure_that_halts_names_handler_event_and_cause(
 async def test_a_cancellation_is_no_failure_and_is_not_counted(recorder: HandlerRecorder) -> None:
     single = delivery_to(handler("audit", hang), recorder=recorder)
     several = delivery_to(handler("audit", on_events=hang), recorder=recorder)
-    for attempt in (single.deliver(EVENT), several.deliver_all([EVENT])):
+    for attempt in (single.deliver(EVENT), several.deliver_all([EVENT], Handled())):
         with anyio.move_on_after(0) as scope:
             await attempt
         assert scope.cancelled_caught
@@ -79,7 +80,9 @@ async def test_an_error_of_a_destinations_position_is_not_an_events_fault(
 
     owns = delivery_to(handler("lake", on_events=fenced, position=position), recorder=recorder)
     with pytest.raises(CheckpointFenced):
-        await owns.deliver_all([EVENT, OTHER])
+        await owns.deliver_all([EVENT, OTHER], Handled())
     assert recorder.outcomes == {"ok": 0, "error": 2, "dead_letter": 0}
-    await delivery_to(handler("mine", on_events=fenced), recorder=recorder).deliver_all([EVENT])
+    await delivery_to(handler("mine", on_events=fenced), recorder=recorder).deliver_all(
+        [EVENT], Handled()
+    )
     assert recorder.outcomes["dead_letter"] == 1

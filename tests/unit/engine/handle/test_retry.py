@@ -7,7 +7,7 @@ from typing import Any
 import anyio
 import pytest
 
-from tailrace.engine.handle.delivery import Delivery
+from tailrace.engine.handle.delivery import Delivery, Handled
 from tailrace.errors import (
     DeliveryInterrupted,
     HandlerGaveUp,
@@ -194,9 +194,9 @@ async def test_delays_are_those_of_the_back_off() -> None:
 
 async def test_of_a_sequence_later_events_of_the_same_key_follow_it() -> None:
     case = Case(Refusing(n1=99), batches=True, attempts=1)
-    await case.delivery.deliver_all([event(1, "a"), event(2, "b"), event(3, "a")])
+    await case.delivery.deliver_all([event(1, "a"), event(2, "b"), event(3, "a")], Handled())
     assert [number(ChangeEvent.from_raw(letter.raw)) for letter in await case.set_aside()] == [1, 3]
-    await case.delivery.deliver_all([event(4, "a"), event(5, "b")])
+    await case.delivery.deliver_all([event(4, "a"), event(5, "b")], Handled())
     assert case.refusing.calls[-1] == [5]
     assert [number(ChangeEvent.from_raw(letter.raw)) for letter in await case.set_aside()] == [
         1,
@@ -216,9 +216,9 @@ async def test_of_a_sequence_of_bytes_the_event_at_fault_is_found_as_well() -> N
 
     delivery = case.of(on_events=refusing, raw=True)
     events = [event(n, key) for n, key in ((1, "a"), (2, "b"), (3, "c"))]
-    await delivery.deliver_all(events)
+    await delivery.deliver_all(events, Handled())
     assert calls == [[1, 2, 3], [1, 2, 3], [1], [2], [3]]
-    await delivery.deliver_all([event(4, "b"), event(5, "a")])
+    await delivery.deliver_all([event(4, "b"), event(5, "a")], Handled())
     assert calls[-1] == [5]
     assert [letter.raw for letter in await case.set_aside()] == [
         events[1].raw,

@@ -12,6 +12,7 @@ import structlog
 from structlog.testing import LogCapture
 
 from tailrace.engine.handle import time_limit
+from tailrace.engine.handle.delivery import Handled
 from tailrace.event import ChangeEvent
 from tests.unit.engine.changes import number, until
 from tests.unit.engine.handle.test_retry import Case, Refusing, event
@@ -44,7 +45,7 @@ class TestReturned:
 
         case = Case(Refusing(), batches=batches)
         if batches:
-            await case.of(on_events=forgets).deliver_all([event(1)])
+            await case.of(on_events=forgets).deliver_all([event(1)], Handled())
         else:
             await case.of(forgets).deliver(event(1))
         (letter,) = await case.set_aside()
@@ -207,7 +208,7 @@ class TestMutated:
 
         case = Case(Refusing(), attempts=2)
         events = [event(1, "a"), event(2, "b"), event(3, "a")]
-        await case.of(on_events=spoils).deliver_all(events)
+        await case.of(on_events=spoils).deliver_all(events, Handled())
         whole = [one.fresh().document for one in events]
         assert calls == [whole, whole, whole[:1], whole[1:2]]
         assert [
