@@ -35,6 +35,7 @@ def check(data: Data) -> Iterator[Finding]:
             yield from _parallel(("scopes", index), scope, from_environment(budget))
             yield from _scope(("scopes", index), scope, store, _mapping(data.get("http")))
     yield from _routes(routes, scopes, handlers if isinstance(handlers, dict) else None)
+    yield from _grouped(scopes, routes, _mapping(handlers))
     yield from _files(store, _mapping(handlers))
     if _has(data, "replicas") and store.get("type") == "memory":
         told = "shares nothing with other processes: replicas need the store sqlite or mongodb"
@@ -115,6 +116,19 @@ def _routes(routes: list[Data], scopes: list[Data], handlers: Data | None) -> It
                 yield place, f"{name!r} is given twice"
             elif name and handlers is not None and name not in handlers:
                 yield place, _unknown("handler", name, list(handlers))
+
+
+def _grouped(scopes: list[Data], routes: list[Data], handlers: Data) -> Iterator[Finding]:
+    """A handler whose batches are divided by key cannot get transactions whole."""
+    by_key = {name for name, each in handlers.items() if _mapping(each).get("order") == "key"}
+    for index, scope in enumerate(scopes):
+        if scope.get("transactions") != "grouped" or not _text(scope.get("name")):
+            continue
+        given = [route.get("handlers") for route in routes if route.get("scope") == scope["name"]]
+        names = [name for each in given if isinstance(each, list) for name in each]
+        for name in sorted(by_key.intersection(map(_text, names)), key=str):
+            told = f"grouped does not fit handler {name!r}: its order: key divides transactions"
+            yield ("scopes", index, "transactions"), told
 
 
 def _unknown(what: str, name: str, known: list[str]) -> str:

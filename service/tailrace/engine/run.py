@@ -182,13 +182,12 @@ class Run:
         handler, wants, watermark = delivery.handler, routed.wants, self._watermark
         before, snapshot = begin.before.get(handler.name), begin.position.snapshot
         rows = set(snapshot.handled.get(handler.name, ())) if snapshot is not None else set()
+        workers = min(handler.calls.concurrency, self.plan.lanes)
         if isinstance(handler.calls, PerEvent):
-            workers = min(handler.calls.concurrency, self.plan.lanes)
             return DocumentLanes(delivery, wants, watermark, before, rows, workers=workers)
         if isinstance(delivery, CommitDelivery):
             return CommitLane(delivery, wants, watermark, before, rows)
         if handler.calls.concurrency > 1:
-            workers = handler.calls.concurrency
             return KeyLanes(delivery, wants, watermark, before, rows, workers=workers)
         return BatchLane(delivery, wants, watermark, before, rows)
 

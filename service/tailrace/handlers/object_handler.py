@@ -25,9 +25,16 @@ def created(place: str, kind: Callable[..., Any], *given: Any, **named: Any) -> 
 
 @asynccontextmanager
 async def object_handler(
-    opening: Opening, target: Any, settings: BatchHandlerSettings, concurrency: int
+    opening: Opening,
+    target: Any,
+    settings: BatchHandlerSettings,
+    concurrency: int,
+    batches: int = 1,
 ) -> AsyncIterator[Handler]:
     """The object as a handler. One that is an async context manager is entered and left.
+
+    ``concurrency``: how many calls with one event may run at once, and ``batches`` how many with
+    several.
 
     Raises :class:`ConfigurationError` if it cannot be entered.
     """
@@ -35,6 +42,7 @@ async def object_handler(
         "events": settings.batch_size,
         "bytes": settings.batch_bytes,
         "linger_seconds": settings.linger_seconds,
+        "concurrency": batches,
     }
     async with opened(opening.name, target) as usable:
         if hasattr(usable, "write"):

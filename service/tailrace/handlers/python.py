@@ -16,6 +16,9 @@ from tailrace.handlers.object_handler import created, object_handler
 from tailrace.handlers.options import arguments
 from tailrace.handlers.target import imported_target, require_usable
 
+BATCHES_BY_KEY = 8
+"""How many batches at once `order: key` has by default: each may take a connection."""
+
 
 class PythonHandlerSettings(BatchHandlerSettings):
     """Calls your coroutine function, or an object of your class."""
@@ -30,9 +33,16 @@ class PythonHandlerSettings(BatchHandlerSettings):
     options: OpaqueMapping = Field(default_factory=dict)
     """The arguments of the class, by name. They are checked against its annotations."""
 
+    order: Literal["stream", "key"] = "stream"
+    """The order of batches. With `stream`, a scope has one call at a time, in the stream's order.
+    With `key`, it has several, each with other documents: the changes of one document come in
+    order, and events that are not about a document come alone. Not for a class with `begin`, nor
+    with `transactions: grouped`."""
+
     concurrency: Count | None = None
-    """The largest number of calls at once for a scope, each for a different document. Without it,
-    `delivery.lanes`. Lower it if the destination accepts fewer."""
+    """The largest number of calls at once for a scope, each with other documents: of calls with one
+    event (without it, `delivery.lanes`), and of batches with `order: key` (without it, 8). Lower it
+    if the destination accepts fewer."""
 
 
 def check_target(name: str, settings: PythonHandlerSettings) -> None:
@@ -67,17 +77,32 @@ async def target_handler(
         given = arguments(opening.name, target, settings.options)
         target = created(f"handlers.{opening.name}.target", target, **given)
     concurrency = settings.concurrency or opening.delivery.lanes
-    async with object_handler(opening, target, settings, concurrency) as handler:
+    batches = (settings.concurrency or BATCHES_BY_KEY) if settings.order == "key" else 1
+    async with object_handler(opening, target, settings, concurrency, batches) as handler:
         yield handler
 
 
 def _require_suitable(name: str, target: Any, settings: PythonHandlerSettings) -> None:
-    require_usable(name, settings.target, target)
+    takes_batches = require_usable(name, settings.target, target)
     if inspect.isclass(target):
         arguments(name, target, settings.options)
     elif settings.options:
         told = f"{settings.target!r} takes no options: only a class does"
         raise ConfigurationError(Problem(f"handlers.{name}.options", told))
+    if settings.order == "key" and (why := _not_by_key(target, takes_batches=takes_batches)):
+        told = f"'key' does not fit {settings.target!r}, {why}"
+        raise ConfigurationError(Problem(f"handlers.{name}.order", told))
+
+
+def _not_by_key(target: Any, *, takes_batches: bool) -> str:
+    if not takes_batches:
+        return "which gets one event a call: such calls are ordered by key without it"
+    if hasattr(target, "begin"):
+        return (
+            "which has begin: the one position that it stores cannot cover several calls at once. "
+            "Use order: stream, or remove begin"
+        )
+    return ""
 
 
 async def _attempt(opening: Opening, settings: PythonHandlerSettings, trial: Trial) -> str:

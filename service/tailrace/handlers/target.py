@@ -23,10 +23,13 @@ def imported_target(name: str, target: str) -> Any:
         return _imported(target)
 
 
-def require_usable(name: str, target: str, found: Any) -> None:
-    """Raises :class:`ConfigurationError` if ``found``, which ``target`` names, is no handler."""
+def require_usable(name: str, target: str, found: Any) -> bool:
+    """Returns whether ``found``, which ``target`` names, gets several events in a call.
+
+    Raises :class:`ConfigurationError` if it cannot be a handler.
+    """
     with _refusing(name, target):
-        _require_methods(found)
+        return _takes_batches(found)
 
 
 @contextmanager
@@ -39,7 +42,7 @@ def _refusing(name: str, target: str) -> Iterator[None]:
         raise ConfigurationError(problem) from error
 
 
-def _require_methods(target: Any) -> None:
+def _takes_batches(target: Any) -> bool:
     function, writes, calls = target, hasattr(target, "write"), callable(target)
     if inspect.isclass(target):
         calls = any("__call__" in vars(each) for each in target.__mro__)
@@ -54,8 +57,8 @@ def _require_methods(target: Any) -> None:
         raise ValueError("has only one of __aenter__ and __aexit__: an async context needs both")
     if writes:
         require_methods(target)
-    else:
-        function_calls(function, concurrency=1, batch=PerBatch)
+        return True
+    return isinstance(function_calls(function, concurrency=1, batch=PerBatch), PerBatch)
 
 
 def _imported(target: str) -> Any:

@@ -50,6 +50,7 @@ scope: {collection: system.views} | scopes[0].collection | no change stream on s
 scope: {split_large_events: 'true'} | scopes[0].split_large_events | must be true or false, not 'true'; take the quotes away
 scope: {read_preference: secondaryprefered} | scopes[0].read_preference | did you mean 'secondaryPreferred'?
 scope: {collation: en} | scopes[0].collation | must be a mapping, not 'en'
+handlers: {log: {type: python, target: 'a:b', order: key}}, scope: {transactions: grouped} | scopes[0].transactions | grouped does not fit handler 'log': its order: key divides transactions
 scope: {snapshot: {parallel: 5}} | scopes[0].snapshot.parallel | must be at most 4
 scope: {snapshot: {parallel: 2}}, delivery: {max_in_flight_bytes: 1} | scopes[0].snapshot.parallel | must be at most 1: twice as many chunks of 4194304 bytes fit half of delivery.max_in_flight_bytes
 scope: {snapshot: {filter: {a: "\\ud800"}}} | scopes[0].snapshot.filter | holds a value that BSON cannot store

@@ -93,6 +93,29 @@ async def test_batch_size_batch_bytes_and_linger_seconds_bound_a_call_of_a_seque
             assert (calls.events, calls.bytes, calls.linger_seconds) == (7, 1024, 0.5)
 
 
+async def test_order_by_key_allows_several_batches_at_once() -> None:
+    for fields, concurrency in (
+        ({}, 1),
+        ({"concurrency": 5}, 1),
+        ({"order": "key"}, 8),
+        ({"order": "key", "concurrency": 5}, 5),
+    ):
+        async with opened("a_sequence", **fields) as handler:
+            assert handler.calls.concurrency == concurrency
+
+
+@pytest.mark.parametrize(
+    ("target", "words"),
+    [("one", "gets one event a call"), ("Ready", "has begin: the one position")],
+)
+def test_order_by_key_is_refused_where_it_does_not_fit(target: str, words: str) -> None:
+    with pytest.raises(ConfigurationError) as refused:
+        check_target("mine", settings(target, order="key"))
+    (problem,) = refused.value.problems
+    assert problem.path == "handlers.mine.order"
+    assert words in problem.message
+
+
 @pytest.mark.parametrize("target", ["synchronous", "nothing", "CALLS"])
 def test_what_is_no_coroutine_function_is_refused(target: str) -> None:
     assert refusal(target).endswith("is not a coroutine function: write 'async def'")
