@@ -119,41 +119,6 @@ def test_a_halted_scope_says_why_and_is_restarted_from_here(
     assert run.stop() == 0
 
 
-def test_a_restart_asks_for_the_token_once(
-    scripted: ScriptedSet, daemon: Make, visit: Open
-) -> None:
-    fault = refuse(scripted, "users", "no")
-    run = daemon(
-        scripted.uri, http={"port": 0, "token": "right-0123456789"}, **scopes("orders", "users")
-    ).start(ready=False)
-    wait_for_state(run, "users", "halted")
-    seen = visit(run)
-    page = seen.page
-    button = page.get_by_role("button", name="Restart scope users")
-    button.click()
-    page.get_by_role("button", name="Cancel").click()
-    expect(page.locator("#ask")).to_be_hidden()
-    button.click()
-    page.locator("#token").fill("wrong-0123456789")
-    page.keyboard.press("Enter")
-    expect(page.locator("#acted")).to_contain_text("the token was refused")
-    assert seen.complaints.pop().startswith("Failed to load resource: the server responded with")
-    button.click()
-    page.locator("#token").fill("right-0123456789")
-    page.keyboard.press("Enter")
-    expect(page.locator("#acted")).to_have_text("Scope 'users' starts again")
-    wait_for_state(run, "users", "halted")
-    expect(button).to_be_visible()
-    fault.disarm()
-    button.click()
-    expect(page.locator("#verdict")).to_contain_text("All 2 scopes are followed")
-    assert page.evaluate("[localStorage.length, sessionStorage.length, document.cookie]") == [
-        0,
-        0,
-        "",
-    ]
-
-
 def test_a_failing_handler_shows_with_its_dead_letters(
     scripted: ScriptedSet, daemon: Make, visit: Open
 ) -> None:

@@ -102,7 +102,7 @@ def shown(page: Page) -> Page:
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1280, 768, 360])
-def test_it_fits_and_is_legible(
+def test_the_page_fits_and_is_legible(
     busy: Daemon,
     visit: Open,
     width: int,
@@ -155,7 +155,7 @@ def test_the_keyboard_reaches_everything_in_visible_order(busy: Daemon, visit: O
     expect(page.locator(".details").nth(2)).to_be_hidden()
 
 
-def test_everything_has_a_name(busy: Daemon, visit: Open) -> None:
+def test_everything_on_the_page_has_a_name(busy: Daemon, visit: Open) -> None:
     """The first checks of axe: names, labels, one h1, headings in order, unique ids."""
     page = shown(visit(busy).page)
     page.locator("#scope-list h3 button").first.click()

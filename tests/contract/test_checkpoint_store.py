@@ -48,7 +48,7 @@ VARIANTS = {
 }
 
 
-async def test_every_field_comes_back(backing: Backing) -> None:
+async def test_every_field_of_a_checkpoint_comes_back(backing: Backing) -> None:
     """To another process too: the store is reopened."""
     saved = dict(VARIANTS)
     for number, (name, each) in enumerate(saved.items()):
@@ -65,7 +65,9 @@ async def test_every_field_comes_back(backing: Backing) -> None:
 
 
 @pytest.mark.parametrize("order", [(2, 6), (3, 1)])
-async def test_a_newer_save_replaces(store: CheckpointStore, order: tuple[int, int]) -> None:
+async def test_a_newer_save_replaces_the_checkpoint(
+    store: CheckpointStore, order: tuple[int, int]
+) -> None:
     await store.save(checkpoint(epoch=2, sequence=5))
     newer = checkpoint("orders", *order, high_water=ResumeToken.of({"_data": "82FF"}))
     await store.save(newer)
@@ -193,44 +195,44 @@ GAPS = [
 """Gaps that differ in one field each."""
 
 
-class TestGaps:
-    async def test_every_field_comes_back(self, backing: Backing) -> None:
-        for each in GAPS:
-            async with backing.open() as opened:
-                await opened.checkpoints.record_gap(each)
+async def test_every_field_of_a_gap_comes_back(backing: Backing) -> None:
+    for each in GAPS:
         async with backing.open() as opened:
-            assert set(await opened.checkpoints.gaps("orders")) == set(GAPS)
+            await opened.checkpoints.record_gap(each)
+    async with backing.open() as opened:
+        assert set(await opened.checkpoints.gaps("orders")) == set(GAPS)
 
-    async def test_identical_ones_are_one(self, backing: Backing) -> None:
-        """A process that does not know whether a gap was recorded records it again."""
-        async with backing.open() as one, backing.open() as two:
-            stores = (one.checkpoints, two.checkpoints)
-            for number in range(10):
-                same = gap(f"scope-{number}", recorded_at=NOW.astimezone())
-                await asyncio.gather(*(each.record_gap(same) for each in stores * 2))
-                await stores[1].record_gap(gap(f"scope-{number}"))
-                assert list(await stores[0].gaps(same.scope)) == [same]
 
-    async def test_the_oldest_is_first(self, store: CheckpointStore) -> None:
-        """By the time in the gaps, in any order of arrival, with fractions of a second or none."""
-        whole = NOW.replace(microsecond=0)
-        offsets = [timedelta(seconds=s) for s in (-9e6, -1, -0.5, 0, 1e-6, 0.5, 1, 9, 10, 9e6)]
-        gaps = [gap(recorded_at=whole + offset) for offset in offsets]
-        for each in gaps[::2] + gaps[::-2]:
-            await store.record_gap(each)
-        assert list(await store.gaps("orders")) == gaps
+async def test_identical_gaps_are_one(backing: Backing) -> None:
+    """A process that does not know whether a gap was recorded records it again."""
+    async with backing.open() as one, backing.open() as two:
+        stores = (one.checkpoints, two.checkpoints)
+        for number in range(10):
+            same = gap(f"scope-{number}", recorded_at=NOW.astimezone())
+            await asyncio.gather(*(each.record_gap(same) for each in stores * 2))
+            await stores[1].record_gap(gap(f"scope-{number}"))
+            assert list(await stores[0].gaps(same.scope)) == [same]
 
-    async def test_each_scope_has_its_own_and_positions_are_apart(
-        self, store: CheckpointStore
-    ) -> None:
-        names = ["fox", "gap", "gap-1", "gap.x", "gap0", "gapa", "gaq", "order", "orders"]
-        for name in names:
-            await store.record_gap(gap(name))
-        for name in names:
-            assert list(await store.gaps(name)) == [gap(name)]
-        assert list(await store.list()) == []
-        assert await store.load("orders") is None
-        for name in names:
-            await store.save(checkpoint(name))
-        assert list(await store.list()) == [checkpoint(name) for name in names]
-        assert await store.load("gap") == checkpoint("gap")
+
+async def test_the_oldest_gap_is_first(store: CheckpointStore) -> None:
+    """By the time in the gaps, in any order of arrival, with fractions of a second or none."""
+    whole = NOW.replace(microsecond=0)
+    offsets = [timedelta(seconds=s) for s in (-9e6, -1, -0.5, 0, 1e-6, 0.5, 1, 9, 10, 9e6)]
+    gaps = [gap(recorded_at=whole + offset) for offset in offsets]
+    for each in gaps[::2] + gaps[::-2]:
+        await store.record_gap(each)
+    assert list(await store.gaps("orders")) == gaps
+
+
+async def test_each_scope_has_its_own_gaps_apart_from_positions(store: CheckpointStore) -> None:
+    names = ["fox", "gap", "gap-1", "gap.x", "gap0", "gapa", "gaq", "order", "orders"]
+    for name in names:
+        await store.record_gap(gap(name))
+    for name in names:
+        assert list(await store.gaps(name)) == [gap(name)]
+    assert list(await store.list()) == []
+    assert await store.load("orders") is None
+    for name in names:
+        await store.save(checkpoint(name))
+    assert list(await store.list()) == [checkpoint(name) for name in names]
+    assert await store.load("gap") == checkpoint("gap")

@@ -88,7 +88,7 @@ def test_one_of_the_writers_that_race_for_a_name_wins(path: str) -> None:
             assert storages[0].read(name) == b"%d" % outcome.index(True)
 
 
-def test_what_is_not_there(storage: Storage) -> None:
+def test_reading_what_is_not_there_is_an_error(storage: Storage) -> None:
     for last in (None, 10):
         with pytest.raises(FileNotFoundError) as missing:
             storage.read("orders/a", last)
@@ -177,7 +177,7 @@ def test_a_storage_that_overwrites_is_refused(path: str, monkeypatch: pytest.Mon
 
 
 @pytest.mark.usefixtures("environment")
-def test_a_bucket_that_is_not_there() -> None:
+def test_a_bucket_that_is_not_there_is_refused() -> None:
     for call in (lambda lake: lake.list("a"), lambda lake: lake.put("a", b"")):
         with pytest.raises(FileNotFoundError, match="NoSuchBucket") as missing:
             call(open_storage("s3://elsewhere/x"))

@@ -81,7 +81,9 @@ async def test_an_outdated_view_acquires_nothing(store: LeaseStore) -> None:
     assert (await lease(store)).epoch == 1
 
 
-async def test_a_lease_expires_and_its_epoch_increases(store: LeaseStore) -> None:
+async def test_a_lease_expires_after_lease_seconds_and_its_epoch_increases(
+    store: LeaseStore,
+) -> None:
     await acquired(store, "a", SHORT)
     seen = await until_free(store)
     assert seen.owner == "a"
@@ -137,14 +139,14 @@ async def test_a_replay_lease_is_not_a_lease_of_a_scope(store: LeaseStore) -> No
     assert (await store.read()).replays[name].free
 
 
-async def test_what_has_run_out_is_not_renewed(store: LeaseStore) -> None:
+async def test_an_expired_lease_is_not_renewed(store: LeaseStore) -> None:
     await acquired(store, "a-1", SHORT)
     await until_free(store)
     assert await store.renew(A.id, ["orders"], LONG) == 0
     assert (await lease(store)).free
 
 
-async def test_anothers_lease_is_not_renewed(store: LeaseStore) -> None:
+async def test_the_lease_of_another_owner_is_not_renewed(store: LeaseStore) -> None:
     held = await acquired(store, "b-2", 5)
     assert await store.renew(A.id, ["orders"], LONG) == 0
     assert (await lease(store)).seconds_left <= held.seconds_left

@@ -74,149 +74,157 @@ def kept(n: int = 1, **fields: Any) -> dict[str, Any]:
     return bson.decode(bson.encode(document)) | fields
 
 
-class TestCommands:
-    async def test_a_save_is_conditional_and_acknowledged_by_a_majority(self) -> None:
-        async with scripted(WRITTEN) as (store, commands):
-            await store.checkpoints.save(checkpoint(epoch=3, sequence=4))
-        newer = [{"epoch": {"$lt": 3}}, {"epoch": 3, "sequence": {"$lt": 4}}]
-        document = {"_id": "orders"} | checkpoint(epoch=3, sequence=4).to_document()
-        update = {"q": {"_id": "orders", "$or": newer}, "u": document, "upsert": True}
-        assert commands == [
-            {"$db": "d", "update": "checkpoints", "updates": [update], "writeConcern": MAJORITY}
-        ]
-
-    async def test_a_load_waits_until_a_majority_has_all_and_is_bounded(self) -> None:
-        async with scripted(found()) as (store, commands):
-            assert await store.checkpoints.load("orders") is None
-        (command,) = commands
-        assert command["filter"] == {"_id": "orders"}
-        assert command["readConcern"] == {"level": "linearizable"}
-        assert command["maxTimeMS"] == 700
-
-    async def test_lists_are_what_a_majority_has(self) -> None:
-        """Short pages do not end a list: a server may send fewer than the limit."""
-        records = [{"_id": each} | checkpoint(each).to_document() for each in "abc"]
-        async with scripted(found(*records[:2]), found(records[2]), found()) as (store, commands):
-            assert [each.scope for each in await store.checkpoints.list()] == ["a", "b", "c"]
-            assert {command["readConcern"]["level"] for command in commands} == {"majority"}
-        async with scripted(found()) as (store, commands):
-            assert list(await store.checkpoints.gaps("orders")) == []
-            assert commands[0]["filter"] == {"_id": {"$gt": "gap:orders:", "$lt": "gap:orders;"}}
-            assert commands[0]["readConcern"] == {"level": "majority"}
-        async with scripted(found(kept(3)), found(kept(1)), found()) as (store, commands):
-            assert await store.dead_letters.letters() == [letter(1), letter(3)]
-            assert {command["readConcern"]["level"] for command in commands} == {"majority"}
-
-    async def test_questions_for_keys_are_ranges_of_the_index_and_ask_for_no_event(self) -> None:
-        async with scripted(found(), *CLAIMED, found(kept()), found()) as (store, commands):
-            assert not await store.dead_letters.holds("orders", "audit", key(1))
-            await store.dead_letters.claim("orders", 1)
-            assert list(store.dead_letters.held("orders", "audit")) == [key(1)]
-        prefix = letter_id(letter()).rpartition("/")[0]
-        assert commands[0]["filter"]["_id"] == {"$gte": f"{prefix}/", "$lt": f"{prefix}0"}
-        assert commands[0]["limit"] == 1
-        assert set(commands[-2]["projection"]) == {"scope", "handler", "key"}
+async def test_a_save_is_conditional_and_acknowledged_by_a_majority() -> None:
+    async with scripted(WRITTEN) as (store, commands):
+        await store.checkpoints.save(checkpoint(epoch=3, sequence=4))
+    newer = [{"epoch": {"$lt": 3}}, {"epoch": 3, "sequence": {"$lt": 4}}]
+    document = {"_id": "orders"} | checkpoint(epoch=3, sequence=4).to_document()
+    update = {"q": {"_id": "orders", "$or": newer}, "u": document, "upsert": True}
+    assert commands == [
+        {"$db": "d", "update": "checkpoints", "updates": [update], "writeConcern": MAJORITY}
+    ]
 
 
-class TestReplies:
-    @pytest.mark.parametrize("more", [{}, CONCERN], ids=["", "without a majority"])
-    async def test_a_duplicate_key_is_a_newer_record(self, more: dict[str, Any]) -> None:
-        async with scripted(DUPLICATE | more, found(stored(5, 2))) as (store, _):
-            message = r"d\.checkpoints, scope 'orders': epoch 5, sequence 2"
-            with pytest.raises(CheckpointFenced, match=message):
-                await store.checkpoints.save(checkpoint(epoch=5, sequence=2))
+async def test_a_load_waits_until_a_majority_has_all_and_is_bounded() -> None:
+    async with scripted(found()) as (store, commands):
+        assert await store.checkpoints.load("orders") is None
+    (command,) = commands
+    assert command["filter"] == {"_id": "orders"}
+    assert command["readConcern"] == {"level": "linearizable"}
+    assert command["maxTimeMS"] == 700
 
-    @pytest.mark.parametrize("there", [[stored(1, 1)], []], ids=["lesser", "gone again"])
-    async def test_of_two_first_writes_the_greater_is_tried_again(self, there: list[Any]) -> None:
-        """Its upsert collided with the lesser one, inserted between its search and its insert."""
-        async with scripted(DUPLICATE, found(*there), WRITTEN) as (store, _):
-            await store.checkpoints.save(checkpoint(epoch=1, sequence=2))
-        async with scripted(*[DUPLICATE, found()] * 3) as (store, _):
-            with pytest.raises(CheckpointError, match="first writes"):
-                await store.checkpoints.save(checkpoint())
 
-    async def test_an_order_that_is_no_number_fences(self) -> None:
-        async with scripted(DUPLICATE, found(stored("many", 1))) as (store, _):
-            with pytest.raises(CheckpointFenced):
-                await store.checkpoints.save(checkpoint(epoch=9))
+async def test_lists_are_what_a_majority_has() -> None:
+    """Short pages do not end a list: a server may send fewer than the limit."""
+    records = [{"_id": each} | checkpoint(each).to_document() for each in "abc"]
+    async with scripted(found(*records[:2]), found(records[2]), found()) as (store, commands):
+        assert [each.scope for each in await store.checkpoints.list()] == ["a", "b", "c"]
+        assert {command["readConcern"]["level"] for command in commands} == {"majority"}
+    async with scripted(found()) as (store, commands):
+        assert list(await store.checkpoints.gaps("orders")) == []
+        assert commands[0]["filter"] == {"_id": {"$gt": "gap:orders:", "$lt": "gap:orders;"}}
+        assert commands[0]["readConcern"] == {"level": "majority"}
+    async with scripted(found(kept(3)), found(kept(1)), found()) as (store, commands):
+        assert await store.dead_letters.letters() == [letter(1), letter(3)]
+        assert {command["readConcern"]["level"] for command in commands} == {"majority"}
 
-    async def test_a_refused_first_write_of_a_gap_waits_for_the_majority(self) -> None:
-        """The other gap exists, but may be rolled back; so the write is repeated."""
-        refused = DUPLICATE | CONCERN
-        async with scripted(refused, WRITTEN) as (store, _):
+
+async def test_keys_are_asked_for_by_ranges_of_the_index_without_events() -> None:
+    async with scripted(found(), *CLAIMED, found(kept()), found()) as (store, commands):
+        assert not await store.dead_letters.holds("orders", "audit", key(1))
+        await store.dead_letters.claim("orders", 1)
+        assert list(store.dead_letters.held("orders", "audit")) == [key(1)]
+    prefix = letter_id(letter()).rpartition("/")[0]
+    assert commands[0]["filter"]["_id"] == {"$gte": f"{prefix}/", "$lt": f"{prefix}0"}
+    assert commands[0]["limit"] == 1
+    assert set(commands[-2]["projection"]) == {"scope", "handler", "key"}
+
+
+@pytest.mark.parametrize("more", [{}, CONCERN], ids=["", "without a majority"])
+async def test_a_reply_of_a_duplicate_key_means_a_newer_record(more: dict[str, Any]) -> None:
+    async with scripted(DUPLICATE | more, found(stored(5, 2))) as (store, _):
+        message = r"d\.checkpoints, scope 'orders': epoch 5, sequence 2"
+        with pytest.raises(CheckpointFenced, match=message):
+            await store.checkpoints.save(checkpoint(epoch=5, sequence=2))
+
+
+@pytest.mark.parametrize("there", [[stored(1, 1)], []], ids=["lesser", "gone again"])
+async def test_the_greater_of_two_first_writes_is_tried_again(there: list[Any]) -> None:
+    """Its upsert collided with the lesser one, inserted between its search and its insert."""
+    async with scripted(DUPLICATE, found(*there), WRITTEN) as (store, _):
+        await store.checkpoints.save(checkpoint(epoch=1, sequence=2))
+    async with scripted(*[DUPLICATE, found()] * 3) as (store, _):
+        with pytest.raises(CheckpointError, match="first writes"):
+            await store.checkpoints.save(checkpoint())
+
+
+async def test_a_stored_order_that_is_not_a_number_fences() -> None:
+    async with scripted(DUPLICATE, found(stored("many", 1))) as (store, _):
+        with pytest.raises(CheckpointFenced):
+            await store.checkpoints.save(checkpoint(epoch=9))
+
+
+async def test_a_refused_first_write_of_a_gap_waits_for_the_majority() -> None:
+    """The other gap exists, but may be rolled back; so the write is repeated."""
+    refused = DUPLICATE | CONCERN
+    async with scripted(refused, WRITTEN) as (store, _):
+        await store.checkpoints.record_gap(gap())
+    async with scripted(*[refused] * 3) as (store, _):
+        with pytest.raises(CheckpointError, match="met others of the same gap"):
             await store.checkpoints.record_gap(gap())
-        async with scripted(*[refused] * 3) as (store, _):
-            with pytest.raises(CheckpointError, match="met others of the same gap"):
-                await store.checkpoints.record_gap(gap())
 
-    async def test_without_a_majority_in_time_are_errors(self) -> None:
-        unsure = WRITTEN | CONCERN
-        async with scripted(unsure, unsure, *SEALED, unsure) as (store, _):
-            for writing in (
-                store.checkpoints.save(checkpoint()),
-                store.checkpoints.record_gap(gap()),
-            ):
-                with pytest.raises(CheckpointError, match=r"not a majority within 700 ms") as error:
-                    await writing
-                assert type(error.value) is CheckpointError
-            with pytest.raises(DeadLetterError, match="not a majority within 700 ms"):
-                await store.dead_letters.add(letter(), 1)
-            # The letter may be stored, so its key counts as held until the store has been read.
-            assert list(store.dead_letters.held("orders", "audit")) == [key(1)]
 
-    async def test_with_an_error_name_the_collection_and_the_cause(self) -> None:
-        invalid = {"n": 0, "writeErrors": [{"code": 121, "errmsg": "Document failed validation"}]}
-        error = ConnectionFailed("no server")
-        async with scripted(*[invalid] * 3, *SEALED, invalid, *[error] * 7) as (store, _):
-            checkpoints, letters = store.checkpoints, store.dead_letters
-            calls: list[tuple[type[Exception], Any]] = [
-                (CheckpointError, checkpoints.save(checkpoint())),
-                (CheckpointError, checkpoints.reset("orders")),
-                (CheckpointError, checkpoints.record_gap(gap())),
-                (DeadLetterError, letters.add(letter(), 1)),
-                (CheckpointError, checkpoints.load("orders")),
-                (CheckpointError, checkpoints.list()),
-                (CheckpointError, checkpoints.gaps("orders")),
-                (DeadLetterError, letters.resolve(letter(), "replayed")),
-                (DeadLetterError, letters.letters()),
-                (DeadLetterError, letters.holds("orders", "audit", key(1))),
-                (DeadLetterError, letters.claim("orders", 1)),
-            ]
-            message = r"^d\.(checkpoints|dead_letters).*: (Document failed validation|no server)"
-            for kind, call in calls:
-                with pytest.raises(kind, match=message) as caught:
-                    await call
-                assert type(caught.value) is kind
-                assert caught.value.__cause__ in (None, error)
+async def test_a_write_without_a_majority_in_time_is_an_error() -> None:
+    unsure = WRITTEN | CONCERN
+    async with scripted(unsure, unsure, *SEALED, unsure) as (store, _):
+        for writing in (
+            store.checkpoints.save(checkpoint()),
+            store.checkpoints.record_gap(gap()),
+        ):
+            with pytest.raises(CheckpointError, match=r"not a majority within 700 ms") as error:
+                await writing
+            assert type(error.value) is CheckpointError
+        with pytest.raises(DeadLetterError, match="not a majority within 700 ms"):
+            await store.dead_letters.add(letter(), 1)
+        # The letter may be stored, so its key counts as held until the store has been read.
+        assert list(store.dead_letters.held("orders", "audit")) == [key(1)]
 
-    @pytest.mark.parametrize(
-        "damage",
-        [{"letter": "0" * 12}, {"at": NOW}, {"sequence": None}, {"key": 5}],
-        ids=str,
-    )
-    async def test_with_a_letter_that_cannot_be_read(self, damage: dict[str, Any]) -> None:
-        where = r"^d\.dead_letters, document 'orders/audit/.*cannot be read"
-        damaged = (found(kept(**damage)), found())
-        async with scripted(*damaged, *CLAIMED, *damaged) as (store, _):
+
+async def test_an_error_names_the_collection_and_the_cause() -> None:
+    invalid = {"n": 0, "writeErrors": [{"code": 121, "errmsg": "Document failed validation"}]}
+    error = ConnectionFailed("no server")
+    async with scripted(*[invalid] * 3, *SEALED, invalid, *[error] * 7) as (store, _):
+        checkpoints, letters = store.checkpoints, store.dead_letters
+        calls: list[tuple[type[Exception], Any]] = [
+            (CheckpointError, checkpoints.save(checkpoint())),
+            (CheckpointError, checkpoints.reset("orders")),
+            (CheckpointError, checkpoints.record_gap(gap())),
+            (DeadLetterError, letters.add(letter(), 1)),
+            (CheckpointError, checkpoints.load("orders")),
+            (CheckpointError, checkpoints.list()),
+            (CheckpointError, checkpoints.gaps("orders")),
+            (DeadLetterError, letters.resolve(letter(), "replayed")),
+            (DeadLetterError, letters.letters()),
+            (DeadLetterError, letters.holds("orders", "audit", key(1))),
+            (DeadLetterError, letters.claim("orders", 1)),
+        ]
+        message = r"^d\.(checkpoints|dead_letters).*: (Document failed validation|no server)"
+        for kind, call in calls:
+            with pytest.raises(kind, match=message) as caught:
+                await call
+            assert type(caught.value) is kind
+            assert caught.value.__cause__ in (None, error)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [{"letter": "0" * 12}, {"at": NOW}, {"sequence": None}, {"key": 5}],
+    ids=str,
+)
+async def test_a_dead_letter_that_cannot_be_read_is_named(damage: dict[str, Any]) -> None:
+    where = r"^d\.dead_letters, document 'orders/audit/.*cannot be read"
+    damaged = (found(kept(**damage)), found())
+    async with scripted(*damaged, *CLAIMED, *damaged) as (store, _):
+        with pytest.raises(DeadLetterError, match=where):
+            await store.dead_letters.letters()
+        if "key" in damage:
             with pytest.raises(DeadLetterError, match=where):
-                await store.dead_letters.letters()
-            if "key" in damage:
-                with pytest.raises(DeadLetterError, match=where):
-                    await store.dead_letters.claim("orders", 1)
-            else:
                 await store.dead_letters.claim("orders", 1)
+        else:
+            await store.dead_letters.claim("orders", 1)
 
-    async def test_that_come_late_do_not_undo_what_was_added_since(self) -> None:
-        """The answer that no letter is held is in flight while a letter is added."""
 
-        class Slow(ScriptedRunner):
-            async def run(self, database: str, command: Mapping[str, Any]) -> dict[str, Any]:
-                reply = await super().run(database, command)
-                for _ in range(10):
-                    await asyncio.sleep(0)
-                return reply
+async def test_a_late_reply_does_not_undo_what_was_added_since() -> None:
+    """The answer that no letter is held is in flight while a letter is added."""
 
-        async with open_store(Slow(found(), *SEALED, WRITTEN)) as store:
-            letters = store.dead_letters
-            await asyncio.gather(letters.holds("orders", "audit", key(1)), letters.add(letter(), 1))
-            assert list(letters.held("orders", "audit")) == [key(1)]
+    class Slow(ScriptedRunner):
+        async def run(self, database: str, command: Mapping[str, Any]) -> dict[str, Any]:
+            reply = await super().run(database, command)
+            for _ in range(10):
+                await asyncio.sleep(0)
+            return reply
+
+    async with open_store(Slow(found(), *SEALED, WRITTEN)) as store:
+        letters = store.dead_letters
+        await asyncio.gather(letters.holds("orders", "audit", key(1)), letters.add(letter(), 1))
+        assert list(letters.held("orders", "audit")) == [key(1)]

@@ -49,7 +49,9 @@ async def store(client: Client, database: str) -> AsyncIterator[Store]:
         yield store
 
 
-async def test_records_that_cannot_be_read(client: Client, store: Store, database: str) -> None:
+async def test_a_record_in_mongodb_that_cannot_be_read_is_named(
+    client: Client, store: Store, database: str
+) -> None:
     """Other scopes' records are still readable."""
     records = client[database]["checkpoints"]
     key = f"gap:orders:{gap().digest}"

@@ -37,7 +37,7 @@ async def refusal(path: Path) -> str:
     return problem.message
 
 
-async def test_a_relative_path_and_odd_names(
+async def test_a_relative_path_and_odd_names_are_accepted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -46,7 +46,7 @@ async def test_a_relative_path_and_odd_names(
         assert (tmp_path / name).stat().st_size > 0
 
 
-async def test_a_person_can_read_it(written: Path) -> None:
+async def test_a_person_can_read_the_file(written: Path) -> None:
     async with open_store(written) as store:
         await store.checkpoints.record_gap(gap())
         await store.dead_letters.resolve(letter(), "discarded")
@@ -93,7 +93,7 @@ async def test_many_processes_open_a_new_one_at_once(path: Path) -> None:
     assert [each.name for each in path.parent.iterdir()] == ["tailrace.db"]
 
 
-async def test_a_file_system_without_hard_links(
+async def test_a_file_system_without_hard_links_is_accepted(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def link(*_: object) -> None:

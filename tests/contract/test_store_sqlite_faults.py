@@ -79,7 +79,9 @@ async def test_a_hundred_scopes_take_nobody_elses_thread(written: Path) -> None:
 
 
 @pytest.mark.parametrize("garbage", ['{"format": 2}', b"\xff\xfe", "[" * 99999])
-async def test_records_that_cannot_be_read(written: Path, garbage: object) -> None:
+async def test_a_record_in_sqlite_that_cannot_be_read_is_named(
+    written: Path, garbage: object
+) -> None:
     async with open_store(written) as store:
         await store.checkpoints.record_gap(gap("scope-07"))
         await store.checkpoints.record_gap(gap("scope-08"))
@@ -94,7 +96,7 @@ async def test_records_that_cannot_be_read(written: Path, garbage: object) -> No
         assert list(await store.checkpoints.gaps("scope-08")) == [gap("scope-08")]
 
 
-async def test_records_under_another_name(written: Path) -> None:
+async def test_a_record_under_another_name_is_named(written: Path) -> None:
     async with open_store(written) as store:
         await store.checkpoints.record_gap(gap("users"))
         execute(written, "UPDATE gaps SET scope = 'orders', digest = CAST(x'ff41' AS TEXT)")
@@ -112,7 +114,9 @@ async def test_records_under_another_name(written: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", ["key = 'text'", "at = 'once'"])
-async def test_a_letter_that_cannot_be_read(written: Path, damage: str) -> None:
+async def test_a_dead_letter_in_sqlite_that_cannot_be_read_is_named(
+    written: Path, damage: str
+) -> None:
     execute(written, f"UPDATE dead_letters SET {damage}")
     async with open_store(written) as store:
         where = f"{written}, letter number 1: the dead letter cannot be read"
@@ -122,7 +126,7 @@ async def test_a_letter_that_cannot_be_read(written: Path, damage: str) -> None:
         await store.dead_letters.claim("orders", 1)
 
 
-async def test_a_locked_file(written: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_locked_file_is_waited_for(written: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tailrace.stores.sqlite_schema.BUSY_SECONDS", 0)
     async with open_store(written) as store:
         with locked(written):
@@ -143,7 +147,7 @@ async def test_a_locked_file(written: Path, monkeypatch: pytest.MonkeyPatch) -> 
         await store.dead_letters.add(letter(2), 1)
 
 
-async def test_a_full_disk(small_disk: Path) -> None:
+async def test_a_full_disk_is_an_error_and_damages_nothing(small_disk: Path) -> None:
     async with open_store(small_disk / "tailrace.db") as store:
         await store.checkpoints.save(checkpoint())
         ballast = small_disk / "ballast"
@@ -160,7 +164,7 @@ async def test_a_full_disk(small_disk: Path) -> None:
 
 
 @pytest.mark.parametrize("how", ["replaced", "moved"])
-async def test_a_file_that_was_deleted(written: Path, how: str) -> None:
+async def test_a_deleted_file_is_an_error(written: Path, how: str) -> None:
     """SQLite keeps writing to the deleted file, and the next start would find none of it."""
     aside = written.with_name("aside.db")
     async with open_store(written) as store:
@@ -178,7 +182,7 @@ async def test_a_file_that_was_deleted(written: Path, how: str) -> None:
             await store.checkpoints.save(checkpoint())
 
 
-async def test_a_page_that_is_damaged_during_operation(written: Path) -> None:
+async def test_a_page_that_is_damaged_during_operation_is_an_error(written: Path) -> None:
     async with open_store(written) as store:
         damage(written)
         # Another process writes, so pages that were already read are read again.

@@ -22,7 +22,7 @@ ENVIRON = {**SERVICES["tailrace"]["environment"], "TAILRACE_DATABASE": ""}
 
 
 @pytest.mark.parametrize("file", sorted(DEPLOY.glob("compose*.yaml")), ids=lambda file: file.name)
-def test_it_fits_the_compose_specification(file: Path) -> None:
+def test_each_compose_file_fits_the_specification(file: Path) -> None:
     done = subprocess.run(
         [tool("check-jsonschema"), "--builtin-schema", "vendor.compose-spec", file],
         capture_output=True,
@@ -32,7 +32,7 @@ def test_it_fits_the_compose_specification(file: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_every_variable_is_one_that_the_image_reads() -> None:
+def test_every_variable_of_compose_is_one_that_the_image_reads() -> None:
     read = set(re.findall(r"\$\{([A-Z_]+)", IMAGE_CONFIGURATION.read_text()))
     assert set(SERVICES["tailrace"]["environment"]) <= read
 

@@ -16,7 +16,7 @@ FIRST = {**BASE["tailrace"]["environment"], **MORE["tailrace"]["environment"]}
 SECOND = MORE["tailrace-two"]["environment"]
 
 
-def test_both_run_the_same_configuration_which_shares_the_scopes_of_one_database() -> None:
+def test_both_daemons_share_the_scopes_of_one_configuration() -> None:
     assert FIRST == SECOND
     mounted = f"./docker/replicas.yaml:{SECOND['TAILRACE_CONFIG']}:ro"
     assert mounted in MORE["tailrace"]["volumes"]
@@ -29,7 +29,7 @@ def test_both_run_the_same_configuration_which_shares_the_scopes_of_one_database
     assert settings.shutdown.grace_seconds == 25
 
 
-def test_the_second_has_no_more_rights_than_the_first() -> None:
+def test_the_second_daemon_has_no_more_rights_than_the_first() -> None:
     ours = {key: value for key, value in MORE["tailrace-two"].items() if key != "environment"}
     assert ours.pop("hostname") != MORE["tailrace"]["hostname"], "they are the processes' names"
     assert ours.pop("ports") == ["127.0.0.1:9465:9464"]
@@ -38,7 +38,7 @@ def test_the_second_has_no_more_rights_than_the_first() -> None:
     assert set(ours) >= {"read_only", "cap_drop", "security_opt", "mem_limit", "stop_grace_period"}
 
 
-def test_prometheus_scrapes_both_and_is_otherwise_unchanged() -> None:
+def test_prometheus_scrapes_both_daemons_and_is_otherwise_unchanged() -> None:
     (mount,) = MORE["prometheus"]["volumes"]
     assert mount == "./prometheus/replicas.yml:/etc/prometheus/prometheus.yml:ro"
     one, both = (

@@ -186,7 +186,7 @@ def test_the_pod_fits_the_restricted_standard(rendered: Rendered) -> None:
     assert labels["pod-security.kubernetes.io/enforce"] == "restricted"
 
 
-def test_it_has_no_token_of_the_cluster(rendered: Rendered) -> None:
+def test_the_pod_has_no_token_of_the_cluster(rendered: Rendered) -> None:
     assert rendered["ServiceAccount"]["automountServiceAccountToken"] is False
     assert rendered.pod["automountServiceAccountToken"] is False
     assert rendered.pod["serviceAccountName"] == rendered["ServiceAccount"]["metadata"]["name"]

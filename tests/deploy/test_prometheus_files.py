@@ -82,44 +82,45 @@ def test_each_metric_of_the_service_is_used(known: set[str]) -> None:
     assert {name for name in ours - used if not name.endswith(("_sum", "_count"))} == set()
 
 
-class TestDashboard:
-    def test_each_panel_says_what_it_means_in_which_unit(self) -> None:
-        for panel in files.dashboard()["panels"]:
-            if panel["type"] == "row":
-                continue
-            assert len(panel["description"]) > 30, panel["title"]
-            assert panel["fieldConfig"]["defaults"]["unit"], panel["title"]
-            letters = [target["refId"] for target in panel["targets"]]
-            assert len(set(letters)) == len(letters), panel["title"]
-
-    def test_takes_its_data_from_the_source_that_the_reader_chooses(self) -> None:
-        document = files.dashboard()
-        variables = {each["name"]: each for each in document["templating"]["list"]}
-        assert variables["datasource"]["type"] == "datasource"
-        assert variables["datasource"]["query"] == "prometheus"
-        chosen = {"type": "prometheus", "uid": "${datasource}"}
-        for panel in document["panels"]:
-            for part in [panel, *panel.get("targets", ())]:
-                assert panel["type"] == "row" or part["datasource"] == chosen, panel["title"]
-        for name in ("job", "instance", "scope"):
-            assert variables[name]["datasource"] == chosen
-
-    def test_colours_every_state(self) -> None:
-        (timeline,) = (p for p in files.dashboard()["panels"] if p["type"] == "state-timeline")
-        (mapping,) = timeline["fieldConfig"]["defaults"]["mappings"]
-        (query,) = (q for q in files.queries() if q.panel == timeline["title"])
-        assert {each["text"] for each in mapping["options"].values()} == set(WatcherState)
-        for code, each in mapping["options"].items():
-            assert f'{code} * tailrace_watcher_state{{job=~"$job", instance=~"$instance", ' in (
-                query.expression
-            )
-            assert f'state="{each["text"]}"' in query.expression
+def test_each_panel_of_the_dashboard_has_a_description_and_a_unit() -> None:
+    for panel in files.dashboard()["panels"]:
+        if panel["type"] == "row":
+            continue
+        assert len(panel["description"]) > 30, panel["title"]
+        assert panel["fieldConfig"]["defaults"]["unit"], panel["title"]
+        letters = [target["refId"] for target in panel["targets"]]
+        assert len(set(letters)) == len(letters), panel["title"]
 
 
-class TestProvisioning:
-    FOLDER = files.DEPLOY / "grafana" / "provisioning"
+def test_the_dashboard_takes_its_data_from_the_source_that_the_reader_chooses() -> None:
+    document = files.dashboard()
+    variables = {each["name"]: each for each in document["templating"]["list"]}
+    assert variables["datasource"]["type"] == "datasource"
+    assert variables["datasource"]["query"] == "prometheus"
+    chosen = {"type": "prometheus", "uid": "${datasource}"}
+    for panel in document["panels"]:
+        for part in [panel, *panel.get("targets", ())]:
+            assert panel["type"] == "row" or part["datasource"] == chosen, panel["title"]
+    for name in ("job", "instance", "scope"):
+        assert variables[name]["datasource"] == chosen
 
-    def test_the_source_is_a_prometheus(self) -> None:
-        (source,) = files.read(self.FOLDER / "datasources" / "prometheus.yaml")["datasources"]
-        scraped = files.read(files.PROMETHEUS / "prometheus.yml")["global"]["scrape_interval"]
-        assert (source["type"], source["jsonData"]["timeInterval"]) == ("prometheus", scraped)
+
+def test_the_dashboard_has_a_colour_for_every_state() -> None:
+    (timeline,) = (p for p in files.dashboard()["panels"] if p["type"] == "state-timeline")
+    (mapping,) = timeline["fieldConfig"]["defaults"]["mappings"]
+    (query,) = (q for q in files.queries() if q.panel == timeline["title"])
+    assert {each["text"] for each in mapping["options"].values()} == set(WatcherState)
+    for code, each in mapping["options"].items():
+        assert f'{code} * tailrace_watcher_state{{job=~"$job", instance=~"$instance", ' in (
+            query.expression
+        )
+        assert f'state="{each["text"]}"' in query.expression
+
+
+FOLDER = files.DEPLOY / "grafana" / "provisioning"
+
+
+def test_the_provisioned_data_source_is_a_prometheus() -> None:
+    (source,) = files.read(FOLDER / "datasources" / "prometheus.yaml")["datasources"]
+    scraped = files.read(files.PROMETHEUS / "prometheus.yml")["global"]["scrape_interval"]
+    assert (source["type"], source["jsonData"]["timeInterval"]) == ("prometheus", scraped)

@@ -3,9 +3,9 @@
 import inspect
 import re
 import shlex
-import subprocess
-import sys
+from contextlib import redirect_stdout
 from functools import cache
+from io import StringIO
 
 import pytest
 
@@ -93,11 +93,10 @@ def commands() -> list[str]:
 @cache
 def help_of(*command: str) -> str:
     """The help text of a command; fails if the command does not exist."""
-    done = subprocess.run(
-        [sys.executable, "-m", "tailrace", *command, "--help"], capture_output=True, text=True
-    )
-    assert done.returncode == 0, f"{command}: {done.stderr}"
-    return done.stdout
+    with redirect_stdout(StringIO()) as printed, pytest.raises(SystemExit) as ended:
+        parser().parse_args([*command, "--help"])
+    assert ended.value.code == 0, command
+    return printed.getvalue()
 
 
 @pytest.mark.parametrize("command", commands())

@@ -52,13 +52,6 @@ async def hangs_at_three(event: ChangeEvent) -> None:
     note("ended", event)
 
 
-async def refuses_three(event: ChangeEvent) -> None:
-    note("begun", event)
-    if closed() and event.document_key == {"_id": 3}:
-        raise RuntimeError("the destination is closed")
-    note("ended", event)
-
-
 async def swallows(event: ChangeEvent) -> None:
     note("begun", event)
     while closed():

@@ -9,7 +9,7 @@ FAULTS = ("primary stepped down", "primary killed")
 ROUNDS = 4
 
 
-def test_nothing_is_lost_reordered_or_repeated_without_need(tmp_path: Path) -> None:
+def test_a_short_chaos_run_loses_reorders_and_needlessly_repeats_nothing(tmp_path: Path) -> None:
     """The seed decides which elections end in a kill and which in a clean stop."""
     report = run(tmp_path, rounds=ROUNDS, writers=WRITERS, seed=SEED, tell=print, faults=FAULTS)
     print(report)

@@ -40,12 +40,9 @@ def test_cut_connections_lose_nothing(orders: Orders, network: Network) -> None:
     assert_whole(run, load.written)
 
 
-@pytest.mark.parametrize("driver", ["motor", "pymongo"])
-def test_a_half_open_network_is_noticed_and_healed(
-    orders: Orders, network: Network, driver: str
-) -> None:
+def test_a_half_open_network_is_noticed_and_healed(orders: Orders, network: Network) -> None:
     """The monitor's heartbeat times out; the driver then also ends the read that hangs."""
-    run = orders.daemon(driver=driver).start()
+    run = orders.daemon(driver="pymongo").start()
     with orders.load(0.1) as load:
         load.more()
         network.hold()
@@ -60,7 +57,7 @@ def test_a_half_open_network_is_noticed_and_healed(
     assert_whole(run, load.written)
 
 
-def test_connections_that_a_firewall_forgot(orders: Orders, network: Network) -> None:
+def test_connections_that_a_firewall_forgot_are_replaced(orders: Orders, network: Network) -> None:
     """Existing connections go dead, but new ones are served at once."""
     run = orders.daemon().start()
     with orders.load(0.1) as load:
@@ -88,12 +85,11 @@ def test_a_hanging_read_ends_when_the_monitors_know_that_its_server_is_gone(
     assert_whole(run, load.written)
 
 
-@pytest.mark.parametrize("driver", ["motor", "pymongo"])
 def test_a_read_that_never_ends_does_not_hold_up_a_stop(
-    scripted: ScriptedSet, daemon: Make, driver: str
+    scripted: ScriptedSet, daemon: Make
 ) -> None:
     """Nothing else is wrong with the server. A reply that came now would be discarded."""
-    run = daemon(scripted.uri, mongodb={"uri": scripted.uri, "driver": driver}).start()
+    run = daemon(scripted.uri).start()
     scripted.insert("shop.orders", {"_id": 0})
     run.until_events(1)
     silent = scripted.fail("getMore", silent=True, times=None)

@@ -45,28 +45,6 @@ def test_events_that_slow_handlers_started_are_finished_and_never_come_again(
     assert odd.noted("batch-ended") == list(range(20))
 
 
-def test_an_event_that_waits_for_its_next_attempt_comes_again(orders: Orders) -> None:
-    retry = {"attempts": 5, "first_seconds": 3600, "cap_seconds": 3600}
-    odd = Odd(orders, "refuses_three", handler={"retry": retry}, checkpoint=LAST_SAVE_ONLY)
-    odd.run.start()
-    odd.insert(0, 1, 2)
-    odd.until_noted("ended", 0, 1, 2)
-    odd.until_handled()
-    odd.insert(3, 4)
-    until(lambda: odd.run.logged("handler.failed"), "the failure")
-    odd.until_noted("ended", 4)
-    odd.ends_well()
-    assert 3 not in odd.noted("ended")
-    assert "No dead letters" in odd.run.command("dead-letters", "list")
-    odd.open()
-    odd.run.start()
-    odd.until_noted("ended", 3)
-    odd.ends_well()
-    counts = Counter(odd.noted("ended"))
-    assert [counts[number] for number in range(4)] == [1, 1, 1, 1]
-    assert odd.noted("begun").count(3) == 2
-
-
 def test_a_hang_up_drains_and_a_second_one_does_not_force(orders: Orders) -> None:
     """A closing terminal sends SIGHUP more than once."""
     odd = Odd(orders, "slow", checkpoint=LAST_SAVE_ONLY)
@@ -90,7 +68,8 @@ def test_a_handler_that_blocks_the_event_loop_does_not_keep_the_process(orders: 
     odd = Odd(orders, "keeps_the_loop", shutdown={"grace_seconds": 3600})
     odd.run.start()
     odd.insert(0)
-    odd.until_noted("begun", 0)
+    (blocked,) = until(lambda: odd.run.logged("event_loop.blocked"), "the warning")
+    assert (blocked["scope"], blocked["handler"]) == ("orders", "keeps_the_loop")
     odd.run.signal(signal.SIGTERM)
     odd.run.signal(signal.SIGINT)
     assert odd.run.wait() == 3, odd.run.log
@@ -105,7 +84,7 @@ def test_a_handler_that_blocks_the_event_loop_does_not_keep_the_process(orders: 
     ("target", "grace_seconds", "forced"),
     [("slow", 1, False), ("in_a_thread", 1, False), ("swallows", 3600, True)],
 )
-def test_a_hanging_handler_is_abandoned_and_earlier_events_are_saved(
+def test_a_hanging_handler_is_abandoned_after_grace_seconds_and_earlier_events_are_saved(
     orders: Orders, target: str, grace_seconds: int, forced: bool
 ) -> None:
     """Cancellable or not; at the end of the grace period or by a second signal."""

@@ -1,6 +1,5 @@
 """Two processes on one scope and one store: one continues, the other halts and says why."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,12 +20,9 @@ class Sharing:
         return self.orders.daemon(directory, store=self._store, checkpoint=save)
 
 
-@pytest.fixture(params=["sqlite", "mongodb"])
-def sharing(orders: Orders, tmp_path: Path, request: pytest.FixtureRequest) -> Sharing:
-    place = {"path": str(tmp_path / "shared.db")}
-    if request.param == "mongodb":
-        place = {"database": orders.database}
-    return Sharing(orders, {"type": request.param, **place})
+@pytest.fixture
+def sharing(orders: Orders) -> Sharing:
+    return Sharing(orders, {"type": "mongodb", "database": orders.database})
 
 
 def assert_fenced(run: Daemon) -> None:
@@ -43,7 +39,7 @@ def assert_followed(runs: list[Daemon], first: int, written: int) -> None:
     assert {number for run in runs for number in run.ids()} >= set(range(first, written))
 
 
-def test_the_later_process_continues_alone(sharing: Sharing) -> None:
+def test_the_later_of_two_processes_continues_alone(sharing: Sharing) -> None:
     with sharing.orders.load() as load:
         old = sharing.daemon("old").start()
         load.more()

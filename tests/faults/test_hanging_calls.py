@@ -3,8 +3,6 @@
 import signal
 from collections import Counter
 
-import pytest
-
 from tests.daemon import Make, until
 from tests.faults.odd import Odd
 from tests.mongod import ReplicaSet
@@ -13,17 +11,15 @@ from tests.orders import Orders
 WAITS = "waits for a call of handler 'hangs_at_three' on {\"_id\": 3} since "
 
 
-@pytest.mark.parametrize("store", ["sqlite", "mongodb"])
 def test_other_documents_continue_over_a_server_restart(
-    mortal: ReplicaSet, database: str, daemon: Make, store: str
+    mortal: ReplicaSet, database: str, daemon: Make
 ) -> None:
-    """Also if the store is on that server: the save is retried, and the checkpoint gets older."""
+    """The store is on that server too: the save is retried, and the checkpoint gets older."""
     orders = Orders(mortal, database, daemon)
     orders.uri += "&serverSelectionTimeoutMS=1000"
     odd = Odd(orders, "hangs_at_three")
     run = odd.run
-    if store == "mongodb":
-        run.configuration["store"] = {"type": store, "database": database}
+    run.configuration["store"] = {"type": "mongodb", "database": database}
     run.start()
     odd.insert(*range(6))
     until(lambda: set(odd.noted("ended")) == {0, 1, 2, 4, 5}, "all but the one that hangs")

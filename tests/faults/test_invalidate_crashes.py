@@ -55,7 +55,7 @@ def assert_goes_on(run: Daemon, orders: Orders) -> None:
     assert "watcher.restarting" not in run.log
 
 
-def test_before_it_was_delivered(orders: Orders) -> None:
+def test_a_crash_before_an_invalidate_is_delivered(orders: Orders) -> None:
     run = reading(orders)
     run.kill()
     orders.drop()
@@ -64,7 +64,7 @@ def test_before_it_was_delivered(orders: Orders) -> None:
     assert starts(run) == ["now", "resumeAfter", "startAfter"]
 
 
-def test_while_it_was_being_handled(orders: Orders) -> None:
+def test_a_crash_while_an_invalidate_is_handled(orders: Orders) -> None:
     """Delivered but not saved: it comes again, in the same order, with the same token."""
     run = orders.daemon(
         targets={"mine": {"target": "mine:handle"}},
@@ -83,7 +83,7 @@ def test_while_it_was_being_handled(orders: Orders) -> None:
     assert kinds(run).count("invalidate") == 2
 
 
-def test_after_its_checkpoint_and_before_the_reopening(orders: Orders) -> None:
+def test_a_crash_between_the_checkpoint_of_an_invalidate_and_the_reopening(orders: Orders) -> None:
     """The aggregate after the invalidate is refused until the process is killed."""
     run = reading(orders)
     orders.server.fail("aggregate", "alwaysOn", appName="tailrace", errorCode=11600)
@@ -98,7 +98,7 @@ def test_after_its_checkpoint_and_before_the_reopening(orders: Orders) -> None:
     assert starts(run) == ["startAfter"]
 
 
-def test_after_the_reopening_and_before_the_next_event(orders: Orders) -> None:
+def test_a_crash_after_an_invalidate_and_before_the_next_event(orders: Orders) -> None:
     """Idle positions advance, but only startAfter accepts them."""
     run = reading(orders)
     orders.drop()

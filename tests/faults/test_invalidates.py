@@ -56,7 +56,7 @@ def test_both_scopes_continue_after_drops_renames_and_a_dropped_database(orders:
     assert "Traceback" not in run.log
 
 
-def test_a_scope_that_stops_at_its_invalidate_leaves_the_others_running(orders: Orders) -> None:
+def test_on_invalidate_stop_ends_one_scope_and_leaves_the_others_running(orders: Orders) -> None:
     names = ("orders", "customers")
     stop = {"on_invalidate": "stop"}
     scopes = [orders.scope(name=name, collection=name, **stop) for name in names]

@@ -7,7 +7,7 @@ from tests.faults.disk import fill
 from tests.orders import Orders
 
 
-def test_a_full_disk_is_waited_out(orders: Orders, disk: Path) -> None:
+def test_a_full_disk_of_the_events_file_is_waited_out(orders: Orders, disk: Path) -> None:
     """The scope keeps its stream and waits for the file; each event is written once, in order."""
     events = str(disk / "events.jsonl")
     retry = {"attempts": 2, "first_seconds": 0.01}

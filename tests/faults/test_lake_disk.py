@@ -101,7 +101,7 @@ def test_every_event_comes_once_despite_a_full_or_read_only_disk(
     assert not (run.directory / "data").exists(), "no dead letters"
 
 
-def test_a_disk_that_is_full_in_the_middle_of_a_snapshot(orders: Orders, disk: Path) -> None:
+def test_a_disk_that_is_full_in_mid_snapshot_repeats_no_row(orders: Orders, disk: Path) -> None:
     """Landed rows stay intact. The rest lands as soon as there is space, and no row lands twice."""
     orders.insert_each({"_id": n, "text": "x" * 1000} for n in range(600))
     lake = disk / "lake"

@@ -13,7 +13,7 @@ from tests.lake import footer, rows
 from tests.lake import landed as with_rows
 
 
-def test_killed_at_every_step(tmp_path: Path) -> None:
+def test_a_landing_that_is_killed_at_any_step_lands_once(tmp_path: Path) -> None:
     lake = tmp_path / "lake"
     ended = subprocess.run(
         [sys.executable, "-m", "tests.faults.lander", str(lake)],

@@ -48,7 +48,7 @@ def assert_comes_again(run: Daemon, *numbers: int) -> None:
     assert run.logged("service.stopped")
 
 
-def test_a_locked_file(orders: Orders) -> None:
+def test_a_locked_store_file_ends_the_process_with_code_3(orders: Orders) -> None:
     run = handled_unsaved(orders)
     lock = sqlite3.connect(run.directory / "tailrace.db", isolation_level=None)
     try:
@@ -59,16 +59,9 @@ def test_a_locked_file(orders: Orders) -> None:
     assert_comes_again(run, 0, 1, 2)
 
 
-def test_a_file_that_was_moved_away(orders: Orders) -> None:
-    run = handled_unsaved(orders)
-    path = run.directory / "tailrace.db"
-    aside = path.rename(path.with_suffix(".aside"))
-    assert_not_saved(run, "moved, replaced or removed")
-    aside.rename(path)
-    assert_comes_again(run, 0, 1, 2)
-
-
-def test_a_collection_that_takes_no_writes(orders: Orders) -> None:
+def test_a_collection_that_takes_no_writes_ends_the_process_with_code_3(
+    orders: Orders,
+) -> None:
     """The signal comes while the running scope waits for its next attempt to save."""
     run = handled_unsaved(
         orders,

@@ -84,7 +84,7 @@ def reader(orders: Orders) -> Iterator[Reader]:
     made.close()
 
 
-def test_a_reader_that_is_gone(reader: Reader) -> None:
+def test_a_reader_of_the_log_that_is_gone_stops_nothing(reader: Reader) -> None:
     reader.close()
     reader.insert(0, 10)
     reader.until_saved(10)
@@ -94,7 +94,7 @@ def test_a_reader_that_is_gone(reader: Reader) -> None:
     reader.assert_saved(10)
 
 
-def test_a_reader_that_stops_and_continues(reader: Reader) -> None:
+def test_a_reader_of_the_log_that_stops_and_continues_is_told_what_is_lost(reader: Reader) -> None:
     """It gets the queued lines, in order, and lines that count the dropped ones."""
     reader.insert(0, MANY)
     reader.until_saved(MANY)
@@ -120,7 +120,7 @@ def test_a_reader_that_stops_and_continues(reader: Reader) -> None:
     assert entries[-1]["event"] == "service.stopped"
 
 
-def test_a_stop_while_the_reader_has_stopped(reader: Reader) -> None:
+def test_a_stop_while_the_reader_of_the_log_has_stopped_is_clean(reader: Reader) -> None:
     reader.insert(0, MANY)
     reader.until_saved(MANY)
     assert reader.run.stop() == 0

@@ -27,9 +27,8 @@ def home(orders: Orders) -> int:
     return found.pop()
 
 
-@pytest.mark.parametrize("driver", ["motor", "pymongo"])
-def test_a_primary_that_is_killed_is_replaced(orders: Orders, driver: str) -> None:
-    run = orders.daemon(driver=driver).start()
+def test_a_primary_that_is_killed_is_replaced(orders: Orders) -> None:
+    run = orders.daemon().start()
     with orders.load() as load:
         load.more()
         dead = home(orders)
@@ -72,7 +71,7 @@ def test_without_a_majority_nothing_comes_and_nothing_is_lost(orders: Orders) ->
     assert_whole(run, load.written)
 
 
-def test_stops_and_a_start_while_nobody_is_primary(orders: Orders) -> None:
+def test_a_start_and_stops_while_nobody_is_primary_are_clean(orders: Orders) -> None:
     """A run, a start, and a run that cannot restart all end at once and cleanly."""
     run = orders.daemon().start()
     orders.insert(0)

@@ -51,7 +51,7 @@ def resident_bytes(run: Daemon, which: str) -> int:
     return int(line.split()[1]) * 1024
 
 
-def test_a_backlog_waits_at_the_server_and_a_killed_cursor_loses_none_of_it(orders: Orders) -> None:
+def test_a_backlog_beyond_max_in_flight_bytes_waits_at_the_server(orders: Orders) -> None:
     """A quick handler lets the reader continue while another stalls, until the budget is spent."""
     names = ("orders", "users")
     run = orders.daemon(
@@ -103,7 +103,7 @@ def test_a_backlog_waits_at_the_server_and_a_killed_cursor_loses_none_of_it(orde
 
 
 @pytest.mark.parametrize(("handler", "driver"), [("file", "motor"), ("mine", "pymongo")])
-def test_replies_of_16_megabytes(orders: Orders, handler: str, driver: str) -> None:
+def test_replies_of_16_megabytes_fit_into_memory(orders: Orders, handler: str, driver: str) -> None:
     run = orders.daemon(
         driver=driver,
         source=HANDLERS,

@@ -33,7 +33,7 @@ def following(orders: Orders, since: str, **store: Any) -> Daemon:
 
 
 @pytest.mark.parametrize(("store", "change"), [("sqlite", "set"), ("mongodb", "reset")])
-def test_the_daemon_is_fenced_and_begins_there_at_its_next_start(
+def test_a_position_that_an_operator_sets_fences_the_daemon_and_begins_its_next_run(
     orders: Orders, store: str, change: str
 ) -> None:
     since = datetime.now(UTC).isoformat()

@@ -13,7 +13,6 @@ from tailrace.event import ChangeEvent
 from tailrace.model import SnapshotProgress
 from tailrace.stores import sqlite
 from tests.daemon import Daemon, until
-from tests.lake import rows as lake_rows
 from tests.orders import Orders
 from tests.snapshots import Writers, fold, source
 
@@ -68,7 +67,9 @@ def rows(events: list[ChangeEvent]) -> list[Any]:
     ("step", "handler"),
     [*((step, "together") for step in STEPS), ("handled in part", "each"), ("stopped", "each")],
 )
-def test_only_unsaved_rows_come_again(orders: Orders, step: str, handler: str) -> None:
+def test_after_a_kill_in_a_chunk_only_unsaved_rows_come_again(
+    orders: Orders, step: str, handler: str
+) -> None:
     chunks = {"mode": "initial", "chunk_documents": 20, "documents_per_second": 400}
     target = {"target": f"tests.faults.dying:{handler}"}
     run = orders.daemon(scope={"snapshot": chunks}, targets={"mine": target})
@@ -102,31 +103,3 @@ def test_only_unsaved_rows_come_again(orders: Orders, step: str, handler: str) -
 
 def came(events: list[ChangeEvent]) -> bool:
     return any(event.document_key == {"_id": 1000} for event in events)
-
-
-def test_no_row_is_landed_twice(orders: Orders, tmp_path: Path) -> None:
-    """The lake recognises its rows itself, whatever the checkpoint says."""
-    lake = tmp_path / "lake"
-    run = orders.daemon(
-        scope={"snapshot": {"mode": "initial", "chunk_documents": 20, "documents_per_second": 200}},
-        handlers={"lake": {"type": "parquet", "path": str(lake), "segment_seconds": 0.05}},
-        routes=[{"scope": "orders", "handlers": ["lake"]}],
-        checkpoint={"interval_seconds": 5},
-    )
-    orders.insert_each({"_id": n} for n in range(400))
-
-    def landed(operation: str) -> list[bytes | None]:
-        there = (lake / "orders").exists()
-        found = lake_rows(lake, "orders") if there else []
-        return [row["document_key"] for row in found if row["operation"] == operation]
-
-    for _ in range(3):
-        before = len(landed("read"))
-        run.start()
-        until(lambda: len(landed("read")) > before + 30, "more rows")  # noqa: B023
-        run.kill()
-    run.start()
-    until(lambda: landed("snapshotEnd"), "the end")
-    assert run.stop() == 0
-    keys = [bson.decode(key)["_id"] for key in landed("read") if key is not None]
-    assert keys == list(range(400))

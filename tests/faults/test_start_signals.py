@@ -44,7 +44,7 @@ MOMENTS = 8
 """How many of the thousands of moments are tried, including the first and the last."""
 
 
-def test_the_signal_is_never_lost(orders: Orders, tmp_path: Path) -> None:
+def test_a_signal_at_any_moment_of_the_start_is_never_lost(orders: Orders, tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text(HOOK)
 
     def start(moment: int, number: signal.Signals = signal.SIGTERM) -> Daemon:
@@ -103,7 +103,7 @@ def with_module(orders: Orders, source: str) -> Daemon:
     return orders.daemon(targets={"mine": {"target": "mine:handle"}}, source=source)
 
 
-def test_where_an_exception_would_be_swallowed(orders: Orders) -> None:
+def test_a_signal_in_a_destructor_is_not_lost(orders: Orders) -> None:
     """In a destructor, from which no exception escapes, during the import of a handler's module."""
     run = with_module(orders, IN_A_DESTRUCTOR).start(ready=False)
     assert run.wait() == 0, run.log

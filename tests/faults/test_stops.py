@@ -69,29 +69,10 @@ def test_reads_that_always_fail_are_resumed_ever_more_slowly(orders: Orders) -> 
     assert_goes_on(run, orders)
 
 
-def test_in_the_middle_of_a_back_off(orders: Orders) -> None:
-    run = reading(orders, supervisor={"first_seconds": 30, "cap_seconds": 30})
-    orders.server.fail("getMore", appName="tailrace", errorCode=8000)
-    until(lambda: run.status()["state"] == "backing_off", "the failure")
-    assert run.logged("watcher.restarting")[0]["delay_seconds"] >= 15
-    assert_stops_at_once(run)
-
-
-@pytest.mark.parametrize("driver", ["motor", "pymongo"])
-def test_while_a_resume_looks_for_a_server(orders: Orders, driver: str) -> None:
-    run = reading(orders, driver=driver)
+def test_a_stop_while_a_resume_looks_for_a_server(orders: Orders) -> None:
+    run = reading(orders, driver="pymongo")
     orders.server.stop(signal.SIGKILL)
     until(lambda: run.status()["state"] == "starting", "the resume")
     assert_stops_at_once(run)
     orders.server.start()
     assert_goes_on(run, orders)
-
-
-def test_while_an_aggregate_gets_no_answer(orders: Orders) -> None:
-    """The server blocks the aggregate for longer than the grace period."""
-    run = reading(orders, shutdown={"grace_seconds": 5})
-    blocks = {"blockConnection": True, "blockTimeMS": 8_000}
-    orders.server.fail("aggregate", appName="tailrace", **blocks)
-    orders.server.fail_reads(EXCEEDED_TIME_LIMIT)
-    until(lambda: run.status()["state"] == "starting", "the resume")
-    assert_stops_at_once(run)

@@ -1,13 +1,14 @@
-"""A stop, a hand-over and a restart finish the calls that run, begin none, and repeat nothing."""
+"""A hand-over and a restart of a scope finish the calls that run, begin none, and repeat nothing.
+
+``test_drain`` has the stop of the process.
+"""
 
 from collections import Counter
-from typing import Any
 
-import pytest
 from pymongo import InsertOne, UpdateOne
 
 from tailrace.observe.health_check import request
-from tests.daemon import Daemon, until
+from tests.daemon import until
 from tests.orders import Orders
 from tests.replicas import Replicas
 
@@ -20,10 +21,9 @@ import anyio
 from tailrace import PermanentError
 
 
-def note(where, *events):
+def note(where, event):
     with open(where, "a") as file:
-        for event in events:
-            file.write(f"{number(event)}\\n")
+        file.write(f"{number(event)}\\n")
 
 
 def number(event):
@@ -32,22 +32,10 @@ def number(event):
     return event.full_document["n"]
 
 
-async def half_a_second(event):
-    note("begun", event)
-    await anyio.sleep(0.5)
-    note("ended", event)
-
-
 async def a_tenth(event):
     note("begun", event)
     await anyio.sleep(0.1)
     note("ended", event)
-
-
-async def batch(events):
-    note("begun", *events)
-    await anyio.sleep(0.5)
-    note("ended", *events)
 
 
 async def fails_once(event):
@@ -68,55 +56,6 @@ def of_one_document(orders: Orders) -> None:
                 for n in range(CHANGES)
             ]
         )
-
-
-def of_many_documents(orders: Orders) -> None:
-    orders.insert_each({"_id": n, "n": n} for n in range(CHANGES))
-
-
-def assert_stops_after_the_running_calls(run: Daemon, most: int) -> None:
-    """In the middle of the work: no call begins after the signal, and those that ran have ended.
-
-    ``most``: how many changes the calls handle at once.
-    """
-    run.signal()
-    until(lambda: run.logged("service.stopping"), "the signal")
-    begun = len(run.numbers("begun"))
-    assert run.wait() == 0, run.log
-    assert len(run.numbers("begun")) == begun
-    assert Counter(run.numbers("ended")) == Counter(run.numbers("begun"))
-    assert most <= begun < CHANGES
-
-
-@pytest.mark.parametrize(
-    ("target", "lanes", "write", "options", "most"),
-    [
-        ("half_a_second", 1, of_many_documents, {}, 1),
-        ("half_a_second", 1, of_one_document, {}, 1),
-        ("a_tenth", 64, of_one_document, {}, 64),
-        ("batch", 64, of_many_documents, {"batch_size": 20}, 20),
-    ],
-)
-def test_a_stop_begins_no_call_and_the_next_process_repeats_none(
-    orders: Orders, target: str, lanes: int, write: Any, options: dict[str, Any], most: int
-) -> None:
-    """The grace period is too short for what was read and had not begun."""
-    run = orders.daemon(
-        targets={target: {"target": f"mine:{target}", **options}},
-        source=SOURCE,
-        checkpoint=LAST_SAVE_ONLY,
-        delivery={"lanes": lanes},
-        shutdown={"grace_seconds": 5},
-    ).start()
-    write(orders)
-    for begun in (most, 2 * most):
-        until(lambda begun=begun: len(run.numbers("begun")) >= begun, "calls")  # type: ignore[misc]
-        assert_stops_after_the_running_calls(run, most)
-        run.start()
-    until(lambda: len(set(run.numbers("begun"))) > 3 * most, "more calls", 20)
-    assert run.stop() == 0, run.log
-    assert set(Counter(run.numbers("begun")).values()) == {1}
-    assert "Traceback" not in run.log
 
 
 def test_a_scope_that_halts_and_is_restarted_repeats_no_call_of_another_handler(

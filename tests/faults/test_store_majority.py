@@ -100,7 +100,7 @@ def step_down_at_once(replica_set: ReplicaSet) -> None:
 
 
 @pytest.mark.parametrize("steps_down", [False, True], ids=["write concern", "step-down"])
-def test_the_process_goes_on(orders: Orders, steps_down: bool) -> None:
+def test_a_save_without_a_majority_is_repeated(orders: Orders, steps_down: bool) -> None:
     """The write concern times out, or the primary steps down first."""
     each = Unconfirmed(orders)
     if steps_down:
@@ -134,7 +134,9 @@ async def test_a_load_fails_until_a_majority_has_the_record(
 
 
 @pytest.mark.parametrize("rolled_back", [False, True], ids=["kept", "rolled back"])
-def test_the_process_is_killed_meanwhile(orders: Orders, rolled_back: bool) -> None:
+def test_a_process_that_is_killed_before_its_save_has_a_majority(
+    orders: Orders, rolled_back: bool
+) -> None:
     """The next process waits for a majority, and continues from the majority's record."""
     each = Unconfirmed(orders)
     each.run.kill()

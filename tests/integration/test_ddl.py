@@ -22,7 +22,7 @@ def told(run: Daemon) -> list[tuple[str, str | None]]:
 
 
 @pytest.mark.parametrize("expanded", [True, False], ids=["expanded", "plain"])
-def test_every_change_of_a_collection(orders: Orders, expanded: bool) -> None:
+def test_show_expanded_events_adds_the_ddl_of_a_collection(orders: Orders, expanded: bool) -> None:
     run = following(orders, show_expanded_events=expanded)
     with orders.server.client() as client:
         shop = client[orders.database]
@@ -52,7 +52,7 @@ def test_every_change_of_a_collection(orders: Orders, expanded: bool) -> None:
     assert "Traceback" not in run.log
 
 
-def test_views_and_time_series_beside_a_collection(orders: Orders) -> None:
+def test_views_and_time_series_send_no_documents(orders: Orders) -> None:
     """A view has events for its creation and drop only; a time series has none for its buckets."""
     run = following(orders, show_expanded_events=True)
     with orders.server.client() as client:
@@ -73,7 +73,7 @@ def test_views_and_time_series_beside_a_collection(orders: Orders) -> None:
     assert {name for kind, name in told(run) if kind == "insert"} == {"orders"}
 
 
-def test_capped_and_clustered_collections_and_any_id(orders: Orders) -> None:
+def test_capped_and_clustered_collections_and_any_id_are_followed(orders: Orders) -> None:
     """Documents that a capped collection evicts are deleted; ids of every type arrive unchanged."""
     run = following(orders)
     keys: list[Any] = [1, "text", True, None, 1.5, {"a": 1, "b": [2]}, datetime(2026, 1, 1)]

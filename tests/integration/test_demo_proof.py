@@ -187,7 +187,7 @@ def test_only_equal_tables_are_a_proof(tmp_path: Path) -> None:
     assert len(found(tmp_path, GOOD, "shop.other")) == len(DOCUMENTS)
 
 
-def test_what_is_shown(tmp_path: Path) -> None:
+def test_rows_and_versions_are_shown_in_order(tmp_path: Path) -> None:
     """The rows of each table, latest changes first; the versions of one document in order."""
     table(tmp_path / "current" / "shop.orders", GOOD)
     versions = [

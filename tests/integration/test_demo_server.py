@@ -43,7 +43,7 @@ async def until(condition: Callable[[], bool]) -> None:
         await anyio.sleep(0.01)
 
 
-async def test_it_is_a_primary_until_the_end_of_the_block(tmp_path: Path) -> None:
+async def test_the_embedded_server_is_a_primary_until_the_end_of_the_block(tmp_path: Path) -> None:
     """Ready means that writes work.
 
     A second server on the same storage says why it cannot start, and the first one keeps running.
@@ -88,7 +88,7 @@ async def test_a_process_that_ignores_the_request_is_killed(tmp_path: Path) -> N
     assert process.process.returncode == -9
 
 
-async def test_a_service_that_cannot_start_or_was_killed(tmp_path: Path) -> None:
+async def test_a_service_that_cannot_start_or_was_killed_is_an_error(tmp_path: Path) -> None:
     """The message contains the end of its log.
 
     Only exit code 0 means drained, and an unexpected end is noticed.

@@ -25,7 +25,7 @@ def modes(files: list[Path]) -> dict[str, str]:
     return {path.name: oct(stat.S_IMODE(path.stat().st_mode)) for path in files}
 
 
-def test_what_the_daemon_writes(orders: Orders) -> None:
+def test_files_of_the_daemon_are_not_readable_for_everybody(orders: Orders) -> None:
     run = orders.daemon(
         source="async def handle(event):\n    raise OSError\n",
         delivery={"retry": {"attempts": 1}},
@@ -52,7 +52,7 @@ def test_what_the_daemon_writes(orders: Orders) -> None:
     assert run.stop() == 0, run.log
 
 
-async def test_what_the_processes_of_the_demo_print(tmp_path: Path) -> None:
+async def test_logs_of_the_demo_are_not_readable_for_everybody(tmp_path: Path) -> None:
     log = tmp_path / "service.log"
     command = [sys.executable, "-c", "print('a document')"]
     async with child_process(command, log=log) as process:

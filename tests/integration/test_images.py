@@ -52,24 +52,6 @@ def test_each_change_has_the_images_of_its_own_moment(orders: Orders) -> None:
     ]
 
 
-def test_a_lookup_finds_the_document_of_today(orders: Orders) -> None:
-    """Newer than the change, and null if the document was deleted."""
-    run = orders.daemon(scope={"full_document": "updateLookup"}).start()
-    assert run.stop() == 0
-    with orders.server.client() as client:
-        collection = client[orders.database].orders
-        for key in (1, 2):
-            collection.insert_one({"_id": key, "n": 0})
-            for n in (1, 2):
-                collection.update_one({"_id": key}, {"$set": {"n": n}})
-        collection.delete_one({"_id": 2})
-    run.start()
-    events = run.until_events(7)
-    assert run.stop() == 0
-    updates = [event for event in events if event["operationType"] == "update"]
-    assert [number(event["fullDocument"]) for event in updates] == ["2", "2", None, None]
-
-
 def test_available_images_are_null_where_none_was_stored(orders: Orders) -> None:
     run = orders.daemon(scope=dict.fromkeys(BOTH, "whenAvailable")).start()
     orders.insert(1)
@@ -97,7 +79,7 @@ def test_a_required_image_that_was_not_stored_halts_the_scope(orders: Orders, op
 
 
 @pytest.mark.parametrize("ask", ["whenAvailable", "required"])
-def test_images_that_have_expired(
+def test_images_that_have_expired_are_null_or_halt_the_scope(
     mortal: ReplicaSet, database: str, daemon: Make, ask: str
 ) -> None:
     orders = Orders(mortal, database, daemon)

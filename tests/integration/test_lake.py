@@ -1,7 +1,6 @@
 """The lake behind the real daemon: every event once, in order, however the daemon ends."""
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,7 @@ import pytest
 
 from tailrace.event.extended_json import to_json
 from tests.daemon import Daemon, until
-from tests.lake import landed, rebuilt, rows, segments
+from tests.lake import landed, rebuilt, rows
 from tests.orders import Orders
 
 
@@ -30,25 +29,6 @@ def ids(lake: Path) -> list[Any]:
     if not (lake / "orders").exists():
         return []
     return [bson.decode(row["document_key"])["_id"] for row in rows(lake, "orders")]
-
-
-def until_landed(lake: Path, last: int) -> None:
-    until(lambda: ids(lake)[-1:] == [last], f"event {last} in {lake}")
-
-
-def test_every_event_comes_once_over_kills(orders: Orders, lake: Path) -> None:
-    run = lands(orders).start()
-    with orders.load() as load:
-        for _ in range(3):
-            before = len(landed(lake, "orders"))
-            until(lambda before=before: len(landed(lake, "orders")) > before + 1, "two segments")
-            run.kill()
-            run.start()
-        load.more()
-    until_landed(lake, load.written - 1)
-    assert run.stop() == 0
-    assert ids(lake) == list(range(load.written))
-    assert "Traceback" not in run.log
 
 
 def test_every_kind_of_event_beside_a_file(orders: Orders, lake: Path) -> None:
@@ -103,36 +83,3 @@ def test_a_transaction_is_never_divided(orders: Orders, lake: Path) -> None:
             numbers.setdefault((*transaction, row["cluster_increment"]), set()).add(row["segment"])
     assert len(numbers) == 5
     assert all(len(of_one) == 1 for of_one in numbers.values())
-
-
-def test_an_outage_of_the_storage_is_waited_out_and_damage_halts(
-    orders: Orders, lake: Path
-) -> None:
-    """No event becomes a dead letter, however long the outage is. A damaged segment is named."""
-    away = lake.with_name("away")
-    run = lands(orders).start()
-    orders.insert(0, 1)
-    until_landed(lake, 1)
-    (lake / "orders").rename(away)
-    (lake / "orders").touch()
-    orders.insert(2, 3)
-    until(lambda: run.logged("watcher.restarting"), "the restart")
-    until(lambda: run.status()["state"] == "waiting", "the wait")
-    assert "Not a directory" in run.status()["reason"]
-    (restart, *_) = run.logged("watcher.restarting")
-    assert "Not a directory" in restart["error"]
-    (lake / "orders").unlink()
-    away.rename(lake / "orders")
-    until_landed(lake, 3)
-    assert run.stop() == 0
-    assert ids(lake) == [0, 1, 2, 3]
-    assert not (run.directory / "data").exists(), "no dead letters"
-    *_, newest = segments(lake, "orders").values()
-    os.truncate(newest, 500)
-    before = {path: path.read_bytes() for path in lake.rglob("*.parquet")}
-    run.start(ready=False)
-    assert run.wait() == 1
-    (halted,) = run.logged("scope.halted")
-    assert f"{newest.name}: is damaged" in halted["error"]
-    assert "Traceback" not in run.log
-    assert {path: path.read_bytes() for path in lake.rglob("*.parquet")} == before

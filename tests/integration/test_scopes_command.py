@@ -1,18 +1,12 @@
 """``tailrace scopes`` while processes share a scope, and when none runs any more."""
 
-from pathlib import Path
-
-import pytest
-
 from tests.daemon import until
 from tests.orders import Orders
 from tests.replicas import Replicas
 
 
-@pytest.mark.parametrize("store", ["sqlite", "mongodb"])
-def test_it_names_the_owner_and_then_nobody(orders: Orders, tmp_path: Path, store: str) -> None:
-    on_disk = {"type": "sqlite", "path": str(tmp_path / "shared.db")}
-    replicas = Replicas(orders, on_disk if store == "sqlite" else None)
+def test_scopes_names_the_owner_and_then_nobody(orders: Orders) -> None:
+    replicas = Replicas(orders)
     one, two = replicas.start("one", "two")
     replicas.until_owner(one)
     orders.insert(0)

@@ -48,7 +48,7 @@ def told(directory: Path, *arguments: str) -> tuple[int, str]:
     return done.returncode, done.stdout
 
 
-def test_a_running_service_tells_none(guarded: ReplicaSet, daemon: Make) -> None:
+def test_a_running_service_tells_no_secret(guarded: ReplicaSet, daemon: Make) -> None:
     with guarded.client() as client:
         client.admin.command("createUser", "me", pwd=PASSWORD, roles=["readAnyDatabase"])
     target = {"type": "python", "target": "broken:refuse"}

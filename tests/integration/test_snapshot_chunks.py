@@ -214,7 +214,7 @@ def roomy(tmp_path: Path) -> Iterator[Scene]:
     server.stop()
 
 
-async def test_documents_of_16_megabytes(roomy: Scene) -> None:
+async def test_a_chunk_has_few_documents_of_16_megabytes(roomy: Scene) -> None:
     """Such a chunk has few documents, whatever was asked for, so memory is bounded."""
     large = "x" * (16 * 1024 * 1024 - 50)
     for kind, options in KINDS.items():
@@ -228,7 +228,7 @@ async def test_documents_of_16_megabytes(roomy: Scene) -> None:
 
 
 @pytest.mark.parametrize("name", ["a.b", "ü €", "c'\"\\", "x" * 200, " c "])
-async def test_odd_names(scene: Scene, name: str) -> None:
+async def test_collections_of_odd_names_are_read(scene: Scene, name: str) -> None:
     scene.db[name].insert_one({"_id": 1})
     (part,) = (await scene.plan()).ranges.values()
     assert (part.collection, part.estimate) == (name, 1)

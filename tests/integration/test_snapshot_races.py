@@ -84,7 +84,7 @@ def of(event: ChangeEvent) -> tuple[str, Any]:
 
 
 @pytest.mark.parametrize("change", CHANGES)
-async def test_a_change_while_the_handler_has_the_chunk(
+async def test_a_change_while_the_handler_has_the_chunk_comes_after_the_row(
     mongod: ReplicaSet, client: Client, database: str, change: Callable[[Any], None]
 ) -> None:
     """The change comes after the row, as it happened after the chunk's time."""
@@ -121,7 +121,7 @@ async def test_little_is_read_ahead_of_a_handler(
 
 
 @pytest.mark.parametrize("change", CHANGES)
-async def test_a_change_while_the_server_reads_the_chunk(
+async def test_a_change_while_the_server_reads_the_chunk_comes_after_the_row(
     mongod: ReplicaSet, client: Client, database: str, change: Callable[[Any], None]
 ) -> None:
     """The chunk is as of its time, before the change."""
@@ -223,7 +223,7 @@ async def test_nothing_is_read_while_the_stream_is_far_behind(
 # --- what happens to the reads ---------------------------------------------------------------
 
 
-async def test_the_cursor_of_a_chunk_is_killed(
+async def test_a_chunk_whose_cursor_is_killed_is_read_again(
     mongod: ReplicaSet, client: Client, database: str
 ) -> None:
     """The chunk takes several replies; no row is handed over before the chunk is read again."""
@@ -241,7 +241,7 @@ async def test_the_cursor_of_a_chunk_is_killed(
     assert all("CursorNotFound" in each for each in failed)
 
 
-async def test_the_cursor_of_the_stream_is_killed(
+async def test_no_row_comes_twice_when_the_cursor_of_the_stream_is_killed(
     mongod: ReplicaSet, client: Client, database: str
 ) -> None:
     """The stream resumes and the chunks continue; no row comes twice."""
@@ -263,7 +263,7 @@ async def test_the_cursor_of_the_stream_is_killed(
     assert len(keys) == len(set(keys))
 
 
-async def test_a_server_that_keeps_no_snapshots(
+async def test_a_chunk_whose_time_is_too_old_is_read_as_of_a_later_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A chunk whose time is too old by then (239) is read as of a later time."""

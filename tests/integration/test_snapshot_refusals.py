@@ -37,7 +37,9 @@ def scope(name: str, database: str, **fields: Any) -> dict[str, Any]:
     return {"name": name, "database": database, "max_await_time_ms": 200, **fields}
 
 
-def test_each_is_one_line(mongod: ReplicaSet, database: str, daemon: Make, ask: Ask) -> None:
+def test_each_refusal_of_tailrace_snapshot_is_one_line(
+    mongod: ReplicaSet, database: str, daemon: Make, ask: Ask
+) -> None:
     with mongod.client() as client:
         client[database].c.insert_many([{"_id": n} for n in range(2000)])
         client[database].create_collection("v", viewOn="c", pipeline=[])

@@ -113,32 +113,3 @@ async def test_no_row_is_older_than_what_its_handler_has(
     assert len(rows) > 150
     for recorder in (behind, quick):
         assert fold(recorder.events) == source(client, database, ["c"])
-
-
-async def test_after_a_kill_no_row_comes_again_as_of_an_earlier_time(
-    mongod: ReplicaSet, client: Client, database: str
-) -> None:
-    """The stream begins again at the checkpoint, and passes each time in between."""
-    copy = Copy(
-        mongod.uri,
-        Scope("s", database),
-        options=SLOW,
-        checkpoint_seconds=600,
-        stream={"max_await_time_ms": 200, "batch_size": 1},
-    )
-    async with copy.run(kill=True):
-        await copy.until_rows(20)
-        for number in range(100):
-            client[database].c.replace_one({"_id": 199}, {"v": number})
-        await copy.until(lambda: copy.recorder.count("replace") == 100)
-        await copy.until_rows(20)
-    first = {str(row.document_key): row.cluster_time for row in copy.recorder.rows}
-    count, copy.checkpoint_seconds = len(copy.recorder.rows), 0.05
-    async with copy.run():
-        await copy.until_done()
-        await copy.until_handled(now(client))
-    again = {str(row.document_key): row.cluster_time for row in copy.recorder.rows[count:]}
-    both = first.keys() & again.keys()
-    assert both
-    assert all(again[key] >= first[key] for key in both)
-    assert fold(copy.recorder.events) == source(client, database, ["c"])

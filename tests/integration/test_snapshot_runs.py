@@ -15,7 +15,7 @@ import bson
 import pytest
 from bson.timestamp import Timestamp
 
-from tailrace.errors import DestinationUnavailable, PermanentError
+from tailrace.errors import DestinationUnavailable
 from tailrace.event import ChangeEvent
 from tailrace.model import Scope
 from tailrace.snapshot.snapshots import SnapshotOptions
@@ -104,8 +104,9 @@ def small_ranges(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tailrace.snapshot.plan.RANGE_DOCUMENTS", 50)
 
 
-@pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize(("driver", "options"), [("motor", SEVERAL), ("pymongo", SMALL)])
+@pytest.mark.parametrize(
+    ("seed", "driver", "options"), [(0, "motor", SEVERAL), (1, "pymongo", SMALL)]
+)
 async def test_every_chunk_is_the_source_at_its_time(
     mongod: ReplicaSet,
     client: Client,
@@ -137,8 +138,7 @@ async def test_every_chunk_is_the_source_at_its_time(
     assert [copy.recorder.count(name) for name in ("snapshotBegin", "snapshotEnd")] == [1, 1]
 
 
-@pytest.mark.parametrize("seed", range(2))
-@pytest.mark.parametrize("by_batch", [True, False])
+@pytest.mark.parametrize(("seed", "by_batch"), [(0, True), (1, False)])
 async def test_crashes_and_stops_lose_nothing(
     mongod: ReplicaSet, client: Client, database: str, seed: int, by_batch: bool
 ) -> None:
@@ -182,7 +182,7 @@ async def test_a_clean_stop_repeats_no_document(
         assert fold(copy.recorder.events) == source(client, database, ["c"])
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 async def test_handlers_that_fail_do_not_go_back(
     mongod: ReplicaSet, client: Client, database: str, seed: int
 ) -> None:
@@ -233,31 +233,6 @@ def check_no_way_back(events: Sequence[ChangeEvent]) -> None:
             if event.operation_type == "read":
                 assert time >= newest.get(event.key, time)
             newest[event.key] = max(time, newest.get(event.key, time))
-
-
-async def test_rows_become_dead_letters_and_later_events_follow(
-    mongod: ReplicaSet, client: Client, database: str
-) -> None:
-    fill(client, database, "c", range(50))
-    refused = {7, 31}
-
-    def fails(events: Sequence[ChangeEvent]) -> Exception | None:
-        bad = [e for e in events if (e.document_key or {}).get("_id") in refused]
-        return PermanentError("no") if bad else None
-
-    copy = Copy(mongod.uri, Scope("s", database, "c"), Recorder(fails=fails), SMALL, by_batch=False)
-    async with copy.run():
-        await copy.until_done()
-        refused.clear()  # the update is held only by the letter
-        client[database].c.update_one({"_id": 7}, {"$set": {"v": "later"}})
-        await copy.until_handled(now(client))
-    letters = [ChangeEvent.from_raw(each.raw) for each in await copy.letters.letters()]
-    held: dict[int, list[str]] = {7: [], 31: []}
-    for event in letters:
-        held[(event.document_key or {})["_id"]].append(event.operation_type)
-    delivered = [(event.operation_type, event.document_key) for event in copy.recorder.events[-5:]]
-    assert held == {7: ["read", "update"], 31: ["read"]}, delivered
-    assert len(copy.recorder.rows) == 48
 
 
 async def test_transactions_stay_whole_beside_rows(

@@ -23,7 +23,7 @@ def client(mongod: ReplicaSet, database: str) -> Any:
 
 
 @pytest.mark.parametrize("by_batch", [True, False])
-async def test_a_stop_while_a_row_waits_for_its_next_attempt(
+async def test_a_stop_while_a_row_waits_for_its_next_attempt_repeats_no_other_row(
     mongod: ReplicaSet, client: Client, database: str, by_batch: bool
 ) -> None:
     """Rows after it, and rows that other handlers have, do not come again."""
@@ -58,7 +58,7 @@ async def test_a_stop_while_a_row_waits_for_its_next_attempt(
 
 
 @pytest.mark.parametrize("order", ["start", "pause", "cancel"])
-async def test_a_stop_after_an_order_while_a_change_waits(
+async def test_an_order_survives_a_stop_while_a_change_waits(
     mongod: ReplicaSet, client: Client, database: str, order: str
 ) -> None:
     """An operator's order survives the restart, even while a handler still retries a change."""

@@ -29,7 +29,7 @@ def mongodb(uri: str, seconds: float = 0.5) -> dict[str, object]:
     return {"uri": uri, "connect_timeout_seconds": seconds}
 
 
-def test_nobody_answers(daemon: Make) -> None:
+def test_a_start_without_a_server_says_who_does_not_answer(daemon: Make) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -39,7 +39,7 @@ def test_nobody_answers(daemon: Make) -> None:
     assert restart_helps(run)
 
 
-def test_a_server_that_comes_within_the_time_is_waited_for(
+def test_a_server_that_comes_within_connect_timeout_seconds_is_waited_for(
     mortal: ReplicaSet, daemon: Make
 ) -> None:
     """Meanwhile the process is alive but not ready, so no probe ends it."""
@@ -52,7 +52,7 @@ def test_a_server_that_comes_within_the_time_is_waited_for(
     assert run.stop() == 0
 
 
-def test_a_standalone_server(standalone: Standalone, daemon: Make) -> None:
+def test_a_standalone_server_is_refused(standalone: Standalone, daemon: Make) -> None:
     run = daemon(standalone.uri, mongodb=mongodb(standalone.uri))
     log = refused(run, 1)
     assert not restart_helps(run)
@@ -138,7 +138,7 @@ def test_with_the_right_to_read_its_id_a_cluster_is_told_from_its_namesake(
     assert "belongs to the cluster rs0/" in refused(run, 1)
 
 
-def test_a_port_in_use(orders: Orders) -> None:
+def test_a_port_in_use_is_refused(orders: Orders) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -147,36 +147,9 @@ def test_a_port_in_use(orders: Orders) -> None:
     assert f"cannot listen on 127.0.0.1:{port}" in log
 
 
-def test_a_handler_that_leaves_when_it_is_imported(orders: Orders) -> None:
+def test_a_handler_that_exits_when_it_is_imported_is_refused(orders: Orders) -> None:
     """Its ``sys.exit(0)`` does not end the service, which would look like a clean stop."""
     targets = {"mine": {"target": "mine:handle"}}
     log = refused(orders.daemon(targets=targets, source="import sys\nsys.exit(0)\n"), 2)
     assert "handlers.mine.target: 'mine:handle' cannot be imported: SystemExit: 0" in log
     assert len(log.splitlines()) == 1
-
-
-@pytest.mark.parametrize(
-    ("path", "sections"),
-    [
-        ("store.path", {"store": {"path": "file/below/tailrace.db"}}),
-        ("handlers.file.path", {"handlers": {"file": {"type": "jsonl", "path": "file/below/x"}}}),
-    ],
-)
-def test_files_that_cannot_be_written(orders: Orders, path: str, sections: dict[str, Any]) -> None:
-    run = orders.daemon(**sections)
-    (run.directory / "file").write_text("in the way")
-    assert path in refused(run, 2)
-
-
-def test_a_checkpoint_of_another_cluster_halts_the_scope(
-    mortal: ReplicaSet, orders: Orders
-) -> None:
-    run = orders.daemon().start()
-    orders.insert(1)
-    run.until_events(1)
-    assert run.stop() == 0
-    run.configuration["mongodb"]["uri"] = mortal.uri
-    log = refused(run, 1)
-    assert "belongs to the cluster" in log
-    assert "tailrace checkpoints reset orders" in log
-    assert len(run.logged("stream.starting")) == 1

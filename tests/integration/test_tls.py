@@ -84,12 +84,11 @@ def refused(run: Daemon, code: int) -> str:
     return lines[-1]
 
 
-@pytest.mark.parametrize("driver", ["motor", "pymongo"])
-def test_a_trusted_server_and_a_clients_certificate(
-    server: ReplicaSet, certificates: Certificates, daemon: Make, driver: str
+def test_a_trusted_server_is_followed_with_a_client_certificate(
+    server: ReplicaSet, certificates: Certificates, daemon: Make
 ) -> None:
     uri = server.uri + certificates.query(client="client")
-    follows(daemon(uri, mongodb={"uri": uri, "driver": driver}), server)
+    follows(daemon(uri, mongodb={"uri": uri, "driver": "pymongo"}), server)
 
 
 @pytest.mark.parametrize(
@@ -100,7 +99,7 @@ def test_a_trusted_server_and_a_clients_certificate(
         ("no client", "does it ask for a client's certificate"),
     ],
 )
-def test_tls_with_the_wrong_authority_or_without_what_the_server_asks_for(
+def test_tls_without_what_the_server_asks_for_is_refused(
     server: ReplicaSet, certificates: Certificates, daemon: Make, query: str, told: str
 ) -> None:
     queries = {
@@ -112,7 +111,7 @@ def test_tls_with_the_wrong_authority_or_without_what_the_server_asks_for(
     assert told.format(where=server.hosts[0]) in line
 
 
-def test_tls_with_another_hosts_certificate(
+def test_tls_with_the_certificate_of_another_host_is_refused(
     tmp_path: Path, certificates: Certificates, daemon: Make
 ) -> None:
     server = serving(tmp_path / "server", certificates, "elsewhere")
@@ -124,13 +123,17 @@ def test_tls_with_another_hosts_certificate(
         server.stop()
 
 
-def test_an_authority_whose_file_is_no_certificate(tmp_path: Path, daemon: Make) -> None:
+def test_an_authority_whose_file_is_not_a_certificate_is_refused(
+    tmp_path: Path, daemon: Make
+) -> None:
     file = tmp_path / "ca.pem"
     file.write_text("no certificate")
     assert "mongodb.uri" in refused(daemon(f"mongodb://127.0.0.1/?tls=true&tlsCAFile={file}"), 2)
 
 
-def test_x509_as_a_login(server: ReplicaSet, certificates: Certificates, daemon: Make) -> None:
+def test_a_client_certificate_is_a_login(
+    server: ReplicaSet, certificates: Certificates, daemon: Make
+) -> None:
     login = (
         f"{certificates.query(client='client')}&authMechanism=MONGODB-X509&authSource=%24external"
     )
@@ -145,7 +148,7 @@ def test_x509_as_a_login(server: ReplicaSet, certificates: Certificates, daemon:
     follows(daemon(server.uri + login), server)
 
 
-def test_scram_from_a_file(guarded: ReplicaSet, tmp_path: Path, daemon: Make) -> None:
+def test_uri_file_holds_a_login_by_scram(guarded: ReplicaSet, tmp_path: Path, daemon: Make) -> None:
     name, password, mechanism = "me too", "p@ss/word:2", "SCRAM-SHA-256"
     with guarded.client() as client:
         roles, mechanisms = ["readAnyDatabase"], [mechanism]

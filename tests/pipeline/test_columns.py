@@ -161,7 +161,9 @@ def test_a_value_is_in_its_column_or_rescued_and_counted(
     assert set(counted) == set(COLUMNS)
 
 
-def test_counts_and_declarations(pipeline: Pipeline, spark: SparkSession) -> None:
+def test_declarations_of_columns_are_remembered_and_rescued_values_counted(
+    pipeline: Pipeline, spark: SparkSession
+) -> None:
     """Each run declares its columns, even if nothing has landed since the last one.
 
     A run without columns keeps the declared ones. Repetitions and deletions count nothing. A

@@ -103,7 +103,7 @@ def test_a_missing_segment_ends_the_command_with_1(pipeline: Pipeline) -> None:
     assert pipeline.current() == {"k": {"n": 1}}
 
 
-def test_what_is_counted(pipeline: Pipeline) -> None:
+def test_the_quality_table_counts_events_by_stage(pipeline: Pipeline) -> None:
     s = Stream()
     first = s.insert("k", n=1)
     pipeline.land([first, s.update("x", n=1), s.update("k", n=1, image=None), s.delete("k")])

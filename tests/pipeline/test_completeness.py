@@ -88,7 +88,7 @@ CASES: dict[str, tuple[list[Statement], dict[str, int], dict[str, Known]]] = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_what_is_known(name: str) -> None:
+def test_statements_and_gaps_decide_since_when_a_table_is_complete(name: str) -> None:
     statements, gaps, tables = CASES[name]
     known = replayed(statements, gaps, {"other": {"shop.a"}})
     assert {t: known.of(t) for t in tables} == {t: TableCompleteness(*k) for t, k in tables.items()}
@@ -102,7 +102,7 @@ def said(pipeline: Pipeline, collection: str, kind: str = "current") -> tuple[bo
     return record["complete"], record["reason"]
 
 
-def test_the_tables_and_the_run_say_so(pipeline: Pipeline) -> None:
+def test_the_tables_and_the_run_say_since_when_a_table_is_complete(pipeline: Pipeline) -> None:
     """A stream that began late, one that saw everything, a rename from outside, and then a gap."""
     s = Stream()
     pipeline.land(

@@ -75,7 +75,7 @@ def workload(pipeline: Pipeline) -> Workload:
     return Workload(pipeline)
 
 
-def test_killed_at_a_commit(workload: Workload) -> None:
+def test_a_process_that_is_killed_at_a_commit_applies_each_event_once(workload: Workload) -> None:
     """SIGKILL of the whole process; the next run finds one more segment."""
     pipeline = workload.pipeline
     workload.land()
@@ -89,7 +89,9 @@ def test_killed_at_a_commit(workload: Workload) -> None:
     workload.check()
 
 
-def test_ended_at_every_commit(workload: Workload, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_that_ends_at_any_commit_applies_each_event_once(
+    workload: Workload, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """In this process: before the first commit of a run, and after each commit.
 
     At last another writer commits while this one writes its files, and this one is refused.

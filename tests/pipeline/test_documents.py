@@ -96,7 +96,7 @@ def test_a_key_may_be_of_any_type(pipeline: Pipeline) -> None:
     assert keys == {to_json(bson.encode({"_id": key}), canonical=True) for key in KEYS[3:]}
 
 
-def test_a_name_that_no_directory_may_have(pipeline: Pipeline) -> None:
+def test_a_collection_may_have_a_name_that_no_directory_may_have(pipeline: Pipeline) -> None:
     assert pipeline.current(table_name("shop", NAME)) == {"k": {"n": 1}}
     (row,) = [row for row in pipeline.table("changes") if row["collection"] == NAME]
     assert row["database"] == "shop"

@@ -1,6 +1,5 @@
 """A workload through the real daemon, the lake and Spark: the tables equal the collections."""
 
-import json
 import signal
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -10,17 +9,14 @@ from typing import Any
 import anyio
 import bson
 import pytest
-from deltalake import DeltaTable
 from pymongo import AsyncMongoClient
 
 from tailrace.demo import workload
 from tailrace.demo.tables import compare_tables
-from tailrace.pipeline.completeness import COMPLETE
 from tests.daemon import Daemon, until
 from tests.lake import rows
 from tests.mongod import ReplicaSet
 from tests.pipeline.pipeline import Pipeline
-from tests.snapshots import Writers, mixed_ids
 
 pytestmark = pytest.mark.integration
 
@@ -68,56 +64,6 @@ def test_tables_equal_the_collections(
             )
         )
         assert open_versions == live
-
-
-def test_tables_equal_the_collections_after_a_late_start(
-    mongod: ReplicaSet, database: str, daemon: Callable[..., Daemon], pipeline: Pipeline
-) -> None:
-    """Existing documents, which change during the snapshot while the daemon is killed."""
-    names, ids = ["a", "b"], mixed_ids(600)
-    run = daemon(
-        mongod.uri,
-        scopes=[
-            {
-                "name": "late",
-                "database": database,
-                "max_await_time_ms": 100,
-                "snapshot": {"mode": "initial", "chunk_documents": 20, "documents_per_second": 300},
-            }
-        ],
-        handlers={"lake": {"type": "parquet", "path": str(pipeline.lake), "segment_seconds": 0.1}},
-        routes=[{"scope": "late", "handlers": ["lake"]}],
-    )
-    with mongod.client() as client:
-        for name in names:
-            client[database][name].insert_many([{"_id": each, "v": 0} for each in ids[:500]])
-        run.start()
-
-        def documents() -> int:
-            return int((run.status("late").get("snapshot") or {}).get("documents", 0))
-
-        with Writers(client, database, names, ids, 1, pause=0.02):
-            for part in (100, 400):
-                until(lambda: documents() >= part, "a part")  # noqa: B023
-                run.signal(signal.SIGKILL)
-                run.wait()
-                run.start()
-            until(lambda: run.logged("snapshot.done"), "the end of the snapshot")
-        end = client[database].a.insert_one({"_id": "the end"}).inserted_id
-        key = bson.encode({"_id": end})
-        until(
-            lambda: key in [row["document_key"] for row in rows(pipeline.lake, "late")], "the last"
-        )
-    assert run.stop() == 0
-    landed = [row["token"] for row in rows(pipeline.lake, "late")]
-    assert len(set(landed)) == len(landed)  # exactly once, including rows of the snapshot
-    pipeline.run()
-    source = anyio.run(read_source, mongod.uri, database)
-    assert sum(map(len, source.values())) > 500
-    assert compare_tables(pipeline.tables, source) == []
-    for name in source:
-        properties = DeltaTable(str(pipeline.tables / "current" / name)).metadata().configuration
-        assert json.loads(properties[COMPLETE])["reason"] == "snapshot"
 
 
 def test_tables_equal_the_collections_after_a_gap(

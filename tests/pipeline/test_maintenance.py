@@ -78,7 +78,7 @@ def test_the_second_of_a_writer_and_a_compaction_is_refused(landed: Pipeline) ->
     assert sorted(row["ordinal"] for row in landed.table("changes")) == list(range(7))
 
 
-def test_a_killed_compaction_and_what_vacuum_removes(landed: Pipeline) -> None:
+def test_files_of_a_killed_compaction_are_removed_after_vacuum_hours(landed: Pipeline) -> None:
     """SIGKILL of a compaction as soon as its file exists changes nothing, and the next one works.
 
     Vacuum removes files that no version needs, and the files of killed runs.
@@ -111,7 +111,7 @@ def test_a_killed_compaction_and_what_vacuum_removes(landed: Pipeline) -> None:
     assert sorted(row["ordinal"] for row in landed.table("changes")) == list(range(6))
 
 
-def test_segments_are_removed_once_they_are_in_the_tables(landed: Pipeline) -> None:
+def test_segments_in_the_tables_are_removed_after_segment_retention_hours(landed: Pipeline) -> None:
     s = Stream(seconds=1_800_000_000)
     directory = landed.lake / "orders"
     job = landed.job(segment_retention_hours=1.0)

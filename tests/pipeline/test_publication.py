@@ -7,7 +7,9 @@ from tests.pipeline.events import Stream
 from tests.pipeline.pipeline import Pipeline
 
 
-def test_a_run_may_end_without_publishing(pipeline: Pipeline, spark: SparkSession) -> None:
+def test_publish_at_end_publish_ratio_and_publish_seconds_say_when_tables_change(
+    pipeline: Pipeline, spark: SparkSession
+) -> None:
     """Changes are published once they are enough, and a drop is at once.
 
     A run that publishes at its end or every batch publishes the rest. The view has unpublished

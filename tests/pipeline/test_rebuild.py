@@ -38,9 +38,9 @@ def random_event(s: Stream, chance: random.Random) -> dict[str, Any]:
 def test_any_events_in_any_batches_give_the_result_of_the_model(pipeline: Pipeline) -> None:
     chance = random.Random(1)
     stream = Stream("p")
-    events = [random_event(stream, chance) for _ in range(160)]
-    cuts = sorted(chance.sample(range(1, len(events)), 2))
-    for begin, end in zip([0, *cuts], [*cuts, len(events)], strict=True):
+    events = [random_event(stream, chance) for _ in range(100)]
+    cut = chance.randrange(1, len(events))
+    for begin, end in ((0, cut), (cut, len(events))):
         # After a restart, events may come again with new ordinals.
         again = [dict(event) for event in events[max(0, begin - chance.randrange(8)) : begin]]
         pipeline.land([*again, *events[begin:end]])

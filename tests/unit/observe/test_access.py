@@ -22,93 +22,95 @@ def status(refusal: object) -> int | None:
     return getattr(refusal, "status", None)
 
 
-class TestChanges:
-    @pytest.mark.parametrize(
-        ("access", "headers", "expected"),
-        [
-            (LOOPBACK, {}, 403),
-            (LOOPBACK, HEADER, None),
-            (LOOPBACK_WITH_TOKEN, HEADER, 401),
-            (LOOPBACK_WITH_TOKEN, BEARER, None),
-            (WIDE, HEADER, 403),
-            (WIDE_WITH_TOKEN, HEADER, 401),
-            (WIDE_WITH_TOKEN, BEARER, None),
-            (WIDE_WITH_TOKEN, BASIC, 401),
-        ],
-    )
-    def test_need_the_header_or_the_token(
-        self, access: Access, headers: dict[bytes, bytes], expected: int | None
-    ) -> None:
-        assert status(access.changer(headers)) == expected
-
-    @pytest.mark.parametrize(
-        "given",
-        [
-            b"",
-            b"Bearer ",
-            b"Bearer wrong",
-            f"Bearer {TOKEN[:-1]}".encode(),
-            f"Token {TOKEN}".encode(),
-            TOKEN.encode(),
-            b"Bearer \xff\xfe",
-        ],
-    )
-    def test_are_refused_to_another_token(self, given: bytes) -> None:
-        refusal = WIDE_WITH_TOKEN.changer({b"authorization": given})
-        assert refusal is not None
-        assert refusal.status == 401
-        assert refusal.challenge == "Bearer"
-        assert TOKEN not in refusal.message
-
-    @pytest.mark.parametrize("scheme", ["bearer", "BEARER", "Bearer "])
-    def test_take_the_scheme_in_any_case(self, scheme: str) -> None:
-        given = f"{scheme} {TOKEN}".encode()
-        assert WIDE_WITH_TOKEN.changer({b"authorization": given}) is None
+@pytest.mark.parametrize(
+    ("access", "headers", "expected"),
+    [
+        (LOOPBACK, {}, 403),
+        (LOOPBACK, HEADER, None),
+        (LOOPBACK_WITH_TOKEN, HEADER, 401),
+        (LOOPBACK_WITH_TOKEN, BEARER, None),
+        (WIDE, HEADER, 403),
+        (WIDE_WITH_TOKEN, HEADER, 401),
+        (WIDE_WITH_TOKEN, BEARER, None),
+        (WIDE_WITH_TOKEN, BASIC, 401),
+    ],
+)
+def test_a_change_needs_the_header_or_the_token(
+    access: Access, headers: dict[bytes, bytes], expected: int | None
+) -> None:
+    assert status(access.changer(headers)) == expected
 
 
-class TestReading:
-    def test_is_open_unless_it_is_protected(self) -> None:
-        for access in (LOOPBACK, WIDE, WIDE_WITH_TOKEN):
-            assert access.reader({}) is None
-
-    @pytest.mark.parametrize(
-        ("headers", "expected"),
-        [
-            ({}, 401),
-            (HEADER, 401),
-            (BEARER, None),
-            (BASIC, None),
-            ({b"authorization": b"Basic !!!"}, 401),
-            ({b"authorization": b"Basic \xff"}, 401),
-            ({b"authorization": b"Basic " + base64.b64encode(b"\xff:\xff")}, 401),
-            ({b"authorization": b"Bearer \xe9"}, 401),
-            ({b"authorization": b"Basic " + base64.b64encode(TOKEN.encode())}, 401),
-        ],
-    )
-    def test_takes_the_token_as_a_password_too(
-        self, headers: dict[bytes, bytes], expected: int | None
-    ) -> None:
-        assert status(CLOSED.reader(headers)) == expected
-
-    def test_without_a_configured_token_no_empty_one_is_right(self) -> None:
-        access = Access(loopback=False, protect_reads=True)
-        assert status(access.reader({b"authorization": b"Basic Og=="})) == 401
-        assert status(access.reader({b"authorization": b"Bearer "})) == 401
+@pytest.mark.parametrize(
+    "given",
+    [
+        b"",
+        b"Bearer ",
+        b"Bearer wrong",
+        f"Bearer {TOKEN[:-1]}".encode(),
+        f"Token {TOKEN}".encode(),
+        TOKEN.encode(),
+        b"Bearer \xff\xfe",
+    ],
+)
+def test_a_change_with_another_token_is_refused(given: bytes) -> None:
+    refusal = WIDE_WITH_TOKEN.changer({b"authorization": given})
+    assert refusal is not None
+    assert refusal.status == 401
+    assert refusal.challenge == "Bearer"
+    assert TOKEN not in refusal.message
 
 
-class TestNames:
-    @pytest.mark.parametrize(
-        "host",
-        ["localhost", "LOCALHOST:9464", "localhost.", "127.0.0.1:9464", "127.9.9.9", "[::1]:9464"],
-    )
-    def test_of_this_machine_are_answered(self, host: str) -> None:
-        assert LOOPBACK.stranger({b"host": host.encode()}) is None
+@pytest.mark.parametrize("scheme", ["bearer", "BEARER", "Bearer "])
+def test_the_scheme_of_a_token_may_have_any_case(scheme: str) -> None:
+    given = f"{scheme} {TOKEN}".encode()
+    assert WIDE_WITH_TOKEN.changer({b"authorization": given}) is None
 
-    @pytest.mark.parametrize(
-        "host",
-        ["evil.example", "localhost.evil.example", "127.0.0.1.evil.example:9464", "10.0.0.1", "",
-         "[::2]", "[", "\xff"],
-    )  # fmt: skip
-    def test_of_others_are_refused_on_loopback(self, host: str) -> None:
-        """A page whose name was made to resolve to 127.0.0.1 (DNS rebinding)."""
-        assert status(LOOPBACK.stranger({b"host": host.encode("latin-1")})) == 403
+
+def test_everybody_may_read_unless_protect_says_everything() -> None:
+    for access in (LOOPBACK, WIDE, WIDE_WITH_TOKEN):
+        assert access.reader({}) is None
+
+
+@pytest.mark.parametrize(
+    ("headers", "expected"),
+    [
+        ({}, 401),
+        (HEADER, 401),
+        (BEARER, None),
+        (BASIC, None),
+        ({b"authorization": b"Basic !!!"}, 401),
+        ({b"authorization": b"Basic \xff"}, 401),
+        ({b"authorization": b"Basic " + base64.b64encode(b"\xff:\xff")}, 401),
+        ({b"authorization": b"Bearer \xe9"}, 401),
+        ({b"authorization": b"Basic " + base64.b64encode(TOKEN.encode())}, 401),
+    ],
+)
+def test_a_reader_may_give_the_token_as_a_password(
+    headers: dict[bytes, bytes], expected: int | None
+) -> None:
+    assert status(CLOSED.reader(headers)) == expected
+
+
+def test_an_empty_token_is_refused_where_none_is_configured() -> None:
+    access = Access(loopback=False, protect_reads=True)
+    assert status(access.reader({b"authorization": b"Basic Og=="})) == 401
+    assert status(access.reader({b"authorization": b"Bearer "})) == 401
+
+
+@pytest.mark.parametrize(
+    "host",
+    ["localhost", "LOCALHOST:9464", "localhost.", "127.0.0.1:9464", "127.9.9.9", "[::1]:9464"],
+)
+def test_names_of_this_machine_are_answered(host: str) -> None:
+    assert LOOPBACK.stranger({b"host": host.encode()}) is None
+
+
+@pytest.mark.parametrize(
+    "host",
+    ["evil.example", "localhost.evil.example", "127.0.0.1.evil.example:9464", "10.0.0.1", "",
+     "[::2]", "[", "\xff"],
+)  # fmt: skip
+def test_names_of_other_hosts_are_refused_on_loopback(host: str) -> None:
+    """A page whose name was made to resolve to 127.0.0.1 (DNS rebinding)."""
+    assert status(LOOPBACK.stranger({b"host": host.encode("latin-1")})) == 403

@@ -10,7 +10,7 @@ from tests.unit.observe.serving import Service, serving
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "0.0.0.0"])
-def test_a_daemon_answers(host: str) -> None:
+def test_the_health_of_a_daemon_is_its_answer(host: str) -> None:
     service = Service()
     service.unready = ["orders is halted"]
     with serving(service) as client:
@@ -20,7 +20,7 @@ def test_a_daemon_answers(host: str) -> None:
 
 
 @pytest.mark.parametrize(("host", "asked"), [("127.0.0.1", "127.0.0.1"), ("::", "::1")])
-def test_nobody_is_there(host: str, asked: str) -> None:
+def test_the_health_of_a_port_without_a_daemon_is_bad(host: str, asked: str) -> None:
     with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as taken:
         taken.bind((asked, 0))
         free = taken.getsockname()[1]
@@ -28,13 +28,13 @@ def test_nobody_is_there(host: str, asked: str) -> None:
     assert answer == (False, f"no answer from {asked}:{free}: Connection refused")
 
 
-def test_somebody_never_answers() -> None:
+def test_the_health_of_a_daemon_that_never_answers_is_bad() -> None:
     with socket.create_server(("127.0.0.1", 0)) as mute:
         well, answer = ask("127.0.0.1", mute.getsockname()[1], "/livez", seconds=0.05)
     assert (well, "timed out" in answer) == (False, True)
 
 
-def test_somebody_speaks_another_protocol() -> None:
+def test_the_health_of_another_protocol_is_bad() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
         def speak() -> None:
@@ -49,6 +49,6 @@ def test_somebody_speaks_another_protocol() -> None:
     assert (well, "SSH-2.0-what" in answer) == (False, True)
 
 
-def test_a_port_that_only_the_log_knows() -> None:
+def test_the_health_of_http_port_0_cannot_be_asked() -> None:
     well, answer = ask("127.0.0.1", 0, "/livez")
     assert (well, "http.port is 0" in answer) == (False, True)

@@ -34,144 +34,146 @@ def client(service: Service) -> Iterator[httpx.Client]:
         yield client
 
 
-class TestAnswers:
-    def test_metrics_are_prometheus_text(self, client: httpx.Client) -> None:
-        answer = client.get("/metrics")
-        assert answer.status_code == 200
-        assert answer.headers["content-type"].startswith("text/plain; version=")
-        names = {family.name for family in text_string_to_metric_families(answer.text)}
-        assert "tailrace_watcher_state" in names
-
-    def test_probes_say_ok_or_every_reason(self, client: httpx.Client, service: Service) -> None:
-        for path in ("/livez", "/readyz"):
-            answer = client.get(path)
-            assert (answer.status_code, answer.text) == (200, "ok\n")
-        service.unready = ["scope orders: halted: act", "scope users: starting"]
-        answer = client.get("/readyz")
-        assert answer.status_code == 503
-        assert answer.text == "scope orders: halted: act\nscope users: starting\n"
-        assert client.get("/livez").status_code == 200
-        service.dead, service.unready = ["scope orders: no answer for 400 s"], []
-        answer = client.get("/livez")
-        assert (answer.status_code, answer.text) == (503, f"{service.dead[0]}\n")
-        assert client.get("/readyz").status_code == 200
-
-    def test_a_degraded_service_is_ready_and_says_why(
-        self, client: httpx.Client, service: Service
-    ) -> None:
-        service.degraded = ["scope orders: 1 dead letter waits", "scope users: 2 dead letters wait"]
-        answer = client.get("/readyz")
-        assert (answer.status_code, answer.text.splitlines()) == (
-            200,
-            ["degraded", *service.degraded],
-        )
-        assert client.get("/livez").text == "ok\n"
-        service.unready = ["scope orders: halted: act"]
-        answer = client.get("/readyz")
-        assert (answer.status_code, answer.text) == (503, "scope orders: halted: act\n")
-
-    def test_status_is_json_whatever_is_in_it(self, client: httpx.Client) -> None:
-        answer = client.get("/status")
-        assert answer.headers["content-type"] == "application/json"
-        assert "orders" in answer.json()["scopes"]
-        assert answer.json()["changes_need"] == "header"
-
-    def test_the_page_may_run_nothing_but_itself(self, client: httpx.Client) -> None:
-        answer = client.get("/")
-        assert answer.headers["content-type"] == "text/html; charset=utf-8"
-        policy = dict(
-            part.split(" ", 1) for part in answer.headers["content-security-policy"].split("; ")
-        )
-        assert policy["default-src"] == "'none'"
-        assert policy["connect-src"] == "'self'"
-        for kind, tag in (("script-src", "script"), ("style-src", "style")):
-            text = answer.text.partition(f"<{tag}>")[2].partition(f"</{tag}>")[0]
-            digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
-            assert policy[kind] == f"'sha256-{digest}'"
-
-    @pytest.mark.parametrize("path", ["/", "/metrics", "/livez", "/status", "/nowhere"])
-    def test_no_answer_is_stored_or_guessed_and_head_has_no_body(
-        self, client: httpx.Client, path: str
-    ) -> None:
-        get, head = client.get(path), client.head(path)
-        for name, value in (
-            ("cache-control", "no-store"),
-            ("x-content-type-options", "nosniff"),
-            ("referrer-policy", "no-referrer"),
-        ):
-            assert get.headers[name] == value
-        assert "server" not in get.headers
-        assert (head.status_code, head.content) == (get.status_code, b"")
-        assert int(head.headers["content-length"]) > 0
-
-    def test_other_paths_and_methods_are_refused(self, client: httpx.Client) -> None:
-        told = "/ /metrics /livez /readyz /status /scopes/NAME/restart (POST) "
-        told += "/scopes/NAME/snapshot (POST)"
-        for path in ("/index.html", "/metrics/", "/statu"):
-            answer = client.get(path)
-            assert (answer.status_code, answer.text) == (404, f"paths: {told}\n")
-        for method in ("POST", "PUT", "DELETE", "OPTIONS"):
-            answer = client.request(method, "/status")
-            assert (answer.status_code, answer.headers["allow"]) == (405, "GET, HEAD")
-
-    def test_a_question_that_fails_is_an_error_of_that_question_only(
-        self, client: httpx.Client, service: Service
-    ) -> None:
-        service.unready = [1]  # type: ignore[list-item]
-        assert client.get("/readyz").status_code == 500
-        assert client.get("/livez").status_code == 200
+def test_metrics_are_prometheus_text(client: httpx.Client) -> None:
+    answer = client.get("/metrics")
+    assert answer.status_code == 200
+    assert answer.headers["content-type"].startswith("text/plain; version=")
+    names = {family.name for family in text_string_to_metric_families(answer.text)}
+    assert "tailrace_watcher_state" in names
 
 
-class TestRestart:
-    """test_access shows which headers allow it."""
-
-    def test_on_loopback_needs_a_header_that_no_foreign_page_can_send(
-        self, client: httpx.Client, service: Service
-    ) -> None:
-        with capture_logs() as logs:
-            refused = client.post(RESTART)
-        assert (refused.status_code, service.restarted) == (403, [])
-        assert "Tailrace-Change" in refused.text
-        assert [(log["event"], log["scope"]) for log in logs] == [("change.refused", "orders")]
-        asked = {"origin": "http://evil.example", "access-control-request-method": "POST"}
-        answer = client.options(RESTART, headers=asked)
-        assert answer.status_code == 405
-        assert not [name for name in answer.headers if name.startswith("access-control")]
-        allowed = client.post(RESTART, headers=CHANGE)
-        assert (allowed.status_code, service.restarted) == (202, ["orders"])
-
-    def test_with_a_token_needs_it(self, service: Service) -> None:
-        with serving(service, Access(loopback=False, token=TOKEN)) as client:
-            refused = client.post(RESTART, headers=CHANGE)
-            assert (refused.status_code, service.restarted) == (401, [])
-            assert refused.headers["www-authenticate"] == "Bearer"
-            assert client.post(RESTART, headers=BEARER).status_code == 202
-
-    def test_says_why_not(self, client: httpx.Client) -> None:
-        busy = client.post("/scopes/busy/restart", headers=CHANGE)
-        assert (busy.status_code, "only a halted one" in busy.text) == (409, True)
-        assert client.post("/scopes/nowhere/restart", headers=CHANGE).status_code == 404
-        assert client.post("/scopes/a/b/restart", headers=CHANGE).status_code == 404
+def test_probes_say_ok_or_every_reason(client: httpx.Client, service: Service) -> None:
+    for path in ("/livez", "/readyz"):
+        answer = client.get(path)
+        assert (answer.status_code, answer.text) == (200, "ok\n")
+    service.unready = ["scope orders: halted: act", "scope users: starting"]
+    answer = client.get("/readyz")
+    assert answer.status_code == 503
+    assert answer.text == "scope orders: halted: act\nscope users: starting\n"
+    assert client.get("/livez").status_code == 200
+    service.dead, service.unready = ["scope orders: no answer for 400 s"], []
+    answer = client.get("/livez")
+    assert (answer.status_code, answer.text) == (503, f"{service.dead[0]}\n")
+    assert client.get("/readyz").status_code == 200
 
 
-class TestReading:
-    def test_where_everything_is_protected_needs_the_token(self, service: Service) -> None:
-        """Probes are answered to everybody, but without the reasons."""
-        access = Access(loopback=False, token=TOKEN, protect_reads=True)
-        service.unready = ["scope orders: halted: the reason"]
-        with serving(service, access) as client:
-            for path in ("/", "/metrics", "/status"):
-                refused = client.get(path)
-                assert refused.status_code == 401
-                assert refused.headers["www-authenticate"].startswith("Basic ")
-                assert client.get(path, headers=BEARER).status_code == 200
-                assert client.get(path, auth=("me", TOKEN)).status_code == 200
-            told = client.get("/readyz")
-            assert (told.status_code, told.text) == (503, "no\n")
-            assert client.get("/readyz", headers=BEARER).text == f"{service.unready[0]}\n"
-            service.unready, service.degraded = [], ["scope orders: 1 dead letter waits"]
-            told = client.get("/readyz")
-            assert (told.status_code, told.text) == (200, "degraded\n")
+def test_a_degraded_service_is_ready_and_says_why(client: httpx.Client, service: Service) -> None:
+    service.degraded = ["scope orders: 1 dead letter waits", "scope users: 2 dead letters wait"]
+    answer = client.get("/readyz")
+    assert (answer.status_code, answer.text.splitlines()) == (
+        200,
+        ["degraded", *service.degraded],
+    )
+    assert client.get("/livez").text == "ok\n"
+    service.unready = ["scope orders: halted: act"]
+    answer = client.get("/readyz")
+    assert (answer.status_code, answer.text) == (503, "scope orders: halted: act\n")
+
+
+def test_status_is_json_whatever_is_in_it(client: httpx.Client) -> None:
+    answer = client.get("/status")
+    assert answer.headers["content-type"] == "application/json"
+    assert "orders" in answer.json()["scopes"]
+    assert answer.json()["changes_need"] == "header"
+
+
+def test_the_page_may_run_nothing_but_itself(client: httpx.Client) -> None:
+    answer = client.get("/")
+    assert answer.headers["content-type"] == "text/html; charset=utf-8"
+    policy = dict(
+        part.split(" ", 1) for part in answer.headers["content-security-policy"].split("; ")
+    )
+    assert policy["default-src"] == "'none'"
+    assert policy["connect-src"] == "'self'"
+    for kind, tag in (("script-src", "script"), ("style-src", "style")):
+        text = answer.text.partition(f"<{tag}>")[2].partition(f"</{tag}>")[0]
+        digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+        assert policy[kind] == f"'sha256-{digest}'"
+
+
+@pytest.mark.parametrize("path", ["/", "/metrics", "/livez", "/status", "/nowhere"])
+def test_no_answer_is_stored_or_guessed_and_head_has_no_body(
+    client: httpx.Client, path: str
+) -> None:
+    get, head = client.get(path), client.head(path)
+    for name, value in (
+        ("cache-control", "no-store"),
+        ("x-content-type-options", "nosniff"),
+        ("referrer-policy", "no-referrer"),
+    ):
+        assert get.headers[name] == value
+    assert "server" not in get.headers
+    assert (head.status_code, head.content) == (get.status_code, b"")
+    assert int(head.headers["content-length"]) > 0
+
+
+def test_other_paths_and_methods_are_refused(client: httpx.Client) -> None:
+    told = "/ /metrics /livez /readyz /status /scopes/NAME/restart (POST) "
+    told += "/scopes/NAME/snapshot (POST)"
+    for path in ("/index.html", "/metrics/", "/statu"):
+        answer = client.get(path)
+        assert (answer.status_code, answer.text) == (404, f"paths: {told}\n")
+    for method in ("POST", "PUT", "DELETE", "OPTIONS"):
+        answer = client.request(method, "/status")
+        assert (answer.status_code, answer.headers["allow"]) == (405, "GET, HEAD")
+
+
+def test_a_question_that_fails_is_an_error_of_that_question_only(
+    client: httpx.Client, service: Service
+) -> None:
+    service.unready = [1]  # type: ignore[list-item]
+    assert client.get("/readyz").status_code == 500
+    assert client.get("/livez").status_code == 200
+
+
+def test_a_restart_on_loopback_needs_a_header_that_no_foreign_page_can_send(
+    client: httpx.Client, service: Service
+) -> None:
+    with capture_logs() as logs:
+        refused = client.post(RESTART)
+    assert (refused.status_code, service.restarted) == (403, [])
+    assert "Tailrace-Change" in refused.text
+    assert [(log["event"], log["scope"]) for log in logs] == [("change.refused", "orders")]
+    asked = {"origin": "http://evil.example", "access-control-request-method": "POST"}
+    answer = client.options(RESTART, headers=asked)
+    assert answer.status_code == 405
+    assert not [name for name in answer.headers if name.startswith("access-control")]
+    allowed = client.post(RESTART, headers=CHANGE)
+    assert (allowed.status_code, service.restarted) == (202, ["orders"])
+
+
+def test_a_restart_needs_the_token_where_there_is_one(service: Service) -> None:
+    with serving(service, Access(loopback=False, token=TOKEN)) as client:
+        refused = client.post(RESTART, headers=CHANGE)
+        assert (refused.status_code, service.restarted) == (401, [])
+        assert refused.headers["www-authenticate"] == "Bearer"
+        assert client.post(RESTART, headers=BEARER).status_code == 202
+
+
+def test_a_restart_that_is_refused_says_why(client: httpx.Client) -> None:
+    busy = client.post("/scopes/busy/restart", headers=CHANGE)
+    assert (busy.status_code, "only a halted one" in busy.text) == (409, True)
+    assert client.post("/scopes/nowhere/restart", headers=CHANGE).status_code == 404
+    assert client.post("/scopes/a/b/restart", headers=CHANGE).status_code == 404
+
+
+def test_reading_needs_the_token_where_everything_is_protected(service: Service) -> None:
+    """Probes are answered to everybody, but without the reasons."""
+    access = Access(loopback=False, token=TOKEN, protect_reads=True)
+    service.unready = ["scope orders: halted: the reason"]
+    with serving(service, access) as client:
+        for path in ("/", "/metrics", "/status"):
+            refused = client.get(path)
+            assert refused.status_code == 401
+            assert refused.headers["www-authenticate"].startswith("Basic ")
+            assert client.get(path, headers=BEARER).status_code == 200
+            assert client.get(path, auth=("me", TOKEN)).status_code == 200
+        told = client.get("/readyz")
+        assert (told.status_code, told.text) == (503, "no\n")
+        assert client.get("/readyz", headers=BEARER).text == f"{service.unready[0]}\n"
+        service.unready, service.degraded = [], ["scope orders: 1 dead letter waits"]
+        told = client.get("/readyz")
+        assert (told.status_code, told.text) == (200, "degraded\n")
 
 
 async def test_stopping_frees_the_port_also_before_it_runs(service: Service) -> None:
@@ -190,30 +192,30 @@ async def test_stopping_frees_the_port_also_before_it_runs(service: Service) -> 
             await server.run()
 
 
-class TestSnapshots:
-    def test_an_operator_begins_one(self) -> None:
-        service = Service()
-        filter = '{"status": "open"}'
-        with serving(service) as client:
-            chosen = {"collection": ["a", "b c"], "filter": filter}
-            begun = client.post(SNAPSHOT, params=chosen, headers=CHANGE)
-            paused = client.post(SNAPSHOT, params={"action": "pause"}, headers=CHANGE)
-        assert (begun.status_code, paused.status_code) == (202, 202)
-        assert service.ordered == [
-            ("orders", "start", ("a", "b c"), filter),
-            ("orders", "pause", (), ""),
-        ]
+def test_an_operator_starts_a_snapshot() -> None:
+    service = Service()
+    filter = '{"status": "open"}'
+    with serving(service) as client:
+        chosen = {"collection": ["a", "b c"], "filter": filter}
+        begun = client.post(SNAPSHOT, params=chosen, headers=CHANGE)
+        paused = client.post(SNAPSHOT, params={"action": "pause"}, headers=CHANGE)
+    assert (begun.status_code, paused.status_code) == (202, 202)
+    assert service.ordered == [
+        ("orders", "start", ("a", "b c"), filter),
+        ("orders", "pause", (), ""),
+    ]
 
-    def test_what_cannot_be_done_is_said(self) -> None:
-        service = Service()
-        with serving(service) as client:
-            busy = client.post("/scopes/busy/snapshot", headers=CHANGE)
-            odd = client.post(SNAPSHOT, params={"filter": "odd"}, headers=CHANGE)
-            action = client.post(SNAPSHOT, params={"action": "restart"}, headers=CHANGE)
-            assert (busy.status_code, busy.text) == (409, "snapshot 5f3a is not over\n")
-            assert (odd.status_code, action.status_code) == (400, 400)
-            assert "start, pause, resume, cancel" in action.text
-            assert client.post("/scopes/nowhere/snapshot", headers=CHANGE).status_code == 404
-            assert client.post(SNAPSHOT).status_code == 403
-            assert client.get(SNAPSHOT).status_code == 405
-        assert service.ordered == []
+
+def test_an_order_for_a_snapshot_that_is_refused_says_why() -> None:
+    service = Service()
+    with serving(service) as client:
+        busy = client.post("/scopes/busy/snapshot", headers=CHANGE)
+        odd = client.post(SNAPSHOT, params={"filter": "odd"}, headers=CHANGE)
+        action = client.post(SNAPSHOT, params={"action": "restart"}, headers=CHANGE)
+        assert (busy.status_code, busy.text) == (409, "snapshot 5f3a is not over\n")
+        assert (odd.status_code, action.status_code) == (400, 400)
+        assert "start, pause, resume, cancel" in action.text
+        assert client.post("/scopes/nowhere/snapshot", headers=CHANGE).status_code == 404
+        assert client.post(SNAPSHOT).status_code == 403
+        assert client.get(SNAPSHOT).status_code == 405
+    assert service.ordered == []

@@ -33,64 +33,64 @@ def fail() -> None:
     raise LookupError("of a\nspecial kind")
 
 
-class TestJson:
-    def test_a_line_is_one_object_with_time_level_and_data(
-        self, capsys: pytest.CaptureFixture[str]
-    ) -> None:
-        configure("info", "json")
-        structlog.get_logger().bind(scope="orders").info("stream.resumed", reason="a\nb", n=3)
-        (line,) = lines(capsys)
-        stamp = line.pop("timestamp")
-        assert isinstance(stamp, str)
-        assert stamp.endswith("Z")
-        assert line == {
-            "event": "stream.resumed",
-            "level": "info",
-            "scope": "orders",
-            "reason": "a\nb",
-            "n": 3,
-        }
+def test_format_json_writes_a_line_as_one_object_with_time_level_and_data(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    configure("info", "json")
+    structlog.get_logger().bind(scope="orders").info("stream.resumed", reason="a\nb", n=3)
+    (line,) = lines(capsys)
+    stamp = line.pop("timestamp")
+    assert isinstance(stamp, str)
+    assert stamp.endswith("Z")
+    assert line == {
+        "event": "stream.resumed",
+        "level": "info",
+        "scope": "orders",
+        "reason": "a\nb",
+        "n": 3,
+    }
 
-    @pytest.mark.parametrize("name", ["uvicorn.error", "pymongo.command", "motor"])
-    def test_our_libraries_speak_from_warning_on(
-        self, capsys: pytest.CaptureFixture[str], name: str
-    ) -> None:
-        """At ``debug`` a driver logs its commands, and their documents."""
-        configure("debug", "json")
-        library = logging.getLogger(name)
-        library.info("quiet")
-        library.warning("loud")
-        assert [line["event"] for line in lines(capsys)] == ["loud"]
 
-    @pytest.mark.parametrize(
-        ("level", "heard"),
-        [("debug", ["one", "two", "three"]), ("info", ["two", "three"]), ("warning", ["three"])],
-    )
-    def test_what_a_handler_logs_comes_out_at_the_same_level(
-        self, capsys: pytest.CaptureFixture[str], level: str, heard: list[str]
-    ) -> None:
-        configure(level, "json")
-        mine = logging.getLogger("shop.handlers")
-        mine.debug("one")
-        mine.info("two")
-        mine.warning("three", extra={"order": 7})
-        written = lines(capsys)
-        assert [line["event"] for line in written] == heard
-        assert {line["logger"] for line in written} == {"shop.handlers"}
-        assert written[-1]["order"] == 7
-        assert "timestamp" in written[-1]
+@pytest.mark.parametrize("name", ["uvicorn.error", "pymongo.command", "motor"])
+def test_our_libraries_speak_from_warning_on(capsys: pytest.CaptureFixture[str], name: str) -> None:
+    """At ``debug`` a driver logs its commands, and their documents."""
+    configure("debug", "json")
+    library = logging.getLogger(name)
+    library.info("quiet")
+    library.warning("loud")
+    assert [line["event"] for line in lines(capsys)] == ["loud"]
 
-    def test_a_value_of_any_length_is_shortened(self, capsys: pytest.CaptureFixture[str]) -> None:
-        configure("info", "json")
-        structlog.get_logger().info("x", text="a" * 1_000_000)
-        logging.getLogger("mine").error("b" * 1_000_000)
-        try:
-            raise ValueError("c" * 1_000_000)
-        except ValueError:
-            logging.getLogger("mine").exception("failed")
-        written = capsys.readouterr().err.splitlines()
-        assert [len(line) < LONGEST_VALUE + 1000 for line in written] == [True] * 3
-        assert all("characters left out" in line for line in written)
+
+@pytest.mark.parametrize(
+    ("level", "heard"),
+    [("debug", ["one", "two", "three"]), ("info", ["two", "three"]), ("warning", ["three"])],
+)
+def test_level_is_the_lowest_that_is_logged_of_handlers_too(
+    capsys: pytest.CaptureFixture[str], level: str, heard: list[str]
+) -> None:
+    configure(level, "json")
+    mine = logging.getLogger("shop.handlers")
+    mine.debug("one")
+    mine.info("two")
+    mine.warning("three", extra={"order": 7})
+    written = lines(capsys)
+    assert [line["event"] for line in written] == heard
+    assert {line["logger"] for line in written} == {"shop.handlers"}
+    assert written[-1]["order"] == 7
+    assert "timestamp" in written[-1]
+
+
+def test_a_value_of_any_length_is_shortened(capsys: pytest.CaptureFixture[str]) -> None:
+    configure("info", "json")
+    structlog.get_logger().info("x", text="a" * 1_000_000)
+    logging.getLogger("mine").error("b" * 1_000_000)
+    try:
+        raise ValueError("c" * 1_000_000)
+    except ValueError:
+        logging.getLogger("mine").exception("failed")
+    written = capsys.readouterr().err.splitlines()
+    assert [len(line) < LONGEST_VALUE + 1000 for line in written] == [True] * 3
+    assert all("characters left out" in line for line in written)
 
 
 def test_the_console_is_plain_text_where_there_is_no_terminal(

@@ -104,41 +104,43 @@ def test_each_name_is_exported_with_its_type_and_labels_and_no_other(service: Se
     assert "process_resident_memory_bytes" in service.text
 
 
-class TestGauges:
-    def test_that_are_unknown_are_absent(self, service: Service) -> None:
-        """Never 0: a scope that has reported nothing is not up to date."""
-        samples = {sample.name for family in service.families for sample in family.samples}
-        for name in (
-            "tailrace_lag_seconds",
-            "tailrace_checkpoint_age_seconds",
-            "tailrace_last_round_trip_timestamp_seconds",
-            "tailrace_server_up",
-            "tailrace_oplog_window_seconds",
-            "tailrace_oplog_window_age_seconds",
-            "tailrace_oplog_fill_ratio",
-        ):
-            assert name not in samples
-        assert service.sample("tailrace_in_flight_events", scope="orders") == 0
+def test_gauges_that_are_unknown_are_absent(service: Service) -> None:
+    """Never 0: a scope that has reported nothing is not up to date."""
+    samples = {sample.name for family in service.families for sample in family.samples}
+    for name in (
+        "tailrace_lag_seconds",
+        "tailrace_checkpoint_age_seconds",
+        "tailrace_last_round_trip_timestamp_seconds",
+        "tailrace_server_up",
+        "tailrace_oplog_window_seconds",
+        "tailrace_oplog_window_age_seconds",
+        "tailrace_oplog_fill_ratio",
+    ):
+        assert name not in samples
+    assert service.sample("tailrace_in_flight_events", scope="orders") == 0
 
-    def test_are_asked_at_each_scrape(self, service: Service) -> None:
-        service.use_everything()
-        assert service.sample("tailrace_in_flight_bytes", scope="orders") == 900
-        age = service.sample("tailrace_checkpoint_age_seconds", scope="orders")
-        assert age is not None
-        assert 5 <= age < 60
-        service.gauges = ScopeGauges("streaming", in_flight_bytes=1)
-        assert service.sample("tailrace_in_flight_bytes", scope="orders") == 1
 
-    def test_of_a_checkpoint_from_the_future_are_not_negative(self, service: Service) -> None:
-        service.gauges = ScopeGauges("streaming", checkpoint_saved_at=time.time() + 1000)
-        assert service.sample("tailrace_checkpoint_age_seconds", scope="orders") == 0
+def test_gauges_are_computed_at_each_scrape(service: Service) -> None:
+    service.use_everything()
+    assert service.sample("tailrace_in_flight_bytes", scope="orders") == 900
+    age = service.sample("tailrace_checkpoint_age_seconds", scope="orders")
+    assert age is not None
+    assert 5 <= age < 60
+    service.gauges = ScopeGauges("streaming", in_flight_bytes=1)
+    assert service.sample("tailrace_in_flight_bytes", scope="orders") == 1
 
-    def test_of_state_and_server_are_one_or_zero(self, service: Service) -> None:
-        service.gauges, service.server = ScopeGauges("halted"), ServerGauges(False)
-        state = "tailrace_watcher_state"
-        assert service.sample(state, scope="orders", state="halted") == 1
-        assert service.sample(state, scope="orders", state="streaming") == 0
-        assert service.sample("tailrace_server_up") == 0
+
+def test_the_age_of_a_checkpoint_from_the_future_is_not_negative(service: Service) -> None:
+    service.gauges = ScopeGauges("streaming", checkpoint_saved_at=time.time() + 1000)
+    assert service.sample("tailrace_checkpoint_age_seconds", scope="orders") == 0
+
+
+def test_the_gauges_of_state_and_server_are_one_or_zero(service: Service) -> None:
+    service.gauges, service.server = ScopeGauges("halted"), ServerGauges(False)
+    state = "tailrace_watcher_state"
+    assert service.sample(state, scope="orders", state="halted") == 1
+    assert service.sample(state, scope="orders", state="streaming") == 0
+    assert service.sample("tailrace_server_up") == 0
 
 
 def test_counters_that_alerts_look_at_are_there_from_the_start(service: Service) -> None:

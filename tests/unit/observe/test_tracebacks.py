@@ -20,7 +20,7 @@ def caught(levels: int) -> ValueError:
     raise AssertionError
 
 
-def test_a_deep_one_keeps_its_ends() -> None:
+def test_a_deep_traceback_keeps_its_ends() -> None:
     text = frames_of(caught(500))
     assert "in caught" in text
     assert "frames left out)" in text
@@ -28,7 +28,7 @@ def test_a_deep_one_keeps_its_ends() -> None:
     assert len(text) <= LONGEST + 60
 
 
-def test_what_caused_it_is_told_too() -> None:
+def test_a_traceback_tells_the_cause_too() -> None:
     try:
         try:
             deep(0)
@@ -40,7 +40,7 @@ def test_what_caused_it_is_told_too() -> None:
     assert text.index("not written") < text.index("caused by")
 
 
-async def test_a_handlers_frames_come_without_the_engines() -> None:
+async def test_the_frames_of_a_handler_come_without_those_of_the_engine() -> None:
     case = Case(Refusing(n1=3), attempts=3)
     with capture_logs() as logs:
         await case.delivery.deliver(event(1, "a"))

@@ -91,7 +91,7 @@ async def test_orders_that_follow_one_another() -> None:
     assert (seen(scope).state, seen(scope).paused) == (SnapshotState.PLANNED, False)
 
 
-async def test_the_reason_why_it_cannot_read_is_shown() -> None:
+async def test_the_reason_why_a_snapshot_cannot_read_is_shown() -> None:
     scope = snapshots(initial=True)
     scope.begin(None, fresh=True, gap=False, rows={})
     with anyio.move_on_after(0.05):
@@ -101,7 +101,7 @@ async def test_the_reason_why_it_cannot_read_is_shown() -> None:
     assert "no primary" in observed.trouble
 
 
-async def test_an_order_for_one_that_is_not_stored_is_forgotten() -> None:
+async def test_an_order_for_a_snapshot_that_is_not_stored_is_forgotten() -> None:
     """For example when the checkpoint was lost or reset before the order was saved."""
     scope = snapshots()
     scope.begin(None, fresh=False, gap=False, rows={})

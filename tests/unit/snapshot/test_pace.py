@@ -20,7 +20,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return times
 
 
-async def test_chunks_grow_to_the_most_and_not_beyond_their_bytes() -> None:
+async def test_chunks_grow_to_chunk_documents_and_not_beyond_their_bytes() -> None:
     small, large = Pace(1000), Pace(1000)
     sizes = []
     for _ in range(4):
@@ -41,7 +41,7 @@ async def test_beside_changes_chunks_are_small_and_followed_by_a_rest(clock: lis
     assert clock[0] > 1000.002
 
 
-async def test_no_more_documents_than_allowed_per_second(clock: list[float]) -> None:
+async def test_no_more_documents_are_read_than_documents_per_second(clock: list[float]) -> None:
     pace = Pace(1000, per_second=100)
     for _ in range(10):
         await pace.wait()

@@ -13,7 +13,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return times
 
 
-def test_it_is_that_of_the_last_half_minute(clock: list[float]) -> None:
+def test_the_rate_is_that_of_the_last_half_minute(clock: list[float]) -> None:
     rates = Rates()
     assert rates.now() == {}
     for _ in range(600):

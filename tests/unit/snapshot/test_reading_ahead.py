@@ -62,7 +62,7 @@ async def read(
     return document["_id"], rows.time
 
 
-async def test_what_was_read_ahead_comes_next() -> None:
+async def test_a_chunk_read_ahead_comes_next() -> None:
     server = Counting()
     scope = snapshots(server)
     for number in range(1, 4):
@@ -72,7 +72,9 @@ async def test_what_was_read_ahead_comes_next() -> None:
 
 
 @pytest.mark.parametrize(("time", "briefly"), [(LATER, False), (LATER, True), (TIME, True)])
-async def test_it_is_dropped_if_changes_came(time: Timestamp, briefly: bool) -> None:
+async def test_a_chunk_read_ahead_is_dropped_if_changes_came(
+    time: Timestamp, briefly: bool
+) -> None:
     """The documents may have changed, and a chunk among changes is a brief one."""
     server = Counting()
     scope = snapshots(server)
@@ -81,7 +83,7 @@ async def test_it_is_dropped_if_changes_came(time: Timestamp, briefly: bool) -> 
     assert server.times == [TIME, time]
 
 
-async def test_it_is_dropped_if_an_operator_ends_the_snapshot() -> None:
+async def test_a_chunk_read_ahead_is_dropped_if_an_operator_ends_the_snapshot() -> None:
     server = Counting()
     scope = snapshots(server)
     await scope.prefetch(TIME)
@@ -91,7 +93,7 @@ async def test_it_is_dropped_if_an_operator_ends_the_snapshot() -> None:
     assert await scope.read(TIME, briefly=False) == []
 
 
-async def test_it_is_read_again_after_a_failure() -> None:
+async def test_a_chunk_read_ahead_is_read_again_after_a_failure() -> None:
     server = Counting()
     scope = snapshots(server)
     server.failing = True

@@ -1,0 +1,75 @@
+"""Each key of a scope, and of what all scopes share, reaches the plan of the scope.
+
+The effect of a key is tested where the part is: the ``aggregate`` in ``stream``, chunks in
+``snapshot``, lanes in ``engine``.
+"""
+
+from operator import attrgetter
+from typing import Any
+
+import pytest
+from bson.timestamp import Timestamp
+
+from tailrace.assembly import scope_plans
+from tailrace.engine import ScopePlan
+from tailrace.model import ResumeToken
+from tests.handlers import handler
+from tests.unit.config.files import minimal, parse
+from tests.unit.snapshot.test_orders import Gone
+
+TOKEN = {"_data": "8265A0B0C000000001"}
+
+OPTIONS: dict[str, Any] = {
+    "full_document": "whenAvailable",
+    "full_document_before_change": "required",
+    "show_expanded_events": True,
+    "batch_size": 7,
+    "max_await_time_ms": 70,
+    "read_preference": "nearest",
+    "split_large_events": True,
+    "collation": {"locale": "de"},
+    "comment": "who",
+    "match_collection_uuid_for_update_lookup": False,
+}
+"""Keys of a scope that are options of its stream under the same name."""
+
+
+async def nothing(_: object) -> None: ...
+
+
+def plan(**sections: Any) -> ScopePlan:
+    (made,) = scope_plans(parse(minimal(**sections)), {"log": handler("log", nothing)}, Gone())
+    return made
+
+
+@pytest.mark.parametrize("key", OPTIONS)
+def test_a_key_of_a_scope_is_an_option_of_its_stream(key: str) -> None:
+    assert getattr(plan(scope={key: OPTIONS[key]}).options, key) == OPTIONS[key]
+
+
+@pytest.mark.parametrize(
+    ("sections", "attribute", "expected"),
+    [
+        ({"scope": {"pipeline": [{"$match": {}}]}}, "options.pipeline", ({"$match": {}},)),
+        ({"scope": {"collection": "c"}}, "scope.collection", "c"),
+        (
+            {"scope": {"start_at": "1970-01-01T00:01:00Z"}},
+            "start.at_operation_time",
+            Timestamp(60, 0),
+        ),
+        ({"scope": {"resume_after": TOKEN}}, "start.resume_after", ResumeToken.of(TOKEN)),
+        ({"scope": {"start_after": TOKEN}}, "start.start_after", ResumeToken.of(TOKEN)),
+        ({"scope": {"on_invalidate": "stop"}}, "stop_on_invalidate", True),
+        ({"scope": {"on_history_lost": "skip"}}, "skip_lost_history", True),
+        ({"delivery": {"lanes": 3}}, "lanes", 3),
+        ({"checkpoint": {"interval_seconds": 9}}, "checkpoint_seconds", 9),
+        ({"supervisor": {"first_seconds": 2}}, "backoff.first_seconds", 2),
+        ({"supervisor": {"cap_seconds": 99}}, "backoff.cap_seconds", 99),
+    ],
+    ids=lambda value: next(iter(next(iter(value.values())))) if isinstance(value, dict) else "",
+)
+def test_a_key_reaches_the_plan_of_its_scope(
+    sections: dict[str, Any], attribute: str, expected: Any
+) -> None:
+    assert attrgetter(attribute)(plan()) != expected
+    assert attrgetter(attribute)(plan(**sections)) == expected
