@@ -52,7 +52,7 @@ def without_identity(function: Function) -> Callable[[Any, RunIdentity], Awaitab
 
 
 def opening(name: str, lanes: int = 64) -> Opening:
-    return Opening(name, DeliverySettings(lanes=lanes), CollectorRegistry())
+    return Opening(name, DeliverySettings(lanes=lanes), CollectorRegistry(), waits=True)
 
 
 OWNER = RunIdentity("orders", "rs0", "", 1)

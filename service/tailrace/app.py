@@ -131,7 +131,9 @@ class _Service:
             # Local parts are opened first: a corrupt file can be reported without a server.
             store = await stack.enter_async_context(local_store(settings))
             handlers = await stack.enter_async_context(
-                open_handlers(settings.handlers, settings.delivery, self.metrics.registry)
+                open_handlers(
+                    settings.handlers, settings.delivery, self.metrics.registry, waits=True
+                )
             )
             with self.stop.interrupts() as connecting:
                 wait = settings.mongodb.connect_timeout_seconds

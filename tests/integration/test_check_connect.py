@@ -131,7 +131,10 @@ FAULTS: dict[str, tuple[Callable[[Daemon], None], str]] = {
         damaged_segment,
         "handler lake: lake/of/mine/orders/seg-000000000000.parquet: is damaged",
     ),
-    "sink": (in_the_way("refuse"), "handlers.sink: Sink cannot be opened: ConnectionError"),
+    "sink": (
+        in_the_way("refuse"),
+        "handlers.sink: Sink cannot be opened: ConnectionError: no broker. 'tailrace run' starts, ",
+    ),
 }
 
 

@@ -12,7 +12,8 @@ from prometheus_client import CollectorRegistry
 from tailrace.config.delivery import DeliverySettings
 from tailrace.config.handlers import AnyHandlerSettings
 from tailrace.engine import Handler
-from tailrace.errors import ConfigurationError, Problem
+from tailrace.engine.handle.outage import is_outage
+from tailrace.errors import ConfigurationError, Problem, StartRefused, TailraceError, describe
 from tailrace.handlers.failures import failure_policy, outage_classes
 from tailrace.handlers.handler_type import Opening
 from tailrace.handlers.types import type_of
@@ -37,10 +38,14 @@ async def open_handlers(
     handlers: Mapping[str, AnyHandlerSettings],
     delivery: DeliverySettings,
     registry: CollectorRegistry | None = None,
+    *,
+    waits: bool = False,
 ) -> AsyncIterator[dict[str, Handler]]:
     """Opens every handler; gives them by name and closes them when the block ends.
 
-    ``registry`` takes the metrics of handler classes; without one, nobody sees them.
+    ``registry`` takes the metrics of handler classes; without one, nobody sees them. With
+    ``waits``, objects whose destinations are down are opened later, and their calls wait. Raises
+    :class:`ConfigurationError` or :class:`StartRefused` for a handler that cannot be opened.
     """
     opened: dict[str, Handler] = {}
     registry = registry or CollectorRegistry()
@@ -48,8 +53,21 @@ async def open_handlers(
         for name, settings in handlers.items():
             kind = type_of(settings)
             kind.require_installed(name)
-            opening = Opening(name, delivery, registry)
-            handler = await stack.enter_async_context(kind.open(opening, settings))
+            opening = Opening(name, delivery, registry, waits)
+            try:
+                handler = await stack.enter_async_context(kind.open(opening, settings))
+            except TailraceError:
+                raise
+            except Exception as error:
+                raise _refusal(name, error) from error
             failure = failure_policy(name, settings, delivery, handler)
             opened[name] = replace(handler, failure=failure)
         yield opened
+
+
+def _refusal(name: str, error: Exception) -> TailraceError:
+    """What refuses the start where a type's own opener has failed."""
+    told = f"cannot be opened: {describe(error)}"
+    if is_outage(error):
+        return StartRefused(f"handlers.{name}: {told}", may_pass=True)
+    return ConfigurationError(Problem(f"handlers.{name}", told))

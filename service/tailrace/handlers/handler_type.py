@@ -21,12 +21,13 @@ class Opening:
     """What a handler is opened with, besides its settings.
 
     ``name`` is its key in the configuration; metrics that are made with ``registry`` appear in
-    ``/metrics``.
+    ``/metrics``. With ``waits``, an object whose destination is down is opened later.
     """
 
     name: str
     delivery: DeliverySettings
     registry: CollectorRegistry
+    waits: bool = False
 
 
 @dataclass(frozen=True, slots=True)
