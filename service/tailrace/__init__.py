@@ -9,6 +9,7 @@ This module is the public API and has what a handler needs. All else may change 
   attempt can help.
 - :class:`Unavailable`, :class:`Refused`, :class:`Fenced`: what a destination may answer: it is
   down, it refuses single events, or another process writes there now.
+- :func:`destination_type`, :class:`BatchHandlerSettings`: for packages that add a type of handler.
 """
 
 from typing import TYPE_CHECKING
@@ -16,14 +17,17 @@ from typing import TYPE_CHECKING
 from tailrace.version import __version__ as __version__
 
 if TYPE_CHECKING:
+    from tailrace.config.handlers import BatchHandlerSettings
     from tailrace.engine.batch import Batch, ScopeContext
     from tailrace.envelope import Message
     from tailrace.errors import Fenced, PermanentError, Refused, TemporaryError, Unavailable
     from tailrace.event import ChangeEvent
+    from tailrace.handlers.destination_type import destination_type
     from tailrace.model import ResumeToken
 
 _MODULES = {
     "Batch": "engine.batch",
+    "BatchHandlerSettings": "config.handlers",
     "ChangeEvent": "event",
     "Fenced": "errors",
     "Message": "envelope",
@@ -33,10 +37,12 @@ _MODULES = {
     "ResumeToken": "model",
     "ScopeContext": "engine.batch",
     "TemporaryError": "errors",
+    "destination_type": "handlers.destination_type",
 }
 
 __all__ = [
     "Batch",
+    "BatchHandlerSettings",
     "ChangeEvent",
     "Fenced",
     "Message",
@@ -46,6 +52,7 @@ __all__ = [
     "ScopeContext",
     "TemporaryError",
     "Unavailable",
+    "destination_type",
 ]
 
 

@@ -15,6 +15,7 @@ import yaml
 
 from tailrace import ChangeEvent
 from tailrace.cli import main
+from tests import added_types
 from tests.checkout import ROOT
 
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")])
@@ -87,8 +88,11 @@ def test_yaml_is_a_configuration_that_is_accepted(
     shop = ["async def on_order(event): ...", *(each for each in of_page if "tailrace" in each)]
     (tmp_path / "shop.py").write_text("\n\n".join(shop))
     (tmp_path / "config.yaml").write_text(yaml.safe_dump(minimal | document))
+    added_types.install_documented(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.delitem(sys.modules, "shop", raising=False)  # of another page
+    for module in ("shop", "tailrace_notes"):  # of another page
+        monkeypatch.delitem(sys.modules, module, raising=False)
     monkeypatch.delenv("MONGODB_URI", raising=False)
     code = main(["check", "--config", "config.yaml"])
     assert code == 0, capsys.readouterr().err

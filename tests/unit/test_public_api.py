@@ -8,10 +8,13 @@ import pytest
 
 import tailrace
 from tailrace import errors, event, model
+from tailrace.config import handlers
 from tailrace.engine import batch
+from tailrace.handlers import destination_type
 
 NAMES = (
     "Batch",
+    "BatchHandlerSettings",
     "ChangeEvent",
     "Fenced",
     "Message",
@@ -21,6 +24,7 @@ NAMES = (
     "ScopeContext",
     "TemporaryError",
     "Unavailable",
+    "destination_type",
 )
 
 
@@ -31,8 +35,8 @@ def test_the_public_names_are_these() -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_public_name_is_the_class_that_the_service_uses(name: str) -> None:
-    modules = (errors, event, model, batch)
+def test_a_public_name_is_what_the_service_itself_uses(name: str) -> None:
+    modules = (errors, event, model, batch, handlers, destination_type)
     internal = next(getattr(each, name) for each in reversed(modules) if hasattr(each, name))
     assert getattr(tailrace, name) is internal
     assert internal.__doc__

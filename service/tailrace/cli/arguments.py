@@ -36,6 +36,9 @@ def parser() -> argparse.ArgumentParser:
         "--schema", action="store_true", help="print the configuration's JSON schema for editors"
     )
 
+    handlers = commands.add_parser("handlers", help="the types of handlers that can be used here")
+    handlers.add_argument("--json", action="store_true", help="print a JSON array, for programs")
+
     health = commands.add_parser("health", help="ask the daemon on this machine if it is healthy")
     _add_config(health)
     health.add_argument("--ready", action="store_true", help="/readyz instead of /livez")

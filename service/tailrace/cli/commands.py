@@ -36,6 +36,10 @@ def main(given: Sequence[str], signals: StopSignals) -> int:
                 from tailrace.cli import dead_letters
 
                 return dead_letters.run(options)
+            case "handlers":
+                from tailrace.cli import handlers
+
+                return handlers.run(options)
             case "check":
                 return _check(options)
             case "snapshot":

@@ -12,7 +12,6 @@ import anyio
 import anyio.to_thread
 from prometheus_client.parser import text_string_to_metric_families
 
-import tailrace
 from tailrace.demo.child_process import ChildProcess, child_process, failure_of, last_lines
 from tailrace.demo.source import Source
 from tailrace.demo.workspace import Layout
@@ -33,7 +32,7 @@ _HANDLED = {"scope": "shop", "stage": "handled"}
 _QUICK_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """Turns off Java's second compiler, which is worthwhile only for runs of minutes."""
 
-_CHECKOUT = Path(tailrace.__file__).parents[2]
+_CHECKOUT = Path(__file__).parents[3]
 """The root of the checkout, if the package is not installed from a wheel."""
 
 

@@ -83,7 +83,7 @@ async def target_handler(
 
 
 def _require_suitable(name: str, target: Any, settings: PythonHandlerSettings) -> None:
-    takes_batches = require_usable(name, settings.target, target)
+    takes_batches = require_usable(f"handlers.{name}.target", settings.target, target)
     if inspect.isclass(target):
         arguments(name, target, settings.options)
     elif settings.options:

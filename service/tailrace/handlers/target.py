@@ -19,26 +19,27 @@ def imported_target(name: str, target: str) -> Any:
 
     Raises :class:`ConfigurationError` about handler ``name`` if it cannot be imported.
     """
-    with _refusing(name, target):
+    with _refusing(f"handlers.{name}.target", target):
         return _imported(target)
 
 
-def require_usable(name: str, target: str, found: Any) -> bool:
+def require_usable(place: str, target: str, found: Any) -> bool:
     """Returns whether ``found``, which ``target`` names, gets several events in a call.
 
-    Raises :class:`ConfigurationError` if it cannot be a handler.
+    Raises :class:`ConfigurationError` if it cannot be a handler. ``place``: the key in the
+    configuration.
     """
-    with _refusing(name, target):
+    with _refusing(place, target):
         return _takes_batches(found)
 
 
 @contextmanager
-def _refusing(name: str, target: str) -> Iterator[None]:
+def _refusing(place: str, target: str) -> Iterator[None]:
     """Turns a ``ValueError`` with the words after the target's name into a refusal."""
     try:
         yield
     except ValueError as error:
-        problem = Problem(f"handlers.{name}.target", f"{target!r} {error}")
+        problem = Problem(place, f"{target!r} {error}")
         raise ConfigurationError(problem) from error
 
 
