@@ -37,9 +37,10 @@ def test_the_service_starts_and_waits_for_one_handler_while_the_other_goes_on(
 ) -> None:
     routes = [{"scope": "orders", "handlers": [*HANDLERS]}]
     run = orders.daemon(source=SOURCE, handlers=HANDLERS, routes=routes).start()
+    until(lambda: run.status()["state"] == "waiting", "the state waiting, without an event")
     orders.insert(*range(20))
     run.until_events(20)
-    until(lambda: run.status()["state"] == "waiting", "the state waiting")
+    assert run.status()["state"] == "waiting"
     status, answer = run.get("/readyz")
     assert status == 200
     assert "destination of handler 'table'" in answer

@@ -151,7 +151,7 @@ class Commit:
 
 @dataclass(frozen=True, slots=True)
 class Handler:
-    """A destination, opened and ready.
+    """A destination, opened, or still being opened: then ``ready`` raises what its calls raise.
 
     With a ``commit``, calls only accept events. Such a handler has a ``position``: a failure ends
     the run, and the next ``load`` of its position voids the events not yet committed.
@@ -162,6 +162,7 @@ class Handler:
     position: OwnPosition | None = None
     commit: Commit | None = None
     failure: FailurePolicy = field(default_factory=FailurePolicy)
+    ready: Callable[[RunIdentity], Awaitable[None]] | None = None
 
     @property
     def whole_transactions(self) -> bool:

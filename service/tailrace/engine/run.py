@@ -5,6 +5,7 @@ drain, the checkpointer saves, the stream closes.
 """
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 import anyio
@@ -33,7 +34,7 @@ from tailrace.engine.read.reader import CLOSING_SECONDS, Ending, Reader, Stream
 from tailrace.engine.read.row_reader import RowReader
 from tailrace.engine.status.status import Status
 from tailrace.engine.status.watcher_state import WatcherState
-from tailrace.errors import CheckpointError, TailraceError, TaskCancelled
+from tailrace.errors import CheckpointError, DeliveryInterrupted, TailraceError, TaskCancelled
 from tailrace.model import Checkpoint, StartPoint
 from tailrace.model.gap import Gap
 from tailrace.model.sink_position import NO_TOKEN
@@ -215,6 +216,9 @@ class Run:
         try:
             async with anyio.create_task_group() as saving:
                 saving.start_soon(self._save_regularly, until_drained, name="checkpointer")
+                for each in self._deliveries:
+                    if each.handler.ready is not None:
+                        saving.start_soon(self._opened, each, until_drained, name="opening")
                 async with anyio.create_task_group() as handling:
                     for lane in self._lanes:
                         handling.start_soon(self._run_lane, lane, name="lanes")
@@ -253,6 +257,11 @@ class Run:
     def _halt_lanes(self) -> None:
         for lane in self._lanes:
             lane.halt()
+
+    async def _opened(self, delivery: Delivery, until: Interrupt) -> None:
+        """Shows that a destination is down since the start, even if there is no event for it."""
+        with suppress(DeliveryInterrupted), until.interrupts():
+            await delivery.position.opened()
 
     async def _run_lane(self, lane: Lane) -> None:
         try:

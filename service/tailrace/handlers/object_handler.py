@@ -84,13 +84,16 @@ class _LaterHandler:
         if isinstance(calls, PerBatch) and calls.on_ddl is not None:
             calls = replace(calls, on_ddl=self._on_ddl)
         position = OwnPosition(self._load) if shape.position is not None else None
-        return replace(shape, calls=calls, position=position)
+        return replace(shape, calls=calls, position=position, ready=self._ready)
 
     def _opened(self) -> Handler:
         usable = self.object.usable()
         if self._made is None:
             self._made = self.handler_of(usable)
         return self._made
+
+    async def _ready(self, identity: RunIdentity) -> None:
+        self._opened()
 
     async def _call(self, given: Any, identity: RunIdentity) -> Any:
         return await self._opened().calls.call(given, identity)

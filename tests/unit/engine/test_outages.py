@@ -3,6 +3,7 @@
 import errno
 import socket
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -123,6 +124,31 @@ async def test_a_stop_ends_the_wait_at_the_start() -> None:
         await until(lambda: database.begun > 0)
     assert watching.watcher.status.state is WatcherState.STOPPED
     assert "watcher.restarting" not in [log["event"] for log in watching.logs]
+
+
+async def test_a_handler_that_is_not_open_yet_is_waited_for_even_without_an_event() -> None:
+    """So that the state names it, and not only the first event that cannot be delivered."""
+    database = Database()
+    database.error = down()
+
+    async def ready(identity: object) -> None:
+        database.begun += 1
+        if database.error is not None:
+            raise database.error
+
+    closed = replace(database.routed().handler, ready=ready)
+    watching = Watching(ScriptedDriver(), Routed(closed), **START)
+    async with watching.run():
+        await until(lambda: database.begun > 5)
+        assert watching.watcher.status.state is WatcherState.WAITING
+        assert "the database restarts" in watching.reason
+        database.error = None
+        await watching.until_state(WatcherState.CAUGHT_UP)
+        database.error = down(after=3600)
+    again = Watching(ScriptedDriver(), Routed(closed), **START)
+    async with again.run():
+        await again.until_state(WatcherState.WAITING)
+    assert again.watcher.status.state is WatcherState.STOPPED
 
 
 async def test_waiting_calls_are_tried_as_soon_as_one_gets_an_answer() -> None:

@@ -37,6 +37,11 @@ class DestinationPosition:
     _stored: ChangeEvent | None = None
     """The last event of the last successful call; ``None`` if there was none since the load."""
 
+    async def opened(self) -> None:
+        """Returns when the handler is open. Until then its destination counts as down."""
+        if self.handler.ready is not None:
+            await self._asked("its opening", self.handler.ready)
+
     async def skipped(self, gap: Gap) -> None:
         """Tells the handler about a gap, if it wants to know; raises :class:`HandlerFailed`."""
         own = self.handler.position
