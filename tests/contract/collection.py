@@ -6,7 +6,7 @@ from typing import Any
 import bson
 from bson.timestamp import Timestamp
 
-from tailrace.event.found import Found
+from tailrace.event.reply import Reply
 from tests.mongod import Client
 
 
@@ -35,7 +35,7 @@ class CollectionScene:
         return time
 
 
-def documents(found: Found) -> list[dict[str, Any]]:
+def documents(found: Reply) -> list[dict[str, Any]]:
     """The documents of a reply, decoded."""
     each = iter(found.bounds)
     bounds = zip(each, each, strict=True)

@@ -9,7 +9,7 @@ import bson
 import pytest
 from bson.timestamp import Timestamp
 
-from tailrace.drivers import lookup, raw_find
+from tailrace.drivers import finds, lookup
 from tailrace.drivers.connection import COMMAND_MS
 from tailrace.errors import CommandFailed, ConnectionFailed
 from tailrace.stream import LookUp
@@ -154,7 +154,7 @@ async def test_an_error_of_the_server_is_ours(scene: Scene, mongod: ReplicaSet, 
 async def test_a_look_up_that_hangs_is_given_up(
     scene: Scene, mongod: ReplicaSet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(raw_find, "FIND_SECONDS", 0.3)
+    monkeypatch.setattr(finds, "FIND_SECONDS", 0.3)
     scene.collection.insert_one({"_id": 1})
     mongod.fail("find", 1, blockConnection=True, blockTimeMS=1500)
     with pytest.raises(ConnectionFailed, match=r"no answer for 0\.3 s"):

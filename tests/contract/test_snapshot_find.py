@@ -8,7 +8,7 @@ import anyio
 import pytest
 from bson.timestamp import Timestamp
 
-from tailrace.drivers import raw_find, snapshot_find
+from tailrace.drivers import finds, snapshot_find
 from tailrace.errors import CommandFailed, ConnectionFailed, ScopeHalted
 from tailrace.snapshot.server import Find
 from tests.contract.collection import CollectionScene, documents
@@ -93,7 +93,7 @@ async def test_another_collection_of_that_name_is_refused(
         scene.collection.insert_one({"_id": 1})
     with pytest.raises(CommandFailed) as raised:
         await scene.read(scene.now, uuid)
-    assert raised.value.code == raw_find.UUID_MISMATCH
+    assert raised.value.code == finds.UUID_MISMATCH
 
 
 async def test_a_time_before_the_collection_is_unavailable(scene: Scene, way: str) -> None:
@@ -116,7 +116,7 @@ async def test_a_server_without_snapshot_reads_is_refused(
 async def test_a_find_that_hangs_is_given_up(
     scene: Scene, mongod: ReplicaSet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(raw_find, "FIND_SECONDS", 0.3)
+    monkeypatch.setattr(finds, "FIND_SECONDS", 0.3)
     scene.collection.insert_one({"_id": 1})
     time = scene.now
     mongod.fail("find", 1, blockConnection=True, blockTimeMS=1500)

@@ -9,11 +9,12 @@ from typing import Any, TypeVar
 
 import anyio
 
-from tailrace.drivers import lookup, raw_find, snapshot_find
+from tailrace.drivers import finds, lookup, snapshot_find
 from tailrace.drivers.connection import COMMAND_MS, Connection, mapped
 from tailrace.drivers.cursor import PinnedCursor
+from tailrace.drivers.pinned_commands import PinnedCommands
 from tailrace.errors import ConnectionFailed, DriverError
-from tailrace.event.found import Found
+from tailrace.event.reply import Reply
 from tailrace.snapshot.server import Find
 from tailrace.stream import AtWork, LookUp, Request
 
@@ -64,18 +65,18 @@ class CommandDriver(Connection):
         with mapped():
             return ClientSession(self, await self._start_session())
 
-    async def first_batch(self, database: str, command: Mapping[str, Any]) -> Found:
+    async def first_batch(self, database: str, command: Mapping[str, Any]) -> Reply:
         """The first documents of a command's cursor, undecoded, from the primary."""
-        reading = raw_find.RawFind(self, None, database, "primary")
-        found = await reading.first({**command, "maxTimeMS": COMMAND_MS})
-        reading.kill(found)
-        return found
+        commands = PinnedCommands(self, None, database, self.read_preference("primary"))
+        reply = await commands.first({**command, "maxTimeMS": COMMAND_MS})
+        commands.kill(reply.cursor_id, reply.collection)
+        return reply
 
-    async def find(self, wanted: Find) -> list[Found]:
+    async def find(self, wanted: Find) -> list[Reply]:
         """Reads documents as of a time."""
         return await self._in_session(lambda session: snapshot_find.find(self, session, wanted))
 
-    async def look_up(self, wanted: LookUp) -> Found:
+    async def look_up(self, wanted: LookUp) -> Reply:
         """Reads documents not older than a time."""
         return await self._in_session(lambda session: lookup.look_up(self, session, wanted))
 
@@ -85,11 +86,11 @@ class CommandDriver(Connection):
         with mapped():
             session = spare.pop() if spare else await self._start_session()
         try:
-            with anyio.move_on_after(raw_find.FIND_SECONDS):
+            with anyio.move_on_after(finds.FIND_SECONDS):
                 found = await find(session)
                 spare.append(session)
                 return found
-            raise ConnectionFailed(f"a find has had no answer for {raw_find.FIND_SECONDS:g} s")
+            raise ConnectionFailed(f"a find has had no answer for {finds.FIND_SECONDS:g} s")
         except BaseException:
             with anyio.CancelScope(shield=True), suppress(DriverError), mapped():
                 await session.end_session()

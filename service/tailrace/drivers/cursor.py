@@ -1,24 +1,20 @@
 """A change stream's cursor as plain commands: ``aggregate``, ``getMore``, ``killCursors``."""
 
 from collections.abc import Mapping
-from contextlib import suppress
 from typing import Any
 
 import anyio
-from bson.codec_options import CodecOptions
 from bson.int64 import Int64
-from bson.raw_bson import RawBSONDocument
 from pymongo.read_preferences import Nearest
 from pymongo.topology_description import TopologyDescription
 
-from tailrace.drivers.connection import COMMAND_MS, Connection, mapped
-from tailrace.drivers.pinning import Pin, pinned, unsuitable
+from tailrace.drivers.connection import COMMAND_MS, Connection
+from tailrace.drivers.pinned_commands import PinnedCommands
+from tailrace.drivers.pinning import unsuitable
 from tailrace.drivers.reads import Read
 from tailrace.errors import CommandFailed, ConnectionFailed, DriverError
-from tailrace.event.reply import Reply, read_reply
+from tailrace.event.reply import Reply
 from tailrace.stream import AtWork, Request
-
-RAW: CodecOptions[RawBSONDocument] = CodecOptions(document_class=RawBSONDocument)
 
 OPEN_SECONDS = 100.0
 """How long opening a cursor may take: server selection, the server's time limit, the network. If it
@@ -35,14 +31,13 @@ class PinnedCursor:
         self, connection: Connection, session: Any, request: Request, at_work: AtWork
     ) -> None:
         self._connection = connection
-        self._session = session
         self._request = request
         self._at_work = at_work
         self._get_more = dict(request.get_more)
         self._await_seconds = request.get_more.get("maxTimeMS", _AWAIT_MS) / 1000
-        self._database = connection.database(request.database)
-        self._pin = Pin()
-        self._wanted = self._mode = connection.read_preference(request.read_preference)
+        self._wanted = connection.read_preference(request.read_preference)
+        self._commands = PinnedCommands(connection, session, request.database, self._wanted)
+        self._pin = self._commands.pin
         self._topology: TopologyDescription | None = None
         self._first: Reply | None = None
         self._id = 0
@@ -58,13 +53,12 @@ class PinnedCursor:
                 f"{self._pin.address or 'the server'} has not answered an aggregate for "
                 f"{OPEN_SECONDS:.0f} s"
             )
-        self._pin.chosen = self._pin.address is not None
-        if not self._pin.chosen:  # a direct connection: no selector is called
+        if not self._commands.choose():  # a direct connection: no selector is called
             servers = self._connection.topology.server_descriptions().values()
             self._pin.wire_version = max((each.max_wire_version for each in servers), default=0)
         if self._pin.wire_version < COMMENTS_SINCE:
             self._get_more.pop("comment", None)
-        self._mode = Nearest()  # reaches the cursor's server, whatever its role is now
+        self._commands.mode = Nearest()  # reaches the cursor's server, whatever its role is now
 
     @property
     def first(self) -> Reply:
@@ -91,25 +85,8 @@ class PinnedCursor:
 
     def kill(self) -> None:
         """Frees the cursor on its server, in the background; failures are ignored."""
-        if self._id == 0:
-            return
-        cursor, self._id = Int64(self._id), 0
-        command = {
-            "killCursors": self._collection,
-            "cursors": [cursor],
-            "maxTimeMS": COMMAND_MS,
-        }
-        # Right after a step-down the driver does not know the server: this command can wait.
-        self._pin.patient = True
-
-        async def kill() -> None:
-            # If PyMongo's asyncio client (4.20) is cancelled while it selects a server, its lock
-            # may raise a RuntimeError instead.
-            with suppress(DriverError, RuntimeError):
-                # Without the stream's session, which may have ended when this runs.
-                await self._send(command, self._database, session=None)
-
-        self._connection.in_background(kill, f"kill cursor {cursor}")
+        self._commands.kill(self._id, self._collection)
+        self._id = 0
 
     async def _ask(self, read: Read) -> None:
         """Asks the cursor's server, on another connection, whether it works on the read.
@@ -127,30 +104,17 @@ class PinnedCursor:
             "cursor": {},
             "maxTimeMS": COMMAND_MS,
         }
-        admin = self._connection.database("admin")
         try:
-            answer = read_reply(await self._send(command, admin, session=None))
+            answer = await self._commands.ask(command)
             found, time = bool(answer.bounds), answer.operation_time
         except CommandFailed:
             found, time = True, None
-        except (DriverError, RuntimeError):  # no answer; as in kill
+        except (DriverError, RuntimeError):  # no answer; as in PinnedCommands.kill
             return
         if found and not read.over:
             self._at_work(time)
 
     async def _run(self, command: Mapping[str, Any]) -> Reply:
-        reply = read_reply(await self._send(command, self._database, self._session))
-        self._id = reply.cursor_id
-        self._collection = reply.namespace.partition(".")[2]
+        reply = await self._commands.run(command, of_events=True)
+        self._id, self._collection = reply.cursor_id, reply.collection
         return reply
-
-    async def _send(self, command: Mapping[str, Any], database: Any, session: Any) -> bytes:
-        """Sends one command to the cursor's server, or to the one that this call chooses.
-
-        Returns the reply undecoded.
-        """
-        with pinned(self._pin), mapped(self._pin):
-            reply: RawBSONDocument = await database.command(
-                dict(command), read_preference=self._mode, codec_options=RAW, session=session
-            )
-        return bytes(reply.raw)

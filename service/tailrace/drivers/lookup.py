@@ -11,13 +11,14 @@ from bson.binary import Binary
 from bson.raw_bson import RawBSONDocument
 
 from tailrace.drivers.connection import COMMAND_MS, Connection
-from tailrace.drivers.raw_find import COLLECTION_UUID_SINCE, UUID_MISMATCH, RawFind, oldest
+from tailrace.drivers.finds import COLLECTION_UUID_SINCE, UUID_MISMATCH, oldest
+from tailrace.drivers.pinned_commands import PinnedCommands
 from tailrace.errors import CommandFailed
-from tailrace.event.found import Found
+from tailrace.event.reply import Reply
 from tailrace.stream import LookUp
 
 
-async def look_up(connection: Connection, session: Any, wanted: LookUp) -> Found:
+async def look_up(connection: Connection, session: Any, wanted: LookUp) -> Reply:
     """Implements :meth:`tailrace.stream.driver_port.Driver.look_up`, in its own session."""
     concern: dict[str, Any] = {"level": "majority"}
     if wanted.since is not None:
@@ -32,20 +33,21 @@ async def look_up(connection: Connection, session: Any, wanted: LookUp) -> Found
     takes_uuid = oldest(connection, COLLECTION_UUID_SINCE) >= COLLECTION_UUID_SINCE
     if wanted.uuid is not None and takes_uuid:
         command["collectionUUID"] = Binary(wanted.uuid, 4)
-    find = RawFind(connection, session, wanted.database, wanted.read_preference)
+    mode = connection.read_preference(wanted.read_preference)
+    find = PinnedCommands(connection, session, wanted.database, mode)
     while True:
         try:
-            found = await find.first(command)
+            reply = await find.first(command)
         except CommandFailed as error:
             if error.code != UUID_MISMATCH:
                 raise
             name = _actual_name(error)
             if name is None:
-                return Found(b"", ())
+                return Reply(b"", ())
             command["find"] = name
         else:
-            find.kill(found)
-            return found
+            find.kill(reply.cursor_id, reply.collection)
+            return reply
 
 
 def _actual_name(error: CommandFailed) -> str | None:

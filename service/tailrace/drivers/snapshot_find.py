@@ -10,13 +10,15 @@ from contextlib import suppress
 from typing import Any
 
 from bson.binary import Binary
+from bson.int64 import Int64
 from pymongo.read_concern import ReadConcern
 from pymongo.read_preferences import Primary
 
 from tailrace.drivers.connection import COMMAND_MS, Connection, mapped
-from tailrace.drivers.raw_find import COLLECTION_UUID_SINCE, UUID_MISMATCH, RawFind, oldest
+from tailrace.drivers.finds import COLLECTION_UUID_SINCE, UUID_MISMATCH, oldest
+from tailrace.drivers.pinned_commands import PinnedCommands
 from tailrace.errors import CommandFailed, DriverError, ScopeHalted
-from tailrace.event.found import Found
+from tailrace.event.reply import Reply
 from tailrace.snapshot.server import Find
 
 SNAPSHOT_FINDS_SINCE = 13
@@ -37,7 +39,7 @@ class _AsOf(ReadConcern):
         return self._document
 
 
-async def find(connection: Connection, session: Any, wanted: Find) -> list[Found]:
+async def find(connection: Connection, session: Any, wanted: Find) -> list[Reply]:
     """Implements :meth:`tailrace.snapshot.server.SnapshotServer.find`, in its own session."""
     version = oldest(connection, SNAPSHOT_FINDS_SINCE)
     if version < TRANSACTIONS_SINCE:
@@ -54,7 +56,7 @@ async def find(connection: Connection, session: Any, wanted: Find) -> list[Found
     else:
         with mapped():
             session.start_transaction(read_concern=_AsOf(as_of))
-        reading.find.mode = Primary()  # a transaction allows no other mode
+        reading.commands.mode = Primary()  # a transaction allows no other mode
         try:
             found = await reading.all({}, pinned=False)
         finally:
@@ -71,9 +73,10 @@ class _Reading:
     def __init__(self, connection: Connection, session: Any, wanted: Find) -> None:
         self._connection = connection
         self._wanted = wanted
-        self.find = RawFind(connection, session, wanted.database, wanted.read_preference)
+        mode = connection.read_preference(wanted.read_preference)
+        self.commands = PinnedCommands(connection, session, wanted.database, mode)
 
-    async def all(self, fields: Mapping[str, Any], *, pinned: bool) -> list[Found]:
+    async def all(self, fields: Mapping[str, Any], *, pinned: bool) -> list[Reply]:
         """The replies; ``pinned``: the server itself checks the collection's UUID."""
         wanted = self._wanted
         command = {
@@ -84,13 +87,16 @@ class _Reading:
         }
         if pinned:
             command["collectionUUID"] = Binary(wanted.uuid, 4)
-        replies = [await self.find.first(command)]
+        last = await self.commands.first(command)
+        replies = [last]
         most = wanted.most_bytes or sys.maxsize
         try:
-            while replies[-1].cursor_id and sum(len(each.buffer) for each in replies) < most:
-                replies.append(await self.find.more(replies[-1]))
+            while not last.closed and sum(len(each.buffer) for each in replies) < most:
+                cursor = {"getMore": Int64(last.cursor_id), "collection": last.collection}
+                last = await self.commands.run(cursor)
+                replies.append(last)
         finally:
-            self.find.kill(replies[-1])
+            self.commands.kill(last.cursor_id, last.collection)
         return replies
 
     async def require_uuid(self) -> None:

@@ -14,7 +14,7 @@ from bson.timestamp import Timestamp
 
 from tailrace.event.change_event import ChangeEvent
 from tailrace.event.layout import cluster_time, operation_type, parts, resume_token
-from tailrace.event.reply import survey
+from tailrace.event.survey import survey
 from tailrace.model.token import ResumeToken
 
 CHUNK = 64

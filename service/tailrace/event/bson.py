@@ -6,6 +6,7 @@ from struct import Struct, error
 from bson.timestamp import Timestamp
 
 INT32 = Struct("<i").unpack_from
+UINT32 = Struct("<I").unpack_from
 INT64 = Struct("<q").unpack_from
 UINT64 = Struct("<Q").unpack_from
 FLOAT64 = Struct("<d").unpack_from

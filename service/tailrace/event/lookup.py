@@ -17,7 +17,6 @@ from typing import NamedTuple, TypeAlias
 from tailrace.event import bson
 from tailrace.event.bson import elements, encoded, spans, string_at, walk
 from tailrace.event.document_key import identity
-from tailrace.event.found import Found
 from tailrace.event.layout import (
     DOCUMENT_KEY,
     NAMESPACE,
@@ -27,6 +26,7 @@ from tailrace.event.layout import (
     parts,
 )
 from tailrace.event.memo import Memo
+from tailrace.event.reply import Reply
 
 UPDATE = "update"
 """The only operation whose events need a look-up: the others have the document, or none exists."""
@@ -86,7 +86,7 @@ class Wanted:
             return encoded(_array(b"$or", repeat(b"\x03"), keys))
         return _of_ids([key[4:5] for key in keys], [key[4 + _ID_VALUE : -1] for key in keys])
 
-    def found(self, reply: Found) -> None:
+    def found(self, reply: Reply) -> None:
         """Notes the documents of a reply."""
         buffer, starts, ends = reply.buffer, reply.bounds[::2], reply.bounds[1::2]
         pairs = zip(starts, ends, strict=True)

@@ -1,79 +1,68 @@
-"""Locates the events in a raw reply of ``aggregate`` or ``getMore``, without decoding them.
-
-If the driver decodes a reply, an event costs three to nine times as much.
-"""
+"""One parser for the replies of all commands that return a cursor: documents are not decoded."""
 
 import struct
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from struct import Struct
-from typing import cast
 
 from bson.timestamp import Timestamp
 
 from tailrace.errors import ConnectionFailed
 from tailrace.event import bson
-from tailrace.event.bson import INT32, INT64, walk
-from tailrace.event.layout import TOKEN, TYPE, operation_type, parts, token_at
+from tailrace.event.bson import DOCUMENT, EMPTY_DOCUMENT, INT32, INT64, UINT32, walk
+from tailrace.event.survey import Survey, survey_array
 from tailrace.model import ResumeToken
-
-_TYPE_BYTES = len(TYPE) + 4 + 20
-"""The operation type with the field's name, and some later bytes that events of a type share."""
-_NAMES = bytes(2 + len(str(number)) for number in range(100_000))
-"""For each element of an array, the number of bytes before its value: its type, its index as text,
-and a zero. Enough elements for more events than a reply can hold."""
-
-
-@dataclass(frozen=True, slots=True)
-class Survey:
-    """Counts by operation type, up to the first event without a token (index ``nameless``)."""
-
-    operations: Mapping[str, int]
-    nameless: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """One reply to ``aggregate`` or ``getMore``, and what the next ``getMore`` needs.
+    """One reply to ``aggregate``, ``find`` or ``getMore``, and what the next ``getMore`` needs.
 
-    Event ``i`` of the batch is ``buffer[bounds[2 * i] : bounds[2 * i + 1]]``.
+    Document ``i`` of the batch is ``buffer[bounds[2 * i] : bounds[2 * i + 1]]``. A reply of a
+    change stream has a ``post_batch_token``, and a ``survey`` of its events.
     """
 
     buffer: bytes
     bounds: Sequence[int]
-    post_batch_token: ResumeToken | None
-    operation_time: Timestamp | None
-    cursor_id: int
+    cursor_id: int = 0
     namespace: str = ""
+    operation_time: Timestamp | None = None
+    post_batch_token: ResumeToken | None = None
     survey: Survey | None = None
+
+    def __len__(self) -> int:
+        return len(self.bounds) // 2
 
     @property
     def closed(self) -> bool:
         """Whether the server has closed the cursor."""
         return self.cursor_id == 0
 
+    @property
+    def collection(self) -> str:
+        """The cursor's collection, which ``getMore`` and ``killCursors`` name."""
+        return self.namespace.partition(".")[2]
 
-def read_reply(raw: bytes) -> Reply:
-    """Reads one reply. Raises ``ConnectionFailed`` for one without a cursor: a broken server."""
+
+def read_reply(raw: bytes, *, of_events: bool = False) -> Reply:
+    """Reads one reply; ``of_events``: of a change stream, with the survey of its events.
+
+    Raises ``ConnectionFailed`` for one without a cursor: a broken server.
+    """
     try:
-        return _read(raw)
-    except (KeyError, ValueError, struct.error) as error:
+        return _read(raw, of_events=of_events)
+    except (IndexError, KeyError, ValueError, struct.error) as error:
         raise ConnectionFailed(f"the server's reply is not a cursor: {error!r}") from error
 
 
-def _read(raw: bytes) -> Reply:
+def _read(raw: bytes, *, of_events: bool) -> Reply:
     top = bson.elements(raw, 0)
     kind, at = top[b"cursor"]
-    if kind != bson.DOCUMENT:
+    if kind != DOCUMENT:
         raise ValueError("cursor is not a document")
     cursor = bson.elements(raw, at)
-    batch = cursor.get(b"nextBatch") or cursor[b"firstBatch"]
-    if batch[0] != bson.ARRAY:
+    kind, batch = cursor.get(b"nextBatch") or cursor[b"firstBatch"]
+    if kind != bson.ARRAY:
         raise ValueError("the batch is not an array")
-    bounds, survey = survey_array(raw, batch[1])
     kind, at = cursor[b"id"]
     if kind not in (bson.INT32_TYPE, bson.INT64_TYPE):
         raise ValueError("the cursor's id is not a whole number")
@@ -81,76 +70,42 @@ def _read(raw: bytes) -> Reply:
     kind, at = cursor.get(b"ns", (0, 0))
     namespace = bson.string_at(raw, at) if kind == bson.STRING else ""
     kind, at = cursor.get(b"postBatchResumeToken", (0, 0))
-    token = ResumeToken(bson.document_at(raw, at)) if kind == bson.DOCUMENT else None
+    token = ResumeToken(bson.document_at(raw, at)) if kind == DOCUMENT else None
+    bounds, survey = survey_array(raw, batch) if of_events else (_bounds(raw, batch), None)
     kind, at = top.get(b"operationTime", (0, 0))
     time = bson.timestamp_at(raw, at) if kind == bson.TIMESTAMP else None
-    return Reply(raw, bounds, token, time, cursor_id, namespace, survey)
+    return Reply(raw, bounds, cursor_id, namespace, time, token, survey)
 
 
-def survey_array(buffer: bytes, start: int) -> tuple[Sequence[int], Survey]:
-    """Bounds and survey of the events in the array at ``start``; raises if it is malformed."""
-    return _alike(buffer, start) or _each(buffer, start)
+def _bounds(buffer: bytes, start: int) -> Sequence[int]:
+    """The bounds of the documents in the array at ``start``.
 
-
-def survey(buffer: bytes, bounds: Sequence[int]) -> Survey:
-    """The survey of events whose bounds are known."""
-    operations: Counter[str] = Counter()
-    for number, begin in enumerate(bounds[::2]):
-        found = parts(buffer, begin)
-        if found[TOKEN] < 0:
-            return Survey(operations, number)
-        operations[operation_type(found)] += 1
-    return Survey(operations)
-
-
-def _alike(buffer: bytes, start: int) -> tuple[Sequence[int], Survey] | None:
-    """Bounds and survey of an array of events in mongod's order; ``None`` for any other array."""
-    end, position = start + INT32(buffer, start)[0] - 1, start + 4
-    bounds: list[int] = []
-    types: list[bytes] = []
-    append, note = bounds.append, types.append
-    head, read = b"", _reader(1, 0)
-    with suppress(ValueError, struct.error):  # another order, or the end of the buffer
-        for name in _NAMES:
-            at = position + name
-            length, first, text = read(buffer, at)
-            if first != head:  # another transaction or token length than before, or the end
-                if position >= end:
-                    break
-                token = token_at(buffer, at)
-                head = buffer[at + 4 : token + 4]
-                read = _reader(len(head), INT32(buffer, token)[0])
-                length, first, text = read(buffer, at)
-            append(at)
-            note(text)
-            position = at + length
-            append(position)
-    if position != end:
-        return None
-    operations: dict[str, int] = {}
-    for text, count in Counter(types).items():
-        if not text.startswith(TYPE) or text.find(b"\0", len(TYPE) + 4) < 0:
-            return None
-        operation = bson.string_at(text, len(TYPE))
-        operations[operation] = operations.get(operation, 0) + count
-    return bounds, Survey(operations)
-
-
-@lru_cache(256)
-def _reader(head: int, token: int) -> Callable[[bytes, int], tuple[int, bytes, bytes]]:
-    """Reads an event's length, its ``head`` bytes up to the token's length, and its operation type.
-
-    The event's length is read as unsigned, so a wrong length never leads backwards.
+    The name of an element is its index as text, so its length is known. A document's length is read
+    as unsigned, so a wrong length never leads backwards.
     """
-    layout = Struct(f"<I{head}s{max(token - 4, 0)}x{_TYPE_BYTES}s")
-    return cast("Callable[[bytes, int], tuple[int, bytes, bytes]]", layout.unpack_from)
+    position, end = start + 4, start + INT32(buffer, start)[0] - 1
+    bounds: list[int] = []
+    append, digits, next_digits, number = bounds.append, 3, 10, 0
+    while position < end:
+        if number == next_digits:
+            digits, next_digits = digits + 1, next_digits * 10
+        if buffer[position] != DOCUMENT:
+            break
+        at = position + digits
+        append(at)
+        position = at + UINT32(buffer, at)[0]
+        append(position)
+        number += 1
+    if position != end or (bounds and bounds[-1] - bounds[-2] < EMPTY_DOCUMENT):
+        return _walked(buffer, start)
+    return bounds
 
 
-def _each(buffer: bytes, start: int) -> tuple[Sequence[int], Survey]:
-    """The same as :func:`_alike`, for any array of documents."""
+def _walked(buffer: bytes, start: int) -> Sequence[int]:
+    """The same by walking, which says what is wrong."""
     bounds: list[int] = []
     for _, kind, begin, end in walk(buffer, start):
-        if kind != bson.DOCUMENT:
+        if kind != DOCUMENT:
             raise ValueError("the batch holds something that is not a document")
         bounds += begin, end
-    return bounds, survey(buffer, bounds)
+    return bounds

@@ -25,7 +25,7 @@ from tailrace.event.bson import (
     OBJECT_ID,
     walk,
 )
-from tailrace.event.found import Found
+from tailrace.event.reply import Reply
 from tailrace.model.snapshot import StoredRows
 
 READ = "read"
@@ -81,7 +81,7 @@ class ReadEvents:
         )
         self._namespace = _elements({"ns": {"db": database, "coll": collection}})
 
-    def batch(self, replies: Sequence[Found], time: Timestamp) -> Batch:
+    def batch(self, replies: Sequence[Reply], time: Timestamp) -> Batch:
         """The events of the documents in the replies, read as of ``time``, without resume tokens.
 
         Raises ``ValueError`` for a document without ``_id``.

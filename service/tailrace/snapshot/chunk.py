@@ -13,7 +13,7 @@ from bson.raw_bson import RawBSONDocument
 from bson.timestamp import Timestamp
 
 from tailrace.event.bson import encoded
-from tailrace.event.found import Found
+from tailrace.event.reply import Reply
 from tailrace.event.snapshot_events import document_id
 from tailrace.model.snapshot import DocumentId, RangeProgress
 from tailrace.snapshot.limits import CHUNK_MS
@@ -33,7 +33,7 @@ class Chunk:
     (``None`` if it has not moved). ``ends`` is true if this is the range's last chunk.
     """
 
-    replies: Sequence[Found]
+    replies: Sequence[Reply]
     last: DocumentId | None
     scanned: int
     ends: bool
@@ -141,7 +141,7 @@ async def count_up_to(
     return sum(map(len, found))
 
 
-def _cut_short(replies: Sequence[Found]) -> bool:
+def _cut_short(replies: Sequence[Reply]) -> bool:
     return bool(replies[-1].cursor_id)
 
 
@@ -156,7 +156,7 @@ def _compare(operator: str, value: DocumentId) -> Mapping[str, Any]:
     return {"$expr": {operator: ["$_id", literal]}}
 
 
-def _ids(replies: Sequence[Found]) -> list[DocumentId]:
+def _ids(replies: Sequence[Reply]) -> list[DocumentId]:
     return [
         DocumentId(encoded(document_id(found.buffer, begin)))
         for found in replies
@@ -164,7 +164,7 @@ def _ids(replies: Sequence[Found]) -> list[DocumentId]:
     ]
 
 
-def _last(replies: Sequence[Found]) -> DocumentId | None:
+def _last(replies: Sequence[Reply]) -> DocumentId | None:
     for found in reversed(replies):
         if found.bounds:
             return DocumentId(encoded(document_id(found.buffer, found.bounds[-2])))

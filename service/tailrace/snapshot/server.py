@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 from bson.timestamp import Timestamp
 
-from tailrace.event.found import Found
+from tailrace.event.reply import Reply
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,10 +32,10 @@ class SnapshotServer(Protocol):
     async def run(self, database: str, command: Mapping[str, Any]) -> dict[str, Any]:
         """Runs one command on the primary and returns the reply as plain Python types."""
 
-    async def first_batch(self, database: str, command: Mapping[str, Any]) -> Found:
+    async def first_batch(self, database: str, command: Mapping[str, Any]) -> Reply:
         """Runs one command on the primary and returns the first documents of its cursor."""
 
-    async def find(self, find: Find) -> Sequence[Found]:
+    async def find(self, find: Find) -> Sequence[Reply]:
         """The documents, in one or more replies, all read as of the find's time.
 
         The error has the code ``CollectionUUIDMismatch`` if the name and the UUID belong to

@@ -10,7 +10,8 @@ import anyio
 
 from tailrace.errors import DriverError, MissingResumeToken, StreamEnded, StreamInterrupted
 from tailrace.event import Batch
-from tailrace.event.reply import Reply, survey
+from tailrace.event.reply import Reply
+from tailrace.event.survey import survey
 from tailrace.model import ResumeToken, Scope, StartPoint
 from tailrace.model.failure_policy import Backoff
 from tailrace.stream.activity import StreamActivity

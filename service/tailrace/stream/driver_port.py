@@ -6,7 +6,6 @@ from typing import Any, Protocol
 
 from bson.timestamp import Timestamp
 
-from tailrace.event.found import Found
 from tailrace.event.reply import Reply
 
 
@@ -76,6 +75,6 @@ class Driver(Protocol):
     async def start_session(self) -> Session:
         """A session without causal consistency: the reads of a stream depend on no others."""
 
-    async def look_up(self, wanted: LookUp) -> Found:
+    async def look_up(self, wanted: LookUp) -> Reply:
         """The documents, majority-committed. If they do not fit into one reply, the reply has a
         cursor id, and that cursor is freed."""

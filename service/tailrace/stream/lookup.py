@@ -22,7 +22,7 @@ from bson.timestamp import Timestamp
 from tailrace.errors import DriverError, StreamInterrupted, describe
 from tailrace.event import Batch, Chunk
 from tailrace.event import lookup as events
-from tailrace.event.found import Found
+from tailrace.event.reply import Reply
 from tailrace.model import ResumeToken
 from tailrace.stream.change_stream import ChangeStream
 from tailrace.stream.driver_port import Driver, LookUp
@@ -251,7 +251,7 @@ class LookupStream:
         since: Timestamp | None,
         *,
         most: int | None = None,
-    ) -> Found:
+    ) -> Reply:
         wanted = LookUp(
             collection.database,
             collection.name,
@@ -274,7 +274,7 @@ class LookupStream:
             error.args = (f"documents of {what} cannot be looked up: {error.args[0]}",)
             raise
 
-    async def _answer(self, wanted: LookUp) -> Found:
+    async def _answer(self, wanted: LookUp) -> Reply:
         with self._interrupt.interrupts() as scope:
             found = await self._driver.look_up(wanted)
         if scope.cancelled_caught:

@@ -14,7 +14,8 @@ import anyio
 import bson
 
 from tailrace.errors import CommandFailed, ConnectionFailed, DriverError
-from tailrace.event.reply import Reply, survey_array
+from tailrace.event.reply import Reply
+from tailrace.event.survey import survey_array
 from tailrace.model import ResumeToken
 from tailrace.stream.driver_port import AtWork, Cursor, Request, Session
 from tests.scripted.wire import array
@@ -138,7 +139,13 @@ class ScriptedCursor:
     def _answer(self, events: list[Document], behind: ResumeToken) -> Reply:
         buffer = array(bson.encode(event) for event in events)
         bounds, _ = survey_array(buffer, 0)
-        return Reply(buffer, bounds, behind, time(self._driver.now), int(not self._closed))
+        return Reply(
+            buffer,
+            bounds,
+            cursor_id=int(not self._closed),
+            operation_time=time(self._driver.now),
+            post_batch_token=behind,
+        )
 
 
 def _start(driver: ScriptedDriver, stage: Mapping[str, Any]) -> ResumeToken:

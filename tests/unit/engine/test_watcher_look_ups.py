@@ -6,7 +6,7 @@ import anyio
 import pytest
 
 from tailrace.engine import WatcherState
-from tailrace.event.found import Found
+from tailrace.event.reply import Reply
 from tailrace.stream import ChangeStreamOptions, LookUp
 from tests.unit.engine.changes import change, token
 from tests.unit.engine.scripted_driver import ScriptedDriver
@@ -23,10 +23,10 @@ class LookingDriver(ScriptedDriver):
         super().__init__(change(1, operation="update") | {"_id": TOKEN.document})
         self.look_ups: list[LookUp] = []
 
-    async def look_up(self, wanted: LookUp) -> Found:
+    async def look_up(self, wanted: LookUp) -> Reply:
         self.look_ups.append(wanted)
         await anyio.lowlevel.checkpoint()
-        return Found(b"", ())
+        return Reply(b"", ())
 
 
 @pytest.mark.parametrize(

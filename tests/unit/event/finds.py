@@ -7,13 +7,13 @@ from typing import Any
 import bson
 
 from tailrace.event.document_key import identity
-from tailrace.event.found import Found, read_found
+from tailrace.event.reply import Reply, read_reply
 from tests.unit.event.documents import reply
 
 Documents = Iterable[Mapping[str, Any] | bytes]
 
 
-def answer(filter: bytes, documents: Documents, most_bytes: int = 1 << 40) -> Found:
+def answer(filter: bytes, documents: Documents, most_bytes: int = 1 << 40) -> Reply:
     """What matches ``{_id: {$in: […]}}`` or ``{$or: [key, …]}``.
 
     The reply has documents of so many bytes at the most, or one.
@@ -25,7 +25,7 @@ def answer(filter: bytes, documents: Documents, most_bytes: int = 1 << 40) -> Fo
     sizes = accumulate(map(len, matching))
     most = max(sum(size <= most_bytes for size in sizes), 1)
     more = len(matching) > most
-    return read_found(reply(matching[:most], cursor_id=7 if more else 0, name="firstBatch"))
+    return read_reply(reply(matching[:most], cursor_id=7 if more else 0, name="firstBatch"))
 
 
 def _matches(raw: bytes, key: Mapping[str, Any]) -> bool:

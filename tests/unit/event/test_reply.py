@@ -24,6 +24,7 @@ TOKEN = {"_data": "82AB"}
     st.none() | timestamps,
     st.integers(0, 2**63 - 1),
     st.sampled_from(["firstBatch", "nextBatch"]),
+    st.booleans(),
 )
 def test_a_walk_finds_what_the_codec_decodes(
     events: list[dict[str, Any]],
@@ -31,11 +32,13 @@ def test_a_walk_finds_what_the_codec_decodes(
     time: Timestamp | None,
     cursor_id: int,
     name: str,
+    of_events: bool,
 ) -> None:
     encoded = [bson.encode(event) for event in events]
     wire = None if token is None else RawBSONDocument(bson.encode(token))
     raw = reply(encoded, token=wire, time=time, cursor_id=cursor_id, name=name)
-    found = read_reply(raw)
+    found = read_reply(raw, of_events=of_events)
+    assert len(found) == len(events)
     assert found.cursor_id == cursor_id
     assert found.namespace == "shop.orders"
     assert found.closed is (cursor_id == 0)
@@ -50,10 +53,11 @@ def test_fields_may_come_in_any_order_and_a_cursor_id_may_be_small() -> None:
     cursor = {"postBatchResumeToken": TOKEN, "firstBatch": [{"_id": TOKEN}], "atClusterTime": 1}
     answer = bson.encode({"ok": 1.0, "cursor": {**cursor, "ns": "shop.orders", "id": 9}})
     found = read_reply(answer)
-    assert (found.cursor_id, found.namespace) == (9, "shop.orders")
+    assert (found.cursor_id, found.namespace, found.collection) == (9, "shop.orders", "orders")
     assert len(found.bounds) == 2
 
 
+@pytest.mark.parametrize("of_events", [True, False], ids=["events", "documents"])
 @pytest.mark.parametrize(
     "cursor",
     [
@@ -63,10 +67,10 @@ def test_fields_may_come_in_any_order_and_a_cursor_id_may_be_small() -> None:
     ],
     ids=str,
 )
-def test_a_reply_without_a_proper_cursor_is_a_broken_connection(cursor: Any) -> None:
+def test_a_reply_without_a_cursor_is_a_broken_connection(cursor: Any, of_events: bool) -> None:
     for answer in ({"cursor": cursor}, {"ok": 1}):
         with pytest.raises(ConnectionFailed, match="not a cursor"):
-            read_reply(bson.encode(answer))
+            read_reply(bson.encode(answer), of_events=of_events)
 
 
 @quick
@@ -79,7 +83,7 @@ def test_damaged_bytes_are_a_broken_connection_or_unnoticed(
         raw[data.draw(st.integers(0, len(raw) - 1))] = data.draw(st.integers(0, 255))
     cut = data.draw(st.integers(1, len(raw)) | st.just(len(raw)))
     try:
-        found = read_reply(bytes(raw[:cut]))
+        found = read_reply(bytes(raw[:cut]), of_events=data.draw(st.booleans()))
     except ConnectionFailed:
         return
     bounds = list(found.bounds)
@@ -87,9 +91,10 @@ def test_damaged_bytes_are_a_broken_connection_or_unnoticed(
     assert not bounds or bounds[-1] < cut
 
 
-def test_an_event_of_no_length_does_not_hang() -> None:
+@pytest.mark.parametrize("of_events", [True, False], ids=["events", "documents"])
+def test_a_document_of_no_length_does_not_hang(of_events: bool) -> None:
     raw = reply([{}])
     empty = b"\x030\0\x05\0\0\0\0"
     assert empty in raw
     with pytest.raises(ConnectionFailed, match="malformed BSON"):
-        read_reply(raw.replace(empty, b"\x030\0\0\0\0\0\0"))
+        read_reply(raw.replace(empty, b"\x030\0\0\0\0\0\0"), of_events=of_events)

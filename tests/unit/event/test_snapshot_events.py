@@ -10,11 +10,10 @@ from bson.timestamp import Timestamp
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace.errors import ConnectionFailed
 from tailrace.event import ChangeEvent, Namespace, layout
 from tailrace.event.bson import encoded
 from tailrace.event.change_event import CODEC
-from tailrace.event.found import read_found
+from tailrace.event.reply import read_reply
 from tailrace.event.snapshot_events import LastRows, ReadEvents, barrier, document_id, of_snapshot
 from tailrace.model.snapshot import DocumentId
 from tests.unit.event.documents import documents, quick, scalars
@@ -39,7 +38,7 @@ def reply(*documents: bytes, **cursor: Any) -> bytes:
 @given(DOCUMENTS, st.sampled_from(["orders", "a.b", "ü €", "o" * 200, "o" * 300]))
 def test_an_event_has_its_document_as_it_came(found: list[dict[str, Any]], name: str) -> None:
     raw = [bson.encode(document) for document in found]
-    made = ReadEvents(SNAPSHOT, UUID.hex(), "shop", name).batch([read_found(reply(*raw))], TIME)
+    made = ReadEvents(SNAPSHOT, UUID.hex(), "shop", name).batch([read_reply(reply(*raw))], TIME)
     events = list(made.events())
     assert made.operations() == {"read": len(found)}
     for event, document in zip(events, raw, strict=True):
@@ -61,7 +60,7 @@ def test_an_event_has_its_document_as_it_came(found: list[dict[str, Any]], name:
 
 
 def test_rows_of_a_further_range_have_its_number() -> None:
-    found = read_found(reply(bson.encode({"_id": 7})))
+    found = read_reply(reply(bson.encode({"_id": 7})))
     (event,) = ReadEvents(SNAPSHOT, f"{UUID.hex()}/3", "shop", "a").batch([found], TIME).events()
     own = {"snapshot": SNAPSHOT, "collection": Binary(UUID, 4), "range": 3, "_id": 7}
     assert event.raw == bson.encode(bson.decode(event.raw, CODEC), codec_options=CODEC)
@@ -72,7 +71,7 @@ def test_rows_of_a_further_range_have_its_number() -> None:
 @given(DOCUMENTS)
 def test_a_row_has_the_key_of_the_documents_events(found: list[dict[str, Any]]) -> None:
     raw = [bson.encode(document) for document in found]
-    made = ReadEvents(SNAPSHOT, UUID.hex(), "shop", "orders").batch([read_found(reply(*raw))], TIME)
+    made = ReadEvents(SNAPSHOT, UUID.hex(), "shop", "orders").batch([read_reply(reply(*raw))], TIME)
     for row, document in zip(made.events(), found, strict=True):
         insert = {
             "_id": {"_data": "82"},
@@ -86,19 +85,19 @@ def test_a_row_has_the_key_of_the_documents_events(found: list[dict[str, Any]]) 
 
 def test_the_documents_of_several_replies_are_one_batch() -> None:
     raw = [bson.encode({"_id": number}) for number in range(1200)]
-    replies = [read_found(reply(*raw[:1100])), read_found(reply(*raw[1100:]))]
+    replies = [read_reply(reply(*raw[:1100])), read_reply(reply(*raw[1100:]))]
     made = ReadEvents(SNAPSHOT, UUID.hex(), "shop", "orders").batch(replies, TIME)
     assert [event.document_key for event in made.events()] == [{"_id": n} for n in range(1200)]
 
 
 def test_a_document_without_an_id_is_refused() -> None:
-    found = read_found(reply(bson.encode({"a": 1})))
+    found = read_reply(reply(bson.encode({"a": 1})))
     with pytest.raises(ValueError, match="no _id"):
         ReadEvents(SNAPSHOT, UUID.hex(), "shop", "orders").batch([found], TIME)
 
 
 def test_an_id_behind_other_fields_is_found() -> None:
-    found = read_found(reply(bson.encode({"a": {"_id": 5}, "_id": 7})))
+    found = read_reply(reply(bson.encode({"a": {"_id": 5}, "_id": 7})))
     (event,) = ReadEvents(SNAPSHOT, UUID.hex(), "shop", "orders").batch([found], TIME).events()
     assert event.document_key == {"_id": 7}
 
@@ -114,26 +113,6 @@ def test_a_barrier_has_no_document_key() -> None:
     assert event.document["snapshot"] == {"n": 1}
 
 
-def test_a_reply_tells_its_cursor_and_its_time() -> None:
-    found = read_found(reply(bson.encode({"_id": 1}), id=5))
-    assert (len(found), found.cursor_id, found.namespace, found.time) == (1, 5, "shop.orders", TIME)
-
-
-@pytest.mark.parametrize(
-    "document",
-    [
-        {"ok": 1},
-        {"cursor": 5},
-        {"cursor": {"firstBatch": 5, "id": 0}},
-        {"cursor": {"firstBatch": [5], "id": 0}},
-        {"cursor": {"firstBatch": [], "id": "0"}},
-    ],
-)
-def test_what_is_no_reply_is_a_broken_server(document: dict[str, Any]) -> None:
-    with pytest.raises(ConnectionFailed, match="not a cursor"):
-        read_found(bson.encode(document))
-
-
 @quick
 @given(DOCUMENTS)
 def test_the_last_rows_of_what_a_destination_takes(found: list[dict[str, Any]]) -> None:
@@ -142,7 +121,7 @@ def test_the_last_rows_of_what_a_destination_takes(found: list[dict[str, Any]]) 
     names = [UUID.hex(), f"{UUID.hex()}/1", f"{UUID.hex()}/300", "00" * 16]
     for name in names:
         reader = ReadEvents(SNAPSHOT, name, "shop", "orders")
-        events = reader.batch([read_found(reply(*raw))], TIME).events()
+        events = reader.batch([read_reply(reply(*raw))], TIME).events()
         for event in events:
             assert of_snapshot(event.raw)
             last.note(event.raw)

@@ -13,9 +13,10 @@ from bson.timestamp import Timestamp
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from tailrace.event import Chunk, reply
+from tailrace.event import Chunk
+from tailrace.event import survey as surveys
 from tailrace.event.batch import join
-from tailrace.event.reply import Survey, survey, survey_array
+from tailrace.event.survey import Survey, survey, survey_array
 from tests.scripted.wire import array, in_order
 from tests.unit.event.documents import batch_of, quick
 from tests.unit.event.events import events
@@ -59,7 +60,7 @@ def test_bounds_and_types_are_those_of_each_event(shapes: list[tuple[int, str, i
 
 def test_what_mongod_sends_takes_the_quick_pass(monkeypatch: pytest.MonkeyPatch) -> None:
     """Events of two transactions, and of none."""
-    monkeypatch.setattr(reply, "_each", None)
+    monkeypatch.setattr(surveys, "_each", None)
     events = [{**in_transaction(n // 10), **change("82" * n, "insert", n)} for n in range(30)]
     for some in (events, events[::-1], [events[n * 7 % 30] for n in range(30)]):
         whole = array([in_order(event) for event in some]) + b"what is behind" * 30
@@ -85,7 +86,7 @@ def test_a_wrong_length_is_refused(length: int, which: int) -> None:
 def carefully(whole: bytes) -> tuple[list[int], Survey] | None:
     """Bounds and survey without any place; ``None`` of what is no array of events."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(reply, "_alike", lambda *_: None)
+        patch.setattr(surveys, "_alike", lambda *_: None)
         try:
             bounds, found = survey_array(whole, 0)
             for event in Chunk(whole, bounds).raw():

@@ -10,7 +10,7 @@ from bson.timestamp import Timestamp
 from structlog.testing import capture_logs
 
 from tailrace.errors import ConnectionFailed
-from tailrace.event.found import Found
+from tailrace.event.reply import Reply
 from tailrace.model import Scope, SnapshotProgress
 from tailrace.model.snapshot import SnapshotMode, SnapshotState
 from tailrace.snapshot.server import Find
@@ -25,7 +25,7 @@ class Gone:
     async def run(self, database: str, command: Mapping[str, Any]) -> dict[str, Any]:
         raise ConnectionFailed("no primary")
 
-    async def find(self, find: Find) -> Sequence[Found]:
+    async def find(self, find: Find) -> Sequence[Reply]:
         raise ConnectionFailed("no primary")
 
 

@@ -9,7 +9,7 @@ import pytest
 from bson.timestamp import Timestamp
 
 from tailrace.errors import ConnectionFailed
-from tailrace.event.found import Found, read_found
+from tailrace.event.reply import Reply, read_reply
 from tailrace.model import Scope, SnapshotProgress
 from tailrace.model.snapshot import RangeProgress, SnapshotMode, SnapshotState
 from tailrace.snapshot.server import Find
@@ -29,12 +29,12 @@ class Counting:
     async def run(self, database: str, command: Mapping[str, Any]) -> dict[str, Any]:
         raise NotImplementedError
 
-    async def find(self, find: Find) -> Sequence[Found]:
+    async def find(self, find: Find) -> Sequence[Reply]:
         if self.failing:
             raise ConnectionFailed("no primary")
         self.times.append(find.time)
         cursor = {"firstBatch": [{"_id": len(self.times)}], "id": 0, "ns": "shop.c"}
-        return [read_found(bson.encode({"cursor": cursor}))]
+        return [read_reply(bson.encode({"cursor": cursor}))]
 
 
 def snapshots(server: Counting, **options: Any) -> Snapshots:

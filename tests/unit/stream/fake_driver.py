@@ -10,7 +10,6 @@ import anyio
 from bson.timestamp import Timestamp
 
 from tailrace.errors import CommandFailed, ConnectionFailed, DriverError
-from tailrace.event.found import Found
 from tailrace.event.reply import Reply, read_reply
 from tailrace.model import ResumeToken, Scope
 from tailrace.stream import AtWork, LookUp, Request
@@ -84,7 +83,7 @@ class FakeDriver:
         self.sessions.append(FakeSession(self))
         return self.sessions[-1]
 
-    async def look_up(self, wanted: LookUp) -> Found:
+    async def look_up(self, wanted: LookUp) -> Reply:
         self.look_ups.append(wanted)
         await anyio.sleep(self.find_seconds)
         if self.found is not None:
