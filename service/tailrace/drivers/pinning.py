@@ -68,10 +68,10 @@ def select(servers: Sequence[ServerDescription]) -> Sequence[ServerDescription]:
         server = random.choice([s for s in servers if (s.round_trip_time or 0.0) <= limit])
         pin.address, pin.wire_version = server.address, server.max_wire_version
         return [server]
-    owner = [server for server in servers if server.address == pin.address]
-    if not owner and not pin.patient:
+    known = [server for server in servers if server.address == pin.address]
+    if not known and not pin.patient:
         raise AutoReconnect(f"the cursor's server {pin.address} cannot be reached")
-    return owner
+    return known
 
 
 def unsuitable(

@@ -46,9 +46,9 @@ class _Documents:
         """The events; each decodes its fields on demand."""
         return list(map(ChangeEvent, repeat(self.buffer), self.bounds[::2]))
 
-    def part(self, first: int, behind: int) -> Chunk:
-        """The events from ``first`` up to, but not including, ``behind``, as far as they exist."""
-        return Chunk(self.buffer, self.bounds[2 * first : 2 * behind])
+    def part(self, first: int, end: int) -> Chunk:
+        """The events from ``first`` up to, but not including, ``end``, as far as they exist."""
+        return Chunk(self.buffer, self.bounds[2 * first : 2 * end])
 
 
 @dataclass(frozen=True, slots=True)

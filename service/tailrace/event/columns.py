@@ -81,7 +81,7 @@ def _row(event: bytes) -> tuple[int | bytes | None, ...]:
     if whole or end != len(event) or event[-1]:
         extra = _extra(event, whole)
     elif others:
-        extra = _verified(b"".join([event[begin:behind] for begin, behind in others]))
+        extra = _verified(b"".join([event[begin:stop] for begin, stop in others]))
     return (
         seconds,
         increment,

@@ -60,8 +60,8 @@ _names: Memo[bytes, str] = Memo(lambda name: f"{quote(name.decode('utf-8', 'repl
 def _document(raw: bytes, start: int, end: int, writers: Writers) -> str:
     names = _names
     texts = [
-        names[name] + writers[kind](raw, at, behind, writers)
-        for name, kind, at, behind in walk_between(raw, start + 4, end - 1)
+        names[name] + writers[kind](raw, at, stop, writers)
+        for name, kind, at, stop in walk_between(raw, start + 4, end - 1)
     ]
     return f"{{{','.join(texts)}}}"
 
@@ -73,8 +73,8 @@ def decimal_text(bid: bytes) -> str:
 
 def _array(raw: bytes, start: int, end: int, writers: Writers) -> str:
     texts = [
-        writers[kind](raw, at, behind, writers)
-        for _, kind, at, behind in walk_between(raw, start + 4, end - 1)
+        writers[kind](raw, at, stop, writers)
+        for _, kind, at, stop in walk_between(raw, start + 4, end - 1)
     ]
     return f"[{','.join(texts)}]"
 

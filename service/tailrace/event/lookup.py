@@ -113,14 +113,14 @@ class Wanted:
 
 @dataclass(slots=True)
 class Window:
-    """The events from ``first`` up to, but not including, ``behind``, and what they need.
+    """The events from ``first`` up to, but not including, ``end``, and what they need.
 
     ``updates`` has, for each event that needs a document: the offset at which to insert it, the
     documents of its collection, and its identity; ``None`` for other events.
     """
 
     first: int
-    behind: int
+    end: int
     wanted: dict[Collection, Wanted] = field(default_factory=dict)
     updates: list[tuple[int, Mapping[bytes, bytes], bytes] | None] = field(default_factory=list)
 
@@ -165,7 +165,7 @@ def window(
         elif key is not None and known != key and _several(key):
             break  # the same `_id` on two shards: look up only one of these keys at a time
         append((start + at, documents, name))
-    window.behind += len(window.updates)
+    window.end += len(window.updates)
     return window
 
 
@@ -180,7 +180,7 @@ def fill(
     pieces: list[bytes] = []
     filled: list[int] = []
     append, size = filled.append, 0
-    each = iter(bounds[2 * window.first : 2 * window.behind])
+    each = iter(bounds[2 * window.first : 2 * window.end])
     for begin, end, update in zip(each, each, window.updates, strict=True):
         more = end - begin
         if update is None:
@@ -247,18 +247,18 @@ def _update(buffer: bytes, start: int) -> tuple[bytes, bytes | None, _Like] | No
         return identity(raw, 0), raw, like
     token_end = event[TOKEN + 1]
     if uuid[1] <= token_end:
-        behind_operation = at - token_end - _OPERATION_BYTES
+        after_operation = at - token_end - _OPERATION_BYTES
         place = key + 4 + len(_ID_OF_OBJECT) - at
-        like.read = _readers[uuid[0] - start, token_end - uuid[1], behind_operation, place]
+        like.read = _readers[uuid[0] - start, token_end - uuid[1], after_operation, place]
         like.name_at, like.same = key + 4 - start, like.read(buffer, start)
     return raw[4:-1], None, like
 
 
 def _reader(sizes: tuple[int, int, int, int]) -> _Read:
-    before_uuid, behind_uuid, behind_operation, place = sizes
+    before_uuid, after_uuid, after_operation, place = sizes
     return Struct(
-        f"<{before_uuid}x{_UUID_WITHIN - _FROM_TIME}s{behind_uuid}x"
-        f"{_OPERATION_BYTES}s{behind_operation}x{place}s"
+        f"<{before_uuid}x{_UUID_WITHIN - _FROM_TIME}s{after_uuid}x"
+        f"{_OPERATION_BYTES}s{after_operation}x{place}s"
     ).unpack_from
 
 

@@ -135,7 +135,7 @@ class LookupStream:
         """The next events of a reply with their documents."""
         batch, window = read.batch, self._window
         first = window.first
-        if first == window.behind:
+        if first == window.end:
             window = self._window = await self._look_up(batch, first)
         buffer, bounds = events.fill(batch.buffer, batch.bounds, window, self._most_bytes)
         end = window.first

@@ -42,10 +42,10 @@ def looked_up(
         found = window(batch.buffer, batch.bounds, first, most_keys, EVERYTHING)
         for wanted in found.wanted.values():
             wanted.found(answer(wanted.filter(), documents))
-        while found.first < found.behind:
+        while found.first < found.end:
             part = Batch(*fill(batch.buffer, batch.bounds, found, most_bytes), None)
             parts.append(list(part.raw()))
-        first = found.behind
+        first = found.end
     return parts
 
 
@@ -152,7 +152,7 @@ def test_a_sharded_collection_is_asked_by_whole_keys(one: Any) -> None:
     found = window(batch.buffer, batch.bounds, 0, MOST_KEYS, EVERYTHING)
     (wanted,) = found.wanted.values()
     assert bson.decode(wanted.filter()) == {"$or": [eu, other]}
-    assert found.behind == 3
+    assert found.end == 3
     parts = looked_up(batch, [us])
     documents = [[bson.decode(raw)["fullDocument"] for raw in part] for part in parts]
     assert documents == [[None, None, None], [us]]
@@ -175,7 +175,7 @@ def test_what_is_too_much_at_once_comes_in_parts(
 
 def test_large_keys_are_not_all_asked_for_at_once() -> None:
     batch = batch_of([update("x" * 1000 + str(n)) for n in range(3)])
-    assert window(batch.buffer, batch.bounds, 0, MOST_KEYS, 1000).behind == 1
+    assert window(batch.buffer, batch.bounds, 0, MOST_KEYS, 1000).end == 1
 
 
 def test_a_document_whose_id_does_not_come_first_is_found() -> None:
