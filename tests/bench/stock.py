@@ -17,7 +17,7 @@ from bson import Binary, Int64, ObjectId
 from bson.timestamp import Timestamp
 
 from tests.scripted import wire
-from tests.scripted.tokens import event_token, high_water_token
+from tailrace.testing.tokens import event_token, high_water_token
 
 NAMESPACE = "shop.orders"
 SIXTEEN_MEGABYTES = 16 * 1024 * 1024

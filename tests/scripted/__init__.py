@@ -21,13 +21,14 @@ It is no database: no reads, writes, transactions, authentication, TLS or compre
 stages behind `$changeStream` do nothing.
 """
 
+from tailrace.testing.tokens import high_water_token, is_high_water, token_time
+
 from .behaviour import Behaviour
 from .errors import RESUMABLE, ServerError
 from .faults import Fault
 from .journal import Command
 from .replica_set import ScriptedSet
 from .script import encoded_inserts
-from .tokens import high_water_token, is_high_water, token_time
 
 __all__ = [
     "RESUMABLE",

@@ -11,6 +11,8 @@ from typing import Any, Literal
 
 import bson
 
+from tailrace.testing.tokens import token_time
+
 from . import wire
 from .behaviour import Behaviour
 from .cursors import Cursor, Cursors
@@ -18,7 +20,6 @@ from .errors import ServerError
 from .journal import Command
 from .oplog import Oplog, Place, encoded_high_water
 from .scopes import Scope
-from .tokens import token_time
 
 _FIRST_BATCH = 101  # mongod's default number of documents in a first batch
 _NO_LIMIT = 1 << 31

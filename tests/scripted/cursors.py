@@ -9,10 +9,11 @@ from typing import Any
 import bson
 from bson.timestamp import Timestamp
 
+from tailrace.testing.tokens import invalidate_token
+
 from .errors import ServerError
 from .oplog import Oplog, encoded_high_water
 from .scopes import Entry, Scope
-from .tokens import invalidate_token
 
 
 @dataclass(slots=True)

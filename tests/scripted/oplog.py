@@ -12,10 +12,11 @@ from typing import Any
 import bson
 from bson.timestamp import Timestamp
 
+from tailrace.testing.tokens import event_token, high_water_token, is_high_water, token_time
+
 from . import wire
 from .errors import ServerError
 from .scopes import Entry, Namespace
-from .tokens import event_token, high_water_token, is_high_water, token_time
 
 
 @dataclass(frozen=True, slots=True)

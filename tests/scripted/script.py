@@ -7,10 +7,11 @@ import bson
 from bson import ObjectId
 from bson.timestamp import Timestamp
 
+from tailrace.testing.tokens import event_token
+
 from .loop_thread import LoopThread
 from .scopes import Namespace
 from .server import Server
-from .tokens import event_token
 
 T = TypeVar("T")
 Token = dict[str, Any]

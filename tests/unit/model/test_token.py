@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tailrace.model import ResumeToken, StartPoint
 from tailrace.model.cluster import ClusterIdentity
-from tests.scripted.tokens import event_token, high_water_token
+from tailrace.testing.tokens import event_token, high_water_token
 from tests.unit.event.documents import documents, quick, timestamps
 
 A, B = ResumeToken.of({"_data": "82AA"}), ResumeToken.of({"_data": "82BB"})

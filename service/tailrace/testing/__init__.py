@@ -1,0 +1,25 @@
+"""Tests of handlers: the real engine in memory, without a server and without waiting.
+
+- :class:`Changes`: writes changes, and gives the event of each as MongoDB would send it.
+- :class:`Harness`: runs a handler with retries, outages, repeats, dead letters, kills and
+  hand-overs.
+- :func:`each_change_once`, :func:`at_least_once`: try every fault, and name what is wrong.
+
+They need no plugin: any test that runs a coroutine will do.
+"""
+
+from tailrace.testing.changes import Changes
+from tailrace.testing.checks import GuaranteeBroken, at_least_once, each_change_once
+from tailrace.testing.faults import Fault
+from tailrace.testing.harness import Harness, Letter, NotHandled
+
+__all__ = [
+    "Changes",
+    "Fault",
+    "GuaranteeBroken",
+    "Harness",
+    "Letter",
+    "NotHandled",
+    "at_least_once",
+    "each_change_once",
+]

@@ -1,0 +1,137 @@
+"""Checks of what a handler guarantees: a history with every fault, and a comparison after each."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from tailrace.testing.advice import advice
+from tailrace.testing.changes import Changes
+from tailrace.testing.comparison import Difference, of_log, of_state
+from tailrace.testing.harness import Harness, NotHandled
+from tailrace.testing.history import Document, History, numbered
+from tailrace.testing.scenarios import Kind, Scenario, scenarios
+
+Holds: TypeAlias = Callable[[], Any | Awaitable[Any]]
+"""Reads what the destination holds: a mapping of each ``_id`` to its row, or a sequence with the
+``id`` of each change that was applied, in their order."""
+
+_MOST_TOLD = 5
+
+
+class GuaranteeBroken(AssertionError):
+    """What a check has found: the ``fault`` that had happened, and what is wrong since then."""
+
+    def __init__(self, kind: Kind, fault: str, differences: Sequence[Difference]) -> None:
+        self.fault = fault
+        self.differences = differences
+        told = [f"  {each}" for each in differences[:_MOST_TOLD]]
+        if len(differences) > _MOST_TOLD:
+            told.append(f"  and {len(differences) - _MOST_TOLD} more")
+        super().__init__("\n".join([f"{fault}:", *told, advice(kind, differences)]))
+
+
+async def each_change_once(
+    target: Any,
+    options: Mapping[str, Any] | None = None,
+    *,
+    holds: Holds,
+    document: Document = numbered,
+    row: Callable[[dict[str, Any]], Any] = lambda document: document,
+    drops: bool | None = None,
+    **more: Any,
+) -> Sequence[str]:
+    """Asserts that the destination gets each change once, whatever happens.
+
+    Writes a history of inserts, updates, replacements, deletes, transactions, a drop and snapshots,
+    with errors, outages, restarts, and, at every ``await`` of a call, kills and hand-overs to
+    another process. After each fault it compares what the destination ``holds`` with the source.
+    Raises :class:`GuaranteeBroken`; returns the faults that were tried.
+
+    ``document`` makes the documents, for a destination that takes only some; ``row`` says what the
+    destination holds of a document, if not the whole. ``drops``: the destination applies the drop
+    of a collection (by default, if its class has ``on_ddl``). ``target``, ``options`` and ``more``
+    are as for :class:`tailrace.testing.Harness`.
+    """
+    check = _Check(target, holds, document, row, drops, once=True)
+    return await check.run(options, **more)
+
+
+async def at_least_once(
+    target: Any,
+    options: Mapping[str, Any] | None = None,
+    *,
+    holds: Holds,
+    document: Document = numbered,
+    row: Callable[[dict[str, Any]], Any] = lambda document: document,
+    drops: bool | None = None,
+    **more: Any,
+) -> Sequence[str]:
+    """Asserts that the destination gets each change at least once, in order per document.
+
+    As :func:`each_change_once`, but changes may be repeated, and there are no hand-overs from a
+    process that still writes: without a position of its own, no destination withstands those.
+    """
+    check = _Check(target, holds, document, row, drops, once=False)
+    return await check.run(options, **more)
+
+
+@dataclass(slots=True)
+class _Check:
+    target: Any
+    holds: Holds
+    document: Document
+    row: Callable[[dict[str, Any]], Any]
+    drops: bool | None
+    once: bool
+    _first: int = 0
+    _tried: list[str] = field(default_factory=list)
+
+    async def run(
+        self,
+        options: Mapping[str, Any] | None,
+        *,
+        scope: Mapping[str, Any] | None = None,
+        **more: Any,
+    ) -> Sequence[str]:
+        """Tries every fault; returns their names."""
+        drops = hasattr(self.target, "on_ddl") if self.drops is None else self.drops
+        changes = Changes()
+        history = History(changes, self.document)
+        history.burst()  # the documents that were there before
+        self._first = changes.oplog.end
+        scope = {"snapshot": "initial", **(scope or {})}
+        async with Harness(self.target, options, changes=changes, scope=scope, **more) as harness:
+            for each in scenarios(once=self.once, drops=drops):
+                step = 1
+                while await self._try(harness, history, each, step) and each.by_step:
+                    step += 1 + step // 8  # a call may await hundreds of times
+        return self._tried
+
+    async def _try(self, harness: Harness, history: History, each: Scenario, step: int) -> bool:
+        """Tries one fault; returns whether it happened."""
+        name = f"{each.name} {step}" if each.by_step else each.name
+        try:
+            await harness.saved()
+            fault = each.plan(harness, step)
+            await each.happens(harness, history)
+            await harness.handled()
+        except NotHandled as error:
+            raise AssertionError(f"{name}: {error}") from error
+        harness.forget()
+        happened = fault is None or fault.hit
+        if happened:
+            self._tried.append(name)
+        if differences := await self._differences(harness):
+            raise GuaranteeBroken(each.kind, name, differences)
+        return happened
+
+    async def _differences(self, harness: Harness) -> list[Difference]:
+        held = self.holds()
+        if inspect.isawaitable(held):
+            held = await held
+        if isinstance(held, Mapping):
+            return of_state(harness.changes, held, self.row)
+        return of_log(harness.changes, held, harness.delivered, first=self._first, once=self.once)

@@ -1,0 +1,140 @@
+"""Compares what a destination holds with the source, and names what is wrong."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+import bson
+
+from tailrace.event import ChangeEvent
+from tailrace.event.change_event import CODEC
+from tailrace.testing.changes import Changes
+from tailrace.testing.entry import OF_DOCUMENTS
+
+
+class Symptom(StrEnum):
+    """What is wrong with a document or a change in the destination."""
+
+    MISSING = "missing"
+    TWICE = "applied twice"
+    DISORDER = "in another order"
+    STALE = "an earlier version"
+    UNDELETED = "still there after its delete"
+    OTHER = "not what the source has"
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One document or change that is wrong, and how."""
+
+    symptom: Symptom
+    what: str
+
+    def __str__(self) -> str:
+        return f"{self.what}: {self.symptom.value}"
+
+
+def of_state(
+    changes: Changes, held: Mapping[Any, Any], row: Callable[[dict[str, Any]], Any]
+) -> list[Difference]:
+    """The differences of a destination that holds one row for each ``_id``.
+
+    ``row`` says what it should hold of a document.
+    """
+    documents = {document["_id"]: document for document in changes.documents}
+    found = []
+    for id in [*documents, *(id for id in held if id not in documents)]:
+        what = f"document {id!r}"
+        if id not in documents:
+            found.append(Difference(Symptom.UNDELETED, f"{what}, {held[id]!r}"))
+        elif id not in held:
+            found.append(Difference(Symptom.MISSING, what))
+        elif held[id] != (wanted := row(documents[id])):
+            earlier = any(row(one) == held[id] for one in _versions(changes, id))
+            symptom = Symptom.STALE if earlier else Symptom.OTHER
+            found.append(Difference(symptom, f"{what}, {held[id]!r} instead of {wanted!r}"))
+    return found
+
+
+def _versions(changes: Changes, id: Any) -> list[dict[str, Any]]:
+    key = bson.encode({"_id": id})
+    raws = [each.after for each in changes.oplog.entries if each.key == key]
+    return [bson.decode(raw, CODEC) for raw in raws if raw is not None]
+
+
+def of_log(
+    changes: Changes,
+    held: Sequence[Any],
+    delivered: Sequence[ChangeEvent],
+    *,
+    first: int,
+    once: bool,
+) -> list[Difference]:
+    """The differences of a destination that holds the ``id`` of each change that it applied.
+
+    ``first``: the index of the first change in the oplog that the scope follows.
+    The rows of snapshots are known from ``delivered``. Without ``once``, changes of a document may
+    come again, as long as none is left out.
+    """
+    names, wanted = _expected(changes, delivered, first)
+    got: dict[bytes, list[str]] = defaultdict(list)
+    for each in held:
+        identity = _identity(each)
+        if identity in names:
+            got[names[identity][0]].append(identity)
+    found = []
+    for key, expected in wanted.items():
+        have = got.get(key, [])
+        missing = [each for each in expected if each not in have]
+        twice = [each for each in dict.fromkeys(have) if have.count(each) > 1] if once else []
+        found += [Difference(Symptom.MISSING, names[each][1]) for each in missing]
+        found += [Difference(Symptom.TWICE, names[each][1]) for each in twice]
+        if not (missing or twice) and (early := _early(expected, have)):
+            found.append(Difference(Symptom.DISORDER, names[early][1]))
+    return found
+
+
+def _expected(
+    changes: Changes, delivered: Sequence[ChangeEvent], first: int
+) -> tuple[dict[str, tuple[bytes, str]], dict[bytes, list[str]]]:
+    """By identity the document and a name of each change; by document its changes in order."""
+    names: dict[str, tuple[bytes, str]] = {}
+    times: dict[str, Any] = {}
+    for entry in changes.oplog.entries[first:]:
+        if entry.operation in OF_DOCUMENTS and entry.key is not None:
+            what = f"{entry.operation} of document {bson.decode(entry.key)['_id']!r}"
+            names[entry.token] = entry.key, what
+            times[entry.token] = entry.time
+    for event in delivered:
+        if event.operation_type == "read" and event.document_key is not None:
+            key = bson.encode(event.document_key)
+            identity = _identity(event)
+            names.setdefault(identity, (key, f"row of document {event.document_key['_id']!r}"))
+            times.setdefault(identity, event.cluster_time)
+    wanted: dict[bytes, list[str]] = defaultdict(list)
+    for identity in sorted(times, key=times.__getitem__):
+        wanted[names[identity][0]].append(identity)
+    return names, wanted
+
+
+def _early(expected: Sequence[str], have: Sequence[str]) -> str:
+    """The first change that came before one that belongs before it; empty if none did."""
+    last = -1
+    for each in have:
+        at = expected.index(each)
+        if at > last + 1:
+            return each
+        last = at
+    return ""
+
+
+def _identity(of: Any) -> str:
+    """The same text for an event, its ``id``, and the text of its token."""
+    id = of.id if isinstance(of, ChangeEvent) else of
+    if isinstance(id, Mapping):
+        return str(id["_data"]) if "_data" in id else bson.encode(id).hex()
+    return str(id)

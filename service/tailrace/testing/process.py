@@ -1,0 +1,179 @@
+"""One process of the service, without a server: a handler of its own, and a watcher of the scope.
+
+It can end as a process does that is killed: nothing that it does afterwards is stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import anyio
+from bson.timestamp import Timestamp
+
+from tailrace.assembly import scope_plans
+from tailrace.config import Settings
+from tailrace.engine import ByteBudget, Runtime, Watcher, WatcherState
+from tailrace.engine.position.watermark import Watermark
+from tailrace.errors import TailraceError
+from tailrace.model import Checkpoint
+from tailrace.model.cluster import ClusterIdentity
+from tailrace.model.dead_letter import DeadLetter
+from tailrace.observe.metrics import Metrics
+from tailrace.stores.memory import MemoryCheckpoints, MemoryDeadLetters
+from tailrace.stream import Interrupt
+from tailrace.testing.faults import Faults
+from tailrace.testing.oplog import Oplog
+from tailrace.testing.snapshot_server import MemorySnapshotServer
+from tailrace.testing.stream import MemoryDriver
+from tailrace.testing.target import AT_ONCE, NAME, opened
+
+CLUSTER = ClusterIdentity("rs0", "testing")
+_SAVE_SECONDS = 0.005
+
+
+@dataclass(slots=True)
+class Disk:
+    """What outlives a process."""
+
+    checkpoints: dict[str, Checkpoint] = field(default_factory=dict)
+    letters: MemoryDeadLetters = field(default_factory=MemoryDeadLetters)
+
+
+class _Checkpoints(MemoryCheckpoints):
+    """The checkpoints as one process stores them, as long as it lives."""
+
+    def __init__(self, disk: Disk) -> None:
+        super().__init__(disk.checkpoints)
+        self.alive = True
+
+    async def save(self, checkpoint: Checkpoint) -> None:
+        if self.alive:
+            await super().save(checkpoint)
+
+
+class Process:
+    """Follows the scope of ``settings`` with a handler of its own until it is stopped or killed."""
+
+    def __init__(
+        self, target: Any, settings: Settings, oplog: Oplog, disk: Disk, faults: Faults
+    ) -> None:
+        self._target = target
+        self._settings = settings
+        self._oplog = oplog
+        self._disk = disk
+        self._faults = faults
+        self._stop = Interrupt()
+        self._running = anyio.CancelScope()
+        self._store = _Checkpoints(disk)
+        self._ended = anyio.Event()
+        self.watcher: Watcher | None = None
+        self.failure: BaseException | None = None
+        """Why it could not be started."""
+
+    async def run(self) -> None:
+        """Until the stop, the kill, or a halt."""
+        try:
+            with self._running:
+                async with opened(self._target, self._settings) as handler:
+                    self.watcher = self._watcher(self._faults.around(handler))
+                    await self.watcher.run(self._stop)
+        except TailraceError as error:
+            self.failure = error
+        finally:
+            self._ended.set()
+
+    def _watcher(self, handler: Any) -> Watcher:
+        server = MemorySnapshotServer(self._oplog)
+        (plan,) = scope_plans(self._settings, {NAME: handler}, server)
+        runtime = Runtime(
+            MemoryDriver(self._oplog),
+            self._store,
+            self._disk.letters,
+            CLUSTER,
+            ByteBudget(self._settings.delivery.max_in_flight_bytes),
+            Metrics(state.value for state in WatcherState),
+        )
+        return Watcher(replace(plan, backoff=AT_ONCE, checkpoint_seconds=_SAVE_SECONDS), runtime)
+
+    # --- its end ---------------------------------------------------------------------------
+
+    async def stop(self) -> None:
+        """Stops it as SIGTERM does: it drains, saves and closes its handler."""
+        self._stop.set()
+        self._oplog.wake()
+        await self._ended.wait()
+
+    def kill(self) -> None:
+        """Ends it as SIGKILL does: calls are cut off, and nothing more is stored."""
+        self._store.alive = False
+        self._running.cancel()
+
+    async def until_ended(self) -> None:
+        """Returns when it has ended."""
+        await self._ended.wait()
+
+    @property
+    def killed(self) -> bool:
+        """Whether it was killed."""
+        return not self._store.alive
+
+    @property
+    def ended(self) -> bool:
+        """Whether it has ended: nothing of it runs any more."""
+        return self._ended.is_set()
+
+    @property
+    def replaced(self) -> bool:
+        """Whether it has given the scope up, because another process follows it."""
+        return self.watcher is not None and self.watcher.fenced
+
+    @property
+    def trouble(self) -> str:
+        """Why it handles nothing any more; empty if it does."""
+        if self.failure is not None:
+            return str(self.failure)
+        if self.watcher is None or self.watcher.status.state is not WatcherState.HALTED:
+            return ""
+        return self.watcher.status.reason
+
+    # --- what it has done ------------------------------------------------------------------
+
+    @property
+    def follows(self) -> bool:
+        """Whether it has opened its stream: it gets what is written from now on."""
+        watermark = self.watermark
+        return watermark is not None and watermark.handled_time is not None
+
+    @property
+    def idle(self) -> bool:
+        """Whether every change and every row is handled."""
+        watermark, rows = self.watermark, self.watcher and self.watcher.plan.rows
+        if watermark is None or not watermark.empty or self.ended or not rows or rows.active:
+            return False
+        return self._covers_all(watermark.handled_time)
+
+    @property
+    def saved(self) -> bool:
+        """Whether the checkpoint says that everything is handled."""
+        found = self._disk.checkpoints.get(self._settings.scopes[0].name)
+        return self._covers_all(found.cluster_time if found is not None else None)
+
+    def _covers_all(self, time: Timestamp | None) -> bool:
+        entries = self._oplog.entries
+        return time is not None and (not entries or time > entries[-1].time)
+
+    @property
+    def watermark(self) -> Watermark | None:
+        """Of its current run."""
+        return self.watcher.status.watermark if self.watcher is not None else None
+
+    def snapshot(self) -> str:
+        """Asks for a snapshot; returns why there can be none, or an empty string."""
+        rows = self.watcher.plan.rows if self.watcher is not None else None
+        return rows.start((), "") if rows is not None else "the scope is not followed"
+
+    async def letters(self) -> Sequence[DeadLetter]:
+        """The dead letters."""
+        return await self._disk.letters.letters()

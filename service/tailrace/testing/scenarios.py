@@ -1,0 +1,151 @@
+"""The faults that a check tries, one after another, on one history."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TypeAlias
+
+from tailrace.testing.faults import Fault, Method, When
+from tailrace.testing.harness import Harness
+from tailrace.testing.history import History
+
+
+class Kind(StrEnum):
+    """What a fault is about; the advice depends on it."""
+
+    PLAIN = "no fault"
+    ERROR = "an error"
+    REPEAT = "a restart"
+    KILL = "a kill"
+    HAND_OVER = "a hand-over"
+
+
+Plan: TypeAlias = Callable[[Harness, int], Fault | None]
+Happens: TypeAlias = Callable[[Harness, History], Awaitable[None]]
+
+
+def _nothing(harness: Harness, step: int) -> None:
+    """Plans no fault."""
+
+
+async def _burst(harness: Harness, history: History) -> None:
+    history.burst()
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """``plan`` plans the fault, and then the changes of ``happens`` meet it.
+
+    ``by_step``: the fault happens at the n-th ``await`` of a call; it is tried with growing n,
+    until no call awaits as often.
+    """
+
+    kind: Kind
+    name: str
+    plan: Plan = _nothing
+    happens: Happens = _burst
+    by_step: bool = False
+
+
+def scenarios(*, once: bool, drops: bool) -> Iterator[Scenario]:
+    """The faults, from the harmless ones on. ``drops``: the destination applies a drop."""
+
+    async def drop(harness: Harness, history: History) -> None:
+        history.burst()
+        if not drops:
+            history.clear()
+        history.drop()
+        history.burst()
+
+    yield Scenario(Kind.PLAIN, "a snapshot of what was there before", happens=_wait)
+    yield Scenario(Kind.PLAIN, "changes without a fault")
+    yield Scenario(Kind.PLAIN, "a dropped collection", happens=drop)
+    yield Scenario(Kind.PLAIN, "another snapshot", happens=_snapshot)
+    yield from _errors()
+    yield Scenario(Kind.REPEAT, "a stop and a start", happens=_restart)
+    yield Scenario(Kind.REPEAT, "a start from an older checkpoint", happens=_set_back)
+    for happens, of in ((_burst, ""), (_snapshot, " of a snapshot"), (drop, " around a drop")):
+        yield Scenario(Kind.KILL, f"a kill before a call{of}", _kill("before"), happens)
+        yield Scenario(Kind.KILL, f"a kill in a call{of}, at await", _kill("inside"), happens, True)
+        yield Scenario(Kind.KILL, f"a kill after a call{of}", _kill("after"), happens)
+    if drops:
+        for when in ("before", "after"):
+            plan = _kill("before" if when == "before" else "after", "on_ddl")
+            yield Scenario(Kind.KILL, f"a kill {when} on_ddl", plan, drop)
+    if once:
+        yield from _hand_overs()
+
+
+def _errors() -> Iterator[Scenario]:
+    for error, name in (
+        (RuntimeError("planned by the check"), "an error"),
+        (ConnectionError("planned by the check"), "a lost connection"),
+    ):
+        yield Scenario(Kind.ERROR, f"{name} before a call", _fail(error, "before"))
+        yield Scenario(
+            Kind.ERROR, f"{name} in a call, at await", _fail(error, "inside"), by_step=True
+        )
+        yield Scenario(Kind.ERROR, f"{name} after a call", _fail(error, "after"))
+    yield Scenario(Kind.ERROR, "an outage of three calls", _outage("write"))
+    yield Scenario(Kind.ERROR, "an outage at the start", _outage("begin"), _restart)
+
+
+def _hand_overs() -> Iterator[Scenario]:
+    yield Scenario(
+        Kind.HAND_OVER,
+        "another process takes over before a paused call",
+        lambda harness, step: harness.hand_over("before"),
+    )
+    yield Scenario(
+        Kind.HAND_OVER,
+        "another process takes over while a call is paused at await",
+        lambda harness, step: harness.hand_over("inside", step=step),
+        by_step=True,
+    )
+    yield Scenario(
+        Kind.HAND_OVER,
+        "another process has begun when a call goes on that was paused before it",
+        lambda harness, step: harness.hand_over("before", until="begun"),
+    )
+    yield Scenario(
+        Kind.HAND_OVER,
+        "another process has begun when a call goes on that was paused at await",
+        lambda harness, step: harness.hand_over("inside", step=step, until="begun"),
+        by_step=True,
+    )
+
+
+def _kill(when: When, method: Method = "write") -> Plan:
+    return lambda harness, step: harness.kill(when, step=step, method=method)
+
+
+def _fail(error: Exception, when: When) -> Plan:
+    return lambda harness, step: harness.fail(error, when, step=step)
+
+
+def _outage(method: Method) -> Plan:
+    def plan(harness: Harness, step: int) -> None:
+        harness.outage(3, method=method)
+
+    return plan
+
+
+async def _wait(harness: Harness, history: History) -> None:
+    """The harness has begun already."""
+
+
+async def _snapshot(harness: Harness, history: History) -> None:
+    await harness.snapshot()
+
+
+async def _restart(harness: Harness, history: History) -> None:
+    await harness.restart()
+    history.burst()
+
+
+async def _set_back(harness: Harness, history: History) -> None:
+    history.burst()
+    await harness.handled()
+    await harness.restart(repeat=10)

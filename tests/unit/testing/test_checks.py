@@ -1,0 +1,77 @@
+"""The checks pass good handlers, and name the mistake of each bad one."""
+
+from typing import Any
+
+import pytest
+
+from tailrace.testing import GuaranteeBroken, at_least_once, each_change_once
+from tests.unit.testing import destinations as of
+from tests.unit.testing.destinations import Database
+
+
+@pytest.mark.parametrize("what", ["rows", "log"])
+async def test_a_handler_that_does_it_right_gets_each_change_once(what: str) -> None:
+    database = Database()
+    tried = await each_change_once(lambda: of.Good(database), holds=lambda: getattr(database, what))
+    for fault in (
+        "a snapshot of what was there before",
+        "a lost connection in a call, at await 2",
+        "an outage at the start",
+        "a kill in a call, at await 1",
+        "a kill in a call of a snapshot, at await 2",
+        "a kill in a call around a drop, at await 1",
+        "another process takes over while a call is paused at await 1",
+        "another process has begun when a call goes on that was paused at await 2",
+    ):
+        assert fault in tried
+
+
+@pytest.mark.parametrize("what", ["rows", "log"])
+async def test_a_handler_that_applies_drops_is_checked_around_them(what: str) -> None:
+    database = Database()
+    tried = await each_change_once(
+        lambda: of.Good(database), holds=lambda: getattr(database, what), drops=True
+    )
+    assert "a kill after on_ddl" in tried
+
+
+@pytest.mark.parametrize(
+    ("mistake", "what", "fault", "named"),
+    [
+        (of.DeletesIgnored, "rows", "a snapshot|changes without a fault", "Apply deletes"),
+        (of.Unordered, "log", "without a fault", "not with gather"),
+        (of.PositionApart, "log", "in a call", "in one transaction"),
+        (of.PositionFirst, "log", "in a call", "Raise every error|never before it"),
+        (of.ErrorsSwallowed, "log", "a lost connection", "Raise every error"),
+        (of.Buffering, "log", "snapshot|without a fault", "without any fault"),
+        (of.NothingCompared, "log", "another process", "Compare the stored text with batch.former"),
+        (of.EpochOnly, "log", "another process", "The epoch alone does not stop"),
+    ],
+)
+async def test_a_mistake_is_named(mistake: Any, what: str, fault: str, named: str) -> None:
+    database = Database()
+    with pytest.raises(GuaranteeBroken, match=fault) as found:
+        await each_change_once(lambda: mistake(database), holds=lambda: getattr(database, what))
+    assert any(each in str(found.value) for each in named.split("|"))
+
+
+@pytest.mark.parametrize("handler", [of.of_events, of.of_batches, of.Good])
+async def test_a_handler_without_a_position_gets_each_change_at_least_once(handler: Any) -> None:
+    database = Database()
+    await at_least_once(handler(database), holds=lambda: database.log)
+    database.__init__()  # type: ignore[misc]
+    await at_least_once(handler(database), holds=lambda: database.rows)
+
+
+@pytest.mark.parametrize(
+    ("mistake", "fault", "named"),
+    [
+        (of.at_once, "without a fault", "not with gather"),
+        (of.forgetful, "an error in a call", "Raise every error"),
+    ],
+)
+async def test_a_mistake_at_least_once_is_named(mistake: Any, fault: str, named: str) -> None:
+    database = Database()
+    with pytest.raises(GuaranteeBroken, match=fault) as found:
+        await at_least_once(mistake(database), holds=lambda: database.log)
+    assert named in str(found.value)
