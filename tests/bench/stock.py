@@ -16,8 +16,8 @@ import bson
 from bson import Binary, Int64, ObjectId
 from bson.timestamp import Timestamp
 
-from tests.scripted import wire
 from tailrace.testing.tokens import event_token, high_water_token
+from tests.scripted import wire
 
 NAMESPACE = "shop.orders"
 SIXTEEN_MEGABYTES = 16 * 1024 * 1024

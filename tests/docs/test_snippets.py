@@ -55,16 +55,32 @@ def _of(page: Path) -> Iterator[Snippet]:
 @pytest.mark.parametrize(
     "snippet", [each for each in snippets("python") if each.page.name != TABLES], ids=str
 )
-def test_python_runs_and_its_handlers_take_an_event(snippet: Snippet) -> None:
+def test_python_runs_and_its_handlers_take_an_event_and_its_tests_pass(
+    snippet: Snippet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "shop.py").write_text(shop(snippet.page))
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "shop", raising=False)  # of another page
     names: dict[str, Any] = {"__name__": "snippet"}
     exec(compile(snippet.text, str(snippet), "exec"), names)
-    event = ChangeEvent.from_document(INSERT)
-    for name, handler in names.items():
-        if not inspect.iscoroutinefunction(handler) or not name.startswith(("on_", "forward")):
-            continue
-        [parameter, *_] = inspect.signature(handler).parameters
-        given: Any = event if parameter == "event" else [event]
-        asyncio.run(handler(given))
+    functions = {name: one for name, one in names.items() if inspect.iscoroutinefunction(one)}
+    for name in (tests := [name for name in functions if name.startswith("test_")]):
+        parameters = inspect.signature(functions[name]).parameters
+        asyncio.run(functions[name](*[tmp_path for _ in parameters]))
+    for name in functions if not tests else ():
+        if name.startswith(("on_", "forward")):
+            [parameter, *_] = inspect.signature(functions[name]).parameters
+            event = ChangeEvent.from_document(INSERT)
+            asyncio.run(functions[name](event if parameter == "event" else [event]))
+
+
+def shop(page: Path) -> str:
+    """The module ``shop`` of a page: what its snippets define, without their tests."""
+    of_page = [each.text for each in snippets("python") if each.page == page]
+    return "\n\n".join(
+        ["async def on_order(event): ..."]
+        + [each for each in of_page if "tailrace" in each and "from shop import" not in each]
+    )
 
 
 @pytest.mark.parametrize("snippet", snippets("yaml"), ids=str)
@@ -84,9 +100,7 @@ def test_yaml_is_a_configuration_that_is_accepted(
     document = yaml.safe_load(snippet.text)
     if "handlers" in document and "routes" not in document:
         document["routes"] = [{"scope": "orders", "handlers": list(document["handlers"])}]
-    of_page = [each.text for each in snippets("python") if each.page == snippet.page]
-    shop = ["async def on_order(event): ...", *(each for each in of_page if "tailrace" in each)]
-    (tmp_path / "shop.py").write_text("\n\n".join(shop))
+    (tmp_path / "shop.py").write_text(shop(snippet.page))
     (tmp_path / "config.yaml").write_text(yaml.safe_dump(minimal | document))
     added_types.install_documented(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)

@@ -107,7 +107,7 @@ class _Check:
             for each in scenarios(once=self.once, drops=drops):
                 step = 1
                 while await self._try(harness, history, each, step) and each.by_step:
-                    step += 1 + step // 8  # a call may await hundreds of times
+                    step += 1 + step // 3  # a call may await hundreds of times
         return self._tried
 
     async def _try(self, harness: Harness, history: History, each: Scenario, step: int) -> bool:

@@ -11,14 +11,13 @@ from typing import Any, Literal, Self
 
 import anyio
 
-from tailrace.config import Settings
 from tailrace.errors import Unavailable
 from tailrace.event import ChangeEvent
 from tailrace.model import CheckpointKind, ResumeToken
 from tailrace.testing.changes import Changes
 from tailrace.testing.faults import Fault, Faults, Method, When
 from tailrace.testing.process import Disk, Process
-from tailrace.testing.target import NAME, configured
+from tailrace.testing.target import NAME, configured, settings_of
 
 SCOPE = "orders"
 _LOOK_SECONDS = 0.001
@@ -75,7 +74,7 @@ class Harness:
         more = {**(handler or {}), **({"options": dict(options)} if options else {})}
         follows: dict[str, Any] = {"name": SCOPE, "database": self.changes.ns.db}
         follows |= {"collection": self.changes.ns.coll, "full_document": "whenAvailable"}
-        self._settings = Settings.model_validate(
+        self._settings = settings_of(
             {
                 "mongodb": {"uri": "mongodb://memory/?replicaSet=rs0"},
                 "store": {"type": "memory"},
@@ -232,6 +231,10 @@ class Harness:
         """Stops the process as SIGTERM does: it drains and saves."""
         await self._current.stop()
 
+    def kill_now(self) -> None:
+        """Kills the process at once. :meth:`handled` starts another one."""
+        self._current.kill()
+
     async def restart(self, *, repeat: int = 0) -> None:
         """Stops the process and starts another one. The last ``repeat`` changes come again, as
         after a crash before a save."""
@@ -285,7 +288,7 @@ class Harness:
             token = ResumeToken.of({"_data": entry.token})
             older = replace(before, kind=CheckpointKind.EVENT, event_token=token, high_water=token)
             older = replace(older, cluster_time=entry.time)
-        self._disk.checkpoints[SCOPE] = replace(older, owned={}, ahead={})
+        self._disk.checkpoints[SCOPE] = replace(older, sink_digests={}, beyond={})
 
     async def _until(self, condition: Callable[[], bool], seconds: float | None = None) -> None:
         if await _until(condition, self._seconds if seconds is None else seconds):

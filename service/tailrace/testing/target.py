@@ -2,19 +2,22 @@
 type."""
 
 import inspect
+import json
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from pathlib import PurePath
 from typing import Any
 
 from prometheus_client import CollectorRegistry
 
-from tailrace.config import Settings
-from tailrace.config.handlers import PythonHandlerSettings
+from tailrace.config import Settings, loads
 from tailrace.engine import Handler
-from tailrace.handlers import failure_policy, open_handlers
-from tailrace.handlers.outages import outage_classes
-from tailrace.handlers.python import target_handler
+from tailrace.handlers import open_handlers
+from tailrace.handlers.failures import failure_policy
+from tailrace.handlers.handler_type import Opening
+from tailrace.handlers.python import PythonHandlerSettings, target_handler
+from tailrace.handlers.types import handler_models
 from tailrace.model.failure_policy import Backoff
 
 NAME = "handler"
@@ -32,6 +35,20 @@ def configured(target: Any, options: Mapping[str, Any]) -> dict[str, Any]:
     return {"type": "python", "target": name.replace("<lambda>", "function"), **options}
 
 
+def settings_of(document: Mapping[str, Any]) -> Settings:
+    """The settings, as from a file. Raises :class:`tailrace.errors.ConfigurationError`."""
+    return loads(json.dumps(document, default=_text), handler_models, {})
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, PurePath):
+        return str(value)
+    raise TypeError(
+        f"config.yaml cannot hold a {type(value).__name__}: give the harness a function that "
+        "returns the object, lambda: Orders(pool)"
+    )
+
+
 @asynccontextmanager
 async def opened(target: Any, settings: Settings) -> AsyncIterator[Handler]:
     """The handler, open until the block ends, with no time between its attempts.
@@ -43,11 +60,9 @@ async def opened(target: Any, settings: Settings) -> AsyncIterator[Handler]:
     if isinstance(of, PythonHandlerSettings):
         if inspect.isfunction(target) and not inspect.iscoroutinefunction(target):
             target = target()
-        lanes = settings.delivery.lanes
-        opening = target_handler(NAME, target, of, lanes=lanes, registry=registry)
-        async with opening as handler:
-            failure = failure_policy(of, settings.delivery, handler)
-            failure = replace(failure, outages=outage_classes(NAME, of.outages))
+        opening = Opening(NAME, settings.delivery, registry)
+        async with target_handler(opening, target, of) as handler:
+            failure = failure_policy(NAME, of, settings.delivery, handler)
             yield _hurried(replace(handler, failure=failure))
     else:
         async with open_handlers({NAME: of}, settings.delivery, registry) as handlers:
