@@ -6,27 +6,13 @@ write its events to ``events.jsonl``.
 """
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
-import pytest
 from pymongo.collection import Collection
 
 from tests.daemon import Daemon, until
-from tests.orders import Orders
 
 Shop = Collection[dict[str, Any]]
-
-
-@pytest.fixture
-def shop(orders: Orders) -> Iterator[Shop]:
-    with orders.server.client() as client:
-        yield client[orders.database].orders
-
-
-@pytest.fixture
-def tailrace(orders: Orders) -> Daemon:
-    return orders.daemon()
 
 
 def test_01_every_change_is_delivered_in_order(shop: Shop, tailrace: Daemon) -> None:
