@@ -11,7 +11,7 @@ import bson
 
 from tailrace.event import ChangeEvent, Namespace
 from tailrace.event.change_event import CODEC
-from tailrace.event.found import read_found
+from tailrace.event.reply import read_reply
 from tailrace.event.snapshot_events import SNAPSHOT_BEGIN, SNAPSHOT_END, ReadEvents, barrier
 from tailrace.testing.entry import EXPANDED, Entry, Shown
 from tailrace.testing.oplog import Collection, Oplog, id_of
@@ -158,7 +158,7 @@ class Changes:
     def read(self, id: Any) -> ChangeEvent:
         """The row of a snapshot: the document as it is now."""
         _, raw = self._existing(id)
-        found = read_found(bson.encode({"cursor": {"firstBatch": [bson.decode(raw)], "id": 0}}))
+        found = read_reply(bson.encode({"cursor": {"firstBatch": [bson.decode(raw)], "id": 0}}))
         ns = self.ns
         rows = ReadEvents(SNAPSHOT, self._collection.uuid.hex(), ns.db, str(ns.coll))
         return rows.batch([found], self.oplog.now).events()[0]

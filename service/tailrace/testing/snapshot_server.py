@@ -9,7 +9,7 @@ from bson import Binary
 
 from tailrace.errors import CommandFailed
 from tailrace.event import Namespace
-from tailrace.event.found import Found
+from tailrace.event.reply import Reply
 from tailrace.snapshot.server import Find
 from tailrace.testing.oplog import Collection, Oplog
 from tailrace.testing.stream import found
@@ -45,10 +45,10 @@ class MemorySnapshotServer:
         oplog.wake()
         return {"ok": 1, "operationTime": time}
 
-    async def first_batch(self, database: str, command: Mapping[str, Any]) -> Found:
+    async def first_batch(self, database: str, command: Mapping[str, Any]) -> Reply:
         raise CommandFailed("snapshots in memory are read in one range", code=115)
 
-    async def find(self, find: Find) -> Sequence[Found]:
+    async def find(self, find: Find) -> Sequence[Reply]:
         of = self.oplog.collections.get(Namespace(find.database, find.collection))
         if of is None or of.uuid != find.uuid:
             raise CommandFailed("another collection", code=361, code_name="CollectionUUIDMismatch")
@@ -62,7 +62,7 @@ class MemorySnapshotServer:
             after, until = (at, until) if operator == "$gt" else (after, at)
         chosen = set(ids[after:until])
         rows = [raw for key, raw in of.at(find.time) if key in chosen]
-        return [found(rows[: find.command["limit"]], find.time)]
+        return [found(rows[: find.command["limit"]])]
 
 
 def _is_wanted(each: Collection, wanted: Mapping[str, Any]) -> bool:

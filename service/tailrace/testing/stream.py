@@ -11,11 +11,9 @@ from typing import Any
 
 import anyio
 import bson
-from bson.timestamp import Timestamp
 
 from tailrace.errors import CommandFailed
 from tailrace.event import Namespace
-from tailrace.event.found import Found, read_found
 from tailrace.event.reply import Reply, read_reply
 from tailrace.stream import AtWork, LookUp, Request
 from tailrace.testing.changes import invalidated
@@ -38,7 +36,7 @@ class MemoryDriver:
     async def start_session(self) -> MemorySession:
         return MemorySession(self.oplog)
 
-    async def look_up(self, wanted: LookUp) -> Found:
+    async def look_up(self, wanted: LookUp) -> Reply:
         filter = bson.decode(wanted.filter)
         ids = filter["_id"]["$in"] if "_id" in filter else [each["_id"] for each in filter["$or"]]
         keys = {bson.encode({"_id": id}) for id in ids}
@@ -51,10 +49,10 @@ class MemoryDriver:
         return found([raw for each in of for key, raw in each.at() if key in keys])
 
 
-def found(documents: Sequence[bytes], time: Timestamp | None = None) -> Found:
+def found(documents: Sequence[bytes]) -> Reply:
     """A reply to ``find`` with these documents."""
-    cursor: dict[str, Any] = {"firstBatch": [bson.decode(raw) for raw in documents], "id": 0}
-    return read_found(bson.encode({"cursor": cursor | ({"atClusterTime": time} if time else {})}))
+    cursor = {"firstBatch": [bson.decode(raw) for raw in documents], "id": 0}
+    return read_reply(bson.encode({"cursor": cursor}))
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +162,7 @@ class MemoryCursor:
         cursor = rest[4:-1] + b"\x04nextBatch\0" + batch
         time = bson.encode({"operationTime": self._oplog.now})[4:-1]
         whole = b"\x03cursor\0" + (len(cursor) + 5).to_bytes(4, "little") + cursor + b"\0" + time
-        return read_reply((len(whole) + 5).to_bytes(4, "little") + whole + b"\0")
+        return read_reply((len(whole) + 5).to_bytes(4, "little") + whole + b"\0", of_events=True)
 
     @property
     def _mark(self) -> dict[str, str]:
