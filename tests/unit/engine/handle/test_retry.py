@@ -125,7 +125,7 @@ async def test_a_permanent_error_is_not_tried_again() -> None:
     assert letter.attempts == 1
 
 
-async def test_too_large_a_part_of_the_last_events_trips_the_breaker() -> None:
+async def test_more_than_max_ratio_of_the_last_ratio_window_events_trips_the_breaker() -> None:
     odd = {f"n{n}": 99 for n in range(1, 40, 2)}
     case = Case(Refusing(**odd), attempts=1, max_ratio=0.4, ratio_window=10)
     for n in range(9):
