@@ -9,7 +9,7 @@ import pytest
 from bson.timestamp import Timestamp
 
 from tailrace.drivers import DRIVERS, CommandDriver
-from tailrace.event import Batch, ChangeEvent
+from tailrace.event import ChangeEvent, RawBatch
 from tailrace.model import ResumeToken, Scope, StartPoint
 from tailrace.stream import ChangeStream, ChangeStreamOptions
 from tests.scripted import ScriptedSet
@@ -60,7 +60,7 @@ async def read(stream: ChangeStream, count: int) -> list[ChangeEvent]:
     return events
 
 
-async def read_batch(stream: ChangeStream) -> Batch:
+async def read_batch(stream: ChangeStream) -> RawBatch:
     """The next reply that has events."""
     async with asyncio.timeout(60):
         while not len(batch := await stream.next_batch()):

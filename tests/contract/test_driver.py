@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from tailrace.errors import ConnectionFailed
-from tailrace.event import Batch
+from tailrace.event import RawBatch
 from tailrace.event.reply import Reply
 from tailrace.model import StartPoint
 from tailrace.stream import ChangeStream, ChangeStreamOptions
@@ -30,7 +30,7 @@ OPEN = request(ORDERS, QUICK, StartPoint())
 
 
 def count(reply: Reply) -> int:
-    return len(Batch(reply.buffer, reply.bounds, None))
+    return len(RawBatch(reply.buffer, reply.bounds, None))
 
 
 async def test_a_cursor_is_opened_read_and_killed(name: str, scripted: ScriptedSet) -> None:

@@ -1,7 +1,7 @@
 """Moves changes from streams to handlers and remembers how far they got.
 
 A :class:`Supervisor` keeps one :class:`Watcher` per scope. A watcher runs its scope
-(:mod:`tailrace.engine.run`): it reads batches and gives each chunk a place on the watermark
+(:mod:`tailrace.engine.run`): it reads batches and gives each slice a place on the watermark
 (:mod:`tailrace.engine.read`), delivers the places through the lanes of each handler
 (:mod:`tailrace.engine.handle`), and saves the watermark (:mod:`tailrace.engine.position`).
 """

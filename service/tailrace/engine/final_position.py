@@ -79,9 +79,9 @@ def _inside(position: Position, place: Place, parts: Collection[_Part]) -> Posit
         if not all(part.has(place, token) for part in parts):
             break
         count += 1
-    if not count or place.chunk is None:
+    if not count or place.slice is None:
         return position
-    event = place.chunk.part(0, count).last()
+    event = place.slice.part(0, count).last()
     if count < place.events:
         return position.after_event(event, {})
     return position.after_event(event, {}, place.token, invalidated=place.invalidated)
@@ -122,7 +122,7 @@ class _Part:
             if contiguous:
                 self.reached.append(place)
                 if place.number not in self._unhandled:
-                    last = place.chunk.last() if place.chunk is not None else place.last
+                    last = place.slice.last() if place.slice is not None else place.last
                     assert last is not None  # noqa: S101 - for the type checker
                     self._last = last.token, last.time
                     continue
@@ -154,7 +154,7 @@ class _Part:
 
 def _events(place: Place) -> Iterator[tuple[ResumeToken, Timestamp | None]]:
     """Token and time of the place's events, up to the first unreadable one."""
-    for event in place.chunk.events() if place.chunk is not None else ():
+    for event in place.slice.events() if place.slice is not None else ():
         try:
             token = event.token
             yield token, event.cluster_time or token.cluster_time

@@ -1,4 +1,4 @@
-"""One reply as a batch of undecoded events, and its chunks.
+"""One reply as a batch of undecoded events, and its slices.
 
 Decoded, a batch of 16 MB would take many times that.
 """
@@ -17,13 +17,13 @@ from tailrace.event.layout import cluster_time, operation_type, parts, resume_to
 from tailrace.event.survey import survey
 from tailrace.model.token import ResumeToken
 
-CHUNK = 64
+SLICE = 64
 """The number of events that a worker takes at once, and that finish together in the watermark.
 Handlers of sequences take more."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Documents:
+class _RawEvents:
     """Undecoded events: event ``i`` is ``buffer[bounds[2 * i] : bounds[2 * i + 1]]``."""
 
     buffer: bytes
@@ -46,14 +46,14 @@ class _Documents:
         """The events; each decodes its fields on demand."""
         return list(map(ChangeEvent, repeat(self.buffer), self.bounds[::2]))
 
-    def part(self, first: int, end: int) -> Chunk:
+    def part(self, first: int, end: int) -> Slice:
         """The events from ``first`` up to, but not including, ``end``, as far as they exist."""
-        return Chunk(self.buffer, self.bounds[2 * first : 2 * end])
+        return Slice(self.buffer, self.bounds[2 * first : 2 * end])
 
 
 @dataclass(frozen=True, slots=True)
-class Chunk(_Documents):
-    """Consecutive events of a batch. A batch's bytes live as long as any of its chunks.
+class Slice(_RawEvents):
+    """Consecutive events of a batch. A batch's bytes live as long as any of its slices.
 
     ``shared``: what handlers of the scope have made of its events, see :meth:`ChangeEvent.keep`.
     """
@@ -70,33 +70,33 @@ class Chunk(_Documents):
 
 
 class Events(Sequence[ChangeEvent]):
-    """The events of several chunks, created on each access."""
+    """The events of several slices, created on each access."""
 
-    __slots__ = ("_chunks", "_count")
+    __slots__ = ("_count", "_slices")
 
-    def __init__(self, chunks: Sequence[Chunk]) -> None:
-        self._chunks = chunks
-        self._count = sum(map(len, chunks))
+    def __init__(self, slices: Sequence[Slice]) -> None:
+        self._slices = slices
+        self._count = sum(map(len, slices))
 
     def __len__(self) -> int:
         return self._count
 
     def __iter__(self) -> Iterator[ChangeEvent]:
-        return chain.from_iterable(chunk.events() for chunk in self._chunks)
+        return chain.from_iterable(slice_.events() for slice_ in self._slices)
 
     @overload
     def __getitem__(self, index: int) -> ChangeEvent: ...
     @overload
     def __getitem__(self, index: slice) -> list[ChangeEvent]: ...
     def __getitem__(self, index: int | slice) -> ChangeEvent | list[ChangeEvent]:
-        if index in (0, -1) and self._chunks:
-            chunk = self._chunks[index]
-            return ChangeEvent(chunk.buffer, chunk.bounds[0 if index == 0 else -2], chunk.shared)
+        if index in (0, -1) and self._slices:
+            slice_ = self._slices[index]
+            return ChangeEvent(slice_.buffer, slice_.bounds[0 if index == 0 else -2], slice_.shared)
         return list(self)[index]
 
     def raw(self) -> Iterator[bytes]:
         """Each event's BSON document, copied on demand, without creating an event."""
-        return chain.from_iterable(chunk.raw() for chunk in self._chunks)
+        return chain.from_iterable(slice_.raw() for slice_ in self._slices)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +114,7 @@ class LastEvent:
 
 
 @dataclass(frozen=True, slots=True)
-class Batch(_Documents):
+class RawBatch(_RawEvents):
     """One reply: its events, and the position of the stream after them.
 
     ``token`` is the specification's cached token after the whole batch: the post-batch token, else
@@ -126,11 +126,11 @@ class Batch(_Documents):
     operation_time: Timestamp | None = None
     counts: Mapping[str, int] | None = None
 
-    def chunks(self, size: int = CHUNK) -> list[Chunk]:
+    def slices(self, size: int = SLICE) -> list[Slice]:
         """The batch in pieces of up to ``size`` events."""
         count = len(self)
         if 0 < count <= size:
-            return [Chunk(self.buffer, self.bounds)]
+            return [Slice(self.buffer, self.bounds)]
         return [self.part(first, first + size) for first in range(0, count, size)]
 
     def operations(self) -> Mapping[str, int]:

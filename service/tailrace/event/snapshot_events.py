@@ -19,7 +19,7 @@ import bson
 from bson import Binary
 from bson.timestamp import Timestamp
 
-from tailrace.event.batch import Batch
+from tailrace.event.batch import RawBatch
 from tailrace.event.bson import (
     EMPTY_DOCUMENT,
     OBJECT_ID,
@@ -81,7 +81,7 @@ class ReadEvents:
         )
         self._namespace = _elements({"ns": {"db": database, "coll": collection}})
 
-    def batch(self, replies: Sequence[Reply], time: Timestamp) -> Batch:
+    def batch(self, replies: Sequence[Reply], time: Timestamp) -> RawBatch:
         """The events of the documents in the replies, read as of ``time``, without resume tokens.
 
         Raises ``ValueError`` for a document without ``_id``.
@@ -114,7 +114,7 @@ class ReadEvents:
                 at += size
                 append(at)
         counts = {READ: len(bounds) // 2}
-        return Batch(b"".join(pieces), bounds, None, None, counts)
+        return RawBatch(b"".join(pieces), bounds, None, None, counts)
 
     def _around(self, identity: int, middle: int) -> tuple[bytes, bytes, int]:
         """The bytes before and after a document in its event, and the event's size without it.
@@ -140,7 +140,7 @@ def document_id(buffer: bytes, start: int) -> bytes:
     raise ValueError("a document has no _id")
 
 
-def barrier(operation: str, snapshot: str, time: Timestamp, fields: Mapping[str, Any]) -> Batch:
+def barrier(operation: str, snapshot: str, time: Timestamp, fields: Mapping[str, Any]) -> RawBatch:
     """The batch of one event that marks where a snapshot begins or ends, with more ``fields``.
 
     The event has no document key, so that everything before it is handled first.
@@ -152,7 +152,7 @@ def barrier(operation: str, snapshot: str, time: Timestamp, fields: Mapping[str,
         **fields,
     }
     raw = bson.encode(event)
-    return Batch(raw, [0, len(raw)], None, None, {operation: 1})
+    return RawBatch(raw, [0, len(raw)], None, None, {operation: 1})
 
 
 def _elements(document: Mapping[str, Any]) -> bytes:

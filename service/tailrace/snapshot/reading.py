@@ -12,7 +12,7 @@ from bson.timestamp import Timestamp
 
 from tailrace.engine.plan.row_source import Rows
 from tailrace.errors import CommandFailed, TailraceError
-from tailrace.event import Batch
+from tailrace.event import RawBatch
 from tailrace.event.snapshot_events import SNAPSHOT_BEGIN, SNAPSHOT_END, ReadEvents, barrier
 from tailrace.model import Scope, SnapshotProgress
 from tailrace.model.snapshot import RangeProgress, RangeState, SnapshotState
@@ -25,12 +25,12 @@ from tailrace.snapshot.plan import found_again, replaced
 from tailrace.snapshot.rates import Rates
 from tailrace.snapshot.server import SnapshotServer
 
-_NOTHING = Batch(b"", [], None, None, {})
+_NOTHING = RawBatch(b"", [], None, None, {})
 
 T = TypeVar("T")
 
 
-def told(time: Timestamp, progress: SnapshotProgress, batch: Batch = _NOTHING) -> Rows:
+def told(time: Timestamp, progress: SnapshotProgress, batch: RawBatch = _NOTHING) -> Rows:
     """No row, or one barrier; the snapshot has this ``progress`` after it."""
     return Rows(batch, time, lambda _: progress)
 
@@ -162,7 +162,7 @@ class Reading:
         time: Timestamp,
         most: int,
         matching: Mapping[str, Any] | None,
-    ) -> tuple[Chunk, Batch] | RangeProgress:
+    ) -> tuple[Chunk, RawBatch] | RangeProgress:
         """The next chunk of a range with its events; or the range, if its collection moved."""
         of, limit = progress.ranges[name], self._limits.of(name, most)
         started = anyio.current_time()
@@ -209,7 +209,7 @@ class Reading:
         self._log.info("snapshot.collection_left", collection=of.collection, reason=note)
         return replace(of, state=RangeState.DROPPED, note=note)
 
-    def _barrier(self, operation: str, progress: SnapshotProgress, time: Timestamp) -> Batch:
+    def _barrier(self, operation: str, progress: SnapshotProgress, time: Timestamp) -> RawBatch:
         names = {"db": self._scope.database, "coll": self._scope.collection}
         namespace = {name: each for name, each in names.items() if each is not None}
         fields: dict[str, Any] = {"ns": namespace} if namespace else {}

@@ -9,7 +9,7 @@ from __future__ import annotations
 import anyio
 
 from tailrace.errors import DriverError, MissingResumeToken, StreamEnded, StreamInterrupted
-from tailrace.event import Batch
+from tailrace.event import RawBatch
 from tailrace.event.reply import Reply
 from tailrace.event.survey import survey
 from tailrace.model import ResumeToken, Scope, StartPoint
@@ -82,7 +82,7 @@ class ChangeStream:
             raise
         self._position.opened(reply)
 
-    async def next_batch(self, *, wait: bool = True) -> Batch:
+    async def next_batch(self, *, wait: bool = True) -> RawBatch:
         """One reply: a position, and events if there are any. The first reply is the aggregate's.
 
         With ``wait`` the server waits for a change; otherwise it only checks for one. Errors that
@@ -156,7 +156,7 @@ class ChangeStream:
         self.activity.opened(reply.operation_time)
         return reply
 
-    def _accept(self, reply: Reply) -> Batch:
+    def _accept(self, reply: Reply) -> RawBatch:
         """Moves the position after the reply, or after its last event that has a token."""
         buffer, bounds = reply.buffer, reply.bounds
         seen = reply.survey or survey(buffer, bounds)
@@ -171,7 +171,7 @@ class ChangeStream:
                 raise self._failure
             bounds = bounds[: 2 * nameless]
         token = reply.post_batch_token if nameless is None else None
-        if token is None and (last := Batch(buffer, bounds, None).last) is not None:
+        if token is None and (last := RawBatch(buffer, bounds, None).last) is not None:
             token = last.token
         self._position.advance(token, events=len(bounds) // 2)
         ended = reply.closed and reply.post_batch_token is not None and nameless is None
@@ -186,9 +186,9 @@ class ChangeStream:
         if self._joiner is not None:
             buffer, bounds = self._joiner.join(buffer, bounds)
             if self._joiner.holds_part:
-                return Batch(buffer, bounds, None)  # no position inside an event
-            return Batch(buffer, bounds, self._position.token, reply.operation_time)
-        return Batch(buffer, bounds, self._position.token, reply.operation_time, seen.operations)
+                return RawBatch(buffer, bounds, None)  # no position inside an event
+            return RawBatch(buffer, bounds, self._position.token, reply.operation_time)
+        return RawBatch(buffer, bounds, self._position.token, reply.operation_time, seen.operations)
 
     def _abandon(self) -> None:
         """Drops the cursor; the driver frees it in the background."""

@@ -8,7 +8,7 @@ The fragments may span replies and resumes. The joined event has the last fragme
 from collections.abc import Sequence
 
 from tailrace.errors import StreamBeganInMidEvent, StreamError
-from tailrace.event.batch import Chunk, join
+from tailrace.event.batch import Slice, join
 from tailrace.event.bson import DOCUMENT, INT32, INT32_TYPE, document_at, elements, encoded, spans
 from tailrace.model import ResumeToken
 
@@ -32,7 +32,7 @@ class Joiner:
     def join(self, buffer: bytes, bounds: Sequence[int]) -> tuple[bytes, list[int]]:
         """Buffer and bounds of a reply's whole events; raises if a fragment is missing."""
         whole: list[bytes] = []
-        for raw in Chunk(buffer, bounds).raw():
+        for raw in Slice(buffer, bounds).raw():
             fragment = _fragment(raw)
             if fragment is None:
                 if self._parts:

@@ -20,7 +20,7 @@ from anyio.abc import TaskGroup
 from bson.timestamp import Timestamp
 
 from tailrace.errors import DriverError, StreamInterrupted, describe
-from tailrace.event import Batch, Chunk
+from tailrace.event import RawBatch, Slice
 from tailrace.event import lookup as events
 from tailrace.event.reply import Reply
 from tailrace.model import ResumeToken
@@ -46,7 +46,7 @@ comparison, and the next reply is read."""
 class _Read:
     """One reply, and the position of the stream after it."""
 
-    batch: Batch
+    batch: RawBatch
     token: ResumeToken | None
     invalidated: bool
     operations: Mapping[str, int]
@@ -116,7 +116,7 @@ class LookupStream:
                 self._tasks.cancel_scope.cancel()
         raise failure
 
-    async def next_batch(self, *, wait: bool = True) -> Batch:
+    async def next_batch(self, *, wait: bool = True) -> RawBatch:
         """One reply, or a part of one, as :meth:`ChangeStream.next_batch`.
 
         Also raises :class:`DriverError` for failed look-ups, after a second attempt if that may
@@ -131,7 +131,7 @@ class LookupStream:
             self._prefetch(read)
         return await self._part(read)
 
-    async def _part(self, read: _Read) -> Batch:
+    async def _part(self, read: _Read) -> RawBatch:
         """The next events of a reply with their documents."""
         batch, window = read.batch, self._window
         first = window.first
@@ -143,14 +143,14 @@ class LookupStream:
         if end == len(batch):
             self._unfilled = None
         else:
-            token = Chunk(buffer, bounds).last().token
+            token = Slice(buffer, bounds).last().token
             read = replace(read, token=token, invalidated=False)
         if first or end < len(batch):
             alone = read.operations.keys() == {events.UPDATE}
             counts = {events.UPDATE: end - first} if alone else None
-        return self._returned(read, Batch(buffer, bounds, token, batch.operation_time, counts))
+        return self._returned(read, RawBatch(buffer, bounds, token, batch.operation_time, counts))
 
-    def _returned(self, read: _Read, batch: Batch) -> Batch:
+    def _returned(self, read: _Read, batch: RawBatch) -> RawBatch:
         self.resume_token, self.invalidated = read.token, read.invalidated
         return batch
 
@@ -190,7 +190,7 @@ class LookupStream:
 
     # --- documents -------------------------------------------------------------------------
 
-    async def _look_up(self, batch: Batch, first: int) -> events.Window:
+    async def _look_up(self, batch: RawBatch, first: int) -> events.Window:
         """Looks up documents; returns the next events of a reply that have their documents now."""
         last = batch.last
         since = (last and last.time) or batch.operation_time

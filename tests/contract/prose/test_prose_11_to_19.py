@@ -8,7 +8,7 @@ from typing import Any
 import bson
 import pytest
 
-from tailrace.event import Batch
+from tailrace.event import RawBatch
 from tailrace.model import ResumeToken, StartPoint
 from tailrace.stream import ChangeStreamOptions
 from tailrace.stream.aggregate import request
@@ -185,7 +185,7 @@ async def fragments(scripted: ScriptedSet, name: str, parts: Any) -> list[dict[s
         found: list[dict[str, Any]] = []
         while len(found) < len(parts):
             reply = await cursor.next_batch()
-            for chunk in Batch(reply.buffer, reply.bounds, None).chunks():
+            for chunk in RawBatch(reply.buffer, reply.bounds, None).slices():
                 found += [bson.decode(raw) for raw in chunk.raw()]
     return found
 

@@ -14,7 +14,7 @@ from tailrace.engine.plan.loop_share import LoopShare
 from tailrace.engine.ports import Handler, RunIdentity
 from tailrace.engine.position.position import Position
 from tailrace.engine.position.watermark import Place, Watermark
-from tailrace.event import Batch, ChangeEvent
+from tailrace.event import ChangeEvent, RawBatch
 from tailrace.event.batch import join
 from tailrace.model import Checkpoint, CheckpointKind, ResumeToken
 from tailrace.model.failure_policy import FailurePolicy
@@ -86,11 +86,11 @@ def batch(
     documents: Sequence[Document],
     post_batch: ResumeToken | None = None,
     operation_time: Timestamp | None = None,
-) -> Batch:
+) -> RawBatch:
     """A reply as the stream returns it; its token is the post-batch token or the last event's."""
     buffer, bounds = join([in_order(document) for document in documents])
-    last = Batch(buffer, bounds, None).last
-    return Batch(buffer, bounds, post_batch or (last.token if last else None), operation_time)
+    last = RawBatch(buffer, bounds, None).last
+    return RawBatch(buffer, bounds, post_batch or (last.token if last else None), operation_time)
 
 
 def checkpoint(n: int, **fields: Any) -> Checkpoint:
@@ -110,20 +110,20 @@ def checkpoint(n: int, **fields: Any) -> Checkpoint:
     return Checkpoint(**(record | fields))
 
 
-def corrupt(whole: Batch, event: int) -> Batch:
+def corrupt(whole: RawBatch, event: int) -> RawBatch:
     """The batch with one event whose bytes are not BSON; the bounds stay unchanged."""
     buffer = bytearray(whole.buffer)
     end = whole.bounds[2 * event + 1]
     buffer[end - 30 : end] = b"\xff" * 30
-    return Batch(bytes(buffer), whole.bounds, whole.token, whole.operation_time)
+    return RawBatch(bytes(buffer), whole.bounds, whole.token, whole.operation_time)
 
 
-def admit(line: Watermark, whole: Batch, handlers: int) -> list[Place]:
+def admit(line: Watermark, whole: RawBatch, handlers: int) -> list[Place]:
     """The places of a reply on a watermark."""
-    return line.admit(whole, list(whole.chunks()), handlers)
+    return line.admit(whole, list(whole.slices()), handlers)
 
 
-def places(*batches: Batch, handlers: int = 1) -> list[Place]:
+def places(*batches: RawBatch, handlers: int = 1) -> list[Place]:
     """The places of some replies, on a new watermark."""
     line = Watermark(NOTHING)
     return [place for some in batches for place in admit(line, some, handlers)]

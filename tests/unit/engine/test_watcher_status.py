@@ -11,7 +11,7 @@ from tailrace.engine.position.watermark import Place, Watermark
 from tailrace.engine.status.document import status_document
 from tailrace.engine.status.status import Status
 from tailrace.engine.status.watcher_state import WatcherState
-from tailrace.event import Batch
+from tailrace.event import RawBatch
 from tailrace.model import Checkpoint, CheckpointKind, ResumeToken, Scope
 from tailrace.stream.server_clock import LATE_SECONDS, SILENCE_SECONDS, ServerClock
 from tests.unit.engine.changes import NOTHING, admit, batch, change, checkpoint, time, token
@@ -38,7 +38,7 @@ class Watched:
             self.watermark.finish(place)
 
     def reply(
-        self, whole: Batch, server: int | None, handlers: int = 1, *, opening: bool = False
+        self, whole: RawBatch, server: int | None, handlers: int = 1, *, opening: bool = False
     ) -> Any:
         """One reply at the server's time ``server``; returns its places and the state."""
         self.status.stream.answered(None if server is None else time(server))
@@ -235,7 +235,7 @@ class TestLagsWhileTheServerIsUnreachable:
         (batch([], ODD), True, WatcherState.CAUGHT_UP),
     ],
 )
-def test_the_state_after_a_reply(reply: Batch, opening: bool, state: WatcherState) -> None:
+def test_the_state_after_a_reply(reply: RawBatch, opening: bool, state: WatcherState) -> None:
     assert Watched().reply(reply, 20, opening=opening)[1] is state
 
 

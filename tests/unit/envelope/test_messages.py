@@ -84,47 +84,47 @@ def test_every_event_has_a_message_of_json_at_its_index(
 
 
 def in_flight(count: int) -> Any:
-    """A chunk as it comes from the wire."""
-    return batch_of([change("insert", number) for number in range(count)]).chunks()[0]
+    """A slice as it comes from the wire."""
+    return batch_of([change("insert", number) for number in range(count)]).slices()[0]
 
 
 @pytest.mark.parametrize("envelope", ENVELOPES)
 def test_messages_are_made_once_however_many_handlers_want_them(envelope: str) -> None:
-    chunk = in_flight(10)
-    first = Batch(Events([chunk]), SCOPE).messages(envelope)
-    filtered = chunk.events()[3:7]  # another handler, whose route leaves some out, and a retry
+    slice_ = in_flight(10)
+    first = Batch(Events([slice_]), SCOPE).messages(envelope)
+    filtered = slice_.events()[3:7]  # another handler, whose route leaves some out, and a retry
     again = Batch([event.fresh() for event in filtered], SCOPE).messages(envelope)
     assert list(map(id, again)) == list(map(id, first[3:7]))
-    assert Batch(Events([chunk]), SCOPE).messages(envelope) == first
+    assert Batch(Events([slice_]), SCOPE).messages(envelope) == first
 
 
 def test_envelopes_and_forms_have_messages_of_their_own() -> None:
-    chunk = in_flight(2)
-    batch = Batch(Events([chunk]), SCOPE)
+    slice_ = in_flight(2)
+    batch = Batch(Events([slice_]), SCOPE)
     made = [batch.messages(envelope) for envelope in ENVELOPES]
     made.append(batch.messages("native", canonical=True))
     assert len({one[0].value for one in made}) == len(made)
 
 
 def test_a_batch_that_is_known_in_part_makes_the_rest() -> None:
-    chunk = in_flight(6)
-    some = Batch(chunk.events()[2:4], SCOPE).messages("native")
-    whole = Batch(Events([chunk]), SCOPE).messages("native")
+    slice_ = in_flight(6)
+    some = Batch(slice_.events()[2:4], SCOPE).messages("native")
+    whole = Batch(Events([slice_]), SCOPE).messages("native")
     assert [json.loads(one.value or b"")["documentKey"]["_id"] for one in whole] == [*range(6)]
     assert list(map(id, whole[2:4])) == list(map(id, some))
 
 
-def test_messages_are_released_with_their_chunk() -> None:
+def test_messages_are_released_with_their_slice() -> None:
     def alive() -> int:
         gc.collect()
         return sum(type(each) is Message for each in gc.get_objects())
 
     before = alive()
-    chunk = in_flight(10)
+    slice_ = in_flight(10)
     for envelope in ENVELOPES:
-        Batch(Events([chunk]), SCOPE).messages(envelope)
+        Batch(Events([slice_]), SCOPE).messages(envelope)
     assert alive() >= before + 40
-    del chunk
+    del slice_
     assert alive() == before
 
 

@@ -12,7 +12,7 @@ from bson.timestamp import Timestamp
 from hypothesis import settings
 from hypothesis import strategies as st
 
-from tailrace.event import Batch
+from tailrace.event import RawBatch
 from tailrace.event.reply import read_reply
 from tailrace.model import ResumeToken
 
@@ -101,7 +101,7 @@ def reply(
 
 def batch_of(
     events: Sequence[dict[str, Any] | bytes], token: Mapping[str, Any] | None = None
-) -> Batch:
+) -> RawBatch:
     """A batch as it comes from the wire."""
     found = read_reply(reply(events))
-    return Batch(found.buffer, found.bounds, ResumeToken.of(token) if token else None)
+    return RawBatch(found.buffer, found.bounds, ResumeToken.of(token) if token else None)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace.event import Batch
+from tailrace.event import RawBatch
 from tailrace.event.batch import Events
 from tailrace.model import ResumeToken
 from tests.scripted.wire import in_order
@@ -28,29 +28,29 @@ def test_the_last_event_is_read_as_decoding_would(found: list[dict[str, Any]]) -
 
 @quick
 @given(st.lists(documents, max_size=9), st.integers(1, 4))
-def test_chunks_are_the_batch_in_order(events: list[dict[str, Any]], size: int) -> None:
+def test_slices_are_the_batch_in_order(events: list[dict[str, Any]], size: int) -> None:
     encoded = [bson.encode(event) for event in events]
     batch = batch_of(encoded)
-    chunks = list(batch.chunks(size))
-    assert all(0 < len(chunk) <= size for chunk in chunks)
-    assert sum(len(chunk) for chunk in chunks) == len(batch) == len(events)
+    slices = list(batch.slices(size))
+    assert all(0 < len(slice_) <= size for slice_ in slices)
+    assert sum(len(slice_) for slice_ in slices) == len(batch) == len(events)
     names = sum(len(f"\x03{first}\0") for first in range(size, len(events), size))
-    assert sum(chunk.size for chunk in chunks) + names == batch.size, "what stands between chunks"
-    assert [raw for chunk in chunks for raw in chunk.raw()] == encoded
+    assert sum(slice_.size for slice_ in slices) + names == batch.size, "what stands between slices"
+    assert [raw for slice_ in slices for raw in slice_.raw()] == encoded
 
 
-def test_more_events_than_a_chunk_holds_keep_their_order() -> None:
+def test_more_events_than_a_slice_holds_keep_their_order() -> None:
     batch = batch_of([{"_id": {"_data": str(n)}, "n": n} for n in range(1000)])
     assert [event.document["n"] for event in batch.events()] == list(range(1000))
-    assert [len(chunk) for chunk in batch.chunks()] == [64] * 15 + [40]
+    assert [len(slice_) for slice_ in batch.slices()] == [64] * 15 + [40]
 
 
 def test_an_empty_batch_has_a_position_and_nothing_else() -> None:
     batch = batch_of([], token={"_data": "82"})
     assert (len(batch), batch.size, batch.last) == (0, 0, None)
-    assert (batch.chunks(), batch.events(), batch.operations()) == ([], [], {})
+    assert (batch.slices(), batch.events(), batch.operations()) == ([], [], {})
     assert batch.token == ResumeToken.of({"_data": "82"})
-    assert Batch(b"", [], None).operations() == {}
+    assert RawBatch(b"", [], None).operations() == {}
 
 
 @pytest.mark.parametrize("token", [None, 1, "text"], ids=["missing", "number", "text"])
@@ -63,11 +63,11 @@ def test_a_token_that_is_no_document_is_none(token: Any) -> None:
 
 @quick
 @given(st.lists(st.lists(documents, min_size=1, max_size=4), max_size=4), st.data())
-def test_events_of_several_chunks_are_one_sequence(
+def test_events_of_several_slices_are_one_sequence(
     replies: list[list[dict[str, Any]]], data: st.DataObject
 ) -> None:
     encoded = [[bson.encode(document) for document in one] for one in replies]
-    events = Events([chunk for one in encoded for chunk in batch_of(one).chunks(3)])
+    events = Events([slice_ for one in encoded for slice_ in batch_of(one).slices(3)])
     expected = [raw for one in encoded for raw in one]
     assert len(events) == len(expected)
     assert list(events.raw()) == [event.raw for event in events] == expected
@@ -83,6 +83,6 @@ def test_events_of_several_chunks_are_one_sequence(
 
 def test_events_are_made_anew_each_time() -> None:
     """What one attempt has changed in them, the next does not see."""
-    events = Events(list(batch_of([{"_id": {"_data": "a"}, "n": [1]}]).chunks()))
+    events = Events(list(batch_of([{"_id": {"_data": "a"}, "n": [1]}]).slices()))
     events[0].document["n"].append(2)
     assert next(iter(events)).document["n"] == [1]

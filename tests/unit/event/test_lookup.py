@@ -11,7 +11,7 @@ from bson.errors import InvalidBSON
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace.event import Batch
+from tailrace.event import RawBatch
 from tailrace.event.batch import join
 from tailrace.event.change_event import CODEC
 from tailrace.event.lookup import MOST_KEYS, Collection, fill, window
@@ -34,7 +34,7 @@ def update(key: Any, surroundings: str = "plain", **more: Any) -> dict[str, Any]
 
 
 def looked_up(
-    batch: Batch, documents: Documents, most_keys: int = MOST_KEYS, most_bytes: int = EVERYTHING
+    batch: RawBatch, documents: Documents, most_keys: int = MOST_KEYS, most_bytes: int = EVERYTHING
 ) -> list[list[bytes]]:
     """The parts of a reply with the documents that are there."""
     parts, first = [], 0
@@ -43,7 +43,7 @@ def looked_up(
         for wanted in found.wanted.values():
             wanted.found(answer(wanted.filter(), documents))
         while found.first < found.end:
-            part = Batch(*fill(batch.buffer, batch.bounds, found, most_bytes), None)
+            part = RawBatch(*fill(batch.buffer, batch.bounds, found, most_bytes), None)
             parts.append(list(part.raw()))
         first = found.end
     return parts
@@ -137,7 +137,7 @@ def test_a_document_is_one_of_its_own_collection() -> None:
     for collection, wanted in found.wanted.items():
         name = collection.name
         wanted.found(answer(wanted.filter(), [{"_id": each, "in": name} for each in (key, 5)]))
-    raws = Batch(*fill(batch.buffer, batch.bounds, found, EVERYTHING), None).raw()
+    raws = RawBatch(*fill(batch.buffer, batch.bounds, found, EVERYTHING), None).raw()
     documents = [bson.decode(raw).get("fullDocument", "absent") for raw in raws]
     seen = [each["in"] if isinstance(each, dict) else each for each in documents]
     assert seen == ["orders", "users", "orders", "users", "absent", None, "orders"]

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tailrace.errors import ConnectionFailed
-from tailrace.event import Batch
+from tailrace.event import RawBatch
 from tailrace.event.reply import read_reply
 from tests.unit.event.documents import documents, quick, reply, timestamps
 
@@ -45,8 +45,8 @@ def test_a_walk_finds_what_the_codec_decodes(
     assert found.operation_time == time
     post_batch = found.post_batch_token
     assert (post_batch.raw if post_batch else None) == (None if wire is None else wire.raw)
-    batch = Batch(found.buffer, found.bounds, None)
-    assert [event for chunk in batch.chunks() for event in chunk.raw()] == encoded
+    batch = RawBatch(found.buffer, found.bounds, None)
+    assert [event for slice_ in batch.slices() for event in slice_.raw()] == encoded
 
 
 def test_fields_may_come_in_any_order_and_a_cursor_id_may_be_small() -> None:

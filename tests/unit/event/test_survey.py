@@ -13,7 +13,7 @@ from bson.timestamp import Timestamp
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from tailrace.event import Chunk
+from tailrace.event import Slice
 from tailrace.event import survey as surveys
 from tailrace.event.batch import join
 from tailrace.event.survey import Survey, survey, survey_array
@@ -52,7 +52,7 @@ def test_bounds_and_types_are_those_of_each_event(shapes: list[tuple[int, str, i
     ]
     whole = b"before" + array(events)
     bounds, found = survey_array(whole, len(b"before"))
-    assert list(Chunk(whole, bounds).raw()) == events
+    assert list(Slice(whole, bounds).raw()) == events
     assert bounds[-1] == len(whole) - 1
     assert found.operations == Counter(operation for _, operation, _ in shapes)
     assert found == survey(whole, bounds)
@@ -89,7 +89,7 @@ def carefully(whole: bytes) -> tuple[list[int], Survey] | None:
         patch.setattr(surveys, "_alike", lambda *_: None)
         try:
             bounds, found = survey_array(whole, 0)
-            for event in Chunk(whole, bounds).raw():
+            for event in Slice(whole, bounds).raw():
                 bson.decode(event)
         except (bson.errors.BSONError, ValueError, LookupError, struct.error):
             return None

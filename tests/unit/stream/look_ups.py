@@ -5,7 +5,7 @@ from typing import Any
 
 import anyio
 
-from tailrace.event import Batch
+from tailrace.event import RawBatch
 from tailrace.stream import ChangeStream, ChangeStreamOptions, Interrupt, LookupStream
 from tailrace.stream.activity import StreamActivity
 from tests.unit.stream.fake_driver import SCOPE, FakeDriver, event
@@ -19,7 +19,7 @@ def update(name: str, key: Any, **more: Any) -> dict[str, Any]:
     return event(name, "update", ns=NS, documentKey={"_id": key}) | more
 
 
-def documents(batch: Batch) -> list[Any]:
+def documents(batch: RawBatch) -> list[Any]:
     return [each.document.get("fullDocument", "absent") for each in batch.events()]
 
 
@@ -49,9 +49,9 @@ async def read(
     return looking
 
 
-async def parts_until(end: str, driver: FakeDriver, **options: Any) -> list[Batch]:
+async def parts_until(end: str, driver: FakeDriver, **options: Any) -> list[RawBatch]:
     """What the stream returns until it stands there."""
-    parts: list[Batch] = []
+    parts: list[RawBatch] = []
 
     async def see(stream: LookupStream) -> None:
         while position(stream) != end:

@@ -204,10 +204,10 @@ class BatchLane(Lane):
         """Selects the events that the handler wants and does not have already."""
         stored = self.rows or any(place.already_stored for place in work.places)
         if self.wants is None and self.before is None and not stored:
-            chunks = [place.chunk for place in work.places if place.chunk is not None]
-            work.events = Events(chunks)
+            slices = [place.slice for place in work.places if place.slice is not None]
+            work.events = Events(slices)
             if self.delivery.handler.position is not None:
-                work.parts = [Events([chunk]) for chunk in chunks]
+                work.parts = [Events([slice_]) for slice_ in slices]
             return
         work.parts = [self._wanted_of(place) for place in work.places]
         work.events = [event for part in work.parts for event in part]

@@ -5,9 +5,9 @@ An event whose document key is busy waits for the running event. An event withou
 and everything after it waits.
 
 A worker takes the next event that may run, calls the handler, and goes on with the events that now
-wait for the same document. A worker that starts, or has opened a chunk, wakes another one: if the
+wait for the same document. A worker that starts, or has opened a slice, wakes another one: if the
 handler suspends, the other worker takes over, up to the handler's concurrency. If the handler never
-suspends, its worker yields to other tasks once per chunk, and workers woken then take nothing. It
+suspends, its worker yields to other tasks once per slice, and workers woken then take nothing. It
 takes nothing either while handlers have spent their share of the event loop's turn (loop_share).
 """
 
@@ -26,7 +26,7 @@ from tailrace.errors import TailraceError
 from tailrace.event import ChangeEvent
 
 MOST_WAITING = 256
-"""When this many events wait for busy documents, no further chunk is opened. Otherwise one hot
+"""When this many events wait for busy documents, no further slice is opened. Otherwise one hot
 document would cause everything in flight to be decoded."""
 
 
@@ -43,7 +43,7 @@ class DocumentLanes(Lane):
     _giving_way: int = 0
     _blocked: int = 0
     """Events that wait for a busy document."""
-    _chunk: Iterator[ChangeEvent] = field(default_factory=lambda: iter(()))
+    _slice: Iterator[ChangeEvent] = field(default_factory=lambda: iter(()))
     _open: OpenPlace | None = None
     _all_open: dict[int, OpenPlace] = field(default_factory=dict)
     _busy: dict[Hashable, deque[Item] | None] = field(default_factory=dict)
@@ -148,7 +148,7 @@ class DocumentLanes(Lane):
     def _take(self) -> Item | None:
         """The next event that may run now; none once the lane is halted."""
         while self._barrier is None and not self._halted:
-            event = next(self._chunk, None)
+            event = next(self._slice, None)
             if event is None:
                 if not self._open_next():
                     return None
@@ -196,18 +196,18 @@ class DocumentLanes(Lane):
         self.watermark.finish(opened.place)
 
     def _open_next(self) -> bool:
-        self._chunk, self._open = iter(()), None  # a finished chunk must not stay in memory
+        self._slice, self._open = iter(()), None  # a finished slice must not stay in memory
         if not self._waiting or self._blocked >= MOST_WAITING:
             return False
         place = self._queue.popleft()
-        assert place.chunk is not None  # noqa: S101 - bookmarks are never fed
-        events = place.chunk.events()
+        assert place.slice is not None  # noqa: S101 - bookmarks are never fed
+        events = place.slice.events()
         self.opened = place.number
         self._open = self._all_open[place.number] = OpenPlace(place, set(events))
         if self.before is not None or self.rows or place.already_stored:
             events = self._without_handled(place, events)
             self._open.left.intersection_update(events)
-        self._chunk = iter(events)
+        self._slice = iter(events)
         if not events:
             self._finish(self._open)
         self.watermark.begin()

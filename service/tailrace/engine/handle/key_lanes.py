@@ -65,9 +65,9 @@ class KeyLanes(Lane):
     """The calls that run."""
     _barrier: Item | None = None
     """The barrier that waits or runs: nothing after it is taken."""
-    _chunk: Iterator[ChangeEvent] = field(default_factory=lambda: iter(()))
+    _slice: Iterator[ChangeEvent] = field(default_factory=lambda: iter(()))
     _open: OpenPlace | None = None
-    """The place of which the chunk has further events."""
+    """The place of which the slice has further events."""
     _all_open: dict[int, OpenPlace] = field(default_factory=dict)
     _idle: deque[anyio.Event] = field(default_factory=deque)
     _flush: bool = False
@@ -243,7 +243,7 @@ class KeyLanes(Lane):
                 return False
             self._open_place(self._queue.popleft())
         opened, now = self._open, anyio.current_time()
-        for event in self._chunk:
+        for event in self._slice:
             assert opened is not None  # noqa: S101 - for the type checker
             key = event.key
             if key is None:
@@ -255,7 +255,7 @@ class KeyLanes(Lane):
             partition.waiting.append((event, opened))
             partition.size += event.size
             self._waiting_events += 1
-        self._chunk, self._open = iter(()), None  # a finished chunk must not stay in memory
+        self._slice, self._open = iter(()), None  # a finished slice must not stay in memory
         return True
 
     def _open_place(self, place: Place) -> None:
@@ -263,7 +263,7 @@ class KeyLanes(Lane):
         self.opened = place.number
         if events:
             self._open = self._all_open[place.number] = OpenPlace(place, set(events))
-            self._chunk = iter(events)
+            self._slice = iter(events)
         else:
             self.watermark.finish(place)
         self.watermark.begin()

@@ -147,8 +147,8 @@ class Lane(ABC):
         return events
 
     def _wanted_of(self, place: Place) -> list[ChangeEvent]:
-        assert place.chunk is not None  # noqa: S101 - bookmarks are never fed
-        events = self._without_handled(place, place.chunk.events())
+        assert place.slice is not None  # noqa: S101 - bookmarks are never fed
+        events = self._without_handled(place, place.slice.events())
         return events if self.wants is None else [event for event in events if self.wants(event)]
 
     def _has_row(self, event: ChangeEvent) -> bool:

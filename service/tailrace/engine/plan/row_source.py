@@ -7,7 +7,7 @@ from typing import Protocol
 import anyio
 from bson.timestamp import Timestamp
 
-from tailrace.event import Batch
+from tailrace.event import RawBatch
 from tailrace.model import SnapshotProgress
 from tailrace.model.snapshot import StoredRows
 
@@ -22,7 +22,7 @@ class Rows:
     ``already_stored``: by handler name, how many of the first rows its destination has.
     """
 
-    batch: Batch
+    batch: RawBatch
     time: Timestamp
     progress: Callable[[int], SnapshotProgress]
     order: bool = False

@@ -1,6 +1,6 @@
 """The watermark of a run: up to where all changes are handled, and the unfinished places after it.
 
-Everything that moves the stream takes a place here, in the stream's order: a chunk of events, or
+Everything that moves the stream takes a place here, in the stream's order: a slice of events, or
 a bookmark (the token of an empty reply), which is finished from the start. Handlers finish places
 in any order. The watermark is after the last place that has nothing unfinished before it: bookmarks
 never overtake unfinished work.
@@ -13,19 +13,19 @@ from dataclasses import dataclass, field, replace
 from bson.timestamp import Timestamp
 
 from tailrace.engine.position.position import Position
-from tailrace.event import Batch, Chunk
+from tailrace.event import RawBatch, Slice
 from tailrace.event.batch import LastEvent
 from tailrace.model import ResumeToken, SnapshotProgress
 
 
 @dataclass(slots=True, eq=False)
 class Place:
-    """A chunk that a number of handlers have ``unfinished``, or a bookmark.
+    """A slice that a number of handlers have ``unfinished``, or a bookmark.
 
     ``token`` and ``time``: the stream's position after the place; ``invalidated``: it has ended
     there. ``sink_digests``: for each handler with a position of its own, the digest of the last
     event that it has stored. ``taken``: how many of the unfinished handlers have accepted the
-    events; when all have, the place releases its chunk and keeps its ``last`` event.
+    events; when all have, the place releases its slice and keeps its ``last`` event.
 
     ``rows``: the events are existing documents, which are no position of the stream. ``snapshot``:
     the snapshot's progress after the place. ``already_stored``: by handler, how many of the
@@ -33,7 +33,7 @@ class Place:
     """
 
     number: int
-    chunk: Chunk | None
+    slice: Slice | None
     unfinished: int
     events: int
     size: int
@@ -83,16 +83,16 @@ class Watermark:
         if not self.position.has_token:
             self.position = replace(self.position, cluster_time=time)
 
-    def read(self, batch: Batch) -> None:
+    def read(self, batch: RawBatch) -> None:
         """Notes that a reply was read; it may still wait for its places."""
         self.read_time = self._time_after(batch) or self.read_time
 
     def admit(
-        self, batch: Batch, chunks: Sequence[Chunk], handlers: int, *, invalidated: bool = False
+        self, batch: RawBatch, slices: Sequence[Slice], handlers: int, *, invalidated: bool = False
     ) -> list[Place]:
-        """Takes a place for each chunk of a reply; returns the places that handlers must finish."""
+        """Takes a place for each slice of a reply; returns the places that handlers must finish."""
         time = self._time_after(batch)
-        places = [self._append(chunk, handlers) for chunk in chunks]
+        places = [self._append(slice_, handlers) for slice_ in slices]
         if places or batch.token is not None:
             last = places[-1] if places else self._append(None, 0)
             last.token, last.time = batch.token, time
@@ -103,14 +103,14 @@ class Watermark:
             self.places[-1].invalidated = invalidated
         else:
             self.handled_time = time or self.handled_time
-        if not (handlers and chunks):
+        if not (handlers and slices):
             self._advance()
             return []
         return places
 
     def admit_rows(
         self,
-        chunks: Sequence[Chunk],
+        slices: Sequence[Slice],
         handlers: int,
         time: Timestamp,
         progress: Callable[[int], SnapshotProgress],
@@ -119,7 +119,7 @@ class Watermark:
 
         Returns the places that handlers must finish.
         """
-        places = [self._append(chunk, handlers) for chunk in chunks]
+        places = [self._append(slice_, handlers) for slice_ in slices]
         done = 0
         for place in places or [self._append(None, 0)]:
             done += place.events
@@ -166,7 +166,7 @@ class Watermark:
         freed, self.size, self.events = self.size, 0, 0
         self._moved(freed)
 
-    def _time_after(self, batch: Batch) -> Timestamp | None:
+    def _time_after(self, batch: RawBatch) -> Timestamp | None:
         time = batch.token.cluster_time if batch.token is not None else None
         if time is None and (last := batch.last) is not None:
             time = last.cluster_time
@@ -176,9 +176,9 @@ class Watermark:
             time = batch.operation_time
         return time
 
-    def _append(self, chunk: Chunk | None, handlers: int) -> Place:
-        events, size = (len(chunk), chunk.size) if chunk is not None else (0, 0)
-        place = Place(self._next, chunk, handlers, events, size)
+    def _append(self, slice_: Slice | None, handlers: int) -> Place:
+        events, size = (len(slice_), slice_.size) if slice_ is not None else (0, 0)
+        place = Place(self._next, slice_, handlers, events, size)
         self._next += 1
         self.places.append(place)
         if handlers:
@@ -188,15 +188,15 @@ class Watermark:
         return place
 
     def _release(self) -> int:
-        """Releases chunks that all unfinished handlers have accepted; returns the freed bytes."""
+        """Releases slices that all unfinished handlers have accepted; returns the freed bytes."""
         freed, whole = 0, self._whole
         # In the stream's order: handled events after an unhandled one may have to be noted.
         while whole and whole[0].taken >= whole[0].unfinished:
             place = whole.popleft()
-            if place.unfinished and place.chunk is not None:
+            if place.unfinished and place.slice is not None:
                 freed += place.size
-                place.last = place.chunk.last()
-                place.chunk, place.size = None, 0
+                place.last = place.slice.last()
+                place.slice, place.size = None, 0
         self.size -= freed
         return freed
 
@@ -221,7 +221,7 @@ class Watermark:
                     noted |= place.sink_digests
         self.size -= freed
         if last_event is not None:
-            event = last_event.chunk.last() if last_event.chunk is not None else last_event.last
+            event = last_event.slice.last() if last_event.slice is not None else last_event.last
             assert event is not None  # noqa: S101 - for the type checker
             ended = last_event.invalidated
             position = position.after_event(event, noted, last_event.token, invalidated=ended)

@@ -1,1 +1,1 @@
-"""Reads batches from a stream and gives each chunk a place on the watermark."""
+"""Reads batches from a stream and gives each slice a place on the watermark."""

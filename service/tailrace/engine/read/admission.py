@@ -21,8 +21,8 @@ from tailrace.engine.read.read_limit import ReadLimit
 from tailrace.engine.read.read_order import ReadOrder, caught_up_to, split
 from tailrace.engine.read.transactions import Transactions
 from tailrace.errors import CheckpointError
-from tailrace.event import Batch, Chunk
-from tailrace.event.batch import CHUNK
+from tailrace.event import RawBatch, Slice
+from tailrace.event.batch import SLICE
 from tailrace.stream import Interrupt
 
 
@@ -58,22 +58,22 @@ class Admission:
         """Whether rows wait to learn if the last reply had all events of its time."""
         return self.plan.rows.active and self.order.time is None
 
-    async def reply(self, reply: Batch, *, opening: bool, invalidated: bool) -> int | None:
+    async def reply(self, reply: RawBatch, *, opening: bool, invalidated: bool) -> int | None:
         """Admits a reply; returns how many places it takes, or ``None`` if a stop came first.
 
         ``opening``: the stream starts with this reply; ``invalidated``: the stream has ended.
         """
-        batch, size = reply, self._chunk_size(reply)
+        batch, size = reply, self._slice_size(reply)
         if self.save_first and len(batch):
             time = batch.part(0, 1).last().cluster_time
             if time is not None:
                 self.watermark.begin_at(time)
         if self._transactions is None:
-            chunks = batch.chunks(size)
+            slices = batch.slices(size)
         else:
-            batch, chunks = self._transactions.cut(batch, size)
-        if self.lanes and chunks:
-            needed = sum([chunk.size for chunk in chunks])
+            batch, slices = self._transactions.cut(batch, size)
+        if self.lanes and slices:
+            needed = sum([slice_.size for slice_ in slices])
             if not await self.limit.acquire(needed, self.lanes):
                 return None
         time, whole = None, False
@@ -82,15 +82,15 @@ class Admission:
         elif self.plan.rows.active and not invalidated:
             sharded = self.runtime.cluster.name == "mongos"
             time, whole = caught_up_to(reply, self.order.start, sharded=sharded)
-        return await self._in_order(batch, chunks, time, whole=whole, invalidated=invalidated)
+        return await self._in_order(batch, slices, time, whole=whole, invalidated=invalidated)
 
     async def rows(self, rows: Rows) -> int | None:
         """Admits rows, whose reader has the gate; returns as :meth:`reply` does."""
-        chunks = rows.batch.chunks(self._chunk_size(rows.batch))
+        slices = rows.batch.slices(self._slice_size(rows.batch))
         if self.lanes and not await self.limit.acquire(rows.batch.size, self.lanes):
             return None
         lanes = len(self.lanes)
-        places = self.watermark.admit_rows(chunks, lanes, rows.time, rows.progress)
+        places = self.watermark.admit_rows(slices, lanes, rows.time, rows.progress)
         if any(rows.already_stored.values()):
             before = 0
             for place in places:
@@ -106,8 +106,8 @@ class Admission:
 
     async def _in_order(
         self,
-        batch: Batch,
-        chunks: list[Chunk],
+        batch: RawBatch,
+        slices: list[Slice],
         time: Timestamp | None,
         *,
         whole: bool,
@@ -120,21 +120,22 @@ class Admission:
         elif order.gate.locked() and not invalidated:
             return 0  # a bookmark is not worth a wait: changes may come meanwhile
         if time is not None and not whole:
-            early, chunks = split(chunks, time)
+            early, slices = split(slices, time)
             async with order.gate:
                 if early:
-                    places = await self._append(Batch(batch.buffer, early[-1].bounds, None), early)
+                    head = RawBatch(batch.buffer, early[-1].bounds, None)
+                    places = await self._append(head, early)
                 order.time = time
             await anyio.lowlevel.checkpoint()  # waiting rows go first now
         async with order.gate:
-            places += await self._append(batch, chunks, invalidated=invalidated)
+            places += await self._append(batch, slices, invalidated=invalidated)
             order.time = time if whole or not len(batch) else None
         return places
 
     async def _append(
-        self, batch: Batch, chunks: Sequence[Chunk], *, invalidated: bool = False
+        self, batch: RawBatch, slices: Sequence[Slice], *, invalidated: bool = False
     ) -> int:
-        places = self.watermark.admit(batch, chunks, len(self.lanes), invalidated=invalidated)
+        places = self.watermark.admit(batch, slices, len(self.lanes), invalidated=invalidated)
         return await self._feed(places)
 
     async def _feed(self, places: list[Place]) -> int:
@@ -148,9 +149,9 @@ class Admission:
                 lane.feed(places)
         return len(places)
 
-    def _chunk_size(self, batch: Batch) -> int:
+    def _slice_size(self, batch: RawBatch) -> int:
         fits = not self._place_bytes or batch.size <= self._place_bytes
-        return self._place_events if fits else CHUNK
+        return self._place_events if fits else SLICE
 
 
 def _smallest_call(plan: ScopePlan) -> tuple[int, int]:
@@ -158,6 +159,6 @@ def _smallest_call(plan: ScopePlan) -> tuple[int, int]:
     calls = [routed.handler.calls for routed in plan.routed]
     batches = [each for each in calls if isinstance(each, PerBatch)]
     if len(batches) < len(calls):
-        return CHUNK, 0
-    events = min((each.events for each in batches), default=CHUNK)
-    return max(events, CHUNK), min((each.bytes for each in batches if each.bytes), default=0)
+        return SLICE, 0
+    events = min((each.events for each in batches), default=SLICE)
+    return max(events, SLICE), min((each.bytes for each in batches if each.bytes), default=0)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import anyio
 from bson.timestamp import Timestamp
 
-from tailrace.event import Batch, Chunk
+from tailrace.event import RawBatch, Slice
 from tailrace.model import ResumeToken
 
 
@@ -42,7 +42,7 @@ class ReadOrder:
 
 
 def caught_up_to(
-    batch: Batch, start: ResumeToken | None, *, sharded: bool
+    batch: RawBatch, start: ResumeToken | None, *, sharded: bool
 ) -> tuple[Timestamp | None, bool]:
     """The time up to which a reply completes the stream, and whether all of the reply is before it.
 
@@ -67,27 +67,27 @@ def caught_up_to(
     return (None, False) if time is None else (_before(time), False)
 
 
-def split(chunks: Sequence[Chunk], time: Timestamp) -> tuple[list[Chunk], list[Chunk]]:
+def split(slices: Sequence[Slice], time: Timestamp) -> tuple[list[Slice], list[Slice]]:
     """The events up to a time, and the events after it. The events' times never decrease."""
-    early, late = list(chunks), []
+    early, late = list(slices), []
     while early and _time(early[-1], len(early[-1]) - 1, time) > time:
-        chunk = early.pop()
-        first, count = 0, len(chunk)
+        slice_ = early.pop()
+        first, count = 0, len(slice_)
         while first < count:  # the first event after the time
             middle = (first + count) // 2
-            if _time(chunk, middle, time) > time:
+            if _time(slice_, middle, time) > time:
                 count = middle
             else:
                 first = middle + 1
-        late.append(chunk.part(first, len(chunk)))
+        late.append(slice_.part(first, len(slice_)))
         if first:
-            early.append(chunk.part(0, first))
+            early.append(slice_.part(0, first))
             break
     return early, late[::-1]
 
 
-def _time(chunk: Chunk, index: int, otherwise: Timestamp) -> Timestamp:
-    return chunk.part(index, index + 1).last().time or otherwise
+def _time(slice_: Slice, index: int, otherwise: Timestamp) -> Timestamp:
+    return slice_.part(index, index + 1).last().time or otherwise
 
 
 def _before(time: Timestamp) -> Timestamp:

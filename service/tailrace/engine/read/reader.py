@@ -19,7 +19,7 @@ from tailrace.engine.read.admission import Admission
 from tailrace.engine.status.status import Status
 from tailrace.engine.status.watcher_state import WatcherState
 from tailrace.errors import DriverError, StreamInterrupted
-from tailrace.event import Batch
+from tailrace.event import RawBatch
 from tailrace.model import StartPoint
 from tailrace.stream import ChangeStream, Interrupt, LookupStream
 
@@ -154,7 +154,7 @@ class Reader:
             self._count(rows.batch)
         return places
 
-    def _count(self, batch: Batch) -> None:
+    def _count(self, batch: RawBatch) -> None:
         self.events += len(batch)
         for operation, count in batch.operations().items():
             self.runtime.metrics.events.labels(self.plan.scope.name, operation).inc(count)

@@ -10,30 +10,30 @@ from collections.abc import Sequence
 
 from tailrace.engine.handle.transaction import same_transaction
 from tailrace.errors import ScopeHalted
-from tailrace.event import Batch, Chunk
-from tailrace.event.batch import CHUNK, join
+from tailrace.event import RawBatch, Slice
+from tailrace.event.batch import SLICE, join
 from tailrace.event.layout import TRANSACTION, transaction_at
 
 
 class Transactions:
-    """Cuts replies into chunks of at most ``most_events`` events, or one larger transaction."""
+    """Cuts replies into slices of at most ``most_events`` events, or one larger transaction."""
 
-    def __init__(self, scope: str, most_bytes: int, most_events: int = CHUNK) -> None:
+    def __init__(self, scope: str, most_bytes: int, most_events: int = SLICE) -> None:
         self._scope = scope
         self._most_bytes = most_bytes
         self._most_events = most_events
         self._held: list[bytes] = []
 
-    def cut(self, batch: Batch, size: int) -> tuple[Batch, list[Chunk]]:
+    def cut(self, batch: RawBatch, size: int) -> tuple[RawBatch, list[Slice]]:
         """Adds held events to the reply, and holds back a last transaction that may go on.
 
-        Returns the batch and its chunks, which also have at most ``size`` events. While events are
+        Returns the batch and its slices, which also have at most ``size`` events. While events are
         held back, the batch has no token. Raises :class:`ScopeHalted` for a transaction with more
         bytes than may be in flight.
         """
         size = min(size, self._most_events)
         if not self._held and TRANSACTION not in batch.buffer:
-            return batch, batch.chunks(size)
+            return batch, batch.slices(size)
         joined = self._joined(batch)
         each = iter(joined.bounds)
         units = [
@@ -48,12 +48,12 @@ class Transactions:
             whole = ends[-1] if ends else 0
             self._hold(joined, whole)
             ends = ends[:-1]
-            joined = Batch(joined.buffer, joined.bounds[: 2 * whole], None)
+            joined = RawBatch(joined.buffer, joined.bounds[: 2 * whole], None)
         if len(joined):
             ends.append(len(joined))
-        return joined, self._chunks(joined, ends, size)
+        return joined, self._slices(joined, ends, size)
 
-    def _joined(self, batch: Batch) -> Batch:
+    def _joined(self, batch: RawBatch) -> RawBatch:
         if not self._held:
             return batch
         held, bounds = join(self._held)
@@ -62,9 +62,9 @@ class Transactions:
         # The reply's events with the bytes between them, as they are: a single copy.
         buffer = b"".join((held, memoryview(batch.buffer)[first:last]))
         bounds += [bound - first + len(held) for bound in batch.bounds]
-        return Batch(buffer, bounds, batch.token, batch.operation_time)
+        return RawBatch(buffer, bounds, batch.token, batch.operation_time)
 
-    def _goes_on(self, batch: Batch, joined: Batch) -> bool:
+    def _goes_on(self, batch: RawBatch, joined: RawBatch) -> bool:
         """Whether more events of the last event's transaction may come."""
         if not len(batch):
             # Without a token and a time it is not a reply: the stream holds fragments of an event.
@@ -75,7 +75,7 @@ class Transactions:
         after = batch.token.cluster_time if batch.token is not None else None
         return after is None or last.cluster_time is None or after <= last.cluster_time
 
-    def _hold(self, batch: Batch, first: int) -> None:
+    def _hold(self, batch: RawBatch, first: int) -> None:
         self._held = list(batch.part(first, len(batch)).raw())
         size = sum(map(len, self._held))
         if size > self._most_bytes:
@@ -86,13 +86,13 @@ class Transactions:
                 "handler, which always lands them whole), then restart"
             )
 
-    def _chunks(self, batch: Batch, ends: Sequence[int], size: int) -> list[Chunk]:
-        chunks, begin, last = [], 0, 0
+    def _slices(self, batch: RawBatch, ends: Sequence[int], size: int) -> list[Slice]:
+        slices, begin, last = [], 0, 0
         for end in ends:
             if end - begin > size and last > begin:
-                chunks.append(batch.part(begin, last))
+                slices.append(batch.part(begin, last))
                 begin = last
             last = end
         if last > begin:
-            chunks.append(batch.part(begin, last))
-        return chunks
+            slices.append(batch.part(begin, last))
+        return slices

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tailrace.engine.handle.batch_lane import BatchLane
 from tailrace.engine.position.watermark import Place
-from tailrace.event import ChangeEvent, Chunk
+from tailrace.event import ChangeEvent, Slice
 from tailrace.event.batch import join
 from tests.scripted.wire import in_order
 from tests.unit.engine.changes import (
@@ -116,8 +116,8 @@ class TestHalt:
         calls.gate = anyio.Event()
         lane = Lane(calls, batch_size=10)
         events = [change(n) for n in range(100)]
-        chunk = Chunk(*join([in_order(event) for event in events[:place]]))
-        lane.lane.feed([Place(0, chunk, 1, place, chunk.size), *line_of(events[place:], 10)])
+        slice_ = Slice(*join([in_order(event) for event in events[:place]]))
+        lane.lane.feed([Place(0, slice_, 1, place, slice_.size), *line_of(events[place:], 10)])
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(lane.lane.run)
             await until(lambda: len(calls.calls) == 1)

@@ -168,7 +168,7 @@ async def test_a_barrier_waits_for_all_before_it_and_holds_all_after_it() -> Non
 
 
 async def test_a_handler_that_never_suspends_does_not_wake_all_workers() -> None:
-    """One chunk belongs to one worker; the others would only cost task switches."""
+    """One slice belongs to one worker; the others would only cost task switches."""
     seen = []
 
     async def note(event: ChangeEvent) -> None:

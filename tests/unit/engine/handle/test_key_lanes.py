@@ -257,8 +257,8 @@ async def test_unwanted_events_come_to_no_call_and_their_places_finish() -> None
 async def test_an_unreadable_event_fails_the_lane() -> None:
     lane = Lane()
     places = admit(lane.watermark, batch([change(0)]), 1)
-    broken = replace(places[0].chunk, buffer=b"\xff" * len(places[0].chunk.buffer))  # type: ignore[union-attr, type-var]
-    places[0].chunk = broken
+    broken = replace(places[0].slice, buffer=b"\xff" * len(places[0].slice.buffer))  # type: ignore[union-attr, type-var]
+    places[0].slice = broken
     lane.lane.feed(places)
     lane.lane.close()
     with pytest.raises(Exception):  # noqa: B017, PT011 - whatever BSON says

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tailrace.engine.position.position import Position
 from tailrace.engine.position.watermark import Place, Watermark
-from tailrace.event import Batch
+from tailrace.event import RawBatch
 from tailrace.model import CheckpointKind, SnapshotProgress
 from tailrace.model.snapshot import SnapshotMode
 from tests.unit.engine.changes import (
@@ -45,7 +45,7 @@ replies = st.lists(
 )
 
 
-def reply(first: int, of: Reply) -> tuple[Batch, int]:
+def reply(first: int, of: Reply) -> tuple[RawBatch, int]:
     """The batch whose first event is ``first``, and the number of its token."""
     documents = [change(first + n) for n in range(of.events)]
     if of.invalidates and documents:
@@ -74,7 +74,7 @@ def test_the_watermark_is_after_the_longest_finished_prefix(
     freed: list[int] = []
     watermark = Watermark(START, freed.append)
     pending: list[Place] = []
-    batches: list[tuple[Batch, int, list[Place]]] = []
+    batches: list[tuple[RawBatch, int, list[Place]]] = []
     first = 1
     for of in plan:
         whole, behind = reply(first, of)
@@ -108,20 +108,20 @@ def test_the_watermark_is_after_the_longest_finished_prefix(
     assert at(watermark.position) == (batches[-1][1] if batches else 0)
 
 
-def _check(watermark: Watermark, batches: list[tuple[Batch, int, list[Place]]]) -> None:
+def _check(watermark: Watermark, batches: list[tuple[RawBatch, int, list[Place]]]) -> None:
     expected, events, size, blocked = 0, 0, 0, False
     held = False  # after an event that somebody needs whole, no bytes are given back
     for whole, behind, places in batches:
-        for place, chunk in zip(places, whole.chunks(), strict=False):
+        for place, slice_ in zip(places, whole.slices(), strict=False):
             blocked = blocked or place.unfinished > 0
             if blocked:
-                events += len(chunk)
+                events += len(slice_)
                 held = held or place.unfinished > place.taken
-                needed = held if place.unfinished else place.chunk is not None
-                assert needed is (place.chunk is not None)
-                size += chunk.size if needed else 0
+                needed = held if place.unfinished else place.slice is not None
+                assert needed is (place.slice is not None)
+                size += slice_.size if needed else 0
             else:
-                last = chunk.last().token
+                last = slice_.last().token
                 assert last is not None
                 assert last.cluster_time is not None
                 expected = last.cluster_time.time - time(0).time
@@ -144,7 +144,7 @@ def test_what_every_handler_has_taken_in_needs_no_bytes_and_moves_nothing() -> N
     watermark.take(place)
     watermark.finish(place)
     assert freed == [0, size]
-    assert (place.chunk, watermark.position) == (None, START)
+    assert (place.slice, watermark.position) == (None, START)
     assert (watermark.size, watermark.events) == (0, 1)
     watermark.commit(place)
     assert freed == [0, size, 0]
@@ -160,7 +160,7 @@ def test_the_end_of_a_stream_is_marked_as_such_whatever_its_last_event_says(
     for before in (START, Position(CheckpointKind.EVENT, token(7), token(7), time(7))):
         watermark = Watermark(before)
         whole = batch(events, token(7))
-        for place in watermark.admit(whole, whole.chunks(), 1, invalidated=True):
+        for place in watermark.admit(whole, whole.slices(), 1, invalidated=True):
             watermark.finish(place)
         assert watermark.position.kind is CheckpointKind.INVALIDATE
         assert watermark.position.high_water == token(7)
@@ -191,7 +191,7 @@ def test_rows_move_the_snapshot_and_no_position() -> None:
     made = [SnapshotProgress(str(n), SnapshotMode.INITIAL) for n in range(5)]
     rows = batch([change(n) for n in (1, 2, 3)])
     (first,) = admit(watermark, batch([change(1)]), handlers=1)
-    (one, two) = watermark.admit_rows(rows.chunks(2), 1, time(1), lambda count: made[count])
+    (one, two) = watermark.admit_rows(rows.slices(2), 1, time(1), lambda count: made[count])
     watermark.admit(batch([], token(5)), [], 1)
     watermark.finish(one)
     assert (watermark.position.snapshot, at(watermark.position)) == (None, 0)
@@ -205,7 +205,7 @@ def test_rows_move_the_snapshot_and_no_position() -> None:
     assert (watermark.events, watermark.size, watermark.empty) == (0, 0, True)
 
 
-def test_an_empty_chunk_is_finished_at_once() -> None:
+def test_an_empty_slice_is_finished_at_once() -> None:
     watermark = Watermark(START)
     made = SnapshotProgress("5f3a", SnapshotMode.INITIAL)
     assert watermark.admit_rows([], 1, time(1), lambda _: made) == []

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tailrace.engine.read.read_order import caught_up_to, split
-from tailrace.event import Batch
+from tailrace.event import RawBatch
 from tailrace.event.batch import join
 from tailrace.model import ResumeToken
 
@@ -28,14 +28,14 @@ def before(time: int) -> Timestamp:
     return Timestamp(time, 0)
 
 
-def batch(times: list[int], behind: ResumeToken | None) -> Batch:
+def batch(times: list[int], behind: ResumeToken | None) -> RawBatch:
     events = [
         bson.encode(
             {"_id": token(each).document, "operationType": "insert", "clusterTime": at(each)}
         )
         for each in times
     ]
-    return Batch(*join(events), behind)
+    return RawBatch(*join(events), behind)
 
 
 START = token(3, MARK)
@@ -71,20 +71,21 @@ def test_a_token_without_a_time_leaves_that_of_the_last_event() -> None:
 def test_the_time_before_the_first_of_a_second_is_in_the_one_before() -> None:
     first = ResumeToken.of({"_data": f"82{7:08X}{0:08X}{EVENT}"})
     raw = bson.encode({"_id": first.document, "clusterTime": Timestamp(7, 0)})
-    whole = Batch(raw, [0, len(raw)], first)
+    whole = RawBatch(raw, [0, len(raw)], first)
     assert caught_up_to(whole, START, sharded=False)[0] == Timestamp(6, 2**32 - 1)
 
 
 @given(st.lists(st.integers(1, 9), max_size=30), st.integers(0, 10), st.integers(1, 7))
 def test_a_cut_lies_between_the_times(times: list[int], time: int, size: int) -> None:
     whole = batch(sorted(times), None)
-    early, late = split(whole.chunks(size), at(time))
+    early, late = split(whole.slices(size), at(time))
     found = [
-        [event.cluster_time for chunk in part for event in chunk.events()] for part in (early, late)
+        [event.cluster_time for slice_ in slices for event in slice_.events()]
+        for slices in (early, late)
     ]
     assert found == [
         [at(each) for each in sorted(times) if each <= time],
         [at(each) for each in sorted(times) if each > time],
     ]
-    assert all(len(chunk) for chunk in (*early, *late))
+    assert all(len(slice_) for slice_ in (*early, *late))
     assert all(one.bounds[-1] <= other.bounds[0] for one, other in pairwise([*early, *late]))
