@@ -17,6 +17,7 @@ from tailrace.engine.handle.batch_lane import BatchLane
 from tailrace.engine.handle.commit_delivery import CommitDelivery
 from tailrace.engine.handle.commit_lane import CommitLane
 from tailrace.engine.handle.delivery import Delivery
+from tailrace.engine.handle.destination_position import load_positions
 from tailrace.engine.handle.document_lanes import DocumentLanes
 from tailrace.engine.handle.isolation import required
 from tailrace.engine.handle.key_lanes import KeyLanes
@@ -119,14 +120,15 @@ class Run:
     async def _start_position(
         self, checkpoint: Checkpoint | None, identity: RunIdentity
     ) -> StartPosition:
-        owning = [each for each in self._deliveries if each.handler.position is not None]
-        positions = {each.name: await each.position.load() for each in owning}
+        positions, down = await load_positions(
+            [each.position for each in self._deliveries], checkpoint
+        )
         self._rows = {n: one.rows for n, one in positions.items() if one and one.rows is not None}
         positions = {
             n: one if one and one.token != NO_TOKEN else None for n, one in positions.items()
         }
-        others = [each.name for each in self._deliveries if each.name not in positions]
-        return start_position(identity, self.plan.start, checkpoint, positions, others)
+        others = [each.name for each in self._deliveries if each.name not in (*positions, *down)]
+        return start_position(identity, self.plan.start, checkpoint, positions, others, down)
 
     async def _follow(self, begin: RunStart, identity: RunIdentity, gap: Gap | None) -> Ending:
         """Builds the parts, opens the stream, and reads. ``gap``: the changes skipped, if any."""

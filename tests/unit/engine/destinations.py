@@ -7,7 +7,7 @@ from typing import Any
 import anyio
 
 from tailrace.engine import Commit, Routed, RunIdentity
-from tailrace.errors import PermanentError
+from tailrace.errors import PermanentError, Unavailable
 from tailrace.event import ChangeEvent
 from tailrace.model import ResumeToken, SinkPosition
 from tailrace.model.failure_policy import Backoff, FailurePolicy
@@ -31,6 +31,8 @@ class Destination:
         self.name = name
         self.failing: Counter[int] = Counter()
         self.poison: set[int] = set()
+        self.down = 0
+        """How often it does not answer when it is asked for its position."""
         self.pauses = 0
 
     async def attempt(self, events: Sequence[ChangeEvent]) -> list[int]:
@@ -63,6 +65,9 @@ class Table(Destination):
 
     async def position(self, owner: RunIdentity) -> SinkPosition | None:
         self._taken = []
+        if self.down:
+            self.down -= 1
+            raise Unavailable(retry_after=0)
         return SinkPosition(self.token) if self.token is not None else None
 
     async def store(self, events: Sequence[ChangeEvent]) -> None:

@@ -39,6 +39,8 @@ class Round:
     """The table that is restored after it, from its last backup."""
     changed: bool
     """Whether the pipeline is a different one."""
+    down: int = 0
+    """How often each table is asked for its position in vain."""
 
 
 rounds = st.lists(
@@ -50,6 +52,7 @@ rounds = st.lists(
         end=st.sampled_from(["stop", "stop", "kill", "force"]),
         restored=st.one_of(st.none(), st.none(), st.integers(0, 3)),
         changed=st.booleans(),
+        down=st.sampled_from([0, 0, 0, 1, 2, 5, 30]),
     ),
     min_size=1,
     max_size=6,
@@ -172,6 +175,7 @@ async def test_each_change_once(
             oplog.write(length)
         for each in destinations:
             each.failing = Counter(one.failing)
+            each.down = one.down
         watching = Watching(
             driver,
             *routed,
@@ -198,6 +202,7 @@ async def test_each_change_once(
 
     for each in destinations:
         each.failing.clear()
+        each.down = 0
         each.pauses = 0
     watching = Watching(
         driver, *routed, store=store, letters=letters, options=PIPELINES[pipeline], **START

@@ -13,11 +13,13 @@ from tailrace.engine import Routed, WatcherState
 from tailrace.engine.handle.outage import is_outage
 from tailrace.event import ChangeEvent
 from tailrace.model import SinkPosition
+from tailrace.model.checkpoint import CHOSEN
 from tailrace.model.failure_policy import Backoff, FailurePolicy
 from tailrace.stores.memory import MemoryDeadLetters
 from tests.handlers import handler
 from tests.unit.engine.changes import change, changes, number, token, until
 from tests.unit.engine.scripted_driver import ScriptedDriver
+from tests.unit.engine.stores import ScriptedStore
 from tests.unit.engine.watching import START, Destination, Watching
 
 AT_ONCE = FailurePolicy(attempts=2, backoff=Backoff(0, 0))
@@ -104,16 +106,45 @@ async def test_a_stop_in_an_outage_ends_at_once_and_the_events_come_again() -> N
     assert await letters.letters() == []
 
 
-async def test_a_destination_that_is_down_at_the_start_is_waited_for() -> None:
-    database = Database()
-    database.error = down()
+@pytest.mark.parametrize("stored", [[], [1, 2]], ids=["as noted", "beyond the checkpoint"])
+async def test_a_destination_that_is_down_at_the_start_keeps_no_other_handler_waiting(
+    stored: list[int],
+) -> None:
+    """What it has stored beyond the checkpoint, before a crash, is found out when it is back."""
+    database, audit = Database(), Destination()
+    database.stored, database.error = list(stored), down()
     driver = ScriptedDriver(*changes(1, 5))
-    watching = Watching(driver, database.routed("position"), **START)
+    watching = Watching(driver, database.routed("position"), audit.routed(), **START)
     async with watching.run():
+        await until(lambda: audit.handled == [1, 2, 3, 4])
         await until(lambda: database.begun > 5)
         assert watching.watcher.status.state is WatcherState.WAITING
+        assert database.calls == []
         database.error = None
         await until(lambda: database.stored == [1, 2, 3, 4])
+    assert audit.handled == [1, 2, 3, 4]
+    assert len(driver.starts) == (2 if stored else 1)
+    assert ("was down when the scope started" in watching.last_error) is bool(stored)
+
+
+async def test_a_chosen_position_waits_for_a_destination_that_is_down() -> None:
+    """It must be noted beside the destination's own, which it replaces."""
+    database, audit = Database(), Destination()
+    driver = ScriptedDriver(*changes(1, 5))
+    routed = database.routed("position"), audit.routed()
+    async with (first := Watching(driver, *routed, **START)).run():
+        await until(lambda: database.stored == audit.handled == [1, 2, 3, 4])
+        await first.until_state(WatcherState.CAUGHT_UP)
+    chosen = {"event_token": token(2), "high_water": token(2), "sink_digests": {CHOSEN: ""}}
+    store = ScriptedStore(replace(first.store.records["orders"], **chosen))
+    database.error = down()
+    async with (second := Watching(driver, *routed, store=store, **START)).run():
+        await until(lambda: database.begun > 5)
+        assert driver.starts == first.driver.starts
+        database.error = None
+        await until(lambda: database.stored == [1, 2, 3, 4, 3, 4])
+        await second.until_state(WatcherState.CAUGHT_UP)
+    assert audit.handled == [1, 2, 3, 4, 3, 4]
 
 
 async def test_a_stop_ends_the_wait_at_the_start() -> None:

@@ -1,7 +1,8 @@
 """Asks a handler's destination for the position that it stores with its data."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 
 import anyio
@@ -9,6 +10,7 @@ import anyio
 from tailrace.engine.handle.isolation import apart
 from tailrace.engine.handle.outage import Outages
 from tailrace.engine.ports import Handler, RunIdentity
+from tailrace.engine.position.start_position import is_as_noted
 from tailrace.errors import (
     CheckpointFenced,
     Fenced,
@@ -20,22 +22,58 @@ from tailrace.errors import (
     describe,
 )
 from tailrace.event import ChangeEvent
-from tailrace.model import SinkPosition
+from tailrace.model import Checkpoint, SinkPosition
+from tailrace.model.checkpoint import CHOSEN
 from tailrace.model.gap import Gap
 
 T = TypeVar("T")
+Fits = Callable[[SinkPosition | None], bool]
+
+_QUESTION = "its own position"
+
+
+async def load_positions(
+    asked: Iterable["DestinationPosition"], checkpoint: Checkpoint | None
+) -> tuple[dict[str, SinkPosition | None], list[str]]:
+    """The positions of the destinations that keep one, by handler; and those that are down.
+
+    If an operator chose the checkpoint's position, it replaces every other one, and must be saved
+    beside them: then this waits for destinations that are down.
+    """
+    found: dict[str, SinkPosition | None] = {}
+    down = list[str]()
+    chosen = checkpoint is not None and CHOSEN in checkpoint.sink_digests
+    for each in asked:
+        name = each.handler.name
+        if each.handler.position is None:
+            continue
+        if chosen:
+            found[name] = await each.load()
+        elif await each.load_unless_down(partial(is_as_noted, name, checkpoint)):
+            found[name] = each.loaded
+        else:
+            down.append(name)
+    return found, down
 
 
 @dataclass(slots=True)
 class DestinationPosition:
-    """The position of one handler's destination in one run of a scope. Outages are waited out."""
+    """The position of one handler's destination in one run of a scope. Outages are waited out.
+
+    If the destination is down when the run starts, the run starts from the checkpoint, as if the
+    destination were where the checkpoint notes it. The handler's lane begins once :meth:`confirm`
+    has returned.
+    """
 
     handler: Handler
     identity: RunIdentity
     outages: Outages
-    _loaded: SinkPosition | None = None
+    loaded: SinkPosition | None = None
+    """As of the last answer; ``None`` if the destination has stored nothing."""
     _stored: ChangeEvent | None = None
     """The last event of the last successful call; ``None`` if there was none since the load."""
+    _fits: Fits | None = None
+    """Whether a position is as the run assumes; ``None`` if nothing is assumed."""
 
     async def opened(self) -> None:
         """Returns when the handler is open. Until then its destination counts as down."""
@@ -54,17 +92,36 @@ class DestinationPosition:
         Raises :class:`HandlerFailed` if the call fails, :class:`CheckpointFenced` if it says that
         another process writes there, and :class:`ScopeHalted` for an invalid result.
         """
-        if self.handler.position is None:
-            return None
-        try:
-            self._loaded = await self._asked("its own position", self.handler.position.load)
-        except InvalidPosition as error:
-            raise ScopeHalted(
-                f"scope {self.identity.scope!r}: handler {self.handler.name!r}: its begin() "
-                f"returned no position of this scope: {error}. Let it return None where nothing is "
-                "stored, else the batch.position that was stored last"
-            ) from error
-        return self._loaded
+        if self.handler.position is not None:
+            self.loaded = await self._asked(_QUESTION, self.handler.position.load)
+        return self.loaded
+
+    async def load_unless_down(self, fits: Fits) -> bool:
+        """Loads the position, as :meth:`load`; returns False if the destination is down now.
+
+        Then the run assumes a position that ``fits``.
+        """
+        assert self.handler.position is not None  # noqa: S101 - for the type checker
+        found, error = await self._answer(_QUESTION, self.handler.position.load)
+        if error is None:
+            self.loaded = found
+            return True
+        if not self.outages.is_one(error):
+            raise HandlerFailed(self.handler.name, _QUESTION, error) from error
+        self.outages.begin(error)
+        self._fits = fits
+        return False
+
+    async def confirm(self) -> None:
+        """Waits for a destination that was down when the run started. Raises as :meth:`load`, and
+        :class:`PositionMoved` if its position is not as the run assumes."""
+        fits, self._fits = self._fits, None
+        if fits is not None and not fits(await self.load()):
+            raise PositionMoved(
+                f"scope {self.identity.scope!r}: the destination of handler {self.handler.name!r} "
+                "was down when the scope started, and has another position than the checkpoint "
+                "notes. The scope starts again from the stored position"
+            )
 
     def stored(self, last: ChangeEvent) -> None:
         """Notes that a call stored everything up to this event."""
@@ -78,7 +135,7 @@ class DestinationPosition:
         """
         if self.handler.position is None or not events:
             return events
-        former, stored = self._loaded, self._stored
+        former, stored = self.loaded, self._stored
         position = await self.load()
         for index in reversed(range(len(events))):
             if position is not None and position.is_at(events[index]):
@@ -100,25 +157,32 @@ class DestinationPosition:
         )
 
     async def _asked(self, what: str, question: Callable[..., Awaitable[T]], *given: Any) -> T:
-        call = apart(question, f"{self.handler.name} {what}")
-
-        async def answer() -> tuple[T | None, BaseException | None]:
-            try:
-                return await call(self.identity, *given), None
-            except (TailraceError, anyio.get_cancelled_exc_class()):
-                raise
-            except Fenced as error:
-                raise self.fenced(error) from error
-            except BaseException as error:  # noqa: BLE001 - whatever a handler raises
-                return None, error
-
-        found, error = await answer()
+        found, error = await self._answer(what, question, *given)
         if error is not None and self.outages.is_one(error):
             with self.outages.outage(error) as outage:
                 while error is not None and self.outages.is_one(error):
                     await outage.wait(error)
-                    found, error = await answer()
+                    found, error = await self._answer(what, question, *given)
                 outage.over()
         if error is not None:
             raise HandlerFailed(self.handler.name, what, error) from error
         return found  # type: ignore[return-value] # without an error it is the answer
+
+    async def _answer(
+        self, what: str, question: Callable[..., Awaitable[T]], *given: Any
+    ) -> tuple[T | None, BaseException | None]:
+        """The answer to one call, or its error, unless that decides about the scope."""
+        try:
+            return await apart(question, f"{self.handler.name} {what}")(self.identity, *given), None
+        except InvalidPosition as error:
+            raise ScopeHalted(
+                f"scope {self.identity.scope!r}: handler {self.handler.name!r}: its begin() "
+                f"returned no position of this scope: {error}. Let it return None where nothing is "
+                "stored, else the batch.position that was stored last"
+            ) from error
+        except (TailraceError, anyio.get_cancelled_exc_class()):
+            raise
+        except Fenced as error:
+            raise self.fenced(error) from error
+        except BaseException as error:  # noqa: BLE001 - whatever a handler raises
+            return None, error

@@ -101,6 +101,8 @@ class Lane(ABC):
     async def run(self) -> None:
         """Handles until closed or halted. Raises the delivery's error after running calls have
         finished."""
+        with suppress(DeliveryInterrupted):
+            await self.delivery.position.confirm()
         try:
             async with anyio.create_task_group() as tasks:
                 self._tasks = tasks

@@ -21,6 +21,7 @@ from tailrace.model import Checkpoint, CheckpointKind, Progress, SinkPosition, S
 from tailrace.model.checkpoint import CHOSEN
 from tailrace.model.cluster import ClusterIdentity
 from tailrace.model.progress import NOTHING
+from tailrace.model.sink_position import NO_TOKEN
 from tailrace.model.start import NOW
 
 
@@ -114,10 +115,12 @@ def start_position(
     checkpoint: Checkpoint | None,
     positions: Mapping[str, SinkPosition | None],
     others: Sequence[str] = (),
+    down: Sequence[str] = (),
 ) -> StartPosition:
     """Where to start so that no handler misses an event, or gets one again that it has.
 
-    ``positions``: the destinations' own; ``others``: the names of the handlers without their own.
+    ``positions``: the destinations' own; ``others``: the names of the handlers without their own;
+    ``down``: those whose destination does not answer, and is assumed to be as the checkpoint notes.
     Raises :class:`ScopeHalted` if no position can be used, or the order of two cannot be known.
     """
     wanted = _wanted(identity, configured, checkpoint)
@@ -128,7 +131,9 @@ def start_position(
     beyond: Mapping[str, Progress] = {}
     if checkpoint is not None:
         exactly, there, beyond = checkpoint.start_point, checkpoint.progress, checkpoint.beyond
-    progress = {name: beyond.get(name, there) for name in others}
+        noted = checkpoint.sink_digests
+        digests |= {name: noted[name] for name in down if name in noted}
+    progress = {name: beyond.get(name, there) for name in (*others, *down)}
     own = {}
     for name, position in positions.items():
         known = there if position is None else _known(name, position, checkpoint)
@@ -166,6 +171,16 @@ def start_position(
         # Events of one transaction: it is not known which came first.
         return replace(found, start=StartPoint(at_operation_time=earliest), leader=leader)
     return _at(identity, found, leader, checkpoint)
+
+
+def is_as_noted(name: str, checkpoint: Checkpoint | None, position: SinkPosition | None) -> bool:
+    """Whether a destination's position is what the checkpoint notes for the handler."""
+    over = checkpoint is not None and (checkpoint.snapshot is None or checkpoint.snapshot.over)
+    if position is not None and position.rows is not None and not over:
+        return False  # which rows it has decides what the snapshot reads
+    if position is None or position.token == NO_TOKEN:
+        return checkpoint is None or name not in checkpoint.sink_digests
+    return _known(name, position, checkpoint) is not None
 
 
 def _wanted(
