@@ -18,6 +18,7 @@ from tests.daemon import Daemon, Make
 from tests.machine import exclusive
 from tests.mongod import ReplicaSet, Standalone, program
 from tests.orders import Orders
+from tests.postgresql import PostgreSQL, postgresql
 from tests.scratch import MakeDirectory, owned
 from tests.scripted import ScriptedSet
 
@@ -181,6 +182,13 @@ def standalone(session_directory: MakeDirectory) -> Iterator[Standalone]:
     server = Standalone(session_directory("standalone"))
     yield server
     server.stop()
+
+
+@pytest.fixture(scope="session")
+def one_postgresql() -> Iterator[PostgreSQL]:
+    """One PostgreSQL for all tests of destinations; a test that stops it starts it again."""
+    with postgresql() as server:
+        yield server
 
 
 @pytest.fixture(scope="session")

@@ -36,6 +36,9 @@ class PostgreSQL:
         return f"postgresql://postgres@127.0.0.1:{self._port}/postgres?connect_timeout=2"
 
     def start(self) -> None:
+        """Starts the server, unless it runs."""
+        if self._process is not None:
+            return
         options = ("-h", "127.0.0.1", "-k", "", "-p", str(self._port), "-c", "fsync=off")
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
@@ -52,12 +55,19 @@ class PostgreSQL:
             except psycopg.OperationalError:
                 assert time.monotonic() < end, self._log.read_text()
 
-    def stop(self) -> None:
-        """Ends it at once, with every connection, and without losing what is committed."""
-        if self._process is not None:
-            self._process.send_signal(signal.SIGQUIT)
-            self._process.wait()
-            self._process = None
+    def stop(self, number: signal.Signals = signal.SIGQUIT) -> None:
+        """Ends it at once, with every connection, and without losing what is committed.
+
+        SIGKILL ends each of its processes.
+        """
+        if self._process is None:
+            return
+        children = f"/proc/{self._process.pid}/task/{self._process.pid}/children"
+        started = Path(children).read_text().split() if number is signal.SIGKILL else []
+        for pid in (self._process.pid, *map(int, started)):
+            os.kill(pid, number)
+        self._process.wait()
+        self._process = None
 
     def _run(self, program: str, *arguments: str) -> None:
         subprocess.run(

@@ -1,4 +1,4 @@
-"""A small disk for one test."""
+"""A small disk for one test, and a database as a destination."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -6,6 +6,9 @@ from pathlib import Path
 import pytest
 
 from tests.faults.disk import small_disk
+from tests.orders import Orders
+from tests.postgresql import PostgreSQL
+from tests.shop import Shop
 
 
 @pytest.fixture
@@ -14,3 +17,10 @@ def disk(tmp_path: Path) -> Iterator[Path]:
         if not mounted:
             pytest.skip("this user may not mount a file system")
         yield tmp_path / "disk"
+
+
+@pytest.fixture
+def shop(orders: Orders, one_postgresql: PostgreSQL) -> Iterator[Shop]:
+    """A database of PostgreSQL for one test; the server runs at the end."""
+    yield Shop(orders, one_postgresql)
+    one_postgresql.start()
