@@ -16,6 +16,7 @@ import structlog
 from tailrace.engine.handle.outage import is_outage
 from tailrace.errors import ConfigurationError, Problem, Unavailable, describe
 from tailrace.model.failure_policy import Backoff
+from tailrace.observe.delay import reported_after
 from tailrace.stream import Interrupt
 
 OPENING_SECONDS = 10.0
@@ -70,26 +71,25 @@ class OpenObject:
 
     async def run(self) -> None:
         """Enters the object, again and again if its destination is down, until :meth:`close`."""
-        try:
-            tries = 0
-            while not await self._entered() and not (self.failure or self._closing.is_set):
-                tries += 1
-                await self._closing.sleep(OPENING_BACKOFF.delay(tries))
-            await self._closing.wait() if self.is_open else None
-        finally:
-            if self.is_open:
-                self.is_open = False
-                await _leave(self.handler, self.target)
+        # Around everything that the object holds meanwhile, such as a task group of its own.
+        with anyio.CancelScope() as life:
+            try:
+                tries = 0
+                while not await self._entered(life) and not (self.failure or self._closing.is_set):
+                    tries += 1
+                    await self._closing.sleep(OPENING_BACKOFF.delay(tries))
+                await self._closing.wait() if self.is_open else None
+            finally:
+                if self.is_open:
+                    self.is_open = False
+                    await _leave(self.handler, self.target, life)
 
-    async def _entered(self) -> bool:
-        usable = None
+    async def _entered(self, life: anyio.CancelScope) -> bool:
         try:
-            with self._closing.interrupts() as entering:
+            with self._closing.calling(life.cancel):
                 usable = await self.target.__aenter__()
         except (Exception, SystemExit) as error:  # noqa: BLE001 - it is told
             self._failed(error)
-            return False
-        if entering.cancelled_caught:
             return False
         if self.decided.is_set():
             self._log("info", "destination.recovered")
@@ -148,10 +148,21 @@ async def opened(
         raise failure
 
 
-async def _leave(handler: str, target: Any) -> None:
+async def _leave(handler: str, target: Any, life: anyio.CancelScope) -> None:
+    log = structlog.get_logger().bind(handler=handler)
+    life.shield, life.deadline = True, anyio.current_time() + CLOSING_SECONDS
+    slow = reported_after(
+        CLOSING_SECONDS + 1,
+        "handler.closing_delayed",
+        handler=handler,
+        reason="its __aexit__ ignores its cancellation",
+    )
     try:
-        with anyio.CancelScope(shield=True), anyio.fail_after(CLOSING_SECONDS):
+        with slow:
             await target.__aexit__(None, None, None)
+    except anyio.get_cancelled_exc_class():
+        if not life.cancel_called:
+            raise
+        log.error("handler.close_failed", error=f"it took longer than {CLOSING_SECONDS:g} s")
     except Exception as error:  # noqa: BLE001 - whatever it is, the others must close too
-        log = structlog.get_logger()
-        log.error("handler.close_failed", handler=handler, error=describe(error))
+        log.error("handler.close_failed", error=describe(error))

@@ -6,10 +6,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+import anyio
 import pytest
 
 from tailrace import Fenced, Refused, Unavailable
 from tailrace.engine import Routed, WatcherState
+from tailrace.engine.handle import destination_position
 from tailrace.engine.handle.outage import is_outage
 from tailrace.event import ChangeEvent
 from tailrace.model import SinkPosition
@@ -22,6 +24,7 @@ from tests.unit.engine.scripted_driver import ScriptedDriver
 from tests.unit.engine.stores import ScriptedStore
 from tests.unit.engine.watching import START, Destination, Watching
 
+_DELAYED = "handler.answer_delayed"
 AT_ONCE = FailurePolicy(attempts=2, backoff=Backoff(0, 0))
 
 
@@ -145,6 +148,25 @@ async def test_a_chosen_position_waits_for_a_destination_that_is_down() -> None:
         await until(lambda: database.stored == [1, 2, 3, 4, 3, 4])
         await second.until_state(WatcherState.CAUGHT_UP)
     assert audit.handled == [1, 2, 3, 4, 3, 4]
+
+
+async def test_a_destination_that_does_not_answer_for_its_position_is_reported(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A call without an end is neither an outage nor an error, and a stop ends it."""
+    monkeypatch.setattr(destination_position, "SLOW_SECONDS", 0.0)
+
+    async def never(identity: object) -> SinkPosition | None:
+        await anyio.sleep_forever()
+        return None
+
+    routed = Routed(handler("table", on_events=Database().on_events, position=never))
+    watching = Watching(ScriptedDriver(*changes(1, 5)), routed, **START)
+    async with watching.run():
+        await until(lambda: [log for log in watching.logs if log["event"] == _DELAYED])
+    (told,) = [log for log in watching.logs if log["event"] == _DELAYED]
+    assert (told["scope"], told["handler"]) == ("orders", "table")
+    assert watching.watcher.status.state is WatcherState.STOPPED
 
 
 async def test_a_stop_ends_the_wait_at_the_start() -> None:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Optional
 
+import anyio
 from pydantic import BaseModel
 
 from tailrace import Batch, ChangeEvent, ScopeContext
@@ -191,6 +192,26 @@ class FailsToOpen(Plain):
 class FailsToClose(Plain):
     async def __aexit__(self, *error: object) -> None:
         raise RuntimeError("gone already")
+
+
+class HoldsTasks(Plain):
+    """Its tasks run from its entry to its exit."""
+
+    async def __aenter__(self) -> HoldsTasks:
+        self._tasks = anyio.create_task_group()
+        await self._tasks.__aenter__()
+        self._tasks.start_soon(anyio.sleep_forever)
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        self._tasks.cancel_scope.cancel()
+        await self._tasks.__aexit__(None, None, None)
+        CALLS.append("closed")
+
+
+class HangsClosing(Plain):
+    async def __aexit__(self, *error: object) -> None:
+        await anyio.sleep_forever()
 
 
 class NeitherWay:

@@ -8,7 +8,7 @@ from structlog.testing import capture_logs
 from tailrace.engine import RunIdentity
 from tailrace.errors import ConfigurationError, InvalidPosition
 from tailrace.event import ChangeEvent
-from tailrace.handlers import check_handlers
+from tailrace.handlers import check_handlers, opening
 from tests.handlers import OWNER, deliver
 from tests.unit.engine.changes import change, ddl
 from tests.unit.handlers import targets
@@ -96,6 +96,26 @@ async def test_an_object_that_cannot_be_closed_is_reported_and_does_no_harm() ->
         async with opened("FailsToClose"):
             pass
     assert [(log["event"], log["handler"]) for log in logs] == [("handler.close_failed", "mine")]
+
+
+async def test_an_object_may_hold_a_task_group_while_it_is_open() -> None:
+    with capture_logs() as logs:
+        async with opened("HoldsTasks") as handler:
+            await deliver(handler, EVENT)
+    assert logs == []
+    assert targets.CALLS == [["insert"], "closed"]
+
+
+async def test_an_object_that_hangs_when_it_closes_does_not_keep_the_process(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(opening, "CLOSING_SECONDS", 0.01)
+    with capture_logs() as logs, pytest.raises(ZeroDivisionError):
+        async with opened("HangsClosing"):
+            raise ZeroDivisionError
+    (log,) = logs
+    assert log["event"] == "handler.close_failed"
+    assert log["error"] == "it took longer than 0.01 s"
 
 
 async def test_ddl_goes_to_on_ddl_or_nowhere() -> None:

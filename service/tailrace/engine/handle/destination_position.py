@@ -25,11 +25,15 @@ from tailrace.event import ChangeEvent
 from tailrace.model import Checkpoint, SinkPosition
 from tailrace.model.checkpoint import CHOSEN
 from tailrace.model.gap import Gap
+from tailrace.observe.delay import reported_after
 
 T = TypeVar("T")
 Fits = Callable[[SinkPosition | None], bool]
 
 _QUESTION = "its own position"
+
+SLOW_SECONDS = 10.0
+"""After this time a call that has not returned is reported."""
 
 
 async def load_positions(
@@ -172,8 +176,18 @@ class DestinationPosition:
         self, what: str, question: Callable[..., Awaitable[T]], *given: Any
     ) -> tuple[T | None, BaseException | None]:
         """The answer to one call, or its error, unless that decides about the scope."""
+        slow = reported_after(
+            SLOW_SECONDS,
+            "handler.answer_delayed",
+            scope=self.identity.scope,
+            handler=self.handler.name,
+            asked_for=what,
+            consequence="the handler's lane waits",
+        )
         try:
-            return await apart(question, f"{self.handler.name} {what}")(self.identity, *given), None
+            with slow:
+                call = apart(question, f"{self.handler.name} {what}")
+                return await call(self.identity, *given), None
         except InvalidPosition as error:
             raise ScopeHalted(
                 f"scope {self.identity.scope!r}: handler {self.handler.name!r}: its begin() "
