@@ -13,8 +13,9 @@ from typing import Any
 import anyio
 import structlog
 
+from tailrace.engine.handle.isolation import required
 from tailrace.engine.handle.outage import is_outage
-from tailrace.errors import ConfigurationError, Problem, Unavailable, describe
+from tailrace.errors import ConfigurationError, Problem, TaskCancelled, Unavailable, describe
 from tailrace.model.failure_policy import Backoff
 from tailrace.observe.delay import reported_after
 from tailrace.stream import Interrupt
@@ -122,28 +123,34 @@ async def opened(
     """The object, entered if it is an async context manager, and left when the block ends.
 
     Without ``waits`` it is open then, or the start is refused. Raises :class:`ConfigurationError`
-    if it cannot be entered for another reason than an outage. An error of ``__aexit__`` is logged:
-    it cannot undo what was handled.
+    if it cannot be entered for another reason than an outage, and :class:`TaskCancelled` if the
+    object cancels the task that keeps it open, as an asyncio.TaskGroup in it does when it fails. An
+    error of ``__aexit__`` is logged: it cannot undo what was handled.
     """
     found = OpenObject(handler, target, outages, waits)
     if not hasattr(target, "__aenter__"):
         found.is_open, found._usable = True, target
         yield found
         return
-    failure: Exception | None = None
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(found.run, name=f"{handler} open")
-        try:
-            with anyio.move_on_after(OPENING_SECONDS if waits else math.inf):
-                await found.decided.wait()
-            if found.failure is not None:
-                raise found.failure
-            found.is_late()
-            yield found
-        except Exception as error:  # noqa: BLE001 - raised below: the task group would wrap it
-            failure = error
-        finally:
-            found.close()
+    failure: BaseException | None = None
+    try:
+        async with anyio.create_task_group() as tasks:
+            task = f"the task that keeps handler {handler!r} open"
+            tasks.start_soon(required, found.run, task, name=f"{handler} open")
+            try:
+                with anyio.move_on_after(OPENING_SECONDS if waits else math.inf):
+                    await found.decided.wait()
+                if found.failure is not None:
+                    raise found.failure
+                found.is_late()
+                yield found
+            except Exception as error:  # noqa: BLE001 - raised below: the group would wrap it
+                failure = error
+            finally:
+                found.close()
+    except BaseExceptionGroup as group:
+        lost, _ = group.split(TaskCancelled)
+        failure = lost.exceptions[0] if lost is not None else group  # the process must end
     if failure is not None:
         raise failure
 

@@ -1,5 +1,6 @@
 """An object whose destination is down, or does not answer, when the service starts."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -11,7 +12,7 @@ from structlog.testing import capture_logs
 
 from tailrace import Batch, ChangeEvent, ScopeContext, Unavailable
 from tailrace.engine import Handler, PerBatch
-from tailrace.errors import ConfigurationError
+from tailrace.errors import ConfigurationError, TaskCancelled
 from tailrace.handlers import opening
 from tailrace.handlers.python import PythonHandlerSettings, target_handler
 from tailrace.model.failure_policy import Backoff
@@ -52,6 +53,22 @@ class Database:
 
     async def on_ddl(self, event: ChangeEvent) -> None:
         self.told.append(f"on_ddl {event.operation_type}")
+
+
+class WithTasks:
+    """An object with an asyncio.TaskGroup, whose failure cancels the task that entered it."""
+
+    async def __aenter__(self) -> None:
+        self._tasks = await asyncio.TaskGroup().__aenter__()
+
+    async def __aexit__(self, *error: object) -> None:
+        pass
+
+    async def __call__(self, event: ChangeEvent) -> None:
+        self._tasks.create_task(self._fail())
+
+    async def _fail(self) -> None:
+        raise RuntimeError("the flush failed")
 
 
 class Called:
@@ -164,3 +181,15 @@ async def test_a_call_of_one_event_waits_for_its_object_too() -> None:
 
         await accepted()
     assert target.told == [EVENT]
+
+
+async def test_a_task_of_an_object_that_fails_ends_the_service() -> None:
+    """With exit code 1: nobody else would notice it."""
+
+    async def serve() -> None:
+        async with opened(WithTasks()) as handler:
+            await deliver(handler, EVENT)
+            await anyio.sleep_forever()
+
+    with pytest.raises(TaskCancelled, match="the task that keeps handler 'mine' open was cancell"):
+        await serve()
