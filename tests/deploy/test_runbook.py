@@ -10,7 +10,7 @@ from io import StringIO
 import pytest
 
 from tailrace import errors
-from tailrace.cli.arguments import parser
+from tailrace.cli.commands import parser
 from tailrace.engine.error_policy import REFUSED_CODES, Reason
 from tailrace.snapshot.filter import canonical
 from tests.deploy import files
@@ -127,13 +127,14 @@ def test_each_symptom_has_commands_that_parse(symptom: str) -> None:
     ours = [line for line in blocks(symptom) if line.startswith("tailrace ")]
     assert ours
     for line in ours:
-        parser().parse_args(shlex.split(line, comments=True)[1:])
+        words = shlex.split(line, comments=True)[1:]
+        parser(words[0]).parse_args(words)
 
 
 @pytest.mark.parametrize("symptom", ["A document is missing", "A document is old"])
 def test_one_document_is_repaired_with_a_filter_that_is_accepted(symptom: str) -> None:
     (line,) = [line for line in blocks(symptom) if " --filter " in line]
-    assert canonical(parser().parse_args(shlex.split(line)[1:]).filter)
+    assert canonical(parser("snapshot").parse_args(shlex.split(line)[1:]).filter)
 
 
 def test_each_metric_that_is_named_exists() -> None:

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 import anyio
 
 from tailrace.assembly import open_store
-from tailrace.cli.arguments import read_settings, refuse
+from tailrace.cli.arguments import add_config, read_settings, refuse
 from tailrace.cli.checkpoint_text import details, history, table
 from tailrace.cli.position_options import read_position
 from tailrace.cli.scopes import followers
@@ -30,6 +30,30 @@ _FENCED = (
     "A daemon that follows it now halts the scope at its next save: restart it, or the scope. With "
     "'replicas' the scope resumes there by itself.\n"
 )
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """Adds the command's arguments."""
+    verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
+    verbs.add_parser("list", help="every scope's position")
+    show = verbs.add_parser("show", help="one scope's position in full")
+    show.add_argument("--json", action="store_true", help="the record as it is stored")
+    place = verbs.add_parser(
+        "set", help="choose where a scope continues (best with the daemon stopped)"
+    )
+    place.add_argument("--token", metavar="JSON", help="a resume token as Extended JSON")
+    place.add_argument("--token-data", metavar="HEX", help="the _data of a resume token")
+    place.add_argument("--at", metavar="TIME", help="ISO 8601 with offset: starts at that second")
+    place.add_argument(
+        "--after-invalidate", action="store_true", help="the token is that of an invalidate event"
+    )
+    reset = verbs.add_parser("reset", help="delete a scope's position: it starts at its start_at")
+    for verb in (show, place, reset):
+        verb.add_argument("scope", help="the scope's name")
+    for verb in (place, reset):
+        verb.add_argument("--dry-run", action="store_true", help="say what would change")
+    for verb in verbs.choices.values():
+        add_config(verb)
 
 
 def run(options: argparse.Namespace) -> int:

@@ -1,57 +1,71 @@
-"""Runs a command by its name, and imports only what that command needs. Short commands are here.
+"""The table of commands. A command is a module of its name, which is imported only if it is given.
 
 Exit codes: 0 stopped, drained and saved, or finished; 1 a failure; 2 usage or configuration;
 3 stopped, but not drained or not saved in time.
 """
 
 import argparse
-import json
 import sys
 from collections.abc import Sequence
+from importlib import import_module
+from typing import Protocol, cast
 
-from tailrace.cli.arguments import parser, read_settings, refuse
+from tailrace import __version__
 from tailrace.cli.exit_report import print_error
-from tailrace.errors import ConfigurationError, TailraceError, how_to_install
+from tailrace.errors import TailraceError
 from tailrace.signals import StopSignals
+
+COMMANDS = {
+    "run": "run the daemon",
+    "check": "validate the configuration and print it",
+    "handlers": "list the types of handlers that can be used here",
+    "health": "ask the daemon on this machine whether it is healthy",
+    "snapshot": "deliver existing documents",
+    "demo": "run everything on one machine, and verify the tables at the end",
+    "pipeline": "run the Spark job that turns segments into tables",
+    "scopes": "show or free the leases: which process follows which scope",
+    "checkpoints": "show or change the stored positions",
+    "dead-letters": "show, replay or discard the events that handlers could not handle",
+}
+"""Each command with its line of help. The module has the name, with ``_`` for ``-``."""
+
+
+class Command(Protocol):
+    """The module of a command."""
+
+    def add(self, parser: argparse.ArgumentParser) -> None:
+        """Adds the command's arguments."""
+
+    def run(self, options: argparse.Namespace) -> int:
+        """Runs the command; returns the exit code. ``options.signals``: :class:`StopSignals`."""
+
+
+def command(name: str) -> Command:
+    """Imports the module of a command."""
+    return cast(Command, import_module(f"tailrace.cli.{name.replace('-', '_')}"))
+
+
+def parser(named: str) -> argparse.ArgumentParser:
+    """The parser of the command line; of the commands, only ``named`` has its arguments."""
+    whole = argparse.ArgumentParser(
+        prog="tailrace",
+        description="Follows MongoDB change streams and delivers every change to handlers.",
+    )
+    whole.add_argument("--version", action="version", version=f"tailrace {__version__}")
+    commands = whole.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    for name, help_text in COMMANDS.items():
+        added = commands.add_parser(name, help=help_text)
+        if name == named:
+            command(name).add(added)
+    return whole
 
 
 def main(given: Sequence[str], signals: StopSignals) -> int:
     """Runs a command and returns the exit code; prints one message if something is wrong."""
-    options = parser().parse_args(given)
+    named = next((word for word in given if not word.startswith("-")), "")
+    options = parser(named).parse_args(given, argparse.Namespace(signals=signals))
     try:
-        match options.command:
-            case "run":
-                from tailrace.cli import run
-
-                return run.run(options, signals)
-            case "scopes":
-                from tailrace.cli import scopes
-
-                return scopes.run(options)
-            case "checkpoints":
-                from tailrace.cli import checkpoints
-
-                return checkpoints.run(options)
-            case "dead-letters":
-                from tailrace.cli import dead_letters
-
-                return dead_letters.run(options)
-            case "handlers":
-                from tailrace.cli import handlers
-
-                return handlers.run(options)
-            case "check":
-                return _check(options)
-            case "snapshot":
-                from tailrace.cli import snapshot
-
-                return snapshot.run(options)
-            case "health":
-                return _health(options)
-            case "pipeline":
-                return _pipeline(options)
-            case _:
-                return _demo(options)
+        return command(options.command).run(options)
     except TailraceError as error:
         return print_error(error)
     except KeyboardInterrupt:
@@ -59,71 +73,3 @@ def main(given: Sequence[str], signals: StopSignals) -> int:
     except BrokenPipeError:
         sys.stderr.close()  # the reader of our output is gone: print nothing more
         return 1
-
-
-def _check(options: argparse.Namespace) -> int:
-    """Validates the configuration and prints it without secrets; 1 if the server has a problem."""
-    from tailrace import config
-
-    if options.schema:
-        from tailrace.handlers.types import installed_models
-
-        model = config.model_of(installed_models())
-        print(json.dumps(config.schema(model), indent=2, ensure_ascii=False))
-        return 0
-    settings = read_settings(options)
-    from tailrace.handlers import check_handlers
-
-    if problems := check_handlers(settings.handlers):
-        raise ConfigurationError(*problems, source=options.config)
-    if options.connect:
-        import anyio
-
-        from tailrace import trial
-
-        problems = anyio.run(trial.connect, settings, print)
-        for problem in problems:
-            print(f"tailrace: {problem}", file=sys.stderr)
-        return 1 if problems else 0
-    if names := [scope.name for scope in settings.scopes if scope.snapshot.mode == "never"]:
-        told = "'snapshot: never' delivers changes only, and no existing documents"
-        print(f"tailrace: {options.config}: {told}: {', '.join(names)}", file=sys.stderr)
-    from ruamel.yaml import YAML
-
-    yaml = YAML()
-    yaml.width = 1000
-    yaml.dump(config.masked(settings), sys.stdout)
-    return 0
-
-
-def _health(options: argparse.Namespace) -> int:
-    """Asks the daemon on this machine; 0 if it answers that it is healthy."""
-    from tailrace.observe import health_check
-
-    http = read_settings(options).http
-    well, answer = health_check.ask(http.host, http.port, "/readyz" if options.ready else "/livez")
-    print(answer, file=sys.stdout if well else sys.stderr)
-    return 0 if well else 1
-
-
-def _pipeline(options: argparse.Namespace) -> int:
-    """Runs the Spark job; 2 if the extra ``pipeline`` is not installed."""
-    try:
-        from tailrace.pipeline import entry
-    except ModuleNotFoundError as error:
-        if error.name is None or error.name.partition(".")[0] in ("tailrace", "bson"):
-            raise
-        refuse("tailrace pipeline", f"needs {error.name}: {how_to_install('pipeline')}")
-    from tailrace.observe import logs
-
-    logs.configure("info", "console" if sys.stderr.isatty() else "json")
-    return entry.run(options)
-
-
-def _demo(options: argparse.Namespace) -> int:
-    """Runs the whole system on one machine; 0 only if the tables equal the source."""
-    import anyio
-
-    from tailrace.demo import demonstrate
-
-    return anyio.run(demonstrate, options.events, options.directory, options.uri)

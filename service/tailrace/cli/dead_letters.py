@@ -22,7 +22,7 @@ from secrets import token_hex
 import anyio
 
 from tailrace.assembly import open_store
-from tailrace.cli.arguments import read_settings, refuse
+from tailrace.cli.arguments import add_config, read_settings, refuse
 from tailrace.cli.dead_letter_text import details, number, printable, summary, table
 from tailrace.cli.scopes import followers
 from tailrace.config import Settings
@@ -36,6 +36,27 @@ from tailrace.stores import Store
 from tailrace.stores.records import letter_line
 
 NONE = "No dead letters.\n"
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """Adds the command's arguments."""
+    verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
+    verbs.add_parser("list", help="the waiting dead letters, oldest first")
+    show = verbs.add_parser("show", help="one dead letter with its whole event")
+    show.add_argument("id", help="the dead letter's id, as list shows it")
+    verbs.add_parser("export", help="one line of JSON per dead letter, for grep and jq")
+    replay = verbs.add_parser("replay", help="deliver them to their handlers again, in order")
+    discard = verbs.add_parser("discard", help="delete them: their events are never handled")
+    for verb, otherwise in (
+        (replay, "default: all of --scope and --handler, or all that wait"),
+        (discard, "without ids, --scope or --handler is needed: all of these"),
+    ):
+        verb.add_argument("id", nargs="*", help=f"ids of dead letters; {otherwise}")
+        verb.add_argument("--dry-run", action="store_true", help="say what would happen")
+    for verb in verbs.choices.values():
+        verb.add_argument("--scope", help="only dead letters of this scope")
+        verb.add_argument("--handler", help="only dead letters of this handler")
+        add_config(verb)
 
 
 def run(options: argparse.Namespace) -> int:

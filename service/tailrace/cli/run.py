@@ -12,15 +12,21 @@ import anyio
 import structlog
 
 from tailrace.cli import exit_report
-from tailrace.cli.arguments import read_settings
+from tailrace.cli.arguments import add_config, read_settings
 from tailrace.errors import TailraceError, describe
 from tailrace.observe import logs
 from tailrace.observe.output import Output
 from tailrace.signals import StopSignals
 
 
-def run(options: argparse.Namespace, signals: StopSignals) -> int:
+def add(parser: argparse.ArgumentParser) -> None:
+    """Adds the command's arguments."""
+    add_config(parser)
+
+
+def run(options: argparse.Namespace) -> int:
     """Runs the daemon until it is stopped, and then ends the process."""
+    signals: StopSignals = options.signals
     with Output() as output:
         signals.last_resort = replace(signals.last_resort, leave=partial(_leave_start, output))
         code = _follow(options, signals, output)

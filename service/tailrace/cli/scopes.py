@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 import anyio
 
 from tailrace.assembly import open_store
-from tailrace.cli.arguments import read_settings, refuse
+from tailrace.cli.arguments import add_config, read_settings, refuse
 from tailrace.cli.checkpoint_text import moment_of
 from tailrace.cli.terminal_text import UNKNOWN, age, columns, iso
 from tailrace.config import Settings
@@ -34,6 +34,18 @@ _ENDS = (
     "again."
 )
 _ALONE = "Without 'replicas' one process follows every scope, and the store has no leases.\n"
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """Adds the command's arguments."""
+    add_config(parser)
+    verbs = parser.add_subparsers(dest="verb", metavar="VERB")
+    verbs.add_parser("list", help="every scope with its owner; the default")
+    release = verbs.add_parser("release", help="take a scope's lease from its owner, and free it")
+    release.add_argument("scope", help="the scope's name")
+    release.add_argument("--dry-run", action="store_true", help="say what would change")
+    for verb in verbs.choices.values():
+        add_config(verb, default=argparse.SUPPRESS)
 
 
 def run(options: argparse.Namespace) -> int:

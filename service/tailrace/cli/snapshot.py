@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 from tailrace.cli import snapshot_text
-from tailrace.cli.arguments import read_settings, refuse
+from tailrace.cli.arguments import add_config, read_settings, refuse
 from tailrace.config.settings import HttpSettings
 from tailrace.observe.health_check import request
 from tailrace.snapshot.filter import canonical
@@ -29,6 +29,26 @@ class _Refused(Exception):
     def __init__(self, message: str, code: int = 1) -> None:
         super().__init__(message)
         self.code = code
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """Adds the command's arguments."""
+    verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
+    start = verbs.add_parser("start", help="deliver the documents that exist now")
+    start.add_argument(
+        "--collection", action="append", default=[], help="only this collection; may be repeated"
+    )
+    start.add_argument("--filter", default="", metavar="JSON", help="only documents that match")
+    status = verbs.add_parser("status", help="show the progress")
+    status.add_argument(
+        "--watch", action="store_true", help="show it until the end; exit code 1 if cancelled"
+    )
+    verbs.add_parser("pause", help="stop reading until resume")
+    verbs.add_parser("resume", help="continue a paused snapshot")
+    verbs.add_parser("cancel", help="end it; rows that were delivered stay")
+    for verb in verbs.choices.values():
+        verb.add_argument("scope", help="the scope's name")
+        add_config(verb)
 
 
 def run(options: argparse.Namespace) -> int:

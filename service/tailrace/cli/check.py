@@ -1,0 +1,57 @@
+"""``tailrace check``: validates the configuration, and tries with ``--connect`` what run needs.
+
+Exit codes: 0 valid, 1 something that was tried failed, 2 wrong usage or configuration.
+"""
+
+import argparse
+import json
+import sys
+
+from tailrace import config
+from tailrace.cli.arguments import add_config, read_settings
+from tailrace.config import Settings
+from tailrace.errors import ConfigurationError
+from tailrace.handlers import check_handlers
+from tailrace.handlers.types import installed_models
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """Adds the command's arguments."""
+    add_config(parser)
+    parser.add_argument("--connect", action="store_true", help="also try what run needs")
+    parser.add_argument(
+        "--schema", action="store_true", help="print the configuration's JSON schema, for editors"
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    """Validates the configuration, and prints it without secrets or tries it."""
+    if options.schema:
+        model = config.model_of(installed_models())
+        print(json.dumps(config.schema(model), indent=2, ensure_ascii=False))
+        return 0
+    settings = read_settings(options)
+    if problems := check_handlers(settings.handlers):
+        raise ConfigurationError(*problems, source=options.config)
+    if options.connect:
+        return _connect(settings)
+    if names := [scope.name for scope in settings.scopes if scope.snapshot.mode == "never"]:
+        told = "'snapshot: never' delivers changes only, and no existing documents"
+        print(f"tailrace: {options.config}: {told}: {', '.join(names)}", file=sys.stderr)
+    from ruamel.yaml import YAML
+
+    yaml = YAML()
+    yaml.width = 1000
+    yaml.dump(config.masked(settings), sys.stdout)
+    return 0
+
+
+def _connect(settings: Settings) -> int:
+    import anyio
+
+    from tailrace import trial
+
+    problems = anyio.run(trial.connect, settings, print)
+    for problem in problems:
+        print(f"tailrace: {problem}", file=sys.stderr)
+    return 1 if problems else 0

@@ -1,0 +1,27 @@
+"""``tailrace demo``: the whole system on one machine; 0 only if the tables equal the source."""
+
+import argparse
+from pathlib import Path
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """Adds the command's arguments."""
+    parser.add_argument("--events", type=_positive, default=5000, help="about how many changes")
+    parser.add_argument("--directory", type=Path, default=Path("demo-data"), help="where it writes")
+    parser.add_argument("--uri", help="your own replica set, instead of an embedded server")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Runs the demo."""
+    import anyio
+
+    from tailrace.demo import demonstrate
+
+    return anyio.run(demonstrate, options.events, options.directory, options.uri)
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError("must be at least 1")
+    return number

@@ -1,0 +1,24 @@
+"""``tailrace health``: asks the daemon on this machine.
+
+Exit codes: 0 healthy, 1 not healthy or no answer, 2 wrong usage or configuration.
+"""
+
+import argparse
+import sys
+
+from tailrace.cli.arguments import add_config, read_settings
+from tailrace.observe import health_check
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """Adds the command's arguments."""
+    add_config(parser)
+    parser.add_argument("--ready", action="store_true", help="ask /readyz instead of /livez")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Prints the answer."""
+    http = read_settings(options).http
+    well, answer = health_check.ask(http.host, http.port, "/readyz" if options.ready else "/livez")
+    print(answer, file=sys.stdout if well else sys.stderr)
+    return 0 if well else 1

@@ -1,0 +1,31 @@
+"""``tailrace pipeline``: the Spark job. It needs the extra ``pipeline`` and Java."""
+
+import argparse
+import sys
+
+from tailrace.cli.arguments import refuse
+from tailrace.errors import how_to_install
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """Adds the command's arguments."""
+    parser.add_argument("--config", metavar="FILE", help="read the section pipeline of a file")
+    parser.add_argument("--lake", metavar="DIR", help="the path of the parquet handler")
+    parser.add_argument("--tables", metavar="DIR", help="where the tables are")
+    parser.add_argument("--once", action="store_true", help="end when all landed segments are in")
+    parser.add_argument("--rebuild", action="store_true", help="rebuild all tables from segments")
+    parser.add_argument("--maintain", action="store_true", help="compact and vacuum at the end")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Runs the job once, or until a signal."""
+    try:
+        from tailrace.pipeline import entry
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.partition(".")[0] in ("tailrace", "bson"):
+            raise
+        refuse("tailrace pipeline", f"needs {error.name}: {how_to_install('pipeline')}")
+    from tailrace.observe import logs
+
+    logs.configure("info", "console" if sys.stderr.isatty() else "json")
+    return entry.run(options)
