@@ -75,15 +75,6 @@ async def test_a_copy_without_a_log_gets_one(written: Path, tmp_path: Path) -> N
         assert connection.execute("PRAGMA user_version").fetchone() == (SCHEMA_VERSION,)
 
 
-async def test_a_file_of_a_release_without_leases_gets_their_tables(written: Path) -> None:
-    for table in ("leases", "members"):
-        execute(written, f"DROP TABLE {table}")
-    async with open_store(written) as store:
-        assert (await store.leases.read()).leases == {}
-        await store.leases.prepare(["orders"])
-        assert set((await store.leases.read()).leases) == {"orders"}
-
-
 async def test_many_processes_open_a_new_one_at_once(path: Path) -> None:
     async with anyio.create_task_group() as group:
         for number in range(12):
@@ -112,11 +103,6 @@ async def test_a_file_system_without_hard_links_is_accepted(
         (lambda path: path.write_text("orders: 8265A0\n" * 400), "is not an SQLite file"),
         (lambda path: path.symlink_to(path.parent / "missing" / "c.db"), "cannot be written"),
         (lambda path: path.with_name(f"{path.name}-wal").touch(), "write-ahead log"),
-        # Its default was another path: a start without it would forget its positions.
-        (
-            lambda path: path.with_name("checkpoints.db").write_bytes(b"positions"),
-            r"checkpoints\.db, a store of version 0\.1, whose positions",
-        ),
         (lambda path: execute(path, "CREATE TABLE bookmarks (url TEXT)"), "another application"),
     ],
 )

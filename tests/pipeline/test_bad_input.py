@@ -73,10 +73,6 @@ DAMAGES: list[tuple[Callable[[Landing], object], str]] = [
         "has 1 events from 8 to 8, where 6 comes next",
     ),
     (other_type, "has a column 'ordinal' of type string"),
-    (
-        lambda landing: landing.land([Stream().insert("d")], documents=Documents.RELAXED),
-        r"seg-000000000003\.parquet: has relaxed Extended JSON",
-    ),
 ]
 
 
@@ -89,13 +85,6 @@ def test_a_segment_that_contradicts_its_footer_is_refused(
     (found,) = pending(lake, {})
     with pytest.raises(SegmentUnreadable, match=message):
         list(read_footers(lake, found.scope, found.numbers))
-
-
-def test_segments_after_relaxed_ones_that_the_tables_hold_are_read(landing: Landing) -> None:
-    landing.land([Stream().insert("d")], documents=Documents.RELAXED)
-    landing.land([Stream().insert("e")])
-    (found,) = read_footers(opened(landing), "orders", (4,))
-    assert (found.footer.rows, found.floor) == (1, 6)
 
 
 def test_missing_segments_are_waited_for_or_refused(landing: Landing) -> None:

@@ -50,8 +50,6 @@ class Documents(StrEnum):
     """Binary columns: the BSON as the server sent it."""
     CANONICAL = "canonical"
     """Text columns: canonical Extended JSON v2."""
-    RELAXED = "relaxed"
-    """Text columns: relaxed Extended JSON v2. Only segments of older versions have it."""
 
 
 class Kind(StrEnum):

@@ -16,7 +16,6 @@ from tailrace.errors import PipelineRefused, SegmentUnreadable, describe
 from tailrace.lake import segment_metadata
 from tailrace.lake.segment import (
     LAKE_FILE,
-    Documents,
     Footer,
     lake_identity,
     segment_name,
@@ -156,8 +155,7 @@ def in_batches(segments: Iterable[LandedSegment], events: int) -> Iterator[list[
 def read_footers(lake: LandedLake, scope: str, numbers: Sequence[int]) -> Iterator[LandedSegment]:
     """Consecutive segments with their footers, each checked against the previous one.
 
-    Raises :class:`SegmentUnreadable` if a segment is damaged, foreign, misplaced, or has relaxed
-    Extended JSON.
+    Raises :class:`SegmentUnreadable` if a segment is damaged, foreign or misplaced.
     """
     if not numbers:
         return
@@ -174,12 +172,6 @@ def read_footers(lake: LandedLake, scope: str, numbers: Sequence[int]) -> Iterat
             raise SegmentUnreadable(
                 f"{file}: has {footer.rows} events from {first} to {last}, where {floor + 1} comes "
                 "next. Nothing was committed. Restore the segment that its scope's daemon wrote"
-            )
-        if footer.rows and footer.documents is Documents.RELAXED:
-            raise SegmentUnreadable(
-                f"{file}: has relaxed Extended JSON, which does not tell all types and is not read "
-                "any more. Nothing was committed. Run the pipeline of the version that landed it "
-                "up to its end, or begin a new lake with documents: bson"
             )
         yield LandedSegment(file, footer, floor)
         floor = last

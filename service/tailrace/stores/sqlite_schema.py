@@ -21,33 +21,6 @@ BUSY_SECONDS = 5.0
 
 _SMALLEST = 512  # bytes: SQLite's least page size
 _FORBIDDEN = (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM, sqlite3.SQLITE_READONLY)
-_FORMER_NAME = "checkpoints.db"  # the default of version 0.1, which has another schema
-
-_LEASES = """
-CREATE TABLE IF NOT EXISTS leases (
-    scope     TEXT PRIMARY KEY NOT NULL,  -- or replay:<scope>
-    epoch     INTEGER NOT NULL,
-    owner     TEXT NOT NULL,  -- the member's id; empty: nobody
-    wanted_by TEXT NOT NULL,
-    boot      TEXT NOT NULL,  -- the kernel's boot_id
-    until     REAL NOT NULL   -- seconds since that boot
-) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS members (
-    id         TEXT PRIMARY KEY NOT NULL,
-    name       TEXT NOT NULL,
-    max_scopes INTEGER NOT NULL,
-    leaving    INTEGER NOT NULL,
-    boot       TEXT NOT NULL,
-    joined     REAL NOT NULL,
-    until      REAL NOT NULL
-) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS member_scopes (
-    member TEXT NOT NULL,
-    scope  TEXT NOT NULL,  -- one that the member configures
-    PRIMARY KEY (member, scope)
-) WITHOUT ROWID;
-"""
-"""These tables are added to a file of an earlier release when it is opened."""
 
 _SCHEMA = f"""
 PRAGMA journal_mode = WAL;
@@ -81,13 +54,30 @@ CREATE TABLE dead_letters (
 );
 CREATE UNIQUE INDEX waiting ON dead_letters (scope, handler, letter) WHERE resolved_at IS NULL;
 CREATE INDEX waiting_by_key ON dead_letters (scope, handler, key) WHERE resolved_at IS NULL;
-{_LEASES}
+CREATE TABLE leases (
+    scope     TEXT PRIMARY KEY NOT NULL,  -- or replay:<scope>
+    epoch     INTEGER NOT NULL,
+    owner     TEXT NOT NULL,  -- the member's id; empty: nobody
+    wanted_by TEXT NOT NULL,
+    boot      TEXT NOT NULL,  -- the kernel's boot_id
+    until     REAL NOT NULL   -- seconds since that boot
+) WITHOUT ROWID;
+CREATE TABLE members (
+    id         TEXT PRIMARY KEY NOT NULL,
+    name       TEXT NOT NULL,
+    max_scopes INTEGER NOT NULL,
+    leaving    INTEGER NOT NULL,
+    boot       TEXT NOT NULL,
+    joined     REAL NOT NULL,
+    until      REAL NOT NULL
+) WITHOUT ROWID;
+CREATE TABLE member_scopes (
+    member TEXT NOT NULL,
+    scope  TEXT NOT NULL,  -- one that the member configures
+    PRIMARY KEY (member, scope)
+) WITHOUT ROWID;
 COMMIT;
 """
-_CARRY_OVER = (
-    "Note its positions with that release's 'tailrace checkpoints show', choose another "
-    "store.path, and put them there with 'tailrace checkpoints set'"
-)
 
 
 def open_connection(path: Path) -> sqlite3.Connection:
@@ -149,12 +139,6 @@ def _exists(path: Path) -> bool:
                 f"{path} is gone but its write-ahead log {log} is there, and may hold positions. "
                 "Restore both from a backup, or remove the log to start without positions"
             ) from None
-        former = path.with_name(_FORMER_NAME)
-        if former != path and former.exists():
-            raise _problem(
-                f"{path} is not there, and beside it lies {former.name}, a store of version 0.1, "
-                f"whose positions would be forgotten. {_CARRY_OVER}. Then move {former.name} away"
-            ) from None
         return False
     if not S_ISREG(status.st_mode):
         raise _problem(f"{path} is not a regular file. Name a file, as {path / 'tailrace.db'}")
@@ -202,7 +186,9 @@ def _check(connection: sqlite3.Connection, path: Path) -> None:
     if version != SCHEMA_VERSION:
         raise _problem(
             f"{path} has schema version {version}; this release reads version {SCHEMA_VERSION}. "
-            f"It was written by another release of Tailrace. {_CARRY_OVER}"
+            "It was written by another release of Tailrace. Note its positions with that release's "
+            "'tailrace checkpoints show', choose another store.path, and set them there with "
+            "'tailrace checkpoints set'"
         )
     (verdict,) = connection.execute("PRAGMA quick_check(1)").fetchone()
     if verdict != "ok":
@@ -216,7 +202,6 @@ def _check(connection: sqlite3.Connection, path: Path) -> None:
     connection.execute("PRAGMA synchronous = FULL")
     # A write without effect: the only way to learn now that the file is read-only.
     connection.execute("DELETE FROM checkpoints WHERE 0")
-    connection.executescript(_LEASES)
 
 
 def _refusal(error: Exception, path: Path) -> TailraceError:

@@ -53,14 +53,13 @@ def test_the_footer_has_the_position_of_the_scope(path: Path) -> None:
     assert (said.documents, said.gap) == (Documents.BSON, None)
 
 
-def test_a_scope_with_documents_in_another_form_continues(path: Path) -> None:
-    """An earlier version also stored documents as relaxed Extended JSON."""
-    old = landing(path, Documents.RELAXED)
-    old.begin(OWNER)
-    land(old, events(1))
+def test_a_scope_continues_after_a_change_of_the_form_of_documents(path: Path) -> None:
+    before = landing(path, Documents.CANONICAL)
+    before.begin(OWNER)
+    land(before, events(1))
     assert begun(path).begin(OWNER) == SinkPosition(token(1), time(1), "fingerprint")
     forms = [footer(file).documents for file in segments(path, "orders").values()]
-    assert forms == [Documents.RELAXED, Documents.RELAXED, Documents.BSON]
+    assert forms == [Documents.CANONICAL, Documents.CANONICAL, Documents.BSON]
 
 
 def test_each_process_begins_an_epoch_and_each_run_continues_it(path: Path) -> None:
