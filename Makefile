@@ -13,15 +13,27 @@ PARALLEL := --numprocesses $(WORKERS)
 RERUNS := --reruns 1 --max-suite-reruns 5 --rerun-show-tracebacks
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test unit chaos bench audit lint format reference clean lock image-check bench-lookups bench-pipeline bench-replicas bench-snapshots
+.PHONY: help demo packages test unit chaos bench audit lint format reference clean lock image-check bench-lookups bench-pipeline bench-replicas bench-snapshots
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
 
-demo: $(VENV)/demo ## run the whole system on this machine and check its results (EVENTS=3000)
+demo: packages $(VENV)/demo ## run the whole system on this machine and check its results (EVENTS=3000)
 	$(BIN)/tailrace demo --events $(EVENTS) --directory $(DIRECTORY)
 
-test: $(VENV)/dev lint ## run the linters, type and layer checks, and all tests in parallel (WORKERS=4)
+# A slim Debian or Ubuntu lacks these. If they cannot be installed, the demo and the tests name what is
+# missing. Debian 13 has no OpenJDK 17, but its default is newer; Ubuntu 22.04's default is too old.
+APT_INSTALL := DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends
+packages: ## install libcurl for mongod and Java for Spark if they are missing (as root on Debian or Ubuntu)
+	@if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+		has_java() { [ -n "$$JAVA_HOME" ] || command -v java >/dev/null; }; \
+		has_curl() { ldconfig -p | grep -q 'libcurl\.so\.4 '; }; \
+		has_curl && has_java || apt-get update; \
+		has_curl || $(APT_INSTALL) libcurl4 || true; \
+		has_java || $(APT_INSTALL) openjdk-17-jre-headless || $(APT_INSTALL) default-jre-headless || true; \
+	fi
+
+test: packages $(VENV)/dev lint ## run the linters, type and layer checks, and all tests in parallel (WORKERS=4)
 	$(BIN)/python -m pytest $(PARALLEL) $(RERUNS)
 
 unit: $(VENV)/dev ## run the tests that need no server

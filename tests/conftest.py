@@ -4,20 +4,19 @@ import gc
 import os
 import shutil
 from collections.abc import Callable, Generator, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import anyio
 import hypothesis
 import pytest
 import structlog
 
-from tailrace.demo.packages import ready_java
+from tailrace.demo.programs import require_java
+from tailrace.errors import ConfigurationError
 from tests.daemon import Daemon, Make
-from tests.machine import exclusive
 from tests.mongod import ReplicaSet, Standalone, program
 from tests.orders import Orders
+from tests.packages import install_for_demo
 from tests.postgresql import PostgreSQL, postgresql
 from tests.scratch import MakeDirectory, owned
 from tests.scripted import ScriptedSet
@@ -192,12 +191,13 @@ def one_postgresql() -> Iterator[PostgreSQL]:
 
 
 @pytest.fixture(scope="session")
-def java(session_directory: MakeDirectory) -> None:
+def java() -> None:
     """A Java for Spark: an installed one, or else the system's package, which this installs."""
-    log = session_directory("java") / "packages.log"
-    with exclusive(), ThreadPoolExecutor(1) as thread:  # the caller may be inside an event loop
-        thread.submit(anyio.run, ready_java, print, log).result()
-    assert "JAVA_HOME" in os.environ or shutil.which("java"), "the tests of tables need Java 17"
+    try:
+        require_java()
+    except ConfigurationError:
+        install_for_demo()
+        require_java()
 
 
 @pytest.fixture(scope="session")

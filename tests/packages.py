@@ -11,7 +11,14 @@ from pathlib import Path
 
 import pytest
 
+from tests.checkout import ROOT
 from tests.machine import CheckFailed, exclusive, run
+
+
+def install_for_demo() -> None:
+    """Installs what mongod and Spark need, as ``make demo`` does."""
+    with exclusive():
+        run(["make", "--directory", str(ROOT), "packages"])
 
 
 def install(**packages: str) -> list[str]:

@@ -1,32 +1,28 @@
-"""The demo's programs, Java and mongod: found, installed or named. Here all of them are scripts."""
+"""The programs that the demo needs, Java and mongod, are found or named. Here they are scripts."""
 
-import os
 import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
 
-from tailrace.demo import mongod
-from tailrace.demo.mongod import ready_mongod
-from tailrace.demo.packages import ready_java
-from tailrace.errors import ConfigurationError, TailraceError
+from tailrace.demo import programs
+from tailrace.demo.programs import find_mongod, require_java
+from tailrace.errors import ConfigurationError
+from tests.checkout import ROOT
 
+SYSTEM = {name: shutil.which(name) or name for name in ("sh", "grep", "make")}
 RUNS = "echo db version v6.0.5"
 LACKS_CURL = "echo 'error while loading shared libraries: libcurl.so.4: cannot open' >&2; exit 127"
-APT = 'echo "apt-get $*"\nif test "$1" = install; then\n{then}\nfi'
 
 
-@pytest.fixture
-def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A search path with only what a test puts there; the user is root."""
-    directory, tools = tmp_path / "bin", tmp_path / "tools"
+@pytest.fixture(autouse=True)
+def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A search path with only what a test puts there."""
+    directory = tmp_path / "bin"
     directory.mkdir()
-    tools.mkdir()
-    for name in ("touch", "cp"):
-        (tools / name).symlink_to(shutil.which(name) or name)
-    monkeypatch.setenv("PATH", f"{directory}:{tools}")
+    monkeypatch.setenv("PATH", str(directory))
     monkeypatch.delenv("JAVA_HOME", raising=False)
-    monkeypatch.setattr(os, "geteuid", lambda: 0)
     return directory
 
 
@@ -40,7 +36,7 @@ def wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
             assert inside == "fiftyone/db/bin/mongod"
             return path
 
-    monkeypatch.setattr(mongod.importlib.metadata, "distribution", lambda name: Distribution())
+    monkeypatch.setattr(programs.importlib.metadata, "distribution", lambda name: Distribution())
     return path
 
 
@@ -51,82 +47,72 @@ def program(path: Path, script: str) -> Path:
     return path
 
 
-@pytest.mark.parametrize("missing", ["openjdk-17-jre-headless", "all"])
-async def test_java_is_installed_where_there_is_none(
-    tmp_path: Path, programs: Path, missing: str
+def test_a_missing_java_is_named_with_its_package(
+    path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Debian 13 has no Java 17; or there is no network. An installed Java is not replaced."""
-    program(programs / "apt-get", APT.format(then=f'test "$4" != {missing} -a {missing} != all'))
-    said: list[str] = []
-    log = tmp_path / "packages.log"
-    if missing == "all":
-        with pytest.raises(TailraceError, match="default-jre-headless ended with code 1; see"):
-            await ready_java(said.append, log)
-    else:
-        await ready_java(said.append, log)
-    installing = "apt-get install -y --no-install-recommends {}-jre-headless"
-    both = [installing.format(name) for name in ("openjdk-17", "default")]
-    assert [line for line in log.read_text().splitlines() if "install" in line] == both
-    assert installing.format("openjdk-17") in said[0]
-    program(programs / "java", "exit 1")
-    await ready_java(said.append, log)
-    assert len(said) == 1
+    with pytest.raises(ConfigurationError, match=r"no java on .*openjdk-17-jre-headless"):
+        require_java()
+    program(path / "java", "exit 1")
+    require_java()
+    (path / "java").unlink()
+    monkeypatch.setenv("JAVA_HOME", "/opt/java")
+    require_java()
 
 
 @pytest.mark.parametrize("wheel_runs", [True, False])
-async def test_the_wheels_program_comes_first(
-    tmp_path: Path, programs: Path, wheel: Path, wheel_runs: bool
+async def test_the_mongod_of_the_wheel_comes_before_that_on_the_path(
+    path: Path, wheel: Path, wheel_runs: bool
 ) -> None:
     """All users get one version. The path is for other processors and older C libraries."""
-    on_path = program(programs / "mongod", RUNS)
+    on_path = program(path / "mongod", RUNS)
     program(wheel, RUNS if wheel_runs else "exit 1")
-    found = await ready_mongod(print, tmp_path / "packages.log")
-    assert found == (wheel if wheel_runs else on_path)
+    assert await find_mongod() == (wheel if wheel_runs else on_path)
+
+
+async def test_a_library_that_mongod_lacks_is_named_with_its_package(wheel: Path) -> None:
+    """A slim Debian image lacks libcurl."""
+    program(wheel, LACKS_CURL)
+    with pytest.raises(ConfigurationError, match=r"libcurl\.so\.4.*libcurl4.*demo --uri") as raised:
+        await find_mongod()
+    assert "\n" not in str(raised.value)
+
+
+async def test_without_any_mongod_one_line_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    def not_installed(name: str) -> None:
+        raise programs.importlib.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(programs.importlib.metadata, "distribution", not_installed)
+    with pytest.raises(
+        ConfigurationError, match=r"'\.\[demo\]' in a checkout.*--uri URI"
+    ) as raised:
+        await find_mongod()
+    assert "\n" not in str(raised.value)
 
 
 @pytest.mark.parametrize(
-    ("user", "manager", "then", "message"),
+    ("user", "missing", "calls"),
     [
-        (0, "apt-get", "cp {better} {wheel}", None),
-        (0, "apt-get", "exit 100", r"libcurl\.so\.4.*ended with code 100"),
-        (1000, "apt-get", "touch {touched}", r"libcurl\.so\.4.*: sudo apt-get install .* libcurl4"),
-        (0, "dnf", "touch {touched}", r"libcurl\.so\.4"),
+        (0, "nothing", []),
+        (0, "java", ["update", "openjdk-17-jre-headless", "default-jre-headless"]),
+        (
+            0,
+            "libcurl java",
+            ["update", "libcurl4", "openjdk-17-jre-headless", "default-jre-headless"],
+        ),
+        (1000, "libcurl java", []),
     ],
 )
-async def test_a_missing_library_is_installed_or_named(
-    tmp_path: Path,
-    programs: Path,
-    wheel: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    user: int,
-    manager: str,
-    then: str,
-    message: str | None,
+def test_make_installs_what_is_missing_as_root(
+    path: Path, user: int, missing: str, calls: list[str]
 ) -> None:
-    """A slim Debian image lacks libcurl. Only root can install it, and only on Debian."""
-    monkeypatch.setattr(os, "geteuid", lambda: user)
-    program(wheel, LACKS_CURL)
-    touched, better = tmp_path / "touched", program(tmp_path / "better", RUNS)
-    script = then.format(better=better, wheel=wheel, touched=touched)
-    program(programs / manager, APT.format(then=script))
-    said: list[str] = []
-    if message is None:
-        assert await ready_mongod(said.append, tmp_path / "packages.log") == wheel
-        assert "apt-get install -y --no-install-recommends libcurl4" in said[0]
-    else:
-        with pytest.raises(ConfigurationError, match=message + ".*tailrace demo --uri URI"):
-            await ready_mongod(said.append, tmp_path / "packages.log")
-    assert not touched.exists()
-
-
-@pytest.mark.usefixtures("programs")
-async def test_without_any_mongod_one_line_says_what_to_do(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def not_installed(name: str) -> None:
-        raise mongod.importlib.metadata.PackageNotFoundError(name)
-
-    monkeypatch.setattr(mongod.importlib.metadata, "distribution", not_installed)
-    with pytest.raises(ConfigurationError, match=r"\.\[demo\].*--uri URI") as raised:
-        await ready_mongod(print, tmp_path / "packages.log")
-    assert "\n" not in str(raised.value)
+    """Debian 13 has no OpenJDK 17, so the default Java is next. Without root nothing is tried."""
+    for name in ("sh", "grep"):
+        (path / name).symlink_to(SYSTEM[name])
+    program(path / "id", f"echo {user}")
+    program(path / "ldconfig", "" if "libcurl" in missing else "echo 'libcurl.so.4 (libc6)'")
+    program(path / "apt-get", f'echo "$*" >> {path}/log; case "$*" in *openjdk*) exit 100; esac')
+    if "java" not in missing:
+        program(path / "java", "")
+    (path / "log").touch()
+    subprocess.run([SYSTEM["make"], "--directory", ROOT, "packages"], check=True)
+    assert [line.split()[-1] for line in (path / "log").read_text().splitlines()] == calls

@@ -20,9 +20,9 @@ from rich.status import Status
 
 from tailrace.demo import workload
 from tailrace.demo.display import Display
-from tailrace.demo.packages import ready_java
 from tailrace.demo.picture import draw
 from tailrace.demo.processes import Service, ServiceProgress, run_pipeline, running_service
+from tailrace.demo.programs import require_java
 from tailrace.demo.server import free_port
 from tailrace.demo.source import opened_source
 from tailrace.demo.tables import changes, compare_tables, show_tables
@@ -43,8 +43,9 @@ async def demonstrate(events: int, directory: Path, uri: str | None = None) -> i
 
     Returns 0 if the events and the tables equal the source, 1 if not; SIGTERM (1) and Ctrl-C (130)
     stop every process in order. Raises :class:`ConfigurationError` if it cannot begin: there is no
-    mongod, or the directory or the server at ``uri`` is unsuitable.
+    mongod or Java, or the directory or the server at ``uri`` is unsuitable.
     """
+    require_java()
     display = Display(Console(), events)
     failures: list[BaseException] = []
     code = 1
@@ -206,7 +207,6 @@ class _Demonstration:
 
     async def _tabulate(self, source: dict[str, list[bytes]], database: str) -> bool:
         layout, display = self.layout, self.display
-        await ready_java(display.say, layout.log("packages"))
         display.say("The pipeline makes tables of the landed segments, in a process of its own")
         with display.status("Spark is running"):
             await run_pipeline(layout)

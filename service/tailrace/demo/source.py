@@ -11,7 +11,7 @@ from pymongo.errors import PyMongoError
 from pymongo.uri_parser import parse_uri
 
 from tailrace.demo.display import Display
-from tailrace.demo.mongod import ready_mongod
+from tailrace.demo.programs import find_mongod
 from tailrace.demo.server import embedded_server
 from tailrace.demo.workspace import Layout
 from tailrace.errors import ConfigurationError, Problem, describe
@@ -38,7 +38,7 @@ class Source:
 async def opened_source(uri: str | None, layout: Layout, display: Display) -> AsyncIterator[Source]:
     """Opens the source for the block. At the end, nothing of the demo is left on the server."""
     if uri is None:
-        program = await ready_mongod(display.say, layout.log("packages"))
+        program = await find_mongod()
         async with embedded_server(program, layout.server, layout.log("server")) as embedded:
             display.say(f"The embedded server listens at {embedded}")
             yield Source(embedded, DATABASE)

@@ -24,7 +24,7 @@ class Layout:
         self.picture = root / "demo.svg"
 
     def log(self, name: str) -> Path:
-        """The output of a process: ``server``, ``service``, ``pipeline`` or ``packages``."""
+        """The output of a process: ``server``, ``service`` or ``pipeline``."""
         return self.root / f"{name}.log"
 
 
