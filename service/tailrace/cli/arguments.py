@@ -18,7 +18,9 @@ _CONFIG = os.environ.get("TAILRACE_CONFIG") or "config.yaml"
 
 def add_config(parser: argparse.ArgumentParser, *, default: str = _CONFIG) -> None:
     """Adds ``--config``. With ``default=argparse.SUPPRESS`` one that was given before stays."""
-    parser.add_argument("--config", default=default, metavar="FILE", help=f"default: {_CONFIG}")
+    parser.add_argument(
+        "--config", default=default, metavar="FILE", help=f"the configuration; default: {_CONFIG}"
+    )
 
 
 def read_settings(options: argparse.Namespace) -> Settings:

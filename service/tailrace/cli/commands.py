@@ -16,14 +16,15 @@ from tailrace.errors import TailraceError
 from tailrace.signals import StopSignals
 
 COMMANDS = {
+    "init": "write a working project: a configuration, and a handler with its test",
     "run": "run the daemon",
     "check": "validate the configuration and print it",
     "handlers": "list the types of handlers that can be used here",
     "health": "ask the daemon on this machine whether it is healthy",
-    "snapshot": "deliver existing documents",
+    "snapshot": "deliver existing documents, by the daemon on this machine",
     "demo": "run everything on one machine, and verify the tables at the end",
     "pipeline": "run the Spark job that turns segments into tables",
-    "scopes": "show or free the leases: which process follows which scope",
+    "scopes": "show which process follows which scope, or free a lease",
     "checkpoints": "show or change the stored positions",
     "dead-letters": "show, replay or discard the events that handlers could not handle",
 }
@@ -54,7 +55,8 @@ def parser(named: str) -> argparse.ArgumentParser:
     whole.add_argument("--version", action="version", version=f"tailrace {__version__}")
     commands = whole.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, help_text in COMMANDS.items():
-        added = commands.add_parser(name, help=help_text)
+        described = f"{help_text[0].upper()}{help_text[1:]}."
+        added = commands.add_parser(name, help=help_text, description=described)
         if name == named:
             command(name).add(added)
     return whole
