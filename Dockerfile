@@ -49,7 +49,7 @@ FROM python:3.12-slim AS base
 ARG VERSION=unknown
 ARG REVISION=unknown
 LABEL org.opencontainers.image.title="Tailrace" \
-      org.opencontainers.image.description="Follows MongoDB change streams and hands every change, in order, to your handlers." \
+      org.opencontainers.image.description="Follows MongoDB change streams and delivers every change, in order, to your handlers." \
       org.opencontainers.image.licenses="Apache-2.0" \
       org.opencontainers.image.version="${VERSION}" \
       org.opencontainers.image.revision="${REVISION}"

@@ -83,7 +83,7 @@ async def _try_store(settings: Settings, driver: CommandDriver) -> str:
 
 
 def _before(documents: int, mode: str) -> str:
-    """Whether existing documents will be handed over."""
+    """Whether existing documents will be delivered."""
     if not documents:
         return "there are no documents yet"
     what = "are delivered at its first start (snapshot: initial)"

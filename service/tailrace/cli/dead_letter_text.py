@@ -20,14 +20,14 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u206
 
 def table(letters: Sequence[DeadLetter], now: datetime) -> str:
     """One line for each letter, oldest first; times in UTC; counts at the end."""
-    ahead, records = _ahead(letters), [_record(letter, now) for letter in letters]
+    first_of, records = _queued(letters), [_record(letter, now) for letter in letters]
     for letter, record in zip(letters, records, strict=True):
-        error, first = _short(record["error"], _ERROR), ahead.get(letter.identity)
+        error, first = _short(record["error"], _ERROR), first_of.get(letter.identity)
         record["key"] = _short(record["key"], _KEY)
-        record["error"] = f"(behind {first}) {error}".rstrip() if first else error or UNKNOWN
+        record["error"] = f"(waits for {first}) {error}".rstrip() if first else error or UNKNOWN
     counts = number(len(letters))
-    if ahead:
-        counts += f", {len(ahead)} of them behind another of the same document"
+    if first_of:
+        counts += f", {len(first_of)} of them wait for another of the same document"
     headings = [name.upper() for name in records[0]]
     return f"{columns(headings, [[*record.values()] for record in records])}\n{counts}.\n"
 
@@ -37,7 +37,7 @@ def details(letter: DeadLetter, letters: Sequence[DeadLetter], now: datetime) ->
     record = _record(letter, now)
     record["at"] += f" ({record.pop('age')} ago)"
     error = record.pop("error") or UNKNOWN
-    record |= {"behind": _ahead(letters).get(letter.identity, UNKNOWN), "error": error}
+    record |= {"waits for": _queued(letters).get(letter.identity, UNKNOWN), "error": error}
     head = fields(record.items())
     try:
         event = json.loads(to_json(letter.raw, canonical=True))
@@ -91,7 +91,7 @@ def _escaped(match: re.Match[str]) -> str:
     return f"\\u{ord(match[0]):04x}"
 
 
-def _ahead(letters: Sequence[DeadLetter]) -> dict[tuple[str, str, str], str]:
+def _queued(letters: Sequence[DeadLetter]) -> dict[tuple[str, str, str], str]:
     """For each letter that is not the first of its queue, the id of the first one."""
     return {
         letter.identity: queue[0].id for queue in queues(letters).values() for letter in queue[1:]

@@ -48,8 +48,8 @@ def add(parser: argparse.ArgumentParser) -> None:
     replay = verbs.add_parser("replay", help="deliver them to their handlers again, in order")
     discard = verbs.add_parser("discard", help="delete them: their events are never handled")
     for verb, otherwise in (
-        (replay, "default: all of --scope and --handler, or all that wait"),
-        (discard, "without ids, --scope or --handler is needed: all of these"),
+        (replay, "default: all, or those of --scope and --handler"),
+        (discard, "without ids: all of --scope and --handler, one of which is needed"),
     ):
         verb.add_argument("id", nargs="*", help=f"ids of dead letters; {otherwise}")
         verb.add_argument("--dry-run", action="store_true", help="say what would happen")
@@ -92,7 +92,9 @@ async def _discard(
     scopes = {letter.scope for letter in chosen}
     print(await followers(opened, settings, scopes), end="")
     discard = partial(discard_letters, opened.dead_letters, chosen, dry_run=options.dry_run)
-    if chosen and not options.dry_run:  # else a replay could hand over a letter discarded meanwhile
+    if (
+        chosen and not options.dry_run
+    ):  # else a replay could deliver a letter that is discarded meanwhile
         discard = partial(_leases(settings, opened, scopes).run, discard)
     print(await discard(), end="")
     return 0
@@ -129,7 +131,7 @@ async def _replay(options: argparse.Namespace, settings: Settings, opened: Store
     print(f"Replayed {number(done.replayed)}; {done.failed} failed again, {done.left} left.")
     if done.left > done.failed:
         print(
-            "Dead letters that are left wait behind one of the same document, or were added "
+            "Dead letters that are left wait for one of the same document, or were added "
             "meanwhile. Fix the handler or discard those that fail, then replay again."
         )
     return 1 if done.failed else 0

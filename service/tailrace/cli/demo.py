@@ -6,9 +6,17 @@ from pathlib import Path
 
 def add(parser: argparse.ArgumentParser) -> None:
     """Adds the command's arguments."""
-    parser.add_argument("--events", type=_positive, default=5000, help="about how many changes")
-    parser.add_argument("--directory", type=Path, default=Path("demo-data"), help="where it writes")
-    parser.add_argument("--uri", help="your own replica set, instead of an embedded server")
+    parser.add_argument(
+        "--events", type=_positive, default=5000, metavar="N", help="about how many changes"
+    )
+    parser.add_argument(
+        "--directory",
+        type=Path,
+        default=Path("demo-data"),
+        metavar="DIR",
+        help="where it writes; default: demo-data",
+    )
+    parser.add_argument("--uri", help="use this replica set instead of an embedded server")
 
 
 def run(options: argparse.Namespace) -> int:

@@ -9,10 +9,12 @@ from tailrace.errors import how_to_install
 
 def add(parser: argparse.ArgumentParser) -> None:
     """Adds the command's arguments."""
-    parser.add_argument("--config", metavar="FILE", help="read the section pipeline of a file")
+    parser.add_argument("--config", metavar="FILE", help="the configuration: its section pipeline")
     parser.add_argument("--lake", metavar="DIR", help="the path of the parquet handler")
     parser.add_argument("--tables", metavar="DIR", help="where the tables are")
-    parser.add_argument("--once", action="store_true", help="end when all landed segments are in")
+    parser.add_argument(
+        "--once", action="store_true", help="end when the tables have all landed segments"
+    )
     parser.add_argument("--rebuild", action="store_true", help="rebuild all tables from segments")
     parser.add_argument("--maintain", action="store_true", help="compact and vacuum at the end")
 

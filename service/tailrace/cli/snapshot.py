@@ -36,14 +36,20 @@ def add(parser: argparse.ArgumentParser) -> None:
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
     start = verbs.add_parser("start", help="deliver the documents that exist now")
     start.add_argument(
-        "--collection", action="append", default=[], help="only this collection; may be repeated"
+        "--collection",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="only this collection; may be repeated",
     )
     start.add_argument("--filter", default="", metavar="JSON", help="only documents that match")
     status = verbs.add_parser("status", help="show the progress")
     status.add_argument(
-        "--watch", action="store_true", help="show it until the end; exit code 1 if cancelled"
+        "--watch",
+        action="store_true",
+        help="show it until the snapshot ends; exit code 1 if it was cancelled",
     )
-    verbs.add_parser("pause", help="stop reading until resume")
+    verbs.add_parser("pause", help="stop reading until it is resumed")
     verbs.add_parser("resume", help="continue a paused snapshot")
     verbs.add_parser("cancel", help="end it; rows that were delivered stay")
     for verb in verbs.choices.values():

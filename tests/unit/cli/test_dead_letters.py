@@ -30,10 +30,10 @@ OTHER = letter(1, key=7, scope="users", handler="lake", attempts=1)
 LISTED = """\
 LETTER        SCOPE   HANDLER  OPERATION  NAMESPACE    KEY  ATTEMPTS  AT                    AGE    ERROR
 {0}  orders  audit    insert     shop.orders  7    5         2026-11-30T12:00:00Z  3h 4m  ValueError: no such order
-{1}  orders  audit    insert     shop.orders  7    0         2026-11-30T15:00:00Z  4m 0s  (behind {0})
+{1}  orders  audit    insert     shop.orders  7    0         2026-11-30T15:00:00Z  4m 0s  (waits for {0})
 {0}  users   lake     insert     shop.orders  7    1         2026-11-30T12:00:00Z  3h 4m  ValueError: no such order
 
-3 dead letters, 1 of them behind another of the same document.
+3 dead letters, 1 of them wait for another of the same document.
 """  # noqa: E501 - a line of the table
 
 
@@ -84,7 +84,7 @@ class TestShow:
             "  key:          7\n"
             "  attempts:     0\n"
             "  at:           2026-11-30T15:00:00Z (4m 0s ago)\n"
-            f"  behind:       {FIRST.id}\n"
+            f"  waits for:    {FIRST.id}\n"
             "  error:        -\n"
         )
         assert json.loads(event)["documentKey"] == {"_id": {"$numberInt": "7"}}
