@@ -1,4 +1,4 @@
-"""deploy/compose.yaml: valid, and its parts agree with the image and with each other."""
+"""The compose files are valid, and their parts agree with the image and with each other."""
 
 import re
 import subprocess
@@ -16,12 +16,14 @@ from tests.deploy.manifests import ROOT, tool
 DEPLOY = ROOT / "deploy"
 FILE = DEPLOY / "compose.yaml"
 SERVICES: dict[str, dict[str, Any]] = yaml.safe_load(FILE.read_text())["services"]
+PROJECT = ROOT / "service/tailrace/cli/project/compose.yaml"
+"""The file that ``tailrace init`` writes."""
 IMAGE_CONFIGURATION = DEPLOY / "docker/config.yaml"
 ENVIRON = {**SERVICES["tailrace"]["environment"], "TAILRACE_DATABASE": ""}
 """The environment of the service if the operator has set nothing."""
 
 
-@pytest.mark.parametrize("file", sorted(DEPLOY.glob("compose*.yaml")), ids=lambda file: file.name)
+@pytest.mark.parametrize("file", [*sorted(DEPLOY.glob("compose*.yaml")), PROJECT], ids=str)
 def test_each_compose_file_fits_the_specification(file: Path) -> None:
     done = subprocess.run(
         [tool("check-jsonschema"), "--builtin-schema", "vendor.compose-spec", file],
@@ -64,6 +66,14 @@ def test_the_service_runs_with_no_more_rights_than_it_needs() -> None:
     assert ours["mem_limit"] == "256m"
     assert "user" not in ours
     assert "privileged" not in ours
+
+
+def test_a_written_project_has_the_same_server_and_rights() -> None:
+    written = yaml.safe_load(PROJECT.read_text())["services"]
+    assert written["mongodb-init"] == SERVICES["mongodb-init"]
+    assert {**written["mongodb"], "ports": None} == {**SERVICES["mongodb"], "ports": None}
+    for key in ("read_only", "cap_drop", "security_opt", "mem_limit", "stop_grace_period"):
+        assert written["tailrace"][key] == SERVICES["tailrace"][key]
 
 
 @pytest.mark.parametrize("name", SERVICES)

@@ -75,139 +75,142 @@ async def store() -> MemoryCheckpoints:
     return store
 
 
-class TestList:
-    async def test_a_line_for_each_scope(self, store: MemoryCheckpoints) -> None:
-        users = replace(MOVED, scope="users", cluster_time=None, epoch=1, sequence=123456)
-        await store.save(replace(users, saved_at=NOW - timedelta(days=3, hours=4)))
-        assert await list_positions(store, NOW) == LISTED
+async def test_positions_are_listed_with_a_line_for_each_scope(store: MemoryCheckpoints) -> None:
+    users = replace(MOVED, scope="users", cluster_time=None, epoch=1, sequence=123456)
+    await store.save(replace(users, saved_at=NOW - timedelta(days=3, hours=4)))
+    assert await list_positions(store, NOW) == LISTED
 
-    @pytest.mark.parametrize(
-        ("seconds", "text"),
-        [(-5, "0s"), (0, "0s"), (59, "59s"), (60, "1m 0s"), (3725, "1h 2m"), (90000, "1d 1h")],
+
+def test_an_age_has_its_two_largest_units() -> None:
+    texts = {-5: "0s", 0: "0s", 59: "59s", 60: "1m 0s", 3725: "1h 2m", 90000: "1d 1h"}
+    assert {seconds: age(timedelta(seconds=seconds)) for seconds in texts} == texts
+
+
+async def test_a_position_is_shown_with_every_field_and_the_gaps(store: MemoryCheckpoints) -> None:
+    assert await show_position(store, "orders", NOW) == (
+        "  scope:        orders\n"
+        "  kind:         event\n"
+        f"  resumes at:   resumeAfter {OLD.digest}\n"
+        '  event token:  {"_data": "82654321000000000146"}\n'
+        '  high water:   {"_data": "82654321000000000146"}\n'
+        "  cluster time: 2025-11-30T10:53:20Z (Timestamp(1764500000, 3))\n"
+        "  cluster:      5f3a\n"
+        "  fingerprint:  c0ffee\n"
+        "  epoch:        4\n"
+        "  sequence:     17\n"
+        "  saved at:     2026-11-30T11:59:18Z (42s ago)\n" + GAPS_TEXT
     )
-    def test_ages(self, seconds: int, text: str) -> None:
-        assert age(timedelta(seconds=seconds)) == text
 
 
-class TestShow:
-    async def test_every_field_and_then_the_gaps(self, store: MemoryCheckpoints) -> None:
-        assert await show_position(store, "orders", NOW) == (
-            "  scope:        orders\n"
-            "  kind:         event\n"
-            f"  resumes at:   resumeAfter {OLD.digest}\n"
-            '  event token:  {"_data": "82654321000000000146"}\n'
-            '  high water:   {"_data": "82654321000000000146"}\n'
-            "  cluster time: 2025-11-30T10:53:20Z (Timestamp(1764500000, 3))\n"
-            "  cluster:      5f3a\n"
-            "  fingerprint:  c0ffee\n"
-            "  epoch:        4\n"
-            "  sequence:     17\n"
-            "  saved at:     2026-11-30T11:59:18Z (42s ago)\n" + GAPS_TEXT
-        )
-
-    async def test_what_handlers_have_beyond_it(self) -> None:
-        digests = frozenset({"0123456789ab", "ba9876543210"})
-        at = Timestamp(1_764_500_010, 1)
-        beyond = {"lake": Progress(NEW, at), "audit": Progress(None, at, digests, at)}
-        store = MemoryCheckpoints({"orders": replace(ORDERS, beyond=beyond)})
-        text = await show_position(store, "orders", NOW)
-        assert text.endswith(
-            "  beyond:       lake: has all up to 2025-11-30T10:53:30Z\n"
-            "  beyond:       audit: has all up to 2025-11-30T10:53:30Z, and 2 later changes\n"
-        )
-
-    async def test_as_json_it_is_the_record_and_its_gaps(self, store: MemoryCheckpoints) -> None:
-        document = json.loads(await show_position(store, "orders", NOW, as_json=True))
-        gaps = [Gap.from_document(each, where="") for each in document.pop("gaps")]
-        assert gaps == [GAP, UNKNOWN]
-        assert document == ORDERS.to_document()
-
-    async def test_of_a_scope_without_a_record(self, store: MemoryCheckpoints) -> None:
-        with pytest.raises(ConfigurationError, match="scope 'users': has no checkpoint; "):
-            await show_position(store, "users", NOW)
+async def test_a_position_is_shown_with_what_handlers_have_beyond_it() -> None:
+    digests = frozenset({"0123456789ab", "ba9876543210"})
+    at = Timestamp(1_764_500_010, 1)
+    beyond = {"lake": Progress(NEW, at), "audit": Progress(None, at, digests, at)}
+    store = MemoryCheckpoints({"orders": replace(ORDERS, beyond=beyond)})
+    text = await show_position(store, "orders", NOW)
+    assert text.endswith(
+        "  beyond:       lake: has all up to 2025-11-30T10:53:30Z\n"
+        "  beyond:       audit: has all up to 2025-11-30T10:53:30Z, and 2 later changes\n"
+    )
 
 
-class TestSet:
-    async def test_a_token_keeps_the_cluster_and_fences_the_daemon(
-        self, store: MemoryCheckpoints
-    ) -> None:
-        text = await set_position(store, "orders", MOVED, NOW)
-        [after] = await store.list()
-        assert after == replace(
-            ORDERS,
-            kind=CheckpointKind.IDLE,
-            event_token=None,
-            high_water=NEW,
-            cluster_time=Timestamp(0x67123456, 7),
-            epoch=5,
-            sequence=1,
-            saved_at=NOW,
-            sink_digests={CHOSEN: ""},
-        )
-        assert after.start_point == StartPoint(resume_after=NEW)
-        before, _, changed = text.partition("\nAfter:\n")
-        assert before.startswith("Before:\n  scope:        orders\n")
-        assert OLD.to_json() in before
-        assert NEW.to_json() in changed
-        assert "\nStored. A daemon that follows it now halts the scope at its next save" in changed
-        with pytest.raises(CheckpointFenced):
-            await store.save(ORDERS)
-
-    async def test_a_time_for_a_scope_without_a_record(self) -> None:
-        store = MemoryCheckpoints()
-        text = await set_position(
-            store, "orders", read_position(at="2023-11-14T22:13:20Z"), now=NOW
-        )
-        [after] = await store.list()
-        assert after.start_point == StartPoint(at_operation_time=Timestamp(1_700_000_000, 1))
-        assert (after.order, after.cluster, after.fingerprint) == ((2, 1), "", "")
-        assert text.startswith("Before:\n(nothing)\n")
-        assert Checkpoint.from_document(after.to_document(), where="") == after
-
-    async def test_the_token_of_an_invalidate(self, store: MemoryCheckpoints) -> None:
-        position = read_position(token=NEW.to_json(), after_invalidate=True)
-        await set_position(store, "orders", position, NOW)
-        [after] = await store.list()
-        assert after.kind is CheckpointKind.INVALIDATE
-        assert after.start_point == StartPoint(start_after=NEW)
-
-    async def test_a_dry_run_writes_nothing(self, store: MemoryCheckpoints) -> None:
-        text = await set_position(store, "orders", MOVED, NOW, dry_run=True)
-        assert await store.list() == [ORDERS]
-        assert NEW.to_json() in text
-        assert text.endswith("Dry run: nothing was written.\n")
-
-    async def test_a_record_that_cannot_be_read_is_replaced(self) -> None:
-        """The error about such a record tells the operator to do this."""
-        store = Unreadable(epoch=900)
-        text = await set_position(store, "orders", MOVED, NOW)
-        assert (await store.list())[0].order == (int(NOW.timestamp()), 1)
-        assert text.startswith("Before:\n(unreadable) it is broken\n")
-
-    async def test_no_greater_epoch(self) -> None:
-        store = MemoryCheckpoints({"orders": replace(ORDERS, epoch=2**63 - 1)})
-        with pytest.raises(ConfigurationError, match="reset it, then set it"):
-            await set_position(store, "orders", MOVED, NOW)
+async def test_a_position_as_json_is_the_record_and_its_gaps(store: MemoryCheckpoints) -> None:
+    document = json.loads(await show_position(store, "orders", NOW, as_json=True))
+    gaps = [Gap.from_document(each, where="") for each in document.pop("gaps")]
+    assert gaps == [GAP, UNKNOWN]
+    assert document == ORDERS.to_document()
 
 
-class TestReset:
-    async def test_it_forgets_and_says_what(self, store: MemoryCheckpoints) -> None:
-        text = await reset_position(store, "orders", NOW)
-        assert OLD.to_json() in text
-        assert "Forgotten" in text
-        assert await list_positions(store, NOW) == "No checkpoints are stored.\n"
-        assert list(await store.gaps("orders")) == [GAP, UNKNOWN]
-        with pytest.raises(ConfigurationError, match="has no checkpoint"):
-            await reset_position(store, "orders", NOW)
-
-    async def test_of_a_record_that_cannot_be_read(self) -> None:
-        store = Unreadable(epoch=1)
-        assert "(unreadable) it is broken" in await reset_position(store, "orders", NOW)
-        (saved,) = await store.list()
-        assert (saved.is_reset, saved.order) == (True, (int(NOW.timestamp()), 1))
+async def test_a_scope_without_a_position_is_refused(store: MemoryCheckpoints) -> None:
+    with pytest.raises(ConfigurationError, match="scope 'users': has no checkpoint; "):
+        await show_position(store, "users", NOW)
 
 
-async def test_a_save_of_the_daemon_meanwhile_is_a_refusal() -> None:
+async def test_setting_a_token_keeps_the_cluster_and_fences_the_daemon(
+    store: MemoryCheckpoints,
+) -> None:
+    text = await set_position(store, "orders", MOVED, NOW)
+    [after] = await store.list()
+    assert after == replace(
+        ORDERS,
+        kind=CheckpointKind.IDLE,
+        event_token=None,
+        high_water=NEW,
+        cluster_time=Timestamp(0x67123456, 7),
+        epoch=5,
+        sequence=1,
+        saved_at=NOW,
+        sink_digests={CHOSEN: ""},
+    )
+    assert after.start_point == StartPoint(resume_after=NEW)
+    before, _, changed = text.partition("\nAfter:\n")
+    assert before.startswith("Before:\n  scope:        orders\n")
+    assert OLD.to_json() in before
+    assert NEW.to_json() in changed
+    assert "\nStored. A daemon that follows it now halts the scope at its next save" in changed
+    with pytest.raises(CheckpointFenced):
+        await store.save(ORDERS)
+
+
+async def test_a_time_can_be_set_for_a_scope_without_a_position() -> None:
+    store = MemoryCheckpoints()
+    text = await set_position(store, "orders", read_position(at="2023-11-14T22:13:20Z"), now=NOW)
+    [after] = await store.list()
+    assert after.start_point == StartPoint(at_operation_time=Timestamp(1_700_000_000, 1))
+    assert (after.order, after.cluster, after.fingerprint) == ((2, 1), "", "")
+    assert text.startswith("Before:\n(nothing)\n")
+    assert Checkpoint.from_document(after.to_document(), where="") == after
+
+
+async def test_the_token_of_an_invalidate_is_set_to_start_after_it(
+    store: MemoryCheckpoints,
+) -> None:
+    position = read_position(token=NEW.to_json(), after_invalidate=True)
+    await set_position(store, "orders", position, NOW)
+    [after] = await store.list()
+    assert after.kind is CheckpointKind.INVALIDATE
+    assert after.start_point == StartPoint(start_after=NEW)
+
+
+async def test_a_dry_run_of_set_writes_nothing(store: MemoryCheckpoints) -> None:
+    text = await set_position(store, "orders", MOVED, NOW, dry_run=True)
+    assert await store.list() == [ORDERS]
+    assert NEW.to_json() in text
+    assert text.endswith("Dry run: nothing was written.\n")
+
+
+async def test_set_replaces_a_record_that_cannot_be_read() -> None:
+    """The error about such a record tells the operator to do this."""
+    store = Unreadable(epoch=900)
+    text = await set_position(store, "orders", MOVED, NOW)
+    assert (await store.list())[0].order == (int(NOW.timestamp()), 1)
+    assert text.startswith("Before:\n(unreadable) it is broken\n")
+
+
+async def test_set_is_refused_if_there_is_no_greater_epoch() -> None:
+    store = MemoryCheckpoints({"orders": replace(ORDERS, epoch=2**63 - 1)})
+    with pytest.raises(ConfigurationError, match="reset it, then set it"):
+        await set_position(store, "orders", MOVED, NOW)
+
+
+async def test_reset_deletes_the_position_and_shows_it(store: MemoryCheckpoints) -> None:
+    text = await reset_position(store, "orders", NOW)
+    assert OLD.to_json() in text
+    assert "Forgotten" in text
+    assert await list_positions(store, NOW) == "No checkpoints are stored.\n"
+    assert list(await store.gaps("orders")) == [GAP, UNKNOWN]
+    with pytest.raises(ConfigurationError, match="has no checkpoint"):
+        await reset_position(store, "orders", NOW)
+
+
+async def test_reset_replaces_a_record_that_cannot_be_read() -> None:
+    store = Unreadable(epoch=1)
+    assert "(unreadable) it is broken" in await reset_position(store, "orders", NOW)
+    (saved,) = await store.list()
+    assert (saved.is_reset, saved.order) == (True, (int(NOW.timestamp()), 1))
+
+
+async def test_a_save_of_the_daemon_meanwhile_refuses_set_and_reset() -> None:
     class Raced(MemoryCheckpoints):
         async def save(self, checkpoint: Checkpoint) -> None:
             raise CheckpointFenced("epoch 9 is stored")

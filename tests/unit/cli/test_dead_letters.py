@@ -41,58 +41,57 @@ ALL = [FIRST, BEHIND, OTHER]
 DAMAGED = replace(FIRST, raw=b"no BSON")
 
 
-class TestList:
-    def test_is_a_table_in_the_order_in_which_they_came(self) -> None:
-        assert table(ALL, NOW) == LISTED.format(FIRST.id, BEHIND.id)
+def test_dead_letters_are_listed_as_a_table_in_the_order_in_which_they_came() -> None:
+    assert table(ALL, NOW) == LISTED.format(FIRST.id, BEHIND.id)
 
-    def test_keeps_others_text_from_the_terminal(self) -> None:
-        raw = bson.encode(
-            change(1, "\x1b[2J\x9b31m" + "k" * 100, ns={"db": "a\tb", "coll": "\x07c"})
-        )
-        odd = letter(raw=raw, error="\x1b[31m red\r\n" + "e" * 100)
-        text, whole = table([odd], NOW), show_letter([odd], odd.id, now=NOW)
-        for each in (text, whole):
-            assert all(c.isprintable() or c == "\n" for c in each)
-        row = text.splitlines()[1]
-        assert "a b.\\u0007c" in row
-        assert row.endswith("e…")
-        assert "k" * 100 in whole
 
-    @pytest.mark.parametrize(
-        ("raw", "shown"),
-        [
-            (bson.encode(ddl(1)), " - "),
-            (bson.encode(change(1, "é")), '"é"'),
-            (bson.encode(change(1, ObjectId("0" * 24))), '{"$oid": "0000'),
-            (bson.encode({"_id": {"_data": "1"}}), "  -  "),
-        ],
+def test_control_characters_of_keys_and_errors_do_not_reach_the_terminal() -> None:
+    raw = bson.encode(change(1, "\x1b[2J\x9b31m" + "k" * 100, ns={"db": "a\tb", "coll": "\x07c"}))
+    odd = letter(raw=raw, error="\x1b[31m red\r\n" + "e" * 100)
+    text, whole = table([odd], NOW), show_letter([odd], odd.id, now=NOW)
+    for each in (text, whole):
+        assert all(c.isprintable() or c == "\n" for c in each)
+    row = text.splitlines()[1]
+    assert "a b.\\u0007c" in row
+    assert row.endswith("e…")
+    assert "k" * 100 in whole
+
+
+@pytest.mark.parametrize(
+    ("raw", "shown"),
+    [
+        (bson.encode(ddl(1)), " - "),
+        (bson.encode(change(1, "é")), '"é"'),
+        (bson.encode(change(1, ObjectId("0" * 24))), '{"$oid": "0000'),
+        (bson.encode({"_id": {"_data": "1"}}), "  -  "),
+    ],
+)
+def test_the_key_of_any_event_is_listed(raw: bytes, shown: str) -> None:
+    assert shown in table([letter(raw=raw)], NOW)
+
+
+def test_one_dead_letter_is_shown_with_every_field_and_its_event() -> None:
+    text = show_letter(ALL, BEHIND.id, now=NOW)
+    head, event = text.split("  event:\n")
+    assert head == (
+        f"  letter:       {BEHIND.id}\n"
+        "  scope:        orders\n"
+        "  handler:      audit\n"
+        "  operation:    insert\n"
+        "  namespace:    shop.orders\n"
+        "  key:          7\n"
+        "  attempts:     0\n"
+        "  at:           2026-11-30T15:00:00Z (4m 0s ago)\n"
+        f"  waits for:    {FIRST.id}\n"
+        "  error:        -\n"
     )
-    def test_shows_any_key(self, raw: bytes, shown: str) -> None:
-        assert shown in table([letter(raw=raw)], NOW)
+    assert json.loads(event)["documentKey"] == {"_id": {"$numberInt": "7"}}
+    assert '\n  "operationType": "insert"' in event
 
 
-class TestShow:
-    def test_tells_everything(self) -> None:
-        text = show_letter(ALL, BEHIND.id, now=NOW)
-        head, event = text.split("  event:\n")
-        assert head == (
-            f"  letter:       {BEHIND.id}\n"
-            "  scope:        orders\n"
-            "  handler:      audit\n"
-            "  operation:    insert\n"
-            "  namespace:    shop.orders\n"
-            "  key:          7\n"
-            "  attempts:     0\n"
-            "  at:           2026-11-30T15:00:00Z (4m 0s ago)\n"
-            f"  waits for:    {FIRST.id}\n"
-            "  error:        -\n"
-        )
-        assert json.loads(event)["documentKey"] == {"_id": {"$numberInt": "7"}}
-        assert '\n  "operationType": "insert"' in event
-
-    def test_of_several_handlers_is_one_after_another(self) -> None:
-        assert show_letter(ALL, FIRST.id, now=NOW).count("  event:\n") == 2
-        assert show_letter([OTHER], FIRST.id, now=NOW).count("  event:\n") == 1
+def test_an_event_that_several_handlers_refused_is_shown_for_each_of_them() -> None:
+    assert show_letter(ALL, FIRST.id, now=NOW).count("  event:\n") == 2
+    assert show_letter([OTHER], FIRST.id, now=NOW).count("  event:\n") == 1
 
 
 def test_a_letter_whose_event_is_damaged_in_the_store_is_listed_and_shown() -> None:
@@ -118,40 +117,40 @@ def test_an_exported_line_is_the_letter_as_extended_json() -> None:
     }
 
 
-class TestDiscard:
-    async def test_says_which_and_leaves_the_others(self) -> None:
-        store = MemoryDeadLetters(*ALL)
-        trial = await discard_letters(store, [FIRST, OTHER], dry_run=True)
-        assert trial.endswith("Dry run: nothing was discarded.\n")
-        assert await store.letters() == ALL
-        text = await discard_letters(store, [FIRST, OTHER])
-        assert text == (
-            f"{FIRST.id}  orders  audit  7\n{FIRST.id}  users  lake  7\nDiscarded 2 dead letters.\n"
-        )
-        assert await store.letters() == [BEHIND]
+async def test_a_discard_names_what_it_removes_and_leaves_the_others() -> None:
+    store = MemoryDeadLetters(*ALL)
+    trial = await discard_letters(store, [FIRST, OTHER], dry_run=True)
+    assert trial.endswith("Dry run: nothing was discarded.\n")
+    assert await store.letters() == ALL
+    text = await discard_letters(store, [FIRST, OTHER])
+    assert text == (
+        f"{FIRST.id}  orders  audit  7\n{FIRST.id}  users  lake  7\nDiscarded 2 dead letters.\n"
+    )
+    assert await store.letters() == [BEHIND]
 
 
 async def nothing(event: object) -> None:
     """Handles nothing, and has no position."""
 
 
-class TestReplay:
-    def test_as_a_trial_says_what_would_be_refused(self) -> None:
-        handlers = {"lake": handler("lake", nothing, position=nothing)}
-        text = would_replay(ALL, [OTHER], handlers)
-        assert "would be refused: this handler stores its own position" in text
-        assert "0 dead letters would be replayed" in text
+def test_a_dry_run_of_a_replay_says_what_would_be_refused() -> None:
+    handlers = {"lake": handler("lake", nothing, position=nothing)}
+    text = would_replay(ALL, [OTHER], handlers)
+    assert "would be refused: this handler stores its own position" in text
+    assert "0 dead letters would be replayed" in text
 
-    def test_as_a_trial_shows_whole_queues_in_order(self) -> None:
-        assert would_replay(ALL, [BEHIND], {"audit": handler("audit", nothing)}) == (
-            f"{FIRST.id}  orders  audit  7  would be replayed\n"
-            f"{BEHIND.id}  orders  audit  7  would be replayed\n"
-            "Dry run: 2 dead letters would be replayed, none was.\n"
-        )
 
-    def test_every_handler_that_is_not_configured_is_named(self) -> None:
-        with pytest.raises(ConfigurationError) as refused:
-            require_configured({"lake", "audit", "log"}, {"log": {}})
-        assert str(refused.value).count("has dead letters and is not in the configuration") == 2
-        assert "'audit'" in str(refused.value)
-        assert "'lake'" in str(refused.value)
+def test_a_dry_run_of_a_replay_shows_whole_queues_in_order() -> None:
+    assert would_replay(ALL, [BEHIND], {"audit": handler("audit", nothing)}) == (
+        f"{FIRST.id}  orders  audit  7  would be replayed\n"
+        f"{BEHIND.id}  orders  audit  7  would be replayed\n"
+        "Dry run: 2 dead letters would be replayed, none was.\n"
+    )
+
+
+def test_a_replay_names_every_handler_that_is_not_configured() -> None:
+    with pytest.raises(ConfigurationError) as refused:
+        require_configured({"lake", "audit", "log"}, {"log": {}})
+    assert str(refused.value).count("has dead letters and is not in the configuration") == 2
+    assert "'audit'" in str(refused.value)
+    assert "'lake'" in str(refused.value)

@@ -43,7 +43,7 @@ def said(error: Exception, capsys: pytest.CaptureFixture[str]) -> tuple[int, dic
     ],
     ids=str,
 )
-def test_one_line_has_the_cause_the_exit_code_and_whether_a_restart_may_help(
+def test_the_last_line_has_the_cause_the_exit_code_and_whether_a_restart_helps(
     error: Exception, event: str, code: int, helps: bool, capsys: pytest.CaptureFixture[str]
 ) -> None:
     returned, line = said(error, capsys)
@@ -53,7 +53,9 @@ def test_one_line_has_the_cause_the_exit_code_and_whether_a_restart_may_help(
     assert " ".join(str(error).split()) in str(line.get("reason", line.get("exception")))
 
 
-def test_problems_are_counted_and_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_last_line_has_every_problem_of_a_configuration(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     problems = [errors.Problem(f"key{n}", "is wrong") for n in range(3)]
     _, line = said(errors.ConfigurationError(*problems, source="config.yaml"), capsys)
     assert line["reason"] == (
@@ -69,7 +71,7 @@ def test_problems_are_counted_and_told(capsys: pytest.CaptureFixture[str]) -> No
         lambda text: errors.ConfigurationError(errors.Problem("a", text)),
     ],
 )
-def test_a_message_that_is_too_long_is_cut(
+def test_a_last_line_that_is_too_long_is_cut(
     error: type[Exception], text: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     _, line = said(error(text), capsys)

@@ -12,7 +12,7 @@ from tailrace.model import ResumeToken
 NEW = ResumeToken.of({"_data": "82671234560000000746"})
 
 
-def test_a_token_as_the_server_or_we_print_it() -> None:
+def test_a_token_may_be_given_as_json_or_as_hexadecimal_data() -> None:
     for options in ({"token": '{"_data": "82671234560000000746"}'}, {"token": NEW.to_json()}):
         assert read_position(**options).high_water == NEW
     assert read_position(token_data=" 82671234560000000746\n").high_water == NEW
@@ -21,7 +21,7 @@ def test_a_token_as_the_server_or_we_print_it() -> None:
 @pytest.mark.parametrize(
     "text", ["2023-11-14T22:13:20.999Z", "2023-11-15T00:13:20+02:00", "2023-11-14 22:13:20+0000"]
 )
-def test_a_time_is_that_of_its_second(text: str) -> None:
+def test_a_time_is_rounded_down_to_its_second(text: str) -> None:
     assert read_position(at=text).cluster_time == Timestamp(1_700_000_000, 1)
 
 
@@ -46,6 +46,6 @@ def test_a_time_is_that_of_its_second(text: str) -> None:
         ({"token": "{}"}, "--token: is an empty document"),
     ],
 )
-def test_what_cannot_be_meant(options: dict[str, Any], message: str) -> None:
+def test_options_that_name_no_position_are_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         read_position(**options)

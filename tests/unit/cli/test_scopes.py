@@ -2,10 +2,8 @@
 
 from dataclasses import replace
 from datetime import timedelta
-from pathlib import Path
 
 import pytest
-import yaml
 
 from tailrace.cli import main
 from tailrace.cli.scopes import list_scopes, release
@@ -13,8 +11,8 @@ from tailrace.model.lease import Lease, Member
 from tailrace.stores import Store
 from tailrace.stores.memory import MemoryCheckpoints, MemoryDeadLetters
 from tailrace.stores.memory_leases import MemoryLeases
+from tests.unit.cli.conftest import Configure
 from tests.unit.cli.test_checkpoints import NOW, ORDERS
-from tests.unit.cli.test_commands import CONFIGURATION
 
 SAVED = replace(ORDERS, saved_at=NOW - timedelta(seconds=5))
 ONE, TWO = Member("one/a1", "one", 4), Member("two/b2", "two", leaving=True)
@@ -43,7 +41,7 @@ def store(seconds: list[float]) -> Store:
     return Store(MemoryCheckpoints({"orders": SAVED}), MemoryDeadLetters(), leases)
 
 
-async def test_owners_and_positions_and_the_members_alive(
+async def test_scopes_are_listed_with_owner_and_position_and_the_live_members(
     store: Store, seconds: list[float]
 ) -> None:
     leases = store.leases
@@ -92,27 +90,19 @@ async def test_a_release_names_the_live_owner(store: Store) -> None:
 
 @pytest.mark.parametrize("verb", [["release", "orders"], ["release", "orders", "--dry-run"]])
 def test_a_scope_without_a_lease_is_not_released(
-    verb: list[str],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    verb: list[str], configure: Configure, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    Path("other.yaml").write_text(yaml.safe_dump({**CONFIGURATION, "replicas": {}}))
+    configure("other.yaml", replicas={})
     assert main(["scopes", "--config", "other.yaml", *verb]) == 2
     assert "scope 'orders': has no lease; 'tailrace scopes list'" in capsys.readouterr().err
     assert main(["scopes", "list", "--config", "other.yaml"]) == 0
 
 
 @pytest.mark.parametrize("replicas", [None, {}])
-def test_a_store_that_nothing_was_written_to(
-    replicas: dict[str, str] | None,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+def test_scopes_of_an_empty_store_are_listed(
+    replicas: dict[str, str] | None, configure: Configure, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    Path("config.yaml").write_text(yaml.safe_dump({**CONFIGURATION, "replicas": replicas}))
+    configure(replicas=replicas)
     assert main(["scopes"]) == 0
     printed = capsys.readouterr().out
     assert ("nobody" in printed) is (replicas is not None)
@@ -120,10 +110,9 @@ def test_a_store_that_nothing_was_written_to(
 
 
 def test_a_store_in_memory_is_refused_in_one_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    configure: Configure, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    Path("config.yaml").write_text(yaml.safe_dump({**CONFIGURATION, "store": {"type": "memory"}}))
+    configure(store={"type": "memory"})
     assert main(["scopes"]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("tailrace: store.type: a store in memory is seen by its own process")

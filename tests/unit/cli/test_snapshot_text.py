@@ -32,7 +32,7 @@ def shown(progress: SnapshotProgress = PROGRESS, obstacle: str = "", **seen: Any
     return found
 
 
-def test_a_line_and_a_bar_for_each_collection() -> None:
+def test_progress_has_a_line_with_a_bar_for_each_collection() -> None:
     snapshot = shown(rates={"0a": 12.3, "0b": 7.0})
     assert lines(snapshot) == [
         "snapshot 5f3a (initial) is reading; 3,010 of about 4,010  12/s, 1m 21s left",
@@ -44,7 +44,7 @@ def test_a_line_and_a_bar_for_each_collection() -> None:
     assert lines(None) == ["the scope has had no snapshot"]
 
 
-def test_why_it_does_not_go_on() -> None:
+def test_progress_gives_the_reason_why_a_snapshot_stands_still() -> None:
     rates = {"0a": 5.0}
     stuck = shown(rates=rates, trouble="no primary")
     assert lines(stuck)[0].startswith("snapshot 5f3a (initial) is reading: no primary; ")
@@ -58,7 +58,7 @@ def test_why_it_does_not_go_on() -> None:
     assert documents_read(ObservedSnapshot(over))["shop.orders"] == (2000, 0)
 
 
-def test_a_filter_and_many_collections() -> None:
+def test_long_progress_is_cut_and_begins_with_unfinished_collections() -> None:
     ranges = {f"{n}": replace(ORDERS, uuid=f"{n}", collection=f"c{n}") for n in range(30)}
     ranges["7"] = replace(ranges["7"], state=RangeState.DONE, documents=3, estimate=1000)
     progress = replace(PROGRESS, ranges=ranges, filter="{}")
@@ -73,7 +73,9 @@ class Terminal(io.StringIO):
         return True
 
 
-def test_a_terminal_shows_each_look_in_place_of_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_terminal_shows_each_report_in_place_of_the_last_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("COLUMNS", "40")
     monkeypatch.setenv("LINES", "3")
     out = Terminal()
@@ -85,7 +87,7 @@ def test_a_terminal_shows_each_look_in_place_of_the_last(monkeypatch: pytest.Mon
     assert out.getvalue()[len(first) :].startswith("\x1b[3F\x1b[Jsnapshot 5f3a")
 
 
-def test_a_file_is_not_filled_with_looks() -> None:
+def test_a_file_gets_few_reports() -> None:
     out = io.StringIO()
     display = SnapshotDisplay(out)
     for _ in range(20):
