@@ -20,7 +20,7 @@ VIEW_COLUMNS = frozenset(
 
 
 def column_path(path: str) -> str:
-    """Returns the path if it can be written in SQL and is no column of the view.
+    """Returns the path if it can be written in SQL and is not a column of the view.
 
     Else raises ``ValueError``.
     """

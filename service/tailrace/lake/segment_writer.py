@@ -35,7 +35,7 @@ class SegmentWriter:
 
     def __init__(self, draft: Draft, footer: Footer) -> None:
         self.last = b""
-        """The last change. Rows of a snapshot do not count: they are no position of the stream."""
+        """The last change. Rows of a snapshot do not count: a stream cannot resume there."""
         self.rows = LastRows()
         self._draft = draft
         self._footer = footer

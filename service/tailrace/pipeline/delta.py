@@ -193,7 +193,7 @@ class Snapshot:
 
 
 def lake_of(delta: DeltaTable) -> str | None:
-    """The lake that a table belongs to; ``None`` if it is no table of a pipeline."""
+    """The lake that a table belongs to; ``None`` if it is not a table of a pipeline."""
     name = delta.metadata().name or ""
     return name.removeprefix(_NAME) if name.startswith(_NAME) else None
 
