@@ -227,7 +227,7 @@ def test_all_columns_together_are_the_event(
     """Also with a value of any type in any field, at any place."""
     event["operationType"] = event["operationType"] or "insert"  # none and an empty one look alike
     check(encoded(event.items()))
-    if name != "_id":
+    if name != "_id" and (name, value) != ("operationType", ""):
         fields = [(key, each) for key, each in event.items() if key != name]
         check(encoded([*fields[:place], (name, value), *fields[place:]]))
 
