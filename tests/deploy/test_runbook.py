@@ -94,7 +94,7 @@ def commands() -> list[str]:
 def help_of(*command: str) -> str:
     """The help text of a command; fails if the command does not exist."""
     with redirect_stdout(StringIO()) as printed, pytest.raises(SystemExit) as ended:
-        parser().parse_args([*command, "--help"])
+        parser(command[0]).parse_args([*command, "--help"])
     assert ended.value.code == 0, command
     return printed.getvalue()
 

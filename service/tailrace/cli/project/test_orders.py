@@ -5,34 +5,24 @@ from contextlib import closing
 from pathlib import Path
 
 import anyio
-import structlog
-from prometheus_client import CollectorRegistry
-from tailrace import Batch, ChangeEvent, ScopeContext
+from tailrace.testing import Harness
 
 from orders import Orders
 
 
 def test_the_table_has_the_current_orders(tmp_path: Path) -> None:
     path = tmp_path / "orders.db"
-    scope = ScopeContext("orders", 1, 1, structlog.get_logger(), CollectorRegistry())
-    events = [
-        change("insert", "a", {"_id": "a", "state": "new"}),
-        change("insert", "b", {"_id": "b", "state": "new"}),
-        change("update", "a", {"_id": "a", "state": "paid"}),
-        change("delete", "b"),
-    ]
 
     async def run() -> None:
-        async with Orders(str(path)) as orders:
-            await orders.write(Batch(events[:3], scope))
-            await orders.write(Batch(events[1:], scope))  # as after a crash: some come again
+        async with Harness(Orders, {"path": str(path)}) as harness:
+            harness.outage()  # the destination does not answer the first call
+            harness.changes.insert({"_id": "a", "state": "new"})
+            harness.changes.insert({"_id": "b", "state": "new"})
+            harness.changes.update("a", {"state": "paid"})
+            harness.changes.delete("b")
+            await harness.handled()
 
     anyio.run(run)
     with closing(sqlite3.connect(path)) as database:
         rows = database.execute("SELECT key, document FROM orders").fetchall()
     assert rows == [('{"_id":"a"}', '{"_id": "a", "state": "paid"}')]
-
-
-def change(operation: str, key: str, document: dict[str, str] | None = None) -> ChangeEvent:
-    event = {"_id": {"_data": "82"}, "operationType": operation, "documentKey": {"_id": key}}
-    return ChangeEvent.from_document(event | ({"fullDocument": document} if document else {}))
