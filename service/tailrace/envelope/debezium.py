@@ -17,11 +17,11 @@ from tailrace.event import ChangeEvent, Namespace
 from tailrace.event.bson import ARRAY, DOCUMENT, EMPTY_DOCUMENT, INT32, document_at, elements
 from tailrace.event.extended_json import RELAXED as WRITERS
 from tailrace.event.json_lines import RELAXED, Form, json_texts
-from tailrace.event.layout import END, INCREMENT, OTHERS, SECONDS, WALL_TIME
+from tailrace.event.layout import END, INCREMENT, OPERATION, OTHERS, SECONDS, WALL_TIME
 from tailrace.event.memo import Memo
 from tailrace.version import __version__
 
-OPERATIONS = {"insert": b"c", "update": b"u", "replace": b"u", "delete": b"d", "read": b"r"}
+LETTERS = {b"insert": b"c", b"update": b"u", b"replace": b"u", b"delete": b"d", b"read": b"r"}
 """Debezium's letters. It sends no message for any other operation."""
 
 
@@ -35,13 +35,12 @@ def debezium_messages(events: Sequence[ChangeEvent], scope: str, form: Form) -> 
     now = time.time_ns() // 1_000_000
     made: list[Message] = []
     for event, *values in zip(events, before, after, description, strict=True):
-        operation = OPERATIONS.get(event.operation_type)
-        key = _key(event)
-        if operation is None or key is None:
+        letter, key = LETTERS.get(event.parts[OPERATION]), _key(event)
+        if letter is None or key is None:
             made.append(NOTHING)
             continue
         value = b'{"before":%b,"after":%b,"updateDescription":%b,"source":%b%b,"op":"%b",' % (
-            *values, source, _source(event, now), operation,
+            *values, source, _source(event, now), letter,
         )  # fmt: skip
         made.append(Message(key, b'%b"ts_ms":%d,"transaction":null}' % (value, now)))
     return made
@@ -57,7 +56,7 @@ def _texts(events: Sequence[ChangeEvent], field: str) -> list[bytes]:
 def _descriptions(events: Sequence[ChangeEvent]) -> list[bytes]:
     """``updateDescription`` of each event, or ``null``. Lists without elements are ``null``."""
     described = [
-        event.field_bytes("updateDescription") if event.operation_type == "update" else None
+        event.field_bytes("updateDescription") if event.parts[OPERATION] == b"update" else None
         for event in events
     ]
     fields = [None if raw is None else elements(raw, 0) for raw in described]
@@ -104,7 +103,7 @@ def _source(event: ChangeEvent, now: int) -> bytes:
     database, collection = _names[event.ns]
     wall_time, seconds = parts[WALL_TIME], parts[SECONDS]
     ms = wall_time if wall_time is not None else now if seconds is None else seconds * 1000
-    row = event.operation_type == "read"
+    row = parts[OPERATION] == b"read"
     return (
         b',"ts_ms":%d,"snapshot":"%b","db":%b,"sequence":null,"ts_us":%d,"ts_ns":%d,'
         b'"collection":%b,"ord":%d,%b,"wallTime":%b}'
