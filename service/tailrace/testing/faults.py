@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Awaitable, Callable, Generator, Sequence
+from collections.abc import Awaitable, Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 
 from tailrace.engine import Handler, PerEvent, RunIdentity
+from tailrace.errors import TemporaryError, Unavailable
 from tailrace.event import ChangeEvent
 
 When: TypeAlias = Literal["before", "inside", "after"]
@@ -82,10 +84,10 @@ class Faults:
                 self.delivered.append(given.fresh())
             elif isinstance(given, list):
                 self.delivered += [event.fresh() for event in given]
-            answer = call(given if payload is None else payload(given), identity)
-            if fault is not None and fault.when == "inside":
-                return await _Steps(answer, fault)
-            result = await answer
+            inside = fault if fault is not None and fault.when == "inside" else None
+            with _hurried():
+                answer = call(given if payload is None else payload(given), identity)
+                result = await (answer if inside is None else _Steps(answer, inside))
             if fault is not None and fault.when == "after":
                 fault.hit = True
                 await fault.happen()
@@ -98,6 +100,19 @@ class Faults:
         if fault is not None:
             self.planned.remove(fault)
         return fault
+
+
+@contextmanager
+def _hurried() -> Iterator[None]:
+    """Ignores how long a handler wants to wait until the next attempt."""
+    try:
+        yield
+    except Unavailable as error:
+        error.retry_after = None
+        raise
+    except TemporaryError as error:
+        error.delay = None
+        raise
 
 
 @dataclass(slots=True)

@@ -150,7 +150,9 @@ class Process:
     def idle(self) -> bool:
         """Whether every change and every row is handled."""
         watermark, rows = self.watermark, self.watcher and self.watcher.plan.rows
-        if watermark is None or not watermark.empty or self.ended or not rows or rows.active:
+        if self.killed or self.ended or not rows or rows.active:
+            return False
+        if watermark is None or not watermark.empty:
             return False
         return self._covers_all(watermark.handled_time)
 

@@ -3,6 +3,7 @@ type."""
 
 import inspect
 import json
+import re
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -24,6 +25,8 @@ NAME = "handler"
 """The name of the handler under test."""
 AT_ONCE = Backoff(0, 0)
 """Tests do not wait between attempts."""
+_OUTAGE = Backoff(0.001, 0.01)
+"""In an outage they hardly wait, but the rest of the test goes on."""
 
 
 def configured(target: Any, options: Mapping[str, Any]) -> dict[str, Any]:
@@ -31,8 +34,8 @@ def configured(target: Any, options: Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(target, Mapping):
         return {**target, **options}
     known = target if hasattr(target, "__qualname__") else type(target)
-    name = f"{known.__module__}:{known.__qualname__.replace('<locals>.', '')}"
-    return {"type": "python", "target": name.replace("<lambda>", "function"), **options}
+    name = re.sub(r"\W+", "_", known.__qualname__.rpartition(".")[2])
+    return {"type": "python", "target": f"tests:{name}", **options}  # it is not imported
 
 
 def settings_of(document: Mapping[str, Any]) -> Settings:
@@ -60,7 +63,7 @@ async def opened(target: Any, settings: Settings) -> AsyncIterator[Handler]:
     if isinstance(of, PythonHandlerSettings):
         if inspect.isfunction(target) and not inspect.iscoroutinefunction(target):
             target = target()
-        opening = Opening(NAME, settings.delivery, registry)
+        opening = Opening(NAME, settings.delivery, registry, waits=True)
         async with target_handler(opening, target, of) as handler:
             failure = failure_policy(NAME, of, settings.delivery, handler)
             yield _hurried(replace(handler, failure=failure))
@@ -70,6 +73,6 @@ async def opened(target: Any, settings: Settings) -> AsyncIterator[Handler]:
 
 
 def _hurried(handler: Handler) -> Handler:
-    failure = replace(handler.failure, backoff=AT_ONCE, outage_backoff=AT_ONCE)
+    failure = replace(handler.failure, backoff=AT_ONCE, outage_backoff=_OUTAGE)
     commit = handler.commit and replace(handler.commit, seconds=0.0)
     return replace(handler, failure=failure, commit=commit)

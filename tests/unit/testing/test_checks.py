@@ -1,8 +1,10 @@
 """The checks pass good handlers, and name the mistake of each bad one."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
+from bson import json_util
 
 from tailrace.testing import GuaranteeBroken, at_least_once, each_change_once
 from tests.unit.testing import destinations as of
@@ -53,6 +55,15 @@ async def test_a_mistake_is_named(mistake: Any, what: str, fault: str, named: st
     with pytest.raises(GuaranteeBroken, match=fault) as found:
         await each_change_once(lambda: mistake(database), holds=lambda: getattr(database, what))
     assert any(each in str(found.value) for each in named.split("|"))
+
+
+async def test_the_jsonl_handler_gets_each_change_at_least_once(tmp_path: Path) -> None:
+    path = tmp_path / "events.jsonl"
+
+    def holds() -> list[Any]:
+        return [json_util.loads(line)["_id"] for line in path.read_text().splitlines()]
+
+    await at_least_once({"type": "jsonl", "path": path, "fsync": False}, holds=holds)
 
 
 @pytest.mark.parametrize(("handler", "what"), [(of.of_events, "log"), (of.of_batches, "rows")])

@@ -7,7 +7,7 @@ from typing import Any, Self
 import anyio
 import pytest
 
-from tailrace import Batch, ChangeEvent, PermanentError, Refused, Unavailable
+from tailrace import Batch, ChangeEvent, PermanentError, Refused, TemporaryError, Unavailable
 from tailrace.errors import ConfigurationError
 from tailrace.testing import Harness, NotHandled
 from tests.unit.testing.destinations import Database, Good, of_events
@@ -80,6 +80,36 @@ async def test_an_outage_is_waited_out_and_costs_no_attempt(error: Exception) ->
         await harness.handled()
         assert list(database.rows) == [1]
         assert await harness.dead_letters() == []
+
+
+async def test_a_test_does_not_wait_as_long_as_a_handler_asks_for() -> None:
+    tries: list[Exception] = [Unavailable("down", 3600), TemporaryError("later", 3600)]
+    handled: list[ChangeEvent] = []
+
+    async def apply(event: ChangeEvent) -> None:
+        if tries:
+            raise tries.pop()
+        handled.append(event)
+
+    async with Harness(apply) as harness:
+        harness.changes.insert({"_id": 1})
+        await harness.handled()
+    assert len(handled) == 1
+
+
+async def test_a_destination_that_is_down_at_the_start_is_waited_for() -> None:
+    database, tries = Database(), iter([ConnectionError("down"), None])
+
+    class Late(Good):
+        async def __aenter__(self) -> Self:
+            if error := next(tries):
+                raise error
+            return await super().__aenter__()
+
+    async with Harness(lambda: Late(database)) as harness:
+        harness.changes.insert({"_id": 1})
+        await harness.handled()
+    assert list(database.rows) == [1]
 
 
 async def test_an_error_is_tried_again_and_becomes_a_dead_letter_after_the_last_attempt() -> None:
