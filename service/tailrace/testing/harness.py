@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Literal, Self
 
@@ -13,16 +13,13 @@ import anyio
 
 from tailrace.errors import Unavailable
 from tailrace.event import ChangeEvent
-from tailrace.model import CheckpointKind, ResumeToken
 from tailrace.testing.changes import Changes
 from tailrace.testing.faults import Fault, Faults, Method, When
 from tailrace.testing.process import Disk, Process
 from tailrace.testing.target import NAME, configured, settings_of
+from tailrace.testing.waits import patiently, until
 
 SCOPE = "orders"
-_LOOK_SECONDS = 0.001
-_PATIENCE_SECONDS = 0.25
-"""How long a second process may be held up by the locks of one that is stuck in a call."""
 _MOST_REPLACED = 10
 """So many processes may be fenced one after another before a test fails."""
 
@@ -66,7 +63,7 @@ class Harness:
         handler: Mapping[str, Any] | None = None,
         scope: Mapping[str, Any] | None = None,
         delivery: Mapping[str, Any] | None = None,
-        seconds: float = 10.0,
+        seconds: float = 30.0,
     ) -> None:
         self.changes = changes or Changes()
         self._target = target
@@ -171,8 +168,7 @@ class Harness:
             if until == "begun":
 
                 async def wait() -> None:
-                    with anyio.move_on_after(_PATIENCE_SECONDS):
-                        await paused.until_ended()
+                    await patiently(lambda: paused.ended)
 
                 self._plan(Fault(wait))
             second = self._start()
@@ -181,7 +177,7 @@ class Harness:
                 done = second.idle if until == "handled" else not self._faults.planned
                 return done or second.ended
 
-            await _until(handed_over, _PATIENCE_SECONDS)
+            await patiently(handed_over)
 
         return self._plan(Fault(happen, when, step))
 
@@ -241,7 +237,7 @@ class Harness:
         if not self._current.ended:
             await self._current.stop()
         if repeat:
-            self._set_back(repeat)
+            self._disk.set_back(SCOPE, self.changes.oplog.entries, repeat)
         self._start()
 
     async def snapshot(self) -> None:
@@ -277,21 +273,8 @@ class Harness:
         self._tasks.start_soon(process.run, name=f"process {len(self._processes)}")
         return process
 
-    def _set_back(self, changes: int) -> None:
-        """Sets the checkpoint back by so many changes."""
-        entries, before = self.changes.oplog.entries, self._disk.checkpoints[SCOPE]
-        if changes >= len(entries):
-            older = replace(before, kind=CheckpointKind.IDLE, event_token=None, high_water=None)
-            older = replace(older, cluster_time=entries[0].time if entries else None)
-        else:
-            entry = entries[-changes - 1]
-            token = ResumeToken.of({"_data": entry.token})
-            older = replace(before, kind=CheckpointKind.EVENT, event_token=token, high_water=token)
-            older = replace(older, cluster_time=entry.time)
-        self._disk.checkpoints[SCOPE] = replace(older, sink_digests={}, beyond={})
-
     async def _until(self, condition: Callable[[], bool], seconds: float | None = None) -> None:
-        if await _until(condition, self._seconds if seconds is None else seconds):
+        if await until(condition, self._seconds if seconds is None else seconds):
             return
         watcher = self._current.watcher
         status = watcher.status if watcher is not None else None
@@ -301,12 +284,3 @@ class Harness:
             f"not handled within {self._seconds} s: the scope is {state}"
             + (f"; the last error: {last.message}" if last is not None else "")
         )
-
-
-async def _until(condition: Callable[[], bool], seconds: float) -> bool:
-    """Waits for a condition; returns whether it came true in time."""
-    with anyio.move_on_after(seconds):
-        while not condition():  # noqa: ASYNC110 - many things may make it true
-            await anyio.sleep(_LOOK_SECONDS)
-        return True
-    return False

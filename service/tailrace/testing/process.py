@@ -17,12 +17,12 @@ from tailrace.config import Settings
 from tailrace.engine import ByteBudget, Runtime, Watcher, WatcherState
 from tailrace.engine.position.watermark import Watermark
 from tailrace.errors import TailraceError
-from tailrace.model import Checkpoint
+from tailrace.model import Checkpoint, CheckpointKind, ResumeToken
 from tailrace.model.cluster import ClusterIdentity
-from tailrace.model.dead_letter import DeadLetter
 from tailrace.observe.metrics import Metrics
 from tailrace.stores.memory import MemoryCheckpoints, MemoryDeadLetters
 from tailrace.stream import Interrupt
+from tailrace.testing.entry import Entry
 from tailrace.testing.faults import Faults
 from tailrace.testing.oplog import Oplog
 from tailrace.testing.snapshot_server import MemorySnapshotServer
@@ -39,6 +39,19 @@ class Disk:
 
     checkpoints: dict[str, Checkpoint] = field(default_factory=dict)
     letters: MemoryDeadLetters = field(default_factory=MemoryDeadLetters)
+
+    def set_back(self, scope: str, entries: Sequence[Entry], changes: int) -> None:
+        """Sets the checkpoint back by so many changes."""
+        before = self.checkpoints[scope]
+        if changes >= len(entries):
+            older = replace(before, kind=CheckpointKind.IDLE, event_token=None, high_water=None)
+            older = replace(older, cluster_time=entries[0].time if entries else None)
+        else:
+            entry = entries[-changes - 1]
+            token = ResumeToken.of({"_data": entry.token})
+            older = replace(before, kind=CheckpointKind.EVENT, event_token=token, high_water=token)
+            older = replace(older, cluster_time=entry.time)
+        self.checkpoints[scope] = replace(older, sink_digests={}, beyond={})
 
 
 class _Checkpoints(MemoryCheckpoints):
@@ -110,10 +123,6 @@ class Process:
         self._store.alive = False
         self._running.cancel()
 
-    async def until_ended(self) -> None:
-        """Returns when it has ended."""
-        await self._ended.wait()
-
     @property
     def killed(self) -> bool:
         """Whether it was killed."""
@@ -175,7 +184,3 @@ class Process:
         """Asks for a snapshot; returns why there can be none, or an empty string."""
         rows = self.watcher.plan.rows if self.watcher is not None else None
         return rows.start((), "") if rows is not None else "the scope is not followed"
-
-    async def letters(self) -> Sequence[DeadLetter]:
-        """The dead letters."""
-        return await self._disk.letters.letters()
