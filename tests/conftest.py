@@ -168,6 +168,15 @@ def replica_set(three_members: ReplicaSet) -> Iterator[ReplicaSet]:
 
 
 @pytest.fixture(scope="session")
+def small(session_directory: MakeDirectory) -> Iterator[ReplicaSet]:
+    """A server that forgets soon: what is older than its last checkpoint may go each second."""
+    flags = {"--oplogSize": "1", "--syncdelay": "1"}
+    server = ReplicaSet(session_directory("small"), flags=flags)
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="session")
 def guarded(session_directory: MakeDirectory) -> Iterator[ReplicaSet]:
     """A server that demands credentials. Each test creates the users that it needs."""
     server = ReplicaSet(session_directory("guarded"), login=("root", "right"))

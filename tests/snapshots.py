@@ -28,7 +28,7 @@ from tailrace.snapshot.snapshots import SnapshotOptions, Snapshots
 from tailrace.stores.memory import MemoryDeadLetters
 from tailrace.stream import ChangeStreamOptions, Interrupt
 from tests.handlers import handler
-from tests.mongod import Client
+from tests.mongod import Client, ReplicaSet
 from tests.unit.engine.stores import ScriptedStore
 
 State = dict[bytes, bytes]
@@ -299,3 +299,26 @@ def now(client: Client) -> Timestamp:
     time = client.admin.command({"appendOplogNote": 1, "data": {}})["operationTime"]
     assert isinstance(time, Timestamp)
     return time
+
+
+@dataclass(frozen=True)
+class Scene:
+    """A test's database on a server, and copies of it or of one of its collections."""
+
+    server: ReplicaSet
+    client: Client
+    database: str
+
+    @property
+    def db(self) -> Any:
+        return self.client[self.database]
+
+    def copy(self, collection: str | None = None, *parts: Any, **fields: Any) -> Copy:
+        """With a recorder, options and other fields of :class:`Copy`."""
+        return Copy(self.server.uri, Scope("s", self.database, collection), *parts, **fields)
+
+    def source(self, *names: str) -> State:
+        return source(self.client, self.database, names)
+
+    def now(self) -> Timestamp:
+        return now(self.client)

@@ -1,41 +1,30 @@
 """Dates that MongoDB has and Python does not: nothing that the service reads is decoded to them."""
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
 from bson.datetime_ms import DatetimeMS
 
 from tailrace.errors import CheckpointCorrupt
-from tailrace.model import Scope
 from tailrace.model.snapshot import SnapshotMode
 from tailrace.snapshot.snapshots import SnapshotOptions
 from tailrace.stores import mongodb
 from tests.contract.streams import DRIVER_NAMES, connected
-from tests.mongod import Client, ReplicaSet
-from tests.snapshots import Copy, now
+from tests.snapshots import Scene
 
 FAR = DatetimeMS(8_640_000_000_000_000)
 """13 September 275760, the last date of JavaScript."""
 SMALL = SnapshotOptions(initial=True, chunk_documents=20)
 
 
-@pytest.fixture
-def client(mongod: ReplicaSet) -> Iterator[Client]:
-    with mongod.client() as made:
-        yield made
-
-
 @pytest.mark.parametrize("driver", DRIVER_NAMES)
-async def test_what_a_database_lists_may_hold_any_date(
-    mongod: ReplicaSet, client: Client, database: str, driver: str
-) -> None:
+async def test_what_a_database_lists_may_hold_any_date(scene: Scene, driver: str) -> None:
     """A view's pipeline, and the rule that a collection's documents must follow."""
     old = {"at": {"$lt": FAR}}
-    client[database].create_collection("c", validator=old)
-    client[database].c.insert_many([{"_id": n, "at": DatetimeMS(n)} for n in range(50)])
-    client[database].create_collection("v", viewOn="c", pipeline=[{"$match": old}])
-    copy = Copy(mongod.uri, Scope("s", database), options=SMALL, driver_name=driver)
+    scene.db.create_collection("c", validator=old)
+    scene.db.c.insert_many([{"_id": n, "at": DatetimeMS(n)} for n in range(50)])
+    scene.db.create_collection("v", viewOn="c", pipeline=[{"$match": old}])
+    copy = scene.copy(options=SMALL, driver_name=driver)
     async with copy.run():
         await copy.until_done()
     assert copy.recorder.count("read") == 50
@@ -43,17 +32,17 @@ async def test_what_a_database_lists_may_hold_any_date(
 
 @pytest.mark.parametrize("driver", DRIVER_NAMES)
 async def test_a_collection_of_any_dates_is_cut_into_ranges(
-    mongod: ReplicaSet, client: Client, database: str, driver: str, monkeypatch: pytest.MonkeyPatch
+    scene: Scene, driver: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tailrace.snapshot.plan.RANGE_DOCUMENTS", 50)
     keys = [-int(FAR) + n for n in range(100)] + [int(FAR) - n for n in range(100)]
-    client[database].c.insert_many([{"_id": DatetimeMS(key)} for key in keys])
+    scene.db.c.insert_many([{"_id": DatetimeMS(key)} for key in keys])
     options = replace(SMALL, parallel=2)
-    copy = Copy(mongod.uri, Scope("s", database, "c"), options=options, driver_name=driver)
+    copy = scene.copy("c", options=options, driver_name=driver)
     async with copy.run():
         await copy.until_done()
-        client[database].c.delete_one({"_id": FAR})
-        await copy.until_handled(now(client))
+        scene.db.c.delete_one({"_id": FAR})
+        await copy.until_handled(scene.now())
     rows = [(event.document_key or {})["_id"] for event in copy.recorder.rows]
     assert sorted(map(int, rows)) == sorted(keys)
     assert copy.saved is not None
@@ -61,15 +50,13 @@ async def test_a_collection_of_any_dates_is_cut_into_ranges(
     assert copy.recorder.events[-1].document_key == {"_id": FAR}
 
 
-async def test_a_filter_may_name_any_date_and_keeps_it(
-    mongod: ReplicaSet, client: Client, database: str
-) -> None:
+async def test_a_filter_may_name_any_date_and_keeps_it(scene: Scene) -> None:
     """In the request, in the server's explanation of it, and in the checkpoint."""
     dates = [0, 1000, int(FAR) - 1, int(FAR)]
-    client[database].c.insert_many([{"at": DatetimeMS(at)} for at in dates])
+    scene.db.c.insert_many([{"at": DatetimeMS(at)} for at in dates])
     date = f'{{"$date": {{"$numberLong": "{int(FAR) - 1}"}}}}'
     given = f'{{"at": {{"$gte": {date}}}}}'
-    copy = Copy(mongod.uri, Scope("s", database, "c"), options=SnapshotOptions())
+    copy = scene.copy("c", options=SnapshotOptions())
     async with copy.run():
         await copy.until(lambda: copy.saved is not None or bool(copy.store.records))
         assert copy.snapshots.start(filter=given) == ""
@@ -80,14 +67,12 @@ async def test_a_filter_may_name_any_date_and_keeps_it(
 
 
 @pytest.mark.parametrize("driver", DRIVER_NAMES)
-async def test_a_damaged_checkpoint_may_hold_any_date(
-    mongod: ReplicaSet, client: Client, database: str, driver: str
-) -> None:
+async def test_a_damaged_checkpoint_may_hold_any_date(scene: Scene, driver: str) -> None:
     """A checkpoint that was damaged by hand is reported as such, and not as a lost connection."""
-    client[database].checkpoints.insert_one({"_id": "s", "saved_at": FAR})
+    scene.db.checkpoints.insert_one({"_id": "s", "saved_at": FAR})
     async with (
-        connected(driver, mongod.uri) as runner,
-        mongodb.open_store(runner, database=database) as store,
+        connected(driver, scene.server.uri) as runner,
+        mongodb.open_store(runner, database=scene.database) as store,
     ):
-        with pytest.raises(CheckpointCorrupt, match=f"{database}.checkpoints, scope 's'"):
+        with pytest.raises(CheckpointCorrupt, match=f"{scene.database}.checkpoints, scope 's'"):
             await store.checkpoints.load("s")

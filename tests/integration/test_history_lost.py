@@ -6,7 +6,6 @@ server: which command reports the loss, and which start points are tried in whic
 
 import json
 import signal
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -14,17 +13,7 @@ import pytest
 from tests.daemon import Daemon, Make, until
 from tests.mongod import ReplicaSet
 from tests.orders import Orders
-from tests.scratch import MakeDirectory
 from tests.scripted import Command, ScriptedSet
-
-
-@pytest.fixture(scope="module")
-def small(session_directory: MakeDirectory) -> Iterator[ReplicaSet]:
-    """A server that forgets soon: what is older than its last checkpoint may go each second."""
-    flags = {"--oplogSize": "1", "--syncdelay": "1"}
-    server = ReplicaSet(session_directory("small"), flags=flags)
-    yield server
-    server.stop()
 
 
 @pytest.fixture

@@ -1,9 +1,8 @@
 """Faults of servers, and changes of collections, in the middle of a snapshot."""
 
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import anyio
@@ -14,34 +13,28 @@ from tailrace.model import Scope
 from tailrace.model.failure_policy import Backoff
 from tailrace.model.snapshot import RangeState, SnapshotMode
 from tailrace.snapshot.snapshots import SnapshotOptions
-from tests.mongod import Client, ReplicaSet
+from tests.mongod import ReplicaSet
 from tests.orders import QUICK
-from tests.snapshots import Copy, Recorder, Writers, behind_gap, fold, mixed_ids, now, source
+from tests.snapshots import Copy, Recorder, Scene, Writers, behind_gap, fold, mixed_ids
 
 SLOW = SnapshotOptions(initial=True, chunk_documents=20, documents_per_second=1000)
 
 PASSING = (11601, 202, 279, 290, 365, 8, 1, 24, 16500, 8000)
 
 
-@pytest.fixture
-def client(mongod: ReplicaSet, database: str) -> Any:
-    with mongod.client() as made:
-        yield made
-
-
-def fill(client: Client, database: str, *names: str, count: int = 400) -> None:
+def fill(scene: Scene, *names: str, count: int = 400) -> None:
     for name in names:
-        client[database][name].insert_many([{"_id": each, "v": 1} for each in mixed_ids(count)])
+        scene.db[name].insert_many([{"_id": each, "v": 1} for each in mixed_ids(count)])
 
 
-async def in_mid_copy(copy: Copy, client: Client, change: Callable[[], Any]) -> None:
+async def in_mid_copy(copy: Copy, scene: Scene, change: Callable[[], Any]) -> None:
     """Makes a change during the copy; returns when everything is handled."""
     async with copy.run():
         await copy.until_rows(100)
         assert not copy.is_done
         await anyio.to_thread.run_sync(change)
         await copy.until_done()
-        await copy.until_handled(now(client))
+        await copy.until_handled(scene.now())
 
 
 def without(state: dict[bytes, bytes], name: str) -> dict[bytes, bytes]:
@@ -50,49 +43,43 @@ def without(state: dict[bytes, bytes], name: str) -> dict[bytes, bytes]:
     return {key: value for key, value in state.items() if mark not in key}
 
 
-async def test_the_snapshot_of_a_dropped_collection_ends(
-    mongod: ReplicaSet, client: Client, database: str
-) -> None:
-    fill(client, database, "a", "b")
-    copy = Copy(mongod.uri, Scope("s", database), options=SLOW)
-    await in_mid_copy(copy, client, client[database].a.drop)
+async def test_the_snapshot_of_a_dropped_collection_ends(scene: Scene) -> None:
+    fill(scene, "a", "b")
+    copy = scene.copy(options=SLOW)
+    await in_mid_copy(copy, scene, scene.db.a.drop)
     assert copy.saved is not None
     states = {each.collection: each.state for each in copy.saved.ranges.values()}
     assert states == {"a": RangeState.DROPPED, "b": RangeState.DONE}
     held = without(fold(copy.recorder.events), "a")
-    assert held == source(client, database, ["b"])
+    assert held == scene.source("b")
 
 
-async def test_a_renamed_collection_goes_on_under_its_new_name(
-    mongod: ReplicaSet, client: Client, database: str
-) -> None:
-    fill(client, database, "a", "b")
-    copy = Copy(mongod.uri, Scope("s", database), options=SLOW)
-    await in_mid_copy(copy, client, lambda: client[database].a.rename("c"))
+async def test_a_renamed_collection_goes_on_under_its_new_name(scene: Scene) -> None:
+    fill(scene, "a", "b")
+    copy = scene.copy(options=SLOW)
+    await in_mid_copy(copy, scene, lambda: scene.db.a.rename("c"))
     events = copy.recorder.events
     at = next(n for n, event in enumerate(events) if event.operation_type == "rename")
-    assert {str(row.ns) for row in events[:at] if row.full_document} >= {f"{database}.a"}
+    assert {str(row.ns) for row in events[:at] if row.full_document} >= {f"{scene.database}.a"}
     after = [row for row in events[at:] if row.operation_type == "read"]
-    assert {str(row.ns) for row in after} <= {f"{database}.c", f"{database}.b"}
+    assert {str(row.ns) for row in after} <= {f"{scene.database}.c", f"{scene.database}.b"}
     assert sum(each.operation_type == "read" for each in events) == 800
 
 
-async def test_a_recreated_collection_is_read_too(
-    mongod: ReplicaSet, client: Client, database: str
-) -> None:
-    fill(client, database, "a", "b")
+async def test_a_recreated_collection_is_read_too(scene: Scene) -> None:
+    fill(scene, "a", "b")
 
     def change() -> None:
-        client[database].a.drop()
-        client[database].a.insert_many([{"_id": n, "v": "again"} for n in range(10)])
-        client[database].new.insert_one({"_id": 1})
+        scene.db.a.drop()
+        scene.db.a.insert_many([{"_id": n, "v": "again"} for n in range(10)])
+        scene.db.new.insert_one({"_id": 1})
 
-    copy = Copy(mongod.uri, Scope("s", database), options=SLOW)
-    await in_mid_copy(copy, client, change)
+    copy = scene.copy(options=SLOW)
+    await in_mid_copy(copy, scene, change)
     events = copy.recorder.events
     at = next(n for n, event in enumerate(events) if event.operation_type == "drop")
     state = fold(events[at:], without(fold(events[:at]), "a"))
-    assert state == source(client, database, ["a", "b", "new"])
+    assert state == scene.source("a", "b", "new")
     names = [row.ns.coll for row in events[at:] if row.operation_type == "read" and row.ns]
     assert (names.count("a"), names.count("new")) == (10, 0)
 
@@ -108,102 +95,98 @@ LEAVE: dict[str, Callable[[Any], Any]] = {
 
 
 @pytest.mark.parametrize("how", LEAVE)
-async def test_the_collection_of_its_own_scope_leaves(
-    mongod: ReplicaSet, client: Client, database: str, how: str
-) -> None:
+async def test_the_collection_of_its_own_scope_leaves(scene: Scene, how: str) -> None:
     """The stream restarts after the invalidate, and has the new collection under the old name.
 
-    The new one is read too, unless the snapshot ended before it was there.
+    The new one is read too, unless the snapshot ended before it was there; it may be read while it
+    is still empty.
     """
-    fill(client, database, "a")
+    fill(scene, "a")
 
     def change() -> None:
-        LEAVE[how](client[database])
-        client[database].a.insert_one({"_id": 1, "v": "again"})
+        LEAVE[how](scene.db)
+        scene.db.a.insert_one({"_id": 1, "v": "again"})
 
-    copy = Copy(mongod.uri, Scope("s", database, "a"), options=SLOW)
-    await in_mid_copy(copy, client, change)
-    client.drop_database(f"{database}-2")
+    copy = scene.copy("a", options=SLOW)
+    await in_mid_copy(copy, scene, change)
+    scene.client.drop_database(f"{scene.database}-2")
     assert copy.recorder.count("invalidate") == 1
     assert copy.saved is not None
-    states = [each.state for each in copy.saved.ranges.values()]
-    assert states[0] is RangeState.DROPPED
-    assert states[1:] in ([], [RangeState.DONE])
+    left, *others = copy.saved.ranges.values()
+    assert left.state is RangeState.DROPPED
+    assert [each.state for each in others] in ([], [RangeState.DONE])
     events = copy.recorder.events
     at = next(n for n, event in enumerate(events) if event.operation_type == "invalidate")
-    assert sum(event.operation_type == "read" for event in events[at:]) == len(states[1:])
-    assert fold(events[at:]) == source(client, database, ["a"])
+    reads = sum(event.operation_type == "read" for event in events[at:])
+    assert reads == sum(each.documents for each in others) <= 1
+    assert fold(events[at:]) == scene.source("a")
 
 
-async def test_indexes_and_options_may_change_in_mid_copy(
-    mongod: ReplicaSet, client: Client, database: str
-) -> None:
+async def test_indexes_and_options_may_change_in_mid_copy(scene: Scene) -> None:
     """Nothing can be read as of the change (246) until the stream has reached it."""
-    fill(client, database, "a")
+    fill(scene, "a")
 
     def change() -> None:
-        client[database].a.create_index("v")
-        client[database].command({"collMod": "a", "validator": {"v": {"$exists": True}}})
-        client[database].a.drop_index("v_1")
+        scene.db.a.create_index("v")
+        scene.db.command({"collMod": "a", "validator": {"v": {"$exists": True}}})
+        scene.db.a.drop_index("v_1")
 
-    copy = Copy(mongod.uri, Scope("s", database, "a"), options=SLOW)
-    await in_mid_copy(copy, client, change)
-    assert fold(copy.recorder.events) == source(client, database, ["a"])
+    copy = scene.copy("a", options=SLOW)
+    await in_mid_copy(copy, scene, change)
+    assert fold(copy.recorder.events) == scene.source("a")
     assert len(copy.recorder.rows) == 400
 
 
 async def test_a_chunk_that_fails_is_read_again(
-    mongod: ReplicaSet, client: Client, database: str, monkeypatch: pytest.MonkeyPatch
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each code in turn, of chunks of the same copy."""
     monkeypatch.setattr("tailrace.snapshot.snapshots._BACKOFF", Backoff(0.01, 0.01))
-    fill(client, database, "a", count=600)
-    copy = Copy(mongod.uri + QUICK, Scope("s", database, "a"), options=SLOW)
+    fill(scene, "a", count=600)
+    copy = Copy(scene.server.uri + QUICK, Scope("s", scene.database, "a"), options=SLOW)
     with capture_logs() as logs:
         async with copy.run():
             for code in (239, 246, 11602, 237, 43, 50, 91, 112, *PASSING):
-                mongod.fail("find", 2, errorCode=code)  # a driver may try one again
+                scene.server.fail("find", 2, errorCode=code)  # a driver may try one again
                 told = f"code {code}"
                 await copy.until(lambda: any(told in log.get("error", "") for log in logs))  # noqa: B023
                 await copy.until_rows(1)
             await copy.until_done()
-            await copy.until_handled(now(client))
-    assert fold(copy.recorder.events) == source(client, database, ["a"])
+            await copy.until_handled(scene.now())
+    assert fold(copy.recorder.events) == scene.source("a")
     assert len(copy.recorder.rows) == 600
     assert copy.watcher.status.restarts == 0
 
 
 @pytest.mark.parametrize("command", ["find", "listCollections"])
 async def test_an_error_that_passes_does_not_cancel_an_operators_snapshot(
-    mongod: ReplicaSet, client: Client, database: str, command: str
+    scene: Scene, command: str
 ) -> None:
     """Each code in turn, at the begin of another snapshot of one scope."""
-    fill(client, database, "a", count=20)
-    copy = Copy(mongod.uri, Scope("s", database, "a"), options=replace(SLOW, initial=False))
+    fill(scene, "a", count=20)
+    copy = scene.copy("a", options=replace(SLOW, initial=False))
     async with copy.run():
         for number, code in enumerate(PASSING, start=1):
-            mongod.fail(command, 2, errorCode=code)
+            scene.server.fail(command, 2, errorCode=code)
             assert copy.snapshots.start() == ""
             await copy.until(lambda count=number: copy.recorder.count("snapshotEnd") == count)
     assert len(copy.recorder.rows) == 20 * len(PASSING)
 
 
-async def test_a_chunk_whose_connection_is_lost_is_read_again(
-    mongod: ReplicaSet, client: Client, database: str
-) -> None:
-    fill(client, database, "a")
-    copy = Copy(mongod.uri, Scope("s", database, "a"), options=SLOW)
-    await in_mid_copy(copy, client, lambda: mongod.fail("find", 1, closeConnection=True))
-    assert fold(copy.recorder.events) == source(client, database, ["a"])
+async def test_a_chunk_whose_connection_is_lost_is_read_again(scene: Scene) -> None:
+    fill(scene, "a")
+    copy = scene.copy("a", options=SLOW)
+    await in_mid_copy(copy, scene, lambda: scene.server.fail("find", 1, closeConnection=True))
+    assert fold(copy.recorder.events) == scene.source("a")
     assert len(copy.recorder.rows) == 400
 
 
-async def test_a_refusal_halts_the_scope(mongod: ReplicaSet, client: Client, database: str) -> None:
-    fill(client, database, "a")
-    copy = Copy(mongod.uri, Scope("s", database, "a"), options=SLOW)
+async def test_a_refusal_halts_the_scope(scene: Scene) -> None:
+    fill(scene, "a")
+    copy = scene.copy("a", options=SLOW)
     async with copy.run():
         await copy.until_rows(50)
-        mongod.fail("find", 1, errorCode=13)
+        scene.server.fail("find", 1, errorCode=13)
         with anyio.fail_after(20):
             while copy.watcher.status.state.value != "halted":  # noqa: ASYNC110
                 await anyio.sleep(0.01)
@@ -228,10 +211,10 @@ async def test_elections_in_mid_copy_repeat_no_row(
     """Only majority-committed documents are read; no row comes twice."""
     ids = mixed_ids(900)
     with replica_set.client(w="majority") as client:
-        client[database].a.insert_many([{"_id": each} for each in ids[:600]])
+        scene = Scene(replica_set, client, database)
+        scene.db.a.insert_many([{"_id": each} for each in ids[:600]])
         options = SnapshotOptions(initial=True, chunk_documents=20, documents_per_second=200)
-        uri = replica_set.uri + QUICK
-        copy = Copy(uri, Scope("s", database, "a"), Recorder(), options)
+        copy = Copy(replica_set.uri + QUICK, Scope("s", database, "a"), Recorder(), options)
         with Writers(client, database, ["a"], ids, 1, pause=0.01):
             async with copy.run():
                 for _ in range(2):
@@ -239,8 +222,8 @@ async def test_elections_in_mid_copy_repeat_no_row(
                     await anyio.to_thread.run_sync(fault, replica_set)
                 await copy.until_done()
         async with copy.run():
-            await copy.until_handled(now(client))
-        assert fold(copy.recorder.events) == source(client, database, ["a"])
+            await copy.until_handled(scene.now())
+        assert fold(copy.recorder.events) == scene.source("a")
         keys = [row.key for row in copy.recorder.rows]
         assert len(keys) == len(set(keys))
 
@@ -248,60 +231,56 @@ async def test_elections_in_mid_copy_repeat_no_row(
 async def test_documents_are_read_from_a_secondary(replica_set: ReplicaSet, database: str) -> None:
     ids = mixed_ids(900)
     with replica_set.client() as client:
-        client[database].a.insert_many([{"_id": each} for each in ids[:600]])
+        scene = Scene(replica_set, client, database)
+        scene.db.a.insert_many([{"_id": each} for each in ids[:600]])
         options = SnapshotOptions(
             initial=True, chunk_documents=20, documents_per_second=400, read_preference="secondary"
         )
-        copy = Copy(replica_set.uri, Scope("s", database, "a"), Recorder(), options)
+        copy = scene.copy("a", Recorder(), options)
         with Writers(client, database, ["a"], ids, 1, pause=0.01):
             async with copy.run():
                 await copy.until_done()
         async with copy.run():
-            await copy.until_handled(now(client))
-        assert fold(copy.recorder.events) == source(client, database, ["a"])
+            await copy.until_handled(scene.now())
+        assert fold(copy.recorder.events) == scene.source("a")
 
 
-async def test_a_history_lost_in_mid_copy_begins_another_one(tmp_path: Path) -> None:
-    flags = {"--oplogSize": "1", "--syncdelay": "1"}
-    server = ReplicaSet(tmp_path / "small", flags=flags)
-    options = replace(SLOW, after_gap=True)
-    try:
-        with server.client() as client:
-            client.shop.a.insert_many([{"_id": each, "v": 1} for each in mixed_ids(600)])
-            copy = Copy(server.uri, Scope("s", "shop", "a"), options=options)
-            async with copy.run():
-                await copy.until_rows(100)
-            client.shop.a.delete_many({"_id": {"$type": "string"}})
-            client.shop.a.update_many({"_id": {"$type": "double"}}, {"$set": {"v": 2}})
-            client.shop.a.insert_one({"_id": "in the gap"})
-            await anyio.to_thread.run_sync(server.forget_history)
-            async with copy.run():
-                await copy.until_done()
-                await copy.until_handled(now(client))
-            assert copy.saved is not None
-            assert copy.saved.mode is SnapshotMode.GAP
-            assert copy.recorder.count("snapshotBegin") == 2
-            assert behind_gap(copy.recorder.events) == source(client, "shop", ["a"])
-    finally:
-        server.stop()
+@pytest.fixture
+def forgetful(small: ReplicaSet, database: str) -> Iterator[Scene]:
+    with small.client() as client:
+        scene = Scene(small, client, database)
+        scene.db.a.insert_many([{"_id": each, "v": 1} for each in mixed_ids(600)])
+        yield scene
+        client.drop_database(database)
 
 
-async def test_an_oplog_shorter_than_the_copy(tmp_path: Path) -> None:
+async def test_a_history_lost_in_mid_copy_begins_another_one(forgetful: Scene) -> None:
+    documents = forgetful.db.a
+    copy = forgetful.copy("a", options=replace(SLOW, after_gap=True))
+    async with copy.run():
+        await copy.until_rows(100)
+    documents.delete_many({"_id": {"$type": "string"}})
+    documents.update_many({"_id": {"$type": "double"}}, {"$set": {"v": 2}})
+    documents.insert_one({"_id": "in the gap"})
+    await anyio.to_thread.run_sync(forgetful.server.forget_history)
+    async with copy.run():
+        await copy.until_done()
+        await copy.until_handled(forgetful.now())
+    assert copy.saved is not None
+    assert copy.saved.mode is SnapshotMode.GAP
+    assert copy.recorder.count("snapshotBegin") == 2
+    assert behind_gap(copy.recorder.events) == forgetful.source("a")
+
+
+async def test_the_oplog_may_be_shorter_than_the_copy(forgetful: Scene) -> None:
     """The stream is read throughout, and only the stream needs the oplog."""
-    flags = {"--oplogSize": "1", "--syncdelay": "1"}
-    server = ReplicaSet(tmp_path / "small", flags=flags)
-    try:
-        with server.client() as client:
-            client.shop.a.insert_many([{"_id": each, "v": 1} for each in mixed_ids(600)])
-            copy = Copy(server.uri, Scope("s", "shop", "a"), options=SLOW)
-            async with copy.run():
-                await copy.until_rows(50)
-                copy.snapshots.pause(paused=True)
-                client.shop.a.delete_many({"v": 1, "_id": {"$type": "string"}})
-                await anyio.to_thread.run_sync(server.forget_history)
-                copy.snapshots.pause(paused=False)
-                await copy.until_done()
-                await copy.until_handled(now(client))
-            assert fold(copy.recorder.events) == source(client, "shop", ["a"])
-    finally:
-        server.stop()
+    copy = forgetful.copy("a", options=SLOW)
+    async with copy.run():
+        await copy.until_rows(50)
+        copy.snapshots.pause(paused=True)
+        forgetful.db.a.delete_many({"v": 1, "_id": {"$type": "string"}})
+        await anyio.to_thread.run_sync(forgetful.server.forget_history)
+        copy.snapshots.pause(paused=False)
+        await copy.until_done()
+        await copy.until_handled(forgetful.now())
+    assert fold(copy.recorder.events) == forgetful.source("a")

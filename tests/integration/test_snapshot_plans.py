@@ -4,46 +4,39 @@ from typing import Any
 
 import pytest
 
-from tailrace.model import Scope, SnapshotProgress
+from tailrace.model import SnapshotProgress
 from tailrace.model.snapshot import RangeState
 from tailrace.snapshot.plan import plan
 from tailrace.snapshot.snapshots import SnapshotOptions
-from tests.mongod import Client, ReplicaSet
-from tests.snapshots import Copy, fold, now, source
-
-
-@pytest.fixture
-def client(mongod: ReplicaSet, database: str) -> Any:
-    with mongod.client() as made:
-        yield made
+from tests.snapshots import Scene, fold
 
 
 async def test_collections_that_keep_coming_and_going_do_not_delay_the_beginning(
-    mongod: ReplicaSet, client: Client, database: str, monkeypatch: pytest.MonkeyPatch
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    client[database].c.insert_many([{"_id": n} for n in range(10)])
+    scene.db.c.insert_many([{"_id": n} for n in range(10)])
     plans = []
 
     async def plan_and_swap(*given: Any) -> SnapshotProgress:
         plans.append(await plan(*given))
-        client[database][f"new{len(plans) - 1}"].drop()
-        client[database][f"new{len(plans)}"].insert_one({"_id": 1})
+        scene.db[f"new{len(plans) - 1}"].drop()
+        scene.db[f"new{len(plans)}"].insert_one({"_id": 1})
         return plans[-1]
 
     monkeypatch.setattr("tailrace.snapshot.snapshots.plan", plan_and_swap)
-    copy = Copy(mongod.uri, Scope("s", database), options=SnapshotOptions(initial=True))
+    copy = scene.copy(options=SnapshotOptions(initial=True))
     async with copy.run():
         await copy.until_done()
-        await copy.until_handled(now(client))
+        await copy.until_handled(scene.now())
     held = fold(copy.recorder.events)
-    assert source(client, database, ["c", f"new{len(plans)}"]).items() <= held.items()
+    assert scene.source("c", f"new{len(plans)}").items() <= held.items()
     assert len(plans) == 3
 
 
 async def test_a_planned_snapshot_says_why_it_has_not_begun(
-    mongod: ReplicaSet, client: Client, database: str, monkeypatch: pytest.MonkeyPatch
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    client[database].c.insert_many([{"_id": n} for n in range(10)])
+    scene.db.c.insert_many([{"_id": n} for n in range(10)])
     reasons = []
 
     async def noting(*given: Any) -> SnapshotProgress:
@@ -52,7 +45,7 @@ async def test_a_planned_snapshot_says_why_it_has_not_begun(
         return await plan(*given)
 
     monkeypatch.setattr("tailrace.snapshot.snapshots.plan", noting)
-    copy = Copy(mongod.uri, Scope("s", database), options=SnapshotOptions(initial=True))
+    copy = scene.copy(options=SnapshotOptions(initial=True))
     async with copy.run():
         await copy.until_done()
     assert reasons == ["it lists the collections"] * 2 + ["it waits for the earlier changes"]
@@ -61,16 +54,14 @@ async def test_a_planned_snapshot_says_why_it_has_not_begun(
     assert observed.trouble == ""
 
 
-async def test_a_collection_that_becomes_capped_is_refused(
-    mongod: ReplicaSet, client: Client, database: str
-) -> None:
+async def test_a_collection_that_becomes_capped_is_refused(scene: Scene) -> None:
     for name in ("a", "b"):
-        client[database][name].insert_many([{"_id": n} for n in range(400)])
+        scene.db[name].insert_many([{"_id": n} for n in range(400)])
     options = SnapshotOptions(initial=True, chunk_documents=20, documents_per_second=1000)
-    copy = Copy(mongod.uri, Scope("s", database), options=options)
+    copy = scene.copy(options=options)
     async with copy.run():
         await copy.until_rows(100)
-        client[database].command({"convertToCapped": "a", "size": 1_000_000})
+        scene.db.command({"convertToCapped": "a", "size": 1_000_000})
         await copy.until_done()
     assert copy.saved is not None
     states = {each.collection: each.state for each in copy.saved.by_collection}

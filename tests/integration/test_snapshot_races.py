@@ -22,16 +22,10 @@ from tailrace.snapshot.chunk import read_chunk
 from tailrace.snapshot.plan import plan
 from tailrace.snapshot.snapshots import SnapshotOptions
 from tests.daemon import until
-from tests.mongod import Client, ReplicaSet
-from tests.snapshots import Copy, Recorder, Writers, fold, mixed_ids, now, source
+from tests.mongod import ReplicaSet
+from tests.snapshots import Copy, Recorder, Scene, Writers, fold, mixed_ids, source
 
 SLOW = SnapshotOptions(initial=True, chunk_documents=40, documents_per_second=400)
-
-
-@pytest.fixture
-def client(mongod: ReplicaSet, database: str) -> Any:
-    with mongod.client() as made:
-        yield made
 
 
 # --- what happens to a document --------------------------------------------------------------
@@ -85,30 +79,28 @@ def of(event: ChangeEvent) -> tuple[str, Any]:
 
 @pytest.mark.parametrize("change", CHANGES)
 async def test_a_change_while_the_handler_has_the_chunk_comes_after_the_row(
-    mongod: ReplicaSet, client: Client, database: str, change: Callable[[Any], None]
+    scene: Scene, change: Callable[[Any], None]
 ) -> None:
     """The change comes after the row, as it happened after the chunk's time."""
-    documents = client[database].c
+    documents = scene.db.c
     documents.insert_many([{"_id": n, "v": "before"} for n in range(0, 200, 2)])
     holding = Holding()
-    copy = Copy(mongod.uri, Scope("s", database, "c"), holding, SLOW)
+    copy = scene.copy("c", holding, SLOW)
     async with copy.run():
         with anyio.fail_after(20):
             await holding.held.wait()
         change(documents)
         holding.go_on.set()
         await copy.until_done()
-        await copy.until_handled(now(client))
-    check(holding.events, client, database)
+        await copy.until_handled(scene.now())
+    check(holding.events, scene)
 
 
-async def test_little_is_read_ahead_of_a_handler(
-    mongod: ReplicaSet, client: Client, database: str
-) -> None:
+async def test_little_is_read_ahead_of_a_handler(scene: Scene) -> None:
     """However much the byte budget would allow, because changes would wait for all of it."""
-    client[database].c.insert_many([{"_id": n} for n in range(400)])
+    scene.db.c.insert_many([{"_id": n} for n in range(400)])
     holding, options = Holding(), SnapshotOptions(initial=True, chunk_documents=10)
-    copy = Copy(mongod.uri, Scope("s", database, "c"), holding, options)
+    copy = scene.copy("c", holding, options)
     async with copy.run():
         with anyio.fail_after(20):
             await holding.held.wait()
@@ -122,26 +114,26 @@ async def test_little_is_read_ahead_of_a_handler(
 
 @pytest.mark.parametrize("change", CHANGES)
 async def test_a_change_while_the_server_reads_the_chunk_comes_after_the_row(
-    mongod: ReplicaSet, client: Client, database: str, change: Callable[[Any], None]
+    scene: Scene, change: Callable[[Any], None]
 ) -> None:
     """The chunk is as of its time, before the change."""
-    documents = client[database].c
+    documents = scene.db.c
     documents.insert_many([{"_id": n, "v": "before"} for n in range(0, 200, 2)])
-    copy = Copy(mongod.uri, Scope("s", database, "c"), options=SLOW)
-    with held_finds(mongod, f"{database}.c") as release:
+    copy = scene.copy("c", options=SLOW)
+    with held_finds(scene.server, f"{scene.database}.c") as release:
         async with copy.run():
-            await anyio.to_thread.run_sync(until, lambda: waits(client, database), "a read")
+            await anyio.to_thread.run_sync(until, lambda: waits(scene), "a read")
             change(documents)
             assert not copy.recorder.rows
             release()
             await copy.until_done()
-            await copy.until_handled(now(client))
-    check(copy.recorder.events, client, database)
+            await copy.until_handled(scene.now())
+    check(copy.recorder.events, scene)
 
 
-def check(events: Sequence[ChangeEvent], client: Client, database: str) -> None:
+def check(events: Sequence[ChangeEvent], scene: Scene) -> None:
     """The row shows the document before its change, and no deleted document comes back."""
-    assert fold(events) == source(client, database, ["c"])
+    assert fold(events) == scene.source("c")
     named = [of(each) for each in events]
     at = named.index(("read", 50))
     assert events[at].full_document == {"_id": 50, "v": "before"}
@@ -168,11 +160,11 @@ def held_finds(server: ReplicaSet, namespace: str) -> Iterator[Callable[[], None
         server.fail_point(point, "off")
 
 
-def waits(client: Client, database: str) -> bool:
-    stages = [{"$currentOp": {}}, {"$match": {"ns": f"{database}.c", "op": "query"}}]
+def waits(scene: Scene) -> bool:
+    stages = [{"$currentOp": {}}, {"$match": {"ns": f"{scene.database}.c", "op": "query"}}]
     return any(
         each.get("failpointMsg") or "waitInFind" in each.get("msg", "")
-        for each in client.admin.aggregate(stages)
+        for each in scene.client.admin.aggregate(stages)
     )
 
 
@@ -180,20 +172,20 @@ def waits(client: Client, database: str) -> bool:
 
 
 async def test_a_collection_created_after_the_plan_is_included(
-    mongod: ReplicaSet, client: Client, database: str, monkeypatch: pytest.MonkeyPatch
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its changes may precede snapshotBegin; destinations would then remove its documents."""
-    client[database].c.insert_many([{"_id": n} for n in range(10)])
+    scene.db.c.insert_many([{"_id": n} for n in range(10)])
     plans = []
 
     async def plan_and_make(*given: Any) -> SnapshotProgress:
         plans.append(await plan(*given))
         if len(plans) == 1:
-            client[database].new.insert_one({"_id": 1})
+            scene.db.new.insert_one({"_id": 1})
         return plans[-1]
 
     monkeypatch.setattr("tailrace.snapshot.snapshots.plan", plan_and_make)
-    copy = Copy(mongod.uri, Scope("s", database), options=SLOW)
+    copy = scene.copy(options=SLOW)
     async with copy.run():
         await copy.until_done()
     told = [e.document["snapshot"] for e in copy.recorder.events if e.key is None]
@@ -203,35 +195,33 @@ async def test_a_collection_created_after_the_plan_is_included(
 
 
 async def test_nothing_is_read_while_the_stream_is_far_behind(
-    mongod: ReplicaSet, client: Client, database: str, monkeypatch: pytest.MonkeyPatch
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    client[database].c.insert_many([{"_id": n} for n in range(10)])
+    scene.db.c.insert_many([{"_id": n} for n in range(10)])
     lags = [MOST_LAG_SECONDS + 1]
     monkeypatch.setattr(Status, "read_lag", property(lambda _: lags[-1]))
-    copy = Copy(mongod.uri, Scope("s", database), options=SLOW)
+    copy = scene.copy(options=SLOW)
     async with copy.run():
         for number in range(100, 103):
-            client[database].c.insert_one({"_id": number})
-            await copy.until_handled(now(client))
+            scene.db.c.insert_one({"_id": number})
+            await copy.until_handled(scene.now())
             await anyio.sleep(0.2)
         assert {event.operation_type for event in copy.recorder.events} == {"insert"}
         lags.append(0.0)
         await copy.until_done()
-    assert fold(copy.recorder.events) == source(client, database, ["c"])
+    assert fold(copy.recorder.events) == scene.source("c")
 
 
 # --- what happens to the reads ---------------------------------------------------------------
 
 
-async def test_a_chunk_whose_cursor_is_killed_is_read_again(
-    mongod: ReplicaSet, client: Client, database: str
-) -> None:
+async def test_a_chunk_whose_cursor_is_killed_is_read_again(scene: Scene) -> None:
     """The chunk takes several replies; no row is handed over before the chunk is read again."""
-    client[database].c.insert_many([{"_id": n} for n in range(99)])
-    client[database].c.insert_one({"_id": 99, "pad": "x" * (16 * 1024 * 1024 - 100)})
-    copy = Copy(mongod.uri, Scope("s", database), options=replace(SLOW, chunk_documents=400))
+    scene.db.c.insert_many([{"_id": n} for n in range(99)])
+    scene.db.c.insert_one({"_id": 99, "pad": "x" * (16 * 1024 * 1024 - 100)})
+    copy = scene.copy(options=replace(SLOW, chunk_documents=400))
     # The stream's cursor has another namespace.
-    mongod.fail("getMore", 2, namespace=f"{database}.c", errorCode=43)
+    scene.server.fail("getMore", 2, namespace=f"{scene.database}.c", errorCode=43)
     with capture_logs() as logs:
         async with copy.run():
             await copy.until_done()
@@ -241,24 +231,22 @@ async def test_a_chunk_whose_cursor_is_killed_is_read_again(
     assert all("CursorNotFound" in each for each in failed)
 
 
-async def test_no_row_comes_twice_when_the_cursor_of_the_stream_is_killed(
-    mongod: ReplicaSet, client: Client, database: str
-) -> None:
+async def test_no_row_comes_twice_when_the_cursor_of_the_stream_is_killed(scene: Scene) -> None:
     """The stream resumes and the chunks continue; no row comes twice."""
     ids = mixed_ids(600)
-    client[database].c.insert_many([{"_id": each} for each in ids[:400]])
-    copy = Copy(mongod.uri, Scope("s", database, "c"), options=replace(SLOW))
+    scene.db.c.insert_many([{"_id": each} for each in ids[:400]])
+    copy = scene.copy("c", options=replace(SLOW))
     killed = 0
-    with Writers(client, database, ["c"], ids, 3, pause=0.01):
+    with Writers(scene.client, scene.database, ["c"], ids, 3, pause=0.01):
         async with copy.run():
             for _ in range(3):
                 await copy.until_rows(60)
-                killed += await anyio.to_thread.run_sync(mongod.kill_cursors, database)
+                killed += await anyio.to_thread.run_sync(scene.server.kill_cursors, scene.database)
             await copy.until_done()
     async with copy.run():
-        await copy.until_handled(now(client))
+        await copy.until_handled(scene.now())
     assert killed >= 3
-    assert fold(copy.recorder.events) == source(client, database, ["c"])
+    assert fold(copy.recorder.events) == scene.source("c")
     keys = [row.key for row in copy.recorder.rows]
     assert len(keys) == len(set(keys))
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import anyio
 import pytest
@@ -10,26 +9,22 @@ from pymongo import ReplaceOne
 
 from tailrace.errors import DestinationUnavailable
 from tailrace.event import ChangeEvent
-from tailrace.model import Scope, SnapshotProgress
+from tailrace.model import SnapshotProgress
 from tailrace.model.snapshot import SnapshotState
 from tailrace.snapshot.snapshots import SnapshotOptions, Snapshots
 from tests.handlers import handler
-from tests.mongod import Client, ReplicaSet
-from tests.snapshots import Copy, Recorder, fold, now, source
+from tests.snapshots import Recorder, Scene, fold
 
 SLOW = SnapshotOptions(initial=True, chunk_documents=10, documents_per_second=200)
 
 
 @pytest.fixture
-def client(mongod: ReplicaSet, database: str) -> Any:
-    with mongod.client() as made:
-        made[database].c.insert_many([{"_id": n, "v": "before"} for n in range(200)])
-        yield made
+def scene(scene: Scene) -> Scene:
+    scene.db.c.insert_many([{"_id": n, "v": "before"} for n in range(200)])
+    return scene
 
 
-async def test_the_plan_is_saved_before_the_first_row(
-    mongod: ReplicaSet, client: Client, database: str
-) -> None:
+async def test_the_plan_is_saved_before_the_first_row(scene: Scene) -> None:
     """A later plan would not match the rows that destinations already have."""
     saved: list[SnapshotProgress | None] = []
 
@@ -37,9 +32,7 @@ async def test_the_plan_is_saved_before_the_first_row(
         if any(event.operation_type == "read" for event in events):
             saved.append(copy.saved)
 
-    copy = Copy(
-        mongod.uri, Scope("s", database), Recorder(fails=note), SLOW, checkpoint_seconds=600
-    )
+    copy = scene.copy(None, Recorder(fails=note), SLOW, checkpoint_seconds=600)
     async with copy.run():
         await copy.until_rows(1)
     assert saved[0] is not None
@@ -53,12 +46,10 @@ ORDERS: dict[str, tuple[Callable[[Snapshots], str], Callable[[SnapshotProgress],
 
 
 @pytest.mark.parametrize("order", ORDERS)
-async def test_what_an_operator_orders_is_saved_at_once(
-    mongod: ReplicaSet, client: Client, database: str, order: str
-) -> None:
+async def test_what_an_operator_orders_is_saved_at_once(scene: Scene, order: str) -> None:
     """Not with the next checkpoint: a crash would undo what the operator was told."""
     give, is_so = ORDERS[order]
-    copy = Copy(mongod.uri, Scope("s", database), options=SLOW, checkpoint_seconds=600)
+    copy = scene.copy(options=SLOW, checkpoint_seconds=600)
     async with copy.run():
         await copy.until_rows(20)
         assert give(copy.snapshots) == ""
@@ -83,14 +74,11 @@ class Behind(Recorder):
         await super().on_events(events)
 
 
-async def test_no_row_is_older_than_what_its_handler_has(
-    mongod: ReplicaSet, client: Client, database: str
-) -> None:
+async def test_no_row_is_older_than_what_its_handler_has(scene: Scene) -> None:
     """The next run begins before what one handler has, and passes each time in between."""
     behind, quick = Behind(), Recorder()
-    copy = Copy(
-        mongod.uri,
-        Scope("s", database),
+    copy = scene.copy(
+        None,
         behind,
         SLOW,
         beside=[handler("quick", quick.on_event)],
@@ -101,15 +89,15 @@ async def test_no_row_is_older_than_what_its_handler_has(
         copy.snapshots.pause(paused=True)
         await copy.until(lambda: copy.saved is not None and copy.saved.paused)
         behind.before = lambda: copy.snapshots.pause(paused=False)
-        client[database].c.insert_one({"_id": "stop"})
+        scene.db.c.insert_one({"_id": "stop"})
         last_first = [ReplaceOne({"_id": n}, {"v": "new"}) for n in reversed(range(200))]
-        client[database].c.bulk_write(last_first)
+        scene.db.c.bulk_write(last_first)
         await copy.until(lambda: quick.count("replace") == 200)
         behind.others_have_it.set()
         await copy.until_done()
-        await copy.until_handled(now(client))
+        await copy.until_handled(scene.now())
     assert behind.failed == 1
     rows = [event.document_key for event in quick.events if event.operation_type == "read"]
     assert len(rows) > 150
     for recorder in (behind, quick):
-        assert fold(recorder.events) == source(client, database, ["c"])
+        assert fold(recorder.events) == scene.source("c")

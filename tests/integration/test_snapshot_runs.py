@@ -17,24 +17,16 @@ from bson.timestamp import Timestamp
 
 from tailrace.errors import DestinationUnavailable
 from tailrace.event import ChangeEvent
-from tailrace.model import Scope
 from tailrace.snapshot.snapshots import SnapshotOptions
 from tests.handlers import handler
-from tests.mongod import Client, ReplicaSet
-from tests.snapshots import Copy, Recorder, State, Writers, fold, mixed_ids, now, source
+from tests.snapshots import Recorder, Scene, State, Writers, fold, mixed_ids
 
 SMALL = SnapshotOptions(initial=True, chunk_documents=7)
 SEVERAL = replace(SMALL, parallel=4)
 
 
-@pytest.fixture
-def client(mongod: ReplicaSet, database: str) -> Any:
-    with mongod.client() as made:
-        yield made
-
-
-def fill(client: Client, database: str, name: str, ids: Sequence[Any]) -> None:
-    client[database][name].insert_many([{"_id": each, "v": "before"} for each in ids])
+def fill(scene: Scene, name: str, ids: Sequence[Any]) -> None:
+    scene.db[name].insert_many([{"_id": each, "v": "before"} for each in ids])
 
 
 def times(events: Sequence[ChangeEvent]) -> list[Timestamp]:
@@ -108,23 +100,21 @@ def small_ranges(monkeypatch: pytest.MonkeyPatch) -> None:
     ("seed", "driver", "options"), [(0, "motor", SEVERAL), (1, "pymongo", SMALL)]
 )
 async def test_every_chunk_is_the_source_at_its_time(
-    mongod: ReplicaSet,
-    client: Client,
-    database: str,
+    scene: Scene,
     seed: int,
     driver: str,
     options: SnapshotOptions,
 ) -> None:
     ids = mixed_ids(600)
-    fill(client, database, "c", ids[:400])
-    filled = source(client, database, ["c"])
-    copy = Copy(mongod.uri, Scope("s", database, "c"), options=options, driver_name=driver)
-    with client[database].c.watch(max_await_time_ms=50) as witness:
-        with Writers(client, database, ["c"], ids, seed):
+    fill(scene, "c", ids[:400])
+    filled = scene.source("c")
+    copy = scene.copy("c", options=options, driver_name=driver)
+    with scene.db.c.watch(max_await_time_ms=50) as witness:
+        with Writers(scene.client, scene.database, ["c"], ids, seed):
             async with copy.run():
                 await copy.until_done()
         async with copy.run():
-            end = now(client)
+            end = scene.now()
             await copy.until_handled(end)
         events = copy.recorder.events
         truth = History(filled, read_all(witness, end))
@@ -133,42 +123,35 @@ async def test_every_chunk_is_the_source_at_its_time(
     states = truth.at(set(times(rows)))
     check_chunks(events, states)
     assert len({str(row.document_key) for row in rows}) == len(rows)
-    assert fold(events) == source(client, database, ["c"])
+    assert fold(events) == scene.source("c")
     assert len(rows) >= 200
     assert [copy.recorder.count(name) for name in ("snapshotBegin", "snapshotEnd")] == [1, 1]
 
 
 @pytest.mark.parametrize(("seed", "by_batch"), [(0, True), (1, False)])
-async def test_crashes_and_stops_lose_nothing(
-    mongod: ReplicaSet, client: Client, database: str, seed: int, by_batch: bool
-) -> None:
+async def test_crashes_and_stops_lose_nothing(scene: Scene, seed: int, by_batch: bool) -> None:
     """A crash repeats at most the events in flight; a clean stop repeats nothing."""
     ids = mixed_ids(1500)
-    fill(client, database, "c", ids[:1000])
+    fill(scene, "c", ids[:1000])
     options = SnapshotOptions(initial=True, chunk_documents=40, parallel=1 + 2 * seed)
-    copy = Copy(
-        mongod.uri, Scope("s", database, "c"), Recorder(delay=0.002), options, by_batch=by_batch
-    )
-    with Writers(client, database, ["c"], ids, seed, pause=0.003):
+    copy = scene.copy("c", Recorder(delay=0.002), options, by_batch=by_batch)
+    with Writers(scene.client, scene.database, ["c"], ids, seed, pause=0.003):
         for kill in (True, False, True, False, True, False):
             async with copy.run(kill=kill):
                 await copy.until_rows(60)
         async with copy.run():
             await copy.until_done()
     async with copy.run():
-        await copy.until_handled(now(client))
+        await copy.until_handled(scene.now())
     held = fold(copy.recorder.events)
-    assert held == source(client, database, ["c"])
+    assert held == scene.source("c")
 
 
-async def test_a_clean_stop_repeats_no_document(
-    mongod: ReplicaSet, client: Client, database: str
-) -> None:
-    fill(client, database, "c", mixed_ids(1000))
+async def test_a_clean_stop_repeats_no_document(scene: Scene) -> None:
+    fill(scene, "c", mixed_ids(1000))
     for by_batch in (True, False):
-        copy = Copy(
-            mongod.uri,
-            Scope("s", database, "c"),
+        copy = scene.copy(
+            "c",
             Recorder(delay=0.001),
             SnapshotOptions(initial=True, chunk_documents=30, parallel=3),
             by_batch=by_batch,
@@ -179,13 +162,11 @@ async def test_a_clean_stop_repeats_no_document(
         async with copy.run():
             await copy.until_done()
         assert len(copy.recorder.rows) == 1000
-        assert fold(copy.recorder.events) == source(client, database, ["c"])
+        assert fold(copy.recorder.events) == scene.source("c")
 
 
 @pytest.mark.parametrize("seed", range(2))
-async def test_handlers_that_fail_do_not_go_back(
-    mongod: ReplicaSet, client: Client, database: str, seed: int
-) -> None:
+async def test_handlers_that_fail_do_not_go_back(scene: Scene, seed: int) -> None:
     """Each failure ends the run. Rows must not overwrite what one handler has beyond the others.
 
     A row that comes again must not be older than its handler's state of the document.
@@ -200,24 +181,23 @@ async def test_handlers_that_fail_do_not_go_back(
         return None
 
     ids = mixed_ids(500)
-    fill(client, database, "c", ids[:400])
+    fill(scene, "c", ids[:400])
     quick, slow = Recorder(), Recorder(delay=0.002)
     options = SnapshotOptions(initial=True, chunk_documents=15, documents_per_second=400)
-    copy = Copy(
-        mongod.uri,
-        Scope("s", database, "c"),
+    copy = scene.copy(
+        "c",
         Recorder(fails=fails),
         options,
         beside=[handler("quick", quick.on_event), handler("slow", on_events=slow.on_events)],
     )
-    with Writers(client, database, ["c"], ids, seed, pause=0.004):
+    with Writers(scene.client, scene.database, ["c"], ids, seed, pause=0.004):
         async with copy.run() as watcher:
             await copy.until_done()
             assert watcher.status.restarts
     async with copy.run():
-        await copy.until_handled(now(client))
+        await copy.until_handled(scene.now())
     for recorder in (copy.recorder, quick, slow):
-        assert fold(recorder.events) == source(client, database, ["c"])
+        assert fold(recorder.events) == scene.source("c")
         check_no_way_back(recorder.events)
 
 
@@ -235,20 +215,18 @@ def check_no_way_back(events: Sequence[ChangeEvent]) -> None:
             newest[event.key] = max(time, newest.get(event.key, time))
 
 
-async def test_transactions_stay_whole_beside_rows(
-    mongod: ReplicaSet, client: Client, database: str
-) -> None:
+async def test_transactions_stay_whole_beside_rows(scene: Scene) -> None:
     ids = mixed_ids(600)
-    fill(client, database, "c", ids[:400])
-    copy = Copy(mongod.uri, Scope("s", database, "c"), options=SMALL, grouped=True)
-    with Writers(client, database, ["c"], ids, 1):
+    fill(scene, "c", ids[:400])
+    copy = scene.copy("c", options=SMALL, grouped=True)
+    with Writers(scene.client, scene.database, ["c"], ids, 1):
         async with copy.run():
             await copy.until_done()
     async with copy.run():
-        await copy.until_handled(now(client))
+        await copy.until_handled(scene.now())
     events = copy.recorder.events
     check_line(events)
-    assert fold(events) == source(client, database, ["c"])
+    assert fold(events) == scene.source("c")
     called = [call for call, count in enumerate(copy.recorder.calls) for _ in range(count)]
     transactions: dict[str, set[int]] = {}
     for event, call in zip(events, called, strict=True):

@@ -5,22 +5,14 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from tailrace.model import Scope
 from tailrace.snapshot.filter import text_of
 from tailrace.snapshot.snapshots import SnapshotOptions
-from tests.mongod import Client, ReplicaSet
-from tests.snapshots import Copy
+from tests.snapshots import Scene
 
 KINDS: dict[str, dict[str, Any]] = {
     "plain": {},
     "clustered": {"clusteredIndex": {"key": {"_id": 1}, "unique": True}},
 }
-
-
-@pytest.fixture
-def client(mongod: ReplicaSet, database: str) -> Any:
-    with mongod.client() as made:
-        yield made
 
 
 def slow(milliseconds: str, matching: str = "true") -> str:
@@ -29,36 +21,34 @@ def slow(milliseconds: str, matching: str = "true") -> str:
     return text_of({"$expr": {"$function": {"body": body, "args": ["$$ROOT"], "lang": "js"}}})
 
 
-def slowest(client: Client, database: str) -> int:
+def slowest(scene: Scene) -> int:
     """The ms of the longest find of the collection."""
-    finds = client[database]["system.profile"].find({"op": "query", "ns": f"{database}.c"})
+    finds = scene.db["system.profile"].find({"op": "query", "ns": f"{scene.database}.c"})
     return max(each["millis"] for each in finds)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("matching", ["true", "d._id % 300 == 7"])
 async def test_a_slow_filter_gets_small_chunks_to_the_end(
-    mongod: ReplicaSet, client: Client, database: str, kind: str, matching: str
+    scene: Scene, kind: str, matching: str
 ) -> None:
-    client[database].create_collection("c", **KINDS[kind])
-    client[database].c.insert_many([{"_id": n} for n in range(900)])
-    client[database].command("profile", 2)
+    scene.db.create_collection("c", **KINDS[kind])
+    scene.db.c.insert_many([{"_id": n} for n in range(900)])
+    scene.db.command("profile", 2)
     options = SnapshotOptions(initial=True, filter=slow("4", matching))
-    copy = Copy(mongod.uri, Scope("s", database, "c"), options=options)
+    copy = scene.copy("c", options=options)
     async with copy.run():
         await copy.until_done()
-    client[database].command("profile", 0)
+    scene.db.command("profile", 0)
     expected = range(900) if matching == "true" else [7, 307, 607]
     assert [(row.document_key or {})["_id"] for row in copy.recorder.rows] == list(expected)
-    assert slowest(client, database) < 1000
+    assert slowest(scene) < 1000
 
 
-async def test_a_document_slower_than_a_chunk_is_read_alone(
-    mongod: ReplicaSet, client: Client, database: str
-) -> None:
-    client[database].c.insert_many([{"_id": n} for n in range(20)])
+async def test_a_document_slower_than_a_chunk_is_read_alone(scene: Scene) -> None:
+    scene.db.c.insert_many([{"_id": n} for n in range(20)])
     options = SnapshotOptions(initial=True, filter=slow("d._id == 11 ? 1500 : 0"))
-    copy = Copy(mongod.uri, Scope("s", database, "c"), options=options)
+    copy = scene.copy("c", options=options)
     with capture_logs() as logs:
         async with copy.run():
             await copy.until_done()

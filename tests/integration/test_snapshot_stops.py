@@ -7,27 +7,19 @@ import anyio
 import pytest
 
 from tailrace.event import ChangeEvent
-from tailrace.model import Scope
 from tailrace.model.failure_policy import Backoff, FailurePolicy
 from tailrace.model.snapshot import SnapshotState
 from tailrace.snapshot.snapshots import SnapshotOptions
 from tests.handlers import handler
-from tests.mongod import Client, ReplicaSet
-from tests.snapshots import Copy, Recorder, now
-
-
-@pytest.fixture
-def client(mongod: ReplicaSet, database: str) -> Any:
-    with mongod.client() as made:
-        yield made
+from tests.snapshots import Copy, Recorder, Scene
 
 
 @pytest.mark.parametrize("by_batch", [True, False])
 async def test_a_stop_while_a_row_waits_for_its_next_attempt_repeats_no_other_row(
-    mongod: ReplicaSet, client: Client, database: str, by_batch: bool
+    scene: Scene, by_batch: bool
 ) -> None:
     """Rows after it, and rows that other handlers have, do not come again."""
-    client[database].c.insert_many([{"_id": n} for n in range(400)])
+    scene.db.c.insert_many([{"_id": n} for n in range(400)])
     refused: set[Any] = {37, 150, 290}
 
     def fails(events: Sequence[ChangeEvent]) -> Exception | None:
@@ -35,9 +27,8 @@ async def test_a_stop_while_a_row_waits_for_its_next_attempt_repeats_no_other_ro
         return RuntimeError("not now") if bad else None
 
     single, beside = Recorder(fails=fails), Recorder()
-    copy = Copy(
-        mongod.uri,
-        Scope("s", database, "c"),
+    copy = scene.copy(
+        "c",
         single,
         SnapshotOptions(initial=True, chunk_documents=50),
         by_batch=by_batch,
@@ -58,11 +49,9 @@ async def test_a_stop_while_a_row_waits_for_its_next_attempt_repeats_no_other_ro
 
 
 @pytest.mark.parametrize("order", ["start", "pause", "cancel"])
-async def test_an_order_survives_a_stop_while_a_change_waits(
-    mongod: ReplicaSet, client: Client, database: str, order: str
-) -> None:
+async def test_an_order_survives_a_stop_while_a_change_waits(scene: Scene, order: str) -> None:
     """An operator's order survives the restart, even while a handler still retries a change."""
-    client[database].c.insert_many([{"_id": n} for n in range(200)])
+    scene.db.c.insert_many([{"_id": n} for n in range(200)])
     refused = {"refused"}
     failed = anyio.Event()
 
@@ -72,9 +61,8 @@ async def test_an_order_survives_a_stop_while_a_change_waits(
         failed.set()
         return RuntimeError("not now")
 
-    copy = Copy(
-        mongod.uri,
-        Scope("s", database, "c"),
+    copy = scene.copy(
+        "c",
         Recorder(fails=fails),
         SnapshotOptions(order != "start", chunk_documents=40, documents_per_second=400),
         by_batch=False,
@@ -83,10 +71,10 @@ async def test_an_order_survives_a_stop_while_a_change_waits(
     orders = {"start": copy_start, "pause": copy_pause, "cancel": copy_cancel}
     async with copy.run():
         if order == "start":
-            await copy.until_handled(now(client))
+            await copy.until_handled(scene.now())
         else:
             await copy.until_rows(30)
-        client[database].c.insert_one({"_id": "refused"})
+        scene.db.c.insert_one({"_id": "refused"})
         with anyio.fail_after(20):
             await failed.wait()
             done = orders[order](copy)
@@ -97,7 +85,7 @@ async def test_an_order_survives_a_stop_while_a_change_waits(
     assert copy.saved.paused is (order == "pause")
     assert (copy.saved.state is SnapshotState.CANCELLED) is (order == "cancel")
     async with copy.run():
-        await copy.until_handled(now(client))
+        await copy.until_handled(scene.now())
         copy.snapshots.pause(paused=False)
         if order != "cancel":
             await copy.until_done()

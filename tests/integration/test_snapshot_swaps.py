@@ -1,6 +1,6 @@
 """In the middle of a snapshot, the scope or a collection's name comes to mean something else."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -14,23 +14,17 @@ from tailrace.event.change_event import CODEC
 from tailrace.model import Scope
 from tailrace.model.snapshot import RangeState, SnapshotState
 from tailrace.snapshot.snapshots import SnapshotOptions
-from tests.mongod import Client, ReplicaSet
-from tests.snapshots import Copy, fold, mixed_ids, now, source
+from tests.mongod import Client
+from tests.snapshots import Copy, Scene, fold, mixed_ids, source
 
 SLOW = SnapshotOptions(initial=True, chunk_documents=20, documents_per_second=1000)
 COUNT = 400
 
 
-@pytest.fixture
-def client(mongod: ReplicaSet) -> Iterator[Client]:
-    with mongod.client() as made:
-        yield made
-
-
-def fill(client: Client, database: str, *names: str) -> None:
+def fill(scene: Scene, *names: str) -> None:
     for name in names:
         documents = [{"_id": each, "v": name} for each in mixed_ids(COUNT)]
-        client[database][name].insert_many(documents)
+        scene.db[name].insert_many(documents)
 
 
 # --- another target --------------------------------------------------------------------------
@@ -44,12 +38,12 @@ TARGETS = {
 
 @pytest.mark.parametrize("targets", TARGETS)
 async def test_a_scope_that_follows_something_else_is_planned_again(
-    mongod: ReplicaSet, client: Client, database: str, targets: str
+    scene: Scene, targets: str
 ) -> None:
     """Otherwise it would go on with the old collections, and end without the new ones."""
-    before, after = (Scope("s", database, each) for each in TARGETS[targets])
-    fill(client, database, "a", "b")
-    copy = Copy(mongod.uri, before, options=SLOW)
+    before, after = (Scope("s", scene.database, each) for each in TARGETS[targets])
+    fill(scene, "a", "b")
+    copy = Copy(scene.server.uri, before, options=SLOW)
     async with copy.run():
         await copy.until_rows(100)
         assert not copy.is_done
@@ -74,14 +68,12 @@ async def test_a_scope_that_follows_something_else_is_planned_again(
     names = ["a", "b"] if after.collection is None else [after.collection]
     rows = [event for event in copy.recorder.events[read:] if event.operation_type == "read"]
     assert len(rows) == COUNT * len(names)
-    assert fold(rows) == source(client, database, names)
+    assert fold(rows) == source(scene.client, scene.database, names)
 
 
-async def test_another_pipeline_does_not_plan_again(
-    mongod: ReplicaSet, client: Client, database: str
-) -> None:
-    fill(client, database, "a")
-    copy = Copy(mongod.uri, Scope("s", database, "a"), options=SLOW)
+async def test_another_pipeline_does_not_plan_again(scene: Scene) -> None:
+    fill(scene, "a")
+    copy = scene.copy("a", options=SLOW)
     async with copy.run():
         await copy.until_rows(100)
         assert not copy.is_done
@@ -95,17 +87,15 @@ async def test_another_pipeline_does_not_plan_again(
     assert copy.recorder.count("read") == COUNT
 
 
-async def test_an_end_that_was_reached_stays_one_wherever_the_scope_leads(
-    mongod: ReplicaSet, client: Client, database: str
-) -> None:
-    fill(client, database, "a", "b")
-    copy = Copy(mongod.uri, Scope("s", database, "a"), options=replace(SLOW, initial=True))
+async def test_an_end_that_was_reached_stays_one_wherever_the_scope_leads(scene: Scene) -> None:
+    fill(scene, "a", "b")
+    copy = scene.copy("a", options=replace(SLOW, initial=True))
     async with copy.run():
         await copy.until_done()
-    copy.scope = Scope("s", database, "b")
+    copy.scope = Scope("s", scene.database, "b")
     async with copy.run():
-        client[database].b.insert_one({"_id": "new"})
-        await copy.until_handled(now(client))
+        scene.db.b.insert_one({"_id": "new"})
+        await copy.until_handled(scene.now())
     assert copy.recorder.count("read") == COUNT
 
 
@@ -137,37 +127,33 @@ def rename_away_and_back(client: Client, database: str) -> None:
 SWAPS = (rename_within, rename_across, out)
 
 
-async def swapped(copy: Copy, client: Client, swap: Callable[[Client, str], None]) -> None:
+async def swapped(copy: Copy, scene: Scene, swap: Callable[[Client, str], None]) -> None:
     """Swaps a collection during the copy; returns when everything is handled."""
-    database = copy.scope.database
-    assert database is not None
     try:
         async with copy.run():
             await copy.until_rows(100)
             assert not copy.is_done
-            await anyio.to_thread.run_sync(swap, client, database)
+            await anyio.to_thread.run_sync(swap, scene.client, scene.database)
             await copy.until_done()
-            await copy.until_handled(now(client))
+            await copy.until_handled(scene.now())
     finally:
-        client.drop_database(f"{database}-2")
+        scene.client.drop_database(f"{scene.database}-2")
 
 
 @pytest.mark.parametrize(("swap", "parallel"), [(SWAPS[0], 1), (SWAPS[1], 2), (SWAPS[2], 1)])
 async def test_what_comes_to_stand_under_the_name_of_a_scope_s_collection_is_read(
-    mongod: ReplicaSet,
-    client: Client,
-    database: str,
+    scene: Scene,
     swap: Callable[[Client, str], None],
     parallel: int,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The stream of the collection has a rename and an invalidate, and no insert."""
     monkeypatch.setattr("tailrace.snapshot.plan.RANGE_DOCUMENTS", 50)
-    fill(client, database, "a", "other")
+    fill(scene, "a", "other")
     options = replace(SLOW, parallel=parallel)
-    copy = Copy(mongod.uri, Scope("s", database, "a"), options=options)
+    copy = scene.copy("a", options=options)
     with capture_logs() as logs:
-        await swapped(copy, client, swap)
+        await swapped(copy, scene, swap)
     events = copy.recorder.events
     assert [event.operation_type for event in events if event.key is None] == [
         "snapshotBegin",
@@ -176,9 +162,9 @@ async def test_what_comes_to_stand_under_the_name_of_a_scope_s_collection_is_rea
         "snapshotEnd",
     ]
     at = next(n for n, event in enumerate(events) if event.operation_type == "invalidate")
-    assert fold(events[at:]) == source(client, database, ["a"])
+    assert fold(events[at:]) == scene.source("a")
     assert [log["collections"] for log in logs if "collections_replaced" in log["event"]] == [
-        [f"{database}.a"]
+        [f"{scene.database}.a"]
     ]
     assert copy.saved is not None
     states = [each.state for each in copy.saved.by_collection]
@@ -187,32 +173,30 @@ async def test_what_comes_to_stand_under_the_name_of_a_scope_s_collection_is_rea
 
 @pytest.mark.parametrize("swap", [*SWAPS, rename_away_and_back])
 async def test_a_database_s_swapped_collection_is_complete(
-    mongod: ReplicaSet, client: Client, database: str, swap: Callable[[Client, str], None]
+    scene: Scene, swap: Callable[[Client, str], None]
 ) -> None:
-    fill(client, database, "a", "other")
-    copy = Copy(mongod.uri, Scope("s", database), options=SLOW)
-    await swapped(copy, client, swap)
-    names = client[database].list_collection_names()
-    assert state_of(copy) == found(client, database, *names)
+    fill(scene, "a", "other")
+    copy = scene.copy(options=SLOW)
+    await swapped(copy, scene, swap)
+    names = scene.db.list_collection_names()
+    assert state_of(copy) == found(scene, *names)
 
 
-async def test_a_chosen_collection_is_read_again_after_a_swap(
-    mongod: ReplicaSet, client: Client, database: str
-) -> None:
+async def test_a_chosen_collection_is_read_again_after_a_swap(scene: Scene) -> None:
     """What took its place was not chosen, and so was not read under its own name."""
-    fill(client, database, "a", "other", "zoo")
-    copy = Copy(mongod.uri, Scope("s", database), options=replace(SLOW, initial=False))
+    fill(scene, "a", "other", "zoo")
+    copy = scene.copy(options=replace(SLOW, initial=False))
     async with copy.run():
         await copy.until(lambda: bool(copy.store.records))
         assert copy.snapshots.start(("a", "zoo")) == ""
         await copy.until_rows(100)
-        rename_within(client, database)
+        rename_within(scene.client, scene.database)
         await copy.until_done()
-        await copy.until_handled(now(client))
+        await copy.until_handled(scene.now())
     assert copy.saved is not None
     assert copy.saved.state is SnapshotState.DONE
     state = {key: each for key, each in state_of(copy).items() if key[0] in ("a", "zoo")}
-    assert state == found(client, database, "a", "zoo")
+    assert state == found(scene, "a", "zoo")
 
 
 Documents = dict[tuple[str, bytes], Any]
@@ -236,10 +220,10 @@ def state_of(copy: Copy) -> Documents:
     return state
 
 
-def found(client: Client, database: str, *names: str) -> Documents:
+def found(scene: Scene, *names: str) -> Documents:
     """The documents of these collections, in the form of :func:`state_of`."""
     return {
         (name, bson.encode({"_id": each["_id"]})): each
         for name in names
-        for each in client[database].get_collection(name, CODEC).find()
+        for each in scene.db.get_collection(name, CODEC).find()
     }
