@@ -138,23 +138,24 @@ class OwnPosition:
 class Commit:
     """Makes the events that a handler has accepted durable: all of them, when ``call`` returns.
 
-    Called after ``events`` events, after ``bytes`` raw bytes, or ``seconds`` after the first event.
-    Until then the handler keeps ``held()`` bytes in memory, which count as bytes in flight.
+    Called after ``events`` events, after ``bytes`` raw bytes, or ``seconds`` after the first event,
+    and before an ``on_ddl``. Until then the handler keeps ``held()`` bytes in memory, which count
+    as bytes in flight; without ``held``, as many as it has accepted.
     """
 
-    call: Callable[[RunIdentity], Awaitable[None]]
-    held: Callable[[RunIdentity], int]
+    call: Callable[[RunIdentity], Awaitable[Any]]
     events: int
     bytes: int
     seconds: float
+    held: Callable[[RunIdentity], int] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Handler:
     """A destination, opened, or still being opened: then ``ready`` raises what its calls raise.
 
-    With a ``commit``, calls only accept events. Such a handler has a ``position``: a failure ends
-    the run, and the next ``load`` of its position voids the events not yet committed.
+    With a ``commit``, calls only accept events. A failure ends the run, and the accepted events
+    come again: from the handler's own ``position``, or else from the checkpoint.
     """
 
     name: str

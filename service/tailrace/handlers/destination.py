@@ -7,13 +7,19 @@ from typing import Any
 import structlog
 from prometheus_client import CollectorRegistry
 
-from tailrace.engine import OwnPosition, PerBatch, RunIdentity
+from tailrace.engine import Commit, OwnPosition, PerBatch, RunIdentity
 from tailrace.engine.batch import Batch, ScopeContext
 from tailrace.event import ChangeEvent
 from tailrace.handlers.position import position_text, stored_position
 from tailrace.model import SinkPosition
 
-_METHODS = {"write": "batch", "begin": "scope", "on_ddl": "event"}
+_METHODS = {
+    "write": "batch",
+    "begin": "scope",
+    "on_ddl": "event",
+    "commit": "scope",
+    "rollback": "scope",
+}
 """The methods that are called, and what each one gets."""
 
 
@@ -32,6 +38,8 @@ def require_methods(target: Any) -> None:
             raise ValueError(
                 f"has a {method} that does not take one argument, the {argument}"
             ) from None
+    if hasattr(target, "rollback") and not hasattr(target, "commit"):
+        raise ValueError("has a rollback without a commit: write stores its batch, or fails")
 
 
 class Destination:
@@ -43,7 +51,11 @@ class Destination:
         self._registry = registry
         self._attempts: dict[str, int] = {}
         self._stored: dict[str, tuple[str | None, SinkPosition | None]] = {}
-        """By scope, what ``begin`` returned last, or what ``write`` stored since."""
+        """By scope, what ``begin`` returned last, or what was stored since."""
+        self._accepted: dict[str, tuple[str | None, SinkPosition | None]] = {}
+        """By scope, what the next ``commit`` stores; empty texts without ``begin``."""
+        self._runs: dict[str, RunIdentity] = {}
+        """By scope, the run whose events the object has accepted."""
 
     def calls(self, **bounds: Any) -> PerBatch:
         """How the engine calls it; ``bounds`` are fields of :class:`PerBatch`."""
@@ -54,28 +66,57 @@ class Destination:
         """How the engine asks for its position; ``None`` without ``begin``."""
         return OwnPosition(self._begin) if hasattr(self._target, "begin") else None
 
+    def commit(self, **bounds: Any) -> Commit | None:
+        """How the engine commits, within bounds of :class:`Commit`; ``None`` without ``commit``."""
+        return Commit(self._commit, **bounds) if hasattr(self._target, "commit") else None
+
     async def _begin(self, identity: RunIdentity) -> SinkPosition | None:
         scope = identity.scope
         self._attempts[scope] = self._attempts.get(scope, 0) + 1
         self._stored.pop(scope, None)
+        await self._roll_back(identity)
         text = await self._target.begin(self._context(identity))
         position = None if text is None else stored_position(text, identity)
         self._stored[scope] = text, position
         return position
 
     async def _write(self, events: Sequence[ChangeEvent], identity: RunIdentity) -> None:
-        scope = identity.scope
+        scope, commits = identity.scope, hasattr(self._target, "commit")
+        if commits and self._runs.get(scope) is not identity:
+            await self._roll_back(identity)
+            self._runs[scope] = identity
         if not hasattr(self._target, "begin"):
+            if commits:
+                self._accepted[scope] = None, None
             await self._target.write(Batch(events, self._context(identity)))
             return
         former, before = self._stored[scope]
+        if commits:
+            before = self._accepted.get(scope, (former, before))[1]
         # A batch holds only rows, or only changes: the last change is the position then.
         new = events if events[-1].operation_type == "read" else events[-1:]
         after = SinkPosition.after(new, before).of_pipeline(identity.fingerprint)
         text = position_text(after, identity)
+        if commits:
+            self._accepted[scope] = text, after
         await self._target.write(Batch(events, self._context(identity), text, former))
-        self._stored[scope] = text, after
+        if not commits:
+            self._stored[scope] = text, after
+            self._attempts[scope] = 0
+
+    async def _commit(self, identity: RunIdentity) -> None:
+        scope = identity.scope
+        await self._target.commit(self._context(identity))
+        if scope in self._accepted:
+            self._stored[scope] = self._accepted.pop(scope)
         self._attempts[scope] = 0
+
+    async def _roll_back(self, identity: RunIdentity) -> None:
+        """Lets the object discard what it accepted in a run that failed: it comes again."""
+        if identity.scope in self._accepted:
+            if hasattr(self._target, "rollback"):
+                await self._target.rollback(self._context(identity))
+            del self._accepted[identity.scope]
 
     async def _on_ddl(self, event: ChangeEvent, identity: RunIdentity) -> None:
         if (on_ddl := getattr(self._target, "on_ddl", None)) is not None:

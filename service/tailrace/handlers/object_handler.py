@@ -1,6 +1,6 @@
 """A function, or an object with ``write`` or ``__call__``, as a handler."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -34,17 +34,19 @@ async def object_handler(
     settings: BatchHandlerSettings,
     concurrency: int,
     batches: int = 1,
+    commit: Mapping[str, Any] | None = None,
 ) -> AsyncIterator[Handler]:
     """The object as a handler. One that is an async context manager is entered and left.
 
     ``concurrency``: how many calls with one event may run at once, and ``batches`` how many with
-    several. If its destination is down and ``opening.waits``, its calls raise
+    several. ``commit``: when the object commits, if it can; fields of :class:`Commit`. If its
+    destination is down and ``opening.waits``, its calls raise
     :class:`tailrace.errors.Unavailable` until it is open. Raises :class:`ConfigurationError` if it
     cannot be entered for another reason.
     """
 
     def handler_of(usable: Any) -> Handler:
-        return _handler(opening, usable, settings, concurrency, batches)
+        return _handler(opening, usable, settings, concurrency, batches, commit or {})
 
     outages = outage_classes(opening.name, settings)
     async with opened(opening.name, target, outages, waits=opening.waits) as found:
@@ -55,7 +57,12 @@ async def object_handler(
 
 
 def _handler(
-    opening: Opening, target: Any, settings: BatchHandlerSettings, concurrency: int, batches: int
+    opening: Opening,
+    target: Any,
+    settings: BatchHandlerSettings,
+    concurrency: int,
+    batches: int,
+    commit: Mapping[str, Any],
 ) -> Handler:
     bounds: dict[str, Any] = {
         "events": settings.batch_size,
@@ -65,7 +72,12 @@ def _handler(
     }
     if hasattr(target, "write"):
         destination = Destination(opening.name, target, opening.registry)
-        return Handler(opening.name, destination.calls(**bounds), destination.position)
+        return Handler(
+            opening.name,
+            destination.calls(**bounds),
+            destination.position,
+            destination.commit(**commit),
+        )
     batch = partial(PerBatch, **bounds)
     return Handler(opening.name, function_calls(target, concurrency=concurrency, batch=batch))
 
@@ -84,7 +96,8 @@ class _LaterHandler:
         if isinstance(calls, PerBatch) and calls.on_ddl is not None:
             calls = replace(calls, on_ddl=self._on_ddl)
         position = OwnPosition(self._load) if shape.position is not None else None
-        return replace(shape, calls=calls, position=position, ready=self._ready)
+        commit = shape.commit and replace(shape.commit, call=self._commit)
+        return replace(shape, calls=calls, position=position, commit=commit, ready=self._ready)
 
     def _opened(self) -> Handler:
         usable = self.object.usable()
@@ -102,6 +115,10 @@ class _LaterHandler:
         calls = self._opened().calls
         if isinstance(calls, PerBatch) and calls.on_ddl is not None:
             await calls.on_ddl(event, identity)
+
+    async def _commit(self, identity: RunIdentity) -> Any:
+        commit = self._opened().commit
+        return None if commit is None else await commit.call(identity)
 
     async def _load(self, identity: RunIdentity) -> SinkPosition | None:
         position = self._opened().position

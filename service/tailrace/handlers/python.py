@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from tailrace.config.fields import Count, OpaqueMapping, Target
+from tailrace.config.fields import Bytes, Count, OpaqueMapping, Seconds, Target
 from tailrace.config.handlers import BatchHandlerSettings
 from tailrace.engine import Handler
 from tailrace.errors import ConfigurationError, Problem
@@ -18,6 +18,8 @@ from tailrace.handlers.target import imported_target, require_usable
 
 BATCHES_BY_KEY = 8
 """How many batches at once `order: key` has by default: each may take a connection."""
+
+_COMMIT = frozenset({"commit_events", "commit_bytes", "commit_seconds"})
 
 
 class PythonHandlerSettings(BatchHandlerSettings):
@@ -43,6 +45,16 @@ class PythonHandlerSettings(BatchHandlerSettings):
     """The largest number of calls at once for a scope, each with other documents: of calls with one
     event (without it, `delivery.lanes`), and of batches with `order: key` (without it, 8). Lower it
     if the destination accepts fewer."""
+
+    commit_events: Count = 50_000
+    """For a class with `commit`: it is called after this many events."""
+
+    commit_bytes: Bytes = 16 * 1024 * 1024
+    """… or after this many bytes of events, as the server sent them. They count as in flight until
+    then."""
+
+    commit_seconds: Seconds = 5.0
+    """… or after this many seconds, which limits how old an uncommitted event may be."""
 
 
 def check_target(name: str, settings: PythonHandlerSettings) -> None:
@@ -78,7 +90,8 @@ async def target_handler(
         target = created(f"handlers.{opening.name}.target", target, **given)
     concurrency = settings.concurrency or opening.delivery.lanes
     batches = (settings.concurrency or BATCHES_BY_KEY) if settings.order == "key" else 1
-    async with object_handler(opening, target, settings, concurrency, batches) as handler:
+    commit = {each.removeprefix("commit_"): getattr(settings, each) for each in _COMMIT}
+    async with object_handler(opening, target, settings, concurrency, batches, commit) as handler:
         yield handler
 
 
@@ -89,6 +102,10 @@ def _require_suitable(name: str, target: Any, settings: PythonHandlerSettings) -
     elif settings.options:
         told = f"{settings.target!r} takes no options: only a class does"
         raise ConfigurationError(Problem(f"handlers.{name}.options", told))
+    given = _COMMIT & settings.model_fields_set
+    if given and not hasattr(target, "commit"):
+        told = f"is for a class with a coroutine method commit, and {settings.target!r} has none"
+        raise ConfigurationError(Problem(f"handlers.{name}.{min(given)}", told))
     if settings.order == "key" and (why := _not_by_key(target, takes_batches=takes_batches)):
         told = f"'key' does not fit {settings.target!r}, {why}"
         raise ConfigurationError(Problem(f"handlers.{name}.order", told))
@@ -102,6 +119,8 @@ def _not_by_key(target: Any, *, takes_batches: bool) -> str:
             "which has begin: the one position that it stores cannot cover several calls at once. "
             "Use order: stream, or remove begin"
         )
+    if hasattr(target, "commit"):
+        return "which has commit: it covers all earlier events. Use order: stream"
     return ""
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import anyio
 
 from tailrace.engine import Commit, Routed, RunIdentity
-from tailrace.errors import PermanentError, Unavailable
+from tailrace.errors import PermanentError, Refused, Unavailable
 from tailrace.event import ChangeEvent
 from tailrace.model import ResumeToken, SinkPosition
 from tailrace.model.failure_policy import Backoff, FailurePolicy
@@ -104,7 +104,7 @@ class Table(Destination):
         if not commits:
             fields = {"failure": WAITS} | fields
             return Routed(handler(self.name, on_events=self.store, **fields), wants)
-        commit = Commit(self.commit, lambda identity: len(self._taken), batch_size, 10**6, 0.0)
+        commit = Commit(self.commit, batch_size, 10**6, 0.0, held=lambda identity: len(self._taken))
         return Routed(handler(self.name, on_events=self.take, commit=commit, **fields), wants)
 
 
@@ -136,6 +136,42 @@ class Plain(Destination):
                 **fields,
             )
         )
+
+
+class Collecting(Plain):
+    """Accepts events, and handles all of them at each commit."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.accepted: list[int] = []
+        self.commits: list[list[int]] = []
+        self.refused: set[int] = set()
+        self.ddl: list[int] = []
+        self.failing_commits = 0
+
+    async def take(self, events: Sequence[ChangeEvent]) -> None:
+        numbers = await self.attempt(events)
+        if refused := {at: "no" for at, n in enumerate(numbers) if n in self.refused}:
+            raise Refused(refused)
+        self.accepted += numbers
+
+    async def commit(self, identity: RunIdentity) -> None:
+        accepted, self.accepted = self.accepted, []
+        await anyio.lowlevel.checkpoint()
+        if self.failing_commits:
+            self.failing_commits -= 1
+            raise RuntimeError("the bucket is gone")
+        self.commits.append(accepted)
+        self.handled += accepted
+
+    async def on_ddl(self, event: ChangeEvent, identity: RunIdentity) -> None:
+        assert self.accepted == []
+        self.ddl.append(key(event))
+
+    def routed_to_commit(self, batch_size: int, events: int = 10**6, **fields: Any) -> Routed:
+        commit = Commit(self.commit, events, 10**9, fields.pop("seconds", 3600.0))
+        fields = {"failure": WAITS, "on_ddl": self.on_ddl, "batch_size": batch_size} | fields
+        return Routed(handler(self.name, on_events=self.take, commit=commit, **fields))
 
 
 def event(n: int, key: int | None = None) -> Document:

@@ -179,6 +179,40 @@ class Ready:
         type(self).stored = batch.position
 
 
+class Accepting:
+    """A class that accepts batches and stores them late."""
+
+    def __init__(self) -> None:
+        self.rows: list[int] = []
+
+    async def write(self, batch: Batch) -> None:
+        CALLS.append(("write", batch.position, batch.former))
+        self.rows += [len(self.rows)] * len(batch)
+
+    async def commit(self, scope: ScopeContext) -> None:
+        CALLS.append(("commit", scope.name, len(self.rows)))
+        self.rows.clear()
+
+    async def rollback(self, scope: ScopeContext) -> None:
+        CALLS.append(("rollback", scope.name, len(self.rows)))
+        self.rows.clear()
+
+
+class AcceptingWithPosition(Accepting):
+    stored: str | None = None
+
+    async def begin(self, scope: ScopeContext) -> str | None:
+        return self.stored
+
+
+class RollsBackOnly(Plain):
+    async def rollback(self, scope: ScopeContext) -> None: ...
+
+
+class CommitsAtOnce(Plain):
+    def commit(self, scope: ScopeContext) -> None: ...
+
+
 class FailsToBegin(Plain):
     def __init__(self) -> None:
         raise RuntimeError("no licence")

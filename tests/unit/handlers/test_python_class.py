@@ -1,5 +1,6 @@
 """Classes as targets: their options, what opens and closes them, and what their methods get."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -181,3 +182,58 @@ class TestPosition:
             targets.Ready.stored = text
             with pytest.raises(InvalidPosition):
                 await handler.position.load(OWNER)
+
+
+class TestCommit:
+    async def test_commit_events_commit_bytes_and_commit_seconds_are_its_bounds(self) -> None:
+        bounds = {"commit_events": 7, "commit_bytes": 1024, "commit_seconds": 0.5}
+        async with opened("Accepting", **bounds) as handler:
+            assert handler.position is None
+            assert handler.commit is not None
+            commit = handler.commit
+            assert (commit.events, commit.bytes, commit.seconds) == (7, 1024, 0.5)
+            await deliver(handler, EVENT)
+            await commit.call(OWNER)
+        assert targets.CALLS == [("write", None, None), ("commit", "orders", 1)]
+
+    async def test_a_new_run_first_rolls_back_what_was_not_committed(self) -> None:
+        """Also long after: another process may have followed the scope meanwhile."""
+        async with opened("Accepting") as handler:
+            await deliver(handler, EVENT)
+            await deliver(handler, EVENT, identity=replace(OWNER, epoch=3))
+            assert handler.commit is not None
+            await handler.commit.call(OWNER)
+            await deliver(handler, EVENT, identity=replace(OWNER, epoch=4))
+        words = [call[0] for call in targets.CALLS]
+        assert words == ["write", "rollback", "write", "commit", "write"]
+
+    async def test_former_is_the_position_of_the_last_commit(self) -> None:
+        async with opened("AcceptingWithPosition") as handler:
+            assert handler.position is not None
+            assert handler.commit is not None
+            await handler.position.load(OWNER)
+            for n in (1, 2):
+                await deliver(handler, ChangeEvent.from_document(change(n)))
+            await handler.commit.call(OWNER)
+            await deliver(handler, ChangeEvent.from_document(change(3)))
+            await handler.position.load(OWNER)
+        (_, one, none), (_, two, also_none), commit, (_, _, former), rollback = targets.CALLS
+        assert none is also_none is None
+        assert one != two == former
+        assert (commit[0], rollback[0]) == ("commit", "rollback")
+
+    @pytest.mark.parametrize(
+        ("target", "fields", "path", "told"),
+        [
+            ("RollsBackOnly", {}, "target", "has a rollback without a commit"),
+            ("CommitsAtOnce", {}, "target", "has a commit that is not a coroutine method"),
+            ("Plain", {"commit_seconds": 1}, "commit_seconds", "is for a class with a coroutine"),
+            ("Accepting", {"order": "key"}, "order", "has commit: it covers all earlier events"),
+        ],
+    )
+    def test_what_does_not_fit_is_refused(
+        self, target: str, fields: dict[str, Any], path: str, told: str
+    ) -> None:
+        (problem,) = check_handlers({"lake": settings(target, **fields)})
+        assert problem.path == f"handlers.lake.{path}"
+        assert told in problem.message

@@ -56,10 +56,10 @@ class Good:
 
     async def write(self, batch: Batch) -> None:
         await self.database.answer()
-        self.commit(batch)
+        self.store(batch)
         await self.database.answer()
 
-    def commit(self, batch: Batch) -> None:
+    def store(self, batch: Batch) -> None:
         self.require_former(batch)
         for event in batch:
             self.database.apply(event)
@@ -115,7 +115,7 @@ class EpochOnly(Good):
         if self.database.epochs[batch.scope.name] > batch.scope.epoch:
             raise Fenced("a later process writes here")
         await self.database.answer()
-        self.commit(batch)
+        self.store(batch)
 
     def require_former(self, batch: Batch) -> None:
         pass
@@ -138,7 +138,7 @@ class Unordered(Good):
 class DeletesIgnored(Good):
     """Only inserts and updates."""
 
-    def commit(self, batch: Batch) -> None:
+    def store(self, batch: Batch) -> None:
         self.require_former(batch)
         for event in batch:
             if event.operation_type != "delete":
@@ -167,7 +167,7 @@ class Buffering(Good):
         self.buffer = []
         return await super().begin(scope)
 
-    def commit(self, batch: Batch) -> None:
+    def store(self, batch: Batch) -> None:
         self.require_former(batch)
         for event in self.buffer:
             self.database.apply(event)

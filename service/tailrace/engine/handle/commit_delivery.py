@@ -1,18 +1,19 @@
 """Delivers events to a handler that accepts them in small calls and commits many at once."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import anyio
 
-from tailrace.engine.handle.delivery import Delivery
+from tailrace.engine.handle.delivery import Delivery, Handled, divided
 from tailrace.engine.handle.isolation import closes
-from tailrace.engine.ports import PerBatch
+from tailrace.engine.ports import Call, PerBatch, RunIdentity
 from tailrace.errors import (
     DestinationUnavailable,
     Fenced,
     HandlerFailed,
     HandlerGaveUp,
+    Refused,
     TailraceError,
     describe,
 )
@@ -20,40 +21,88 @@ from tailrace.event import ChangeEvent
 
 
 class CommitDelivery(Delivery):
-    """Makes every call of one handler with a commit on one scope. No call is repeated."""
+    """Makes every call of one handler with a commit on one scope.
+
+    No call is repeated, since only the handler has the earlier events: a failure ends the run.
+    """
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
         self._taken_events, self._taken_seconds = 0, 0.0
+        self._last: ChangeEvent | None = None
 
-    async def take(self, events: Sequence[ChangeEvent]) -> None:
-        """Lets the handler accept the events. Raises as :meth:`commit` does."""
-        self._taken_events += len(events)
+    async def take(self, events: Sequence[ChangeEvent]) -> int:
+        """Lets the handler accept the events; returns how many it has accepted.
+
+        The others are dead letters. Raises as :meth:`commit` does.
+        """
+        handled = Handled()
+        if self._held:
+            events = await self._unheld(events, handled)
+        left, aside = events, list[tuple[ChangeEvent, str]]()
+        while left and (refused := await self._accept(left)):
+            left, more = divided(left, refused)
+            aside += more
+        if aside:
+            order = {event: number for number, event in enumerate(events)}
+            aside.sort(key=lambda each: order[each[0]])
+            await self._dead_letter_refused(aside, handled)
+        return len(left)
+
+    async def _accept(self, events: Sequence[ChangeEvent]) -> Mapping[int, str]:
+        """Returns why events are refused, by their indices; then none is accepted."""
+        refused = dict[int, str]()
+
+        async def call(payload: Any, identity: RunIdentity) -> Any:
+            try:
+                return await self._call(payload, identity)
+            except Refused as error:
+                refused.update(error.of(len(events)))
+                if self._owns or not refused:
+                    raise
+
         assert isinstance(self._calls, PerBatch)  # noqa: S101 - for the type checker
+        self._taken_events += len(events)
         payload = self._calls.payload(events)
-        await self._part(lambda: self._call(payload, self.identity), "what it takes in")
+        await self._part(call, payload, events[0], "what it takes in")
+        if refused:
+            self._taken_events -= len(events)
+        elif self._owns and self._calls.on_ddl is not None:
+            self._last = events[-1]
+        return refused
 
     async def commit(self) -> None:
         """Commits: all accepted events are handled when this returns.
 
-        There is no retry, since only the handler has the earlier events. Raises
-        :class:`HandlerFailed`, :class:`HandlerGaveUp` where the policy halts, or the handler's own
-        :class:`TailraceError`.
+        Raises :class:`HandlerFailed`, :class:`HandlerGaveUp` where the policy halts, or the
+        handler's own :class:`TailraceError`.
         """
         commit = self.handler.commit
         assert commit is not None  # noqa: S101 - for the type checker
-        await self._part(lambda: commit.call(self.identity), "a commit")
+
+        async def call(payload: None, identity: RunIdentity) -> Any:
+            return await commit.call(identity)
+
+        await self._part(call, None, None, "a commit")
+        if self._last is not None:
+            self.position.stored(self._last)
         self._outages.over()
         self._recorder.handled(self._taken_seconds, self._taken_events)
         self._taken_events, self._taken_seconds = 0, 0.0
 
-    async def _part(self, call: Callable[[], Awaitable[None]], what: str) -> None:
+    async def _part(self, call: Call, payload: Any, first: ChangeEvent | None, what: str) -> None:
         """Makes one of the calls that belong to a commit; together they count as one call."""
         if self._lease is not None:
             self._lease.require()
         began = self._clock()
+        call = self.share.measured(call, self)
         try:
-            await self.share.measured(call, self)()
+            if self._limit is None:
+                result = await call(payload, self.identity)
+            else:
+                result = await self._limit.call(call, payload, self.identity, first)
+            if result is not None:
+                self._returned.check(result)
         except BaseException as error:
             if isinstance(error, anyio.get_cancelled_exc_class()) or closes(error):
                 raise

@@ -1,15 +1,18 @@
 """The lane of a handler that accepts events in small calls and commits many of them at once."""
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
 import anyio
 
 from tailrace.engine.handle.batch_lane import BatchLane, Deliver, Gathered
 from tailrace.engine.handle.commit_delivery import CommitDelivery
-from tailrace.engine.handle.lane import Assignment, Unhandled
+from tailrace.engine.handle.delivery import Handled
+from tailrace.engine.handle.lane import Assignment, Unhandled, tokens
 from tailrace.engine.ports import Commit
 from tailrace.engine.position.watermark import Place
-from tailrace.errors import TailraceError
+from tailrace.errors import DeliveryInterrupted, TailraceError
+from tailrace.model import ResumeToken
 
 
 @dataclass(eq=False)
@@ -24,6 +27,11 @@ class CommitLane(BatchLane):
     _left: tuple[int, int] = (0, 0)
     """Events and bytes for which this commit still has room."""
     _deadline: float = 0.0
+    _accepted: int = 0
+    """How many events the next commit covers."""
+    _accepted_bytes: int = 0
+    _committed: int = 0
+    """How many events of the current work are committed."""
 
     def __post_init__(self) -> None:
         self._left = (self._commit.events, self._commit.bytes)
@@ -45,8 +53,7 @@ class CommitLane(BatchLane):
         try:
             while self._failure is None and (self._taken or not self._done):
                 if self._is_due:
-                    await self.delivery.commit()
-                    self._settle()
+                    await self._commit_accepted()
                 elif self._waiting:
                     await self._hand_over(assigned)
                     assigned.last = True
@@ -59,11 +66,11 @@ class CommitLane(BatchLane):
     def _is_due(self) -> bool:
         if not self._taken:
             return False
-        if anyio.current_time() >= self._deadline:
+        events, size = self._left
+        if min(events, size) <= 0 or anyio.current_time() >= self._deadline:
             return True
         if not self._waiting:
             return self._closed or self._halted or self._flush
-        events, size = self._left
         return self._queue[0].events > events or self._queue[0].size > size
 
     @property
@@ -74,31 +81,69 @@ class CommitLane(BatchLane):
 
     def unhandled(self) -> Unhandled:
         # A commit finishes all accepted events, or none.
-        return {place.number: None for place in self._taken}
+        found: dict[int, Collection[ResumeToken] | None] = {n.number: None for n in self._taken}
+        work, committed = self._assigned.work, self._committed
+        if work is not None:
+            left = tokens(work.events[committed:]) if committed else None
+            found |= dict.fromkeys((place.number for place in work.places), left)
+        return found
 
     async def _handle(self, work: Gathered, deliver: Deliver) -> None:
-        places, events = work.places, work.events
-        if not events:
+        places, self._committed = work.places, 0
+        if not work.events:
             await anyio.lowlevel.checkpoint()
             self.watermark.finish(*places)
             return
         if not self._taken:
             self._deadline = anyio.current_time() + self._commit.seconds
+        while work.done < len(work.events):
+            if work.done and self.delivery.share.closed:
+                await self.delivery.share.next_turn(self.delivery)
+            if work.done and self._halted:
+                await self._commit_accepted(work)
+                raise DeliveryInterrupted(f"handler {self.delivery.name!r}: stopped between calls")
+            some = self._next_call(work)
+            if self._is_ddl_alone(some):
+                await self._commit_accepted(work)
+                await self.delivery.deliver_all(some, Handled())
+                work.done += len(some)
+                self._committed = work.done
+            else:
+                self._accepted += await self.delivery.take(some)
+                if self._commit.held is None:
+                    self._accepted_bytes += sum([event.size for event in some])
+                work.done += len(some)
+        if self.delivery.handler.position is not None:
+            work.note(self.delivery.name)
         count, size = sum(place.events for place in places), sum(place.size for place in places)
         self._left = (self._left[0] - count, self._left[1] - size)
         self._taken += places
-        await self.delivery.take(events)
-        if self.delivery.handler.position is not None:
-            work.done = len(events)
-            work.note(self.delivery.name)
         self.watermark.take(*places)
-        self.watermark.hold(self.delivery.name, self._commit.held(self.delivery.identity))
+        self._hold()
 
-    def _settle(self) -> None:
+    async def _commit_accepted(self, work: Gathered | None = None) -> None:
+        """Commits; finishes the places whose events are all accepted.
+
+        ``work``: what the handler is accepting. Its events so far are committed, too.
+        """
+        if self._accepted:
+            await self.delivery.commit()
+        if work is not None:
+            self._committed = work.done
+            if self.delivery.handler.position is not None:
+                work.note(self.delivery.name)
         done, self._taken = self._taken, []
+        self._accepted = self._accepted_bytes = 0
         self._left = (self._commit.events, self._commit.bytes)
-        self.watermark.hold(self.delivery.name, self._commit.held(self.delivery.identity))
-        self.watermark.commit(*done)
+        self._deadline = anyio.current_time() + self._commit.seconds
+        self._hold()
+        if done:
+            self.watermark.commit(*done)
+
+    def _hold(self) -> None:
+        held = self._commit.held
+        size = self._accepted_bytes if held is None else held(self.delivery.identity)
+        self.watermark.hold(self.delivery.name, size)
 
     async def _wait(self) -> None:
         """Waits until more places come or the accepted events are due."""

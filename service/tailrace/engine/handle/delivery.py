@@ -108,7 +108,7 @@ class Delivery:
         error = await self._attempt(call, payload, events[0], len(events))
         if error is not None:
             await self._recover(events, error, handled)
-        elif self._owns:
+        elif self._owns and call is self._call:
             self.position.stored(events[-1])
 
     async def deliver_apart(self, events: Sequence[ChangeEvent], handled: Handled) -> None:
@@ -157,18 +157,16 @@ class Delivery:
 
         Later events of the same keys queue after them; earlier ones are handled like the others.
         """
-        keys = set[bytes | None]()
-        others, aside = [], []
-        for index, event in enumerate(events):
-            if index in reasons or (event.key is not None and event.key in keys):
-                aside.append((event, reasons.get(index, "")))
-                keys.add(event.key)
-            else:
-                others.append(event)
+        others, aside = divided(events, reasons)
         error = await self._once_more(others)
         if error is not None:
             await self._recover(others, error, handled)
         handled.tokens.update(event.token for event in others)
+        await self._dead_letter_refused(aside, handled)
+
+    async def _dead_letter_refused(
+        self, aside: Sequence[tuple[ChangeEvent, str]], handled: Handled
+    ) -> None:
         for event, reason in aside:
             if reason or not await self._retry.queue_after_letters(event):
                 await self._retry.give_up(event, EventRefused(reason), 1)
@@ -212,9 +210,9 @@ class Delivery:
         if not events:
             return None
         call, payload = called_with(self._calls, events)
-        call = apart(self.share.measured(call, self), f"{self.name} attempt")
-        error = await self._attempt(call, payload, events[0], len(events))
-        if error is None and self._owns:
+        attempt = apart(self.share.measured(call, self), f"{self.name} attempt")
+        error = await self._attempt(attempt, payload, events[0], len(events))
+        if error is None and self._owns and call is self._call:
             self.position.stored(events[-1])
         return error
 
@@ -281,3 +279,21 @@ class Delivery:
         if ended >= share.ends:
             share.ended(ended)
         return None
+
+
+def divided(
+    events: Sequence[ChangeEvent], reasons: Mapping[int, str]
+) -> tuple[list[ChangeEvent], list[tuple[ChangeEvent, str]]]:
+    """The events to handle, and those to set aside: refused ones, and later ones of their keys.
+
+    ``reasons``: why events are refused, by index; the later ones have none.
+    """
+    keys = set[bytes | None]()
+    others, aside = list[ChangeEvent](), list[tuple[ChangeEvent, str]]()
+    for index, event in enumerate(events):
+        if index in reasons or (event.key is not None and event.key in keys):
+            aside.append((event, reasons.get(index, "")))
+            keys.add(event.key)
+        else:
+            others.append(event)
+    return others, aside

@@ -8,12 +8,14 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from tailrace.engine.handle.commit_delivery import CommitDelivery
 from tailrace.engine.handle.delivery import Delivery
 from tailrace.engine.naming import document_key
 
 _ENGINE = str(Path(__file__).parents[1])
 _PACKAGE = str(Path(__file__).parents[2])
-_ATTEMPT = Delivery._attempt.__code__
+_CALLS = frozenset({Delivery._attempt.__code__, CommitDelivery._part.__code__})
+"""Each has the local variables ``self``, ``first`` (an event, or ``None``) and ``began``."""
 
 
 def blocking_handler(innermost: FrameType) -> dict[str, str]:
@@ -58,7 +60,7 @@ def waits_for(scope: str) -> str:
 
 
 def _calls(scope: str) -> Iterator[tuple[float, str, str]]:
-    """For each call: its start (``perf_counter``), its handler, and its first document's key."""
+    """For each call: its start (``perf_counter``), handler, and first document's key, if any."""
     try:
         tasks = asyncio.all_tasks()
     except RuntimeError:  # no event loop runs, so no call
@@ -67,9 +69,10 @@ def _calls(scope: str) -> Iterator[tuple[float, str, str]]:
         coroutine: Any = task.get_coro()
         while coroutine is not None:
             frame = getattr(coroutine, "cr_frame", None)
-            if frame is not None and frame.f_code is _ATTEMPT:
+            if frame is not None and frame.f_code in _CALLS:
                 found = frame.f_locals
                 delivery, began = found["self"], found.get("began")
                 if delivery.scope == scope and began is not None:
-                    yield began, delivery.name, document_key(found["first"])
+                    first = found["first"]
+                    yield began, delivery.name, document_key(first) if first is not None else ""
             coroutine = getattr(coroutine, "cr_await", None)

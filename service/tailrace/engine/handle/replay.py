@@ -80,7 +80,7 @@ async def replay_letters(
 
 def refusal(handler: Handler) -> str:
     """Why no letter can be replayed to this handler; empty if letters can."""
-    if handler.commit is not None:
+    if handler.commit is not None and handler.position is not None:
         return "this handler takes events from a running scope only: discard the dead letter"
     if handler.position is not None:
         return (
@@ -101,6 +101,8 @@ async def _failure(handler: Handler, letter: DeadLetter, identity: RunIdentity) 
         with anyio.fail_after(handler.failure.timeout_seconds):
             call, payload = called_with(handler.calls, [event])
             require_done(await apart(call, handler.name)(payload, identity))
+            if handler.commit is not None:
+                require_done(await apart(handler.commit.call, handler.name)(identity))
     except anyio.get_cancelled_exc_class():
         raise
     except BaseException as error:  # noqa: BLE001 - a handler may raise anything; it is reported

@@ -64,7 +64,7 @@ class TimeLimit:
     recorder: HandlerRecorder
 
     async def call(
-        self, call: Call, payload: Any, identity: RunIdentity, event: ChangeEvent
+        self, call: Call, payload: Any, identity: RunIdentity, event: ChangeEvent | None
     ) -> Any:
         """Raises :class:`AttemptTimedOut` if the time is up before the call has returned.
 
@@ -103,6 +103,6 @@ class TimeLimit:
             f"({self.seconds:g} s)"
         )
 
-    def _log(self, event: ChangeEvent) -> Any:
-        log = structlog.get_logger()
-        return log.bind(scope=self.scope, handler=self.handler, event_id=event.token.digest)
+    def _log(self, event: ChangeEvent | None) -> Any:
+        log = structlog.get_logger().bind(scope=self.scope, handler=self.handler)
+        return log if event is None else log.bind(event_id=event.token.digest)

@@ -54,7 +54,7 @@ class Lane:
         self.took, self.finished = watermark.taken, watermark.finished
         self.committed, self.held = watermark.committed, watermark.held
         self.recorder = HandlerRecorder()
-        commit = Commit(self._commit, lambda identity: len(self.taken), events, size, seconds)
+        commit = Commit(self._commit, events, size, seconds, held=lambda identity: len(self.taken))
         lake = handler("lake", on_events=self._take, batch_size=batch_size, commit=commit, **fields)
         to = delivery_to(lake, recorder=self.recorder)
         assert isinstance(to, CommitDelivery)

@@ -82,6 +82,19 @@ async def test_letters_are_handled_in_order_and_resolved() -> None:
     assert lines == [f"{letter(n).id} replayed" for n in range(4)]
 
 
+async def test_a_handler_that_commits_does_so_after_each_letter() -> None:
+    store, destination, lines = await filled(letter(1), letter(2)), Destination(), list[str]()
+    committed: list[int] = []
+
+    async def commit(identity: object) -> None:
+        committed.append(len(destination.handled))
+
+    late = handler("audit", on_events=destination.on_events, commit=Commit(commit, 10, 10, 10))
+    assert await replayed(store, {"audit": late}, lines=lines) == Replayed(2, 0, 0)
+    assert committed == [1, 2]
+    assert await store.letters() == []
+
+
 async def nowhere(owner: object) -> None:
     """The position of a destination that stores none."""
 
@@ -89,7 +102,10 @@ async def nowhere(owner: object) -> None:
 @pytest.mark.parametrize(
     ("more", "reason"),
     [
-        ({"commit": Commit(anyio.lowlevel.checkpoint, int, 1, 1, 1)}, "from a running scope only"),
+        (
+            {"commit": Commit(anyio.lowlevel.checkpoint, 1, 1, 1), "position": nowhere},
+            "from a running scope only",
+        ),
         ({"position": nowhere}, "stores its own position, which an earlier change would set back"),
     ],
     ids=["one that commits", "one that owns its position"],
