@@ -1,11 +1,9 @@
 """A handler: keeps the current orders in an SQLite table. Put your own destination in its place."""
 
 import sqlite3
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Self
 
-from anyio import to_thread
 from bson import json_util
 from tailrace import Batch, ChangeEvent
 
@@ -21,7 +19,7 @@ class Orders:
     async def __aenter__(self) -> Self:
         """Opens the destination, before the first event."""
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        self._database = sqlite3.connect(self._path, check_same_thread=False)
+        self._database = sqlite3.connect(self._path)
         self._database.execute(CREATE)
         return self
 
@@ -30,17 +28,12 @@ class Orders:
         self._database.close()
 
     async def write(self, batch: Batch) -> None:
-        """Stores a batch. After a failure it comes again, so a repetition must be harmless."""
-        await to_thread.run_sync(self._store, batch.latest())  # in a thread: SQLite blocks
+        """Stores a batch. After a failure it comes again, so a repetition must be harmless.
 
-    async def on_ddl(self, event: ChangeEvent) -> None:
-        """Gets the events that are not about one document, such as ``drop``."""
-        if event.operation_type == "drop":
-            await to_thread.run_sync(self._clear)
-
-    def _store(self, changes: Sequence[ChangeEvent]) -> None:
+        SQLite's calls block, but only briefly. Await the calls of a slower destination.
+        """
         with self._database:  # one transaction
-            for event in changes:
+            for event in batch.latest():
                 key, document = event.key_text, event.full_document
                 if document is None:  # it was deleted
                     self._database.execute("DELETE FROM orders WHERE key = ?", (key,))
@@ -48,6 +41,8 @@ class Orders:
                     row = key, json_util.dumps(document)
                     self._database.execute("INSERT OR REPLACE INTO orders VALUES (?, ?)", row)
 
-    def _clear(self) -> None:
-        with self._database:
-            self._database.execute("DELETE FROM orders")
+    async def on_ddl(self, event: ChangeEvent) -> None:
+        """Gets the events that are not about one document, such as ``drop``."""
+        if event.operation_type == "drop":
+            with self._database:
+                self._database.execute("DELETE FROM orders")
