@@ -33,6 +33,16 @@ def read_settings(options: argparse.Namespace) -> Settings:
     return settings
 
 
+def with_lines(error: Exception, options: argparse.Namespace) -> Exception:
+    """The error; problems of the configuration get the lines of ``--config``."""
+    file = getattr(options, "config", None)
+    if file is None or not isinstance(error, ConfigurationError):
+        return error
+    from tailrace.config import located
+
+    return located(error, file)
+
+
 def refuse(where: str, message: str) -> NoReturn:
     """Raises :class:`ConfigurationError` with one problem."""
     raise ConfigurationError(Problem(where, message))

@@ -34,7 +34,7 @@ def run(options: argparse.Namespace) -> int:
     if problems := check_handlers(settings.handlers):
         raise ConfigurationError(*problems, source=options.config)
     if options.connect:
-        return _connect(settings)
+        return _connect(settings, options.config)
     if names := [scope.name for scope in settings.scopes if scope.snapshot.mode == "never"]:
         told = "'snapshot: never' delivers changes only, and no existing documents"
         print(f"tailrace: {options.config}: {told}: {', '.join(names)}", file=sys.stderr)
@@ -46,12 +46,12 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _connect(settings: Settings) -> int:
+def _connect(settings: Settings, file: str) -> int:
     import anyio
 
     from tailrace import trial
 
     problems = anyio.run(trial.connect, settings, print)
-    for problem in problems:
+    for problem in config.located(ConfigurationError(*problems), file).problems:
         print(f"tailrace: {problem}", file=sys.stderr)
     return 1 if problems else 0

@@ -11,6 +11,7 @@ from importlib import import_module
 from typing import Protocol, cast
 
 from tailrace import __version__
+from tailrace.cli.arguments import with_lines
 from tailrace.cli.exit_report import print_error
 from tailrace.errors import TailraceError
 from tailrace.signals import StopSignals
@@ -69,7 +70,7 @@ def main(given: Sequence[str], signals: StopSignals) -> int:
     try:
         return command(options.command).run(options)
     except TailraceError as error:
-        return print_error(error)
+        return print_error(with_lines(error, options))
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:

@@ -40,7 +40,7 @@ def log(error: Exception) -> int:
     return 1
 
 
-def print_error(error: TailraceError) -> int:
+def print_error(error: Exception) -> int:
     """Prints why a command failed, each problem on its own line; returns the exit code."""
     if not isinstance(error, ConfigurationError):
         print(f"tailrace: {describe(error)}", file=sys.stderr)

@@ -6,7 +6,8 @@ Exit codes: 0 healthy, 1 not healthy or no answer, 2 wrong usage or configuratio
 import argparse
 import sys
 
-from tailrace.cli.arguments import add_config, read_settings
+from tailrace.cli.arguments import add_config
+from tailrace.config import load_http
 from tailrace.observe import health_check
 
 
@@ -18,7 +19,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Prints the answer."""
-    http = read_settings(options).http
+    http = load_http(options.config)
     well, answer = health_check.ask(http.host, http.port, "/readyz" if options.ready else "/livez")
     print(answer, file=sys.stdout if well else sys.stderr)
     return 0 if well else 1

@@ -12,7 +12,7 @@ import anyio
 import structlog
 
 from tailrace.cli import exit_report
-from tailrace.cli.arguments import add_config, read_settings
+from tailrace.cli.arguments import add_config, read_settings, with_lines
 from tailrace.errors import TailraceError, describe
 from tailrace.observe import logs
 from tailrace.observe.output import Output
@@ -56,7 +56,8 @@ def _follow(options: argparse.Namespace, signals: StopSignals, output: Output) -
         print(f"tailrace: a handler has ended the process: {describe(error)}", file=sys.stderr)
         return 1
     except TailraceError as error:
-        return exit_report.print_error(error) if style == "console" else exit_report.log(error)
+        told = with_lines(error, options)
+        return exit_report.print_error(told) if style == "console" else exit_report.log(told)
     except Exception as error:  # noqa: BLE001 - the process ends with it
         if style == "console":
             traceback.print_exception(error)

@@ -7,7 +7,17 @@ python target can be imported.
 ``checks`` compares sections; ``messages`` words the problems; ``loading`` runs all of these.
 """
 
-from tailrace.config.loading import load, load_pipeline, loads, masked
+from tailrace.config.loading import load, load_http, load_pipeline, loads, located, masked
 from tailrace.config.settings import Settings, model_of, schema
 
-__all__ = ["Settings", "load", "load_pipeline", "loads", "masked", "model_of", "schema"]
+__all__ = [
+    "Settings",
+    "load",
+    "load_http",
+    "load_pipeline",
+    "loads",
+    "located",
+    "masked",
+    "model_of",
+    "schema",
+]

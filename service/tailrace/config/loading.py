@@ -1,9 +1,11 @@
 """Loads and checks a configuration file. All its problems are reported at once."""
 
 import os
+import re
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import Field, ValidationError
 
@@ -14,9 +16,16 @@ from tailrace.config.handlers import AnyHandlerSettings, HandlerModels
 from tailrace.config.interpolation import Unresolved
 from tailrace.config.messages import findings_of, path_of
 from tailrace.config.pipeline import PipelineSettings
-from tailrace.config.settings import Settings, model_of
+from tailrace.config.settings import HttpSettings, Settings, model_of
 from tailrace.errors import ConfigurationError, Problem
 from tailrace.masking import keep_secret, secrets_of
+
+S = TypeVar("S", bound=Section)
+
+_SECRETS = (("mongodb", "uri"), ("http", "token"))
+"""Keys that may be read from a file, which the same key with ``_file`` names."""
+
+_LAST_PART = re.compile(r"(\.[^.\[]+|\[[^\[]*\])\Z")
 
 LARGEST = 2**20
 """The largest file that is read, in bytes: what a Kubernetes ConfigMap can hold. A larger file (a
@@ -50,7 +59,7 @@ def loads(
     """The settings of a YAML text; see :func:`load`."""
     document = _sections(text, environ, source)
     findings = document.findings
-    for section, key in (("mongodb", "uri"), ("http", "token")):
+    for section, key in _SECRETS:
         _read_secret(document, section, key)
     model = model_of(_handler_types(document, handler_models))
     settings = None
@@ -70,27 +79,78 @@ class _PipelineOnly(Section):
     pipeline: PipelineSettings = Field(default_factory=PipelineSettings)
 
 
+class _HttpOnly(Section):
+    """What ``tailrace health`` reads."""
+
+    http: HttpSettings = Field(default_factory=HttpSettings)
+
+
 def load_pipeline(
     path: str | os.PathLike[str], environ: Mapping[str, str] | None = None
 ) -> PipelineSettings:
-    """The section ``pipeline`` of a file.
+    """The section ``pipeline`` of a file; see :func:`_load_only`."""
+    return _load_only(_PipelineOnly, path, environ).pipeline
 
-    Sections that only the daemon reads are not checked, and their variables need not be set. Raises
+
+def load_http(
+    path: str | os.PathLike[str], environ: Mapping[str, str] | None = None
+) -> HttpSettings:
+    """The section ``http`` of a file; see :func:`_load_only`."""
+    return _load_only(_HttpOnly, path, environ).http
+
+
+def _load_only(
+    model: type[S], path: str | os.PathLike[str], environ: Mapping[str, str] | None
+) -> S:
+    """The sections of a file that ``model`` has.
+
+    Other sections are not checked, and their variables need not be set. Raises
     :class:`ConfigurationError` with every other problem.
     """
     source = os.fspath(path)
     document = _sections(_file(source), environ, source)
-    others = Settings.by_key().keys() - _PipelineOnly.by_key().keys()
+    others = Settings.by_key().keys() - model.by_key().keys()
     document.findings[:] = [each for each in document.findings if not others & {*each[0][:1]}]
-    data = {name: section for name, section in document.data.items() if name not in others}
+    document.data = {n: section for n, section in document.data.items() if n not in others}
+    for section, key in _SECRETS:
+        _read_secret(document, section, key)
     settings = None
     try:
-        settings = _PipelineOnly.model_validate(data)
+        settings = model.model_validate(document.data)
     except ValidationError as error:
-        document.findings.extend(findings_of(error, _PipelineOnly))
+        document.findings.extend(findings_of(error, model))
     if document.findings or settings is None:
         raise _refused(document, source)
-    return settings.pipeline
+    return settings
+
+
+def located(error: ConfigurationError, path: str | os.PathLike[str]) -> ConfigurationError:
+    """The error with the line of each problem of this file, as for a target that does not fit.
+
+    Such problems are found when the file is read already, and are looked up in it again.
+    """
+    source = os.fspath(path)
+    try:
+        document = read(_text(source), os.environ)
+    except (ValueError, ConfigurationError):
+        return error
+    lines = {path_of(place): line for place, (line, _) in document.marks.items() if place}
+    lines |= {
+        ".".join(map(str, place)): line for place, (line, _) in document.marks.items() if place
+    }
+    problems = [
+        problem if problem.line else replace(problem, line=_line(problem.path, lines))
+        for problem in error.problems
+    ]
+    found = any(problem.line for problem in problems)
+    return ConfigurationError(*problems, source=error.source or (source if found else ""))
+
+
+def _line(path: str, lines: Mapping[str, int]) -> int:
+    """The line of a path, or of the nearest part of it that is in the file; 0 if none is."""
+    while path and path not in lines:
+        path = _LAST_PART.sub("", path) if _LAST_PART.search(path) else ""
+    return lines.get(path, 0)
 
 
 def masked(settings: Settings) -> dict[str, Any]:

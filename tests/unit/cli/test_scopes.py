@@ -115,4 +115,4 @@ def test_a_store_in_memory_is_refused_in_one_line(
     configure(store={"type": "memory"})
     assert main(["scopes"]) == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith("tailrace: store.type: a store in memory is seen by its own process")
+    assert line.startswith("tailrace: config.yaml: store.type: a store in memory is seen by ")
