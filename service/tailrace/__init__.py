@@ -1,6 +1,7 @@
 """Tailrace follows MongoDB change streams and hands every change, in order, to handlers.
 
-This module is the public API and has what a handler needs. All else may change with a release:
+This module is the public API and has what a handler needs; :mod:`tailrace.testing` has what its
+tests need. All else may change with a release:
 
 - :class:`ChangeEvent`: one change, as a handler gets it; :class:`ResumeToken`: its position.
 - :class:`Batch`, :class:`ScopeContext`: what the methods of a handler class get;
