@@ -107,6 +107,28 @@ class Oplog:
         Round([1, 2, 5], frozenset({17, 19, 48, 55}), 59, "force", None, True),
     ],
 )
+@example(  # restored to the checkpoint's position, which others had passed, and down at the start
+    handlers=[("table", 9, 0), ("table", 1, 0), ("table", 7, 0), ("events", 3, 3)],
+    batch_size=74,
+    keys=1,
+    poison=frozenset({26, 20}),
+    saves=False,
+    whole=False,
+    plan=[
+        Round([1, 1, 2, 5, 1, 2], frozenset({58, 60, 53, 38}), 25, "kill", 2, True, 1),
+        Round([1], frozenset(), 81, "stop", None, False),
+        Round([5, 1, 1], frozenset({16, 37, 55}), 107, "kill", None, True),
+        Round(
+            [1, 0, 2, 5, 1, 1, 1, 0, 2, 5, 1, 1, 1],
+            frozenset({42, 10, 58, 30}),
+            49,
+            "stop",
+            0,
+            False,
+        ),
+        Round([], frozenset({24, 57}), 0, "kill", None, True, 5),
+    ],
+)
 @given(
     handlers=st.lists(
         st.tuples(

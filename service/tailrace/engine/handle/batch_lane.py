@@ -48,6 +48,14 @@ class Gathered:
             if stored:
                 place.note(handler, stored[-1].token)
 
+    def note_part(self, handler: str) -> None:
+        """Notes the same for a call that ended while only some of its events were stored."""
+        stored = self.handled.tokens - self.handled.dead_letters
+        for place, events in zip(self.places, self.parts, strict=True):
+            found = [event.token for event in events if event.token in stored]
+            if found:
+                place.note(handler, found[-1])
+
 
 @dataclass(eq=False)
 class BatchLane(Lane):
@@ -167,7 +175,12 @@ class BatchLane(Lane):
             if self._halted:
                 raise DeliveryInterrupted(f"handler {self.delivery.name!r}: stopped between calls")
             some = self._next_call(work)
-            await deliver(some, work.handled)
+            try:
+                await deliver(some, work.handled)
+            except BaseException:
+                if work.handled.tokens and self.delivery.handler.position is not None:
+                    work.note_part(self.delivery.name)
+                raise
             work.done += len(some)
             if work.handled.tokens:
                 work.dead_letters |= work.handled.dead_letters

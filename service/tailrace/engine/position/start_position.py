@@ -174,13 +174,21 @@ def start_position(
 
 
 def is_as_noted(name: str, checkpoint: Checkpoint | None, position: SinkPosition | None) -> bool:
-    """Whether a destination's position is what the checkpoint notes for the handler."""
+    """Whether a handler of which :func:`start_position` was told that it is down has this position.
+
+    A destination that was restored may be at the checkpoint's own position, while the checkpoint
+    notes that the handler had more.
+    """
     over = checkpoint is not None and (checkpoint.snapshot is None or checkpoint.snapshot.over)
     if position is not None and position.rows is not None and not over:
         return False  # which rows it has decides what the snapshot reads
-    if position is None or position.token == NO_TOKEN:
-        return checkpoint is None or name not in checkpoint.sink_digests
-    return _known(name, position, checkpoint) is not None
+    nothing = position is None or position.token == NO_TOKEN
+    if checkpoint is None:
+        return nothing
+    assumed = checkpoint.beyond.get(name, checkpoint.progress)
+    if position is None or nothing:
+        return name not in checkpoint.sink_digests and assumed == checkpoint.progress
+    return _known(name, position, checkpoint) == assumed
 
 
 def _wanted(
