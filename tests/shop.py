@@ -86,7 +86,7 @@ class Shop:
     def __init__(self, orders: Orders, server: PostgreSQL) -> None:
         self.orders = orders
         self.server = server
-        with psycopg.connect(server.dsn, autocommit=True) as connection:
+        with psycopg.connect(server.dsn, autocommit=True, connect_timeout=60) as connection:
             connection.execute(f"CREATE DATABASE {orders.database}")
         self.dsn = server.dsn.replace("/postgres?", f"/{orders.database}?")
 
@@ -126,7 +126,7 @@ class Shop:
         return self._column("SELECT operation FROM orders ORDER BY number")
 
     def _column(self, query: LiteralString) -> list[Any]:
-        with psycopg.connect(self.dsn) as connection:
+        with psycopg.connect(self.dsn, connect_timeout=60) as connection:
             return [row[0] for row in connection.execute(query)]
 
     def until_rows(self, count: int) -> None:

@@ -12,7 +12,7 @@ from tests.daemon import Daemon, until
 from tests.shop import SOURCE, Shop
 
 ROUNDS = int(os.environ.get("ROUNDS", "2"))
-LEASE_SECONDS = 1.0
+LEASE_SECONDS = 2.0
 
 IN_A_THREAD = """
 
@@ -64,7 +64,9 @@ def test_a_pause_of_three_leases_in_mid_transaction_writes_nothing_twice(shop: S
         (run.directory / "mine.py").write_text(SOURCE + IN_A_THREAD)
         return run.start(ready=False).until_answers()
 
-    runs = [start("one"), start("two")]
+    one = start("one")
+    until(lambda: one.status().get("state") == "caught_up", "the start of the stream")
+    runs = [one, start("two")]
 
     def owner() -> Daemon | None:
         return next((run for run in runs if run.metric("tailrace_lease_held") == 1), None)
