@@ -1,4 +1,4 @@
-"""Tailrace follows MongoDB change streams and hands every change, in order, to handlers.
+"""Tailrace follows MongoDB change streams and delivers every change, in order, to handlers.
 
 This module is the public API and has what a handler needs; :mod:`tailrace.testing` has what its
 tests need. All else may change with a release:
