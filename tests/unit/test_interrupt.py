@@ -76,27 +76,28 @@ async def test_a_shielded_wait_is_not_disturbed() -> None:
     assert done == ["read"]
 
 
-class TestChild:
-    async def test_is_set_with_its_parent(self) -> None:
-        stop = Interrupt()
-        with stop.child() as child, child.child() as grandchild:
-            stop.set()
-            assert child.is_set
-            assert grandchild.is_set
-
-    async def test_is_set_alone(self) -> None:
-        stop = Interrupt()
-        with stop.child() as child, stop.child() as sibling:
-            child.set()
-            assert not stop.is_set
-            assert not sibling.is_set
-
-    async def test_is_forgotten_when_its_block_ends(self) -> None:
-        stop = Interrupt()
-        with stop.child() as child:
-            pass
+async def test_a_child_is_set_with_its_parent() -> None:
+    stop = Interrupt()
+    with stop.child() as child, child.child() as grandchild:
         stop.set()
-        assert not child.is_set
+        assert child.is_set
+        assert grandchild.is_set
+
+
+async def test_a_child_is_set_alone() -> None:
+    stop = Interrupt()
+    with stop.child() as child, stop.child() as sibling:
+        child.set()
+        assert not stop.is_set
+        assert not sibling.is_set
+
+
+async def test_a_child_is_forgotten_when_its_block_ends() -> None:
+    stop = Interrupt()
+    with stop.child() as child:
+        pass
+    stop.set()
+    assert not child.is_set
 
 
 async def test_it_makes_calls_at_once_while_their_block_runs() -> None:

@@ -18,7 +18,9 @@ DIGITS = 5873648392017364
 
 
 @pytest.mark.parametrize(
-    ("section", "key", "value"), [("mongodb", "uri", URI), ("http", "token", TOKEN)]
+    ("section", "key", "value"),
+    [("mongodb", "uri", URI), ("http", "token", TOKEN)],
+    ids=["uri_file", "token_file"],
 )
 def test_a_secret_comes_from_a_file_or_from_its_key(
     section: str, key: str, value: str, tmp_path: Path

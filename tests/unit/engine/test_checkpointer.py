@@ -88,45 +88,42 @@ async def test_a_checkpoint_holds_the_watermark_and_its_owner() -> None:
     )
 
 
-class TestRun:
-    async def test_asks_a_store_that_is_unavailable_again(self) -> None:
-        """The run continues meanwhile; only the checkpoint gets older."""
-        saving, end = Saving(), Interrupt()
-        saving.store.failing = 3
-        saving.move(1)
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(saving.checkpointer.run, end)
-            await until(lambda: saving.store.saved)
-            end.set()
-        assert saving.sequences == [4]
-        assert saving.watching.last_error == "the disk is full"
-        counted = saving.watching.counted
-        assert counted("checkpoint_saves_total", outcome="error") == 3
-        assert counted("checkpoint_saves_total", outcome="ok") == 1
-
-    @pytest.mark.parametrize("error", [CheckpointFenced("another"), CheckpointCorrupt("torn")])
-    async def test_ends_where_the_position_is_not_ours_to_save(
-        self, error: CheckpointError
-    ) -> None:
-        saving = Saving()
-        saving.store.error = error
-        saving.store.failing = 1
-        saving.move(1)
-        with pytest.raises(type(error)):
-            await saving.checkpointer.run(Interrupt())
+async def test_an_unavailable_store_is_asked_again() -> None:
+    """The run continues meanwhile; only the checkpoint gets older."""
+    saving, end = Saving(), Interrupt()
+    saving.store.failing = 3
+    saving.move(1)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(saving.checkpointer.run, end)
+        await until(lambda: saving.store.saved)
+        end.set()
+    assert saving.sequences == [4]
+    assert saving.watching.last_error == "the disk is full"
+    counted = saving.watching.counted
+    assert counted("checkpoint_saves_total", outcome="error") == 3
+    assert counted("checkpoint_saves_total", outcome="ok") == 1
 
 
-class TestFailure:
-    async def test_leaves_the_watermark_unsaved_and_the_next_save_repeats_it(self) -> None:
-        saving = Saving()
-        saving.move(1)
-        saving.store.failing = 2
-        for _ in range(2):
-            with pytest.raises(CheckpointError):
-                await saving.checkpointer.save()
-        await saving.checkpointer.save()
-        first, second, third = saving.store.attempts
-        assert first.high_water == second.high_water == third.high_water == token(1)
+@pytest.mark.parametrize("error", [CheckpointFenced("another"), CheckpointCorrupt("torn")])
+async def test_a_position_that_is_not_ours_to_save_ends_the_run(error: CheckpointError) -> None:
+    saving = Saving()
+    saving.store.error = error
+    saving.store.failing = 1
+    saving.move(1)
+    with pytest.raises(type(error)):
+        await saving.checkpointer.run(Interrupt())
+
+
+async def test_a_save_that_failed_is_repeated_by_the_next_one() -> None:
+    saving = Saving()
+    saving.move(1)
+    saving.store.failing = 2
+    for _ in range(2):
+        with pytest.raises(CheckpointError):
+            await saving.checkpointer.save()
+    await saving.checkpointer.save()
+    first, second, third = saving.store.attempts
+    assert first.high_water == second.high_water == third.high_water == token(1)
 
 
 async def test_while_a_place_takes_long_the_position_inside_it_is_saved() -> None:

@@ -26,89 +26,95 @@ def watching(name: str, *oplog: dict[str, Any], **fields: Any) -> tuple[Watching
     return one, destination
 
 
-class TestReadiness:
-    def in_state(self, state: WatcherState, reason: str = "") -> list[str]:
-        one, _ = watching("orders")
-        one.watcher.status.enter(state, reason)
-        other, _ = watching("users")
-        other.watcher.status.enter(WatcherState.STREAMING)
-        return supervisor_of(one, other).not_ready()
-
-    @pytest.mark.parametrize(
-        "state",
-        [
-            WatcherState.CATCHING_UP,
-            WatcherState.STREAMING,
-            WatcherState.CAUGHT_UP,
-            WatcherState.WAITING,
-        ],
-    )
-    def test_is_given_while_changes_flow_or_are_searched_for(self, state: WatcherState) -> None:
-        assert self.in_state(state) == []
-
-    @pytest.mark.parametrize(
-        ("state", "reason", "answer"),
-        [
-            (WatcherState.STARTING, "", "scope orders: starting"),
-            (WatcherState.DRAINING, "", "scope orders: draining"),
-            (WatcherState.BACKING_OFF, "no primary", "scope orders: backing_off: no primary"),
-            (WatcherState.HALTED, "act", "scope orders: halted: act"),
-        ],
-    )
-    def test_is_refused_with_the_reason(
-        self, state: WatcherState, reason: str, answer: str
-    ) -> None:
-        assert self.in_state(state, reason) == [answer]
-
-    def test_is_given_beside_a_scope_that_ended_as_configured(self) -> None:
-        assert self.in_state(WatcherState.STOPPED) == []
+def in_state(state: WatcherState, reason: str = "") -> list[str]:
+    one, _ = watching("orders")
+    one.watcher.status.enter(state, reason)
+    other, _ = watching("users")
+    other.watcher.status.enter(WatcherState.STREAMING)
+    return supervisor_of(one, other).not_ready()
 
 
-class TestDegradation:
-    def test_is_told_by_scope_and_handler_while_dead_letters_wait(self) -> None:
-        one, _ = watching("orders")
-        other, _ = watching("users")
-        supervisor = supervisor_of(one, other)
-        assert supervisor.degraded() == []  # and unknown counts say nothing
-        for watched, letters in ((one, 2), (other, 1)):
-            (recorder,) = watched.watcher.status.recorders.values()
-            recorder.waiting = letters
-        first, second = supervisor.degraded()
-        assert first.startswith("scope orders: 2 dead letters wait for handler 'orders': see ")
-        assert "'tailrace dead-letters list --scope orders'" in first
-        assert second.startswith("scope users: 1 dead letter waits for handler 'users': see ")
+@pytest.mark.parametrize(
+    "state",
+    [
+        WatcherState.CATCHING_UP,
+        WatcherState.STREAMING,
+        WatcherState.CAUGHT_UP,
+        WatcherState.WAITING,
+    ],
+)
+def test_a_service_is_ready_while_changes_flow_or_are_searched_for(state: WatcherState) -> None:
+    assert in_state(state) == []
 
 
-class TestLiveness:
-    LONG_AGO = 1_000.0
+@pytest.mark.parametrize(
+    ("state", "reason", "answer"),
+    [
+        (WatcherState.STARTING, "", "scope orders: starting"),
+        (WatcherState.DRAINING, "", "scope orders: draining"),
+        (WatcherState.BACKING_OFF, "no primary", "scope orders: backing_off: no primary"),
+        (WatcherState.HALTED, "act", "scope orders: halted: act"),
+    ],
+)
+def test_a_service_that_is_not_ready_says_why(
+    state: WatcherState, reason: str, answer: str
+) -> None:
+    assert in_state(state, reason) == [answer]
 
-    def of(self, state: WatcherState, heard: float | None, since: float) -> list[str]:
-        one, _ = watching("orders")
-        status: Status = one.watcher.status
-        status.enter(state)
-        now = monotonic()
-        status.entered = now - since
-        status.stream.heard = None if heard is None else now - heard
-        return supervisor_of(one).not_alive()
 
-    READING = (WatcherState.CATCHING_UP, WatcherState.STREAMING, WatcherState.CAUGHT_UP)
+def test_a_service_is_ready_beside_a_scope_that_ended_as_configured() -> None:
+    assert in_state(WatcherState.STOPPED) == []
 
-    @pytest.mark.parametrize("state", READING)
-    def test_ends_if_a_reader_receives_nothing(self, state: WatcherState) -> None:
-        (reason,) = self.of(state, heard=1000, since=2000)
-        assert reason == "scope orders: no answer from the server for 1000 s"
-        assert self.of(state, heard=200, since=2000) == []
 
-    @pytest.mark.parametrize("state", sorted(set(WatcherState) - set(READING)))
-    def test_does_not_end_if_nobody_reads(self, state: WatcherState) -> None:
-        """Restarting the process would not help a slow handler or an absent server."""
-        assert self.of(state, heard=1000, since=2000) == []
+def test_a_service_is_degraded_by_scope_and_handler_while_dead_letters_wait() -> None:
+    one, _ = watching("orders")
+    other, _ = watching("users")
+    supervisor = supervisor_of(one, other)
+    assert supervisor.degraded() == []  # and unknown counts say nothing
+    for watched, letters in ((one, 2), (other, 1)):
+        (recorder,) = watched.watcher.status.recorders.values()
+        recorder.waiting = letters
+    first, second = supervisor.degraded()
+    assert first.startswith("scope orders: 2 dead letters wait for handler 'orders': see ")
+    assert "'tailrace dead-letters list --scope orders'" in first
+    assert second.startswith("scope users: 1 dead letter waits for handler 'users': see ")
 
-    def test_does_not_end_before_the_first_answer(self) -> None:
-        assert self.of(WatcherState.STREAMING, heard=None, since=2000) == []
 
-    def test_does_not_end_right_after_a_long_pause(self) -> None:
-        assert self.of(WatcherState.STREAMING, heard=1000, since=1) == []
+LONG_AGO = 1_000.0
+
+
+def of(state: WatcherState, heard: float | None, since: float) -> list[str]:
+    one, _ = watching("orders")
+    status: Status = one.watcher.status
+    status.enter(state)
+    now = monotonic()
+    status.entered = now - since
+    status.stream.heard = None if heard is None else now - heard
+    return supervisor_of(one).not_alive()
+
+
+READING = (WatcherState.CATCHING_UP, WatcherState.STREAMING, WatcherState.CAUGHT_UP)
+
+
+@pytest.mark.parametrize("state", READING)
+def test_liveness_ends_if_a_reader_receives_nothing(state: WatcherState) -> None:
+    (reason,) = of(state, heard=1000, since=2000)
+    assert reason == "scope orders: no answer from the server for 1000 s"
+    assert of(state, heard=200, since=2000) == []
+
+
+@pytest.mark.parametrize("state", sorted(set(WatcherState) - set(READING)))
+def test_liveness_does_not_end_if_nobody_reads(state: WatcherState) -> None:
+    """Restarting the process would not help a slow handler or an absent server."""
+    assert of(state, heard=1000, since=2000) == []
+
+
+def test_liveness_does_not_end_before_the_first_answer() -> None:
+    assert of(WatcherState.STREAMING, heard=None, since=2000) == []
+
+
+def test_liveness_does_not_end_right_after_a_long_pause() -> None:
+    assert of(WatcherState.STREAMING, heard=1000, since=1) == []
 
 
 async def test_status_tells_each_scope_in_json() -> None:
@@ -130,37 +136,37 @@ async def test_status_tells_each_scope_in_json() -> None:
     assert token(1).document["_data"] not in text
 
 
-class TestRestart:
-    async def test_of_a_halted_scope_continues_from_its_checkpoint(self) -> None:
-        good, _ = watching("orders", change(1))
-        bad, handled = watching("users", change(1))
-        bad.driver.faults[1] = [refused(13)]
-        supervisor = supervisor_of(good, bad)
-        async with running(supervisor):
-            await bad.until_state(WatcherState.HALTED)
-            assert handled.handled == [1]
-            bad.driver.oplog.append(change(2))
-            assert supervisor.restart("users") == ""
-            assert supervisor.halted == []
-            await until(lambda: handled.handled == [1, 2])
-            await bad.until_state(WatcherState.CAUGHT_UP)
-            status = supervisor.status()["users"]
-            assert bad.counted("watcher_restarts_total", reason="operator") == 1
-        assert bad.driver.start_options == ["at 1", "resume after 1"]
-        assert status["restarts"] == 1
-        assert status["events"] == 2
-        assert status["last_error"].startswith("refused (code 13 Scripted)")
+async def test_the_restart_of_a_halted_scope_continues_from_its_checkpoint() -> None:
+    good, _ = watching("orders", change(1))
+    bad, handled = watching("users", change(1))
+    bad.driver.faults[1] = [refused(13)]
+    supervisor = supervisor_of(good, bad)
+    async with running(supervisor):
+        await bad.until_state(WatcherState.HALTED)
+        assert handled.handled == [1]
+        bad.driver.oplog.append(change(2))
+        assert supervisor.restart("users") == ""
+        assert supervisor.halted == []
+        await until(lambda: handled.handled == [1, 2])
+        await bad.until_state(WatcherState.CAUGHT_UP)
+        status = supervisor.status()["users"]
+        assert bad.counted("watcher_restarts_total", reason="operator") == 1
+    assert bad.driver.start_options == ["at 1", "resume after 1"]
+    assert status["restarts"] == 1
+    assert status["events"] == 2
+    assert status["last_error"].startswith("refused (code 13 Scripted)")
 
-    async def test_is_only_for_scopes_halted_here_while_the_process_runs(self) -> None:
-        good, handled = watching("orders", change(1))
-        bad, _ = watching("users", change(1))
-        bad.driver.refusals = [refused(13)]
-        supervisor = supervisor_of(good, bad)
-        async with running(supervisor):
-            await bad.until_state(WatcherState.HALTED)
-            await until(lambda: handled.handled == [1])
-            assert "only a halted one is restarted" in supervisor.restart("orders")
-            with pytest.raises(LookupError):
-                supervisor.restart("nowhere")
-        assert "the process is ending" in supervisor.restart("users")
-        assert supervisor.halted == ["users"]
+
+async def test_a_restart_is_only_for_scopes_halted_here_while_the_process_runs() -> None:
+    good, handled = watching("orders", change(1))
+    bad, _ = watching("users", change(1))
+    bad.driver.refusals = [refused(13)]
+    supervisor = supervisor_of(good, bad)
+    async with running(supervisor):
+        await bad.until_state(WatcherState.HALTED)
+        await until(lambda: handled.handled == [1])
+        assert "only a halted one is restarted" in supervisor.restart("orders")
+        with pytest.raises(LookupError):
+            supervisor.restart("nowhere")
+    assert "the process is ending" in supervisor.restart("users")
+    assert supervisor.halted == ["users"]

@@ -73,37 +73,36 @@ async def test_an_idle_scope_is_remembered_too() -> None:
         assert first.high_water == token(1, AFTER)
 
 
-class TestStart:
-    async def test_at_a_time_that_nothing_has_come_from_is_not_forgotten(self) -> None:
-        """The first run ends before it has a token; the next run starts at the same time."""
-        driver, audit = ScriptedDriver(*changes(1, 6)), Destination()
-        driver.refusals = [resumable(), resumable()]
-        watching = Watching(driver, audit.routed(), start=StartPoint(at_operation_time=time(4)))
-        async with watching.run():
-            await until(lambda: audit.handled == [4, 5])
-        assert driver.start_options == ["at 4", "at 4", "at 4"]
-
-    async def test_that_is_stopped_while_the_server_does_not_answer_ends(self) -> None:
-        driver = ScriptedDriver(change(1))
-        driver.hanging = anyio.Event()
-        watching = Watching(driver, Destination().routed())
-        async with watching.run():
-            await until(lambda: len(driver.starts) == 1)
-            await settle()
-            assert watching.watcher.status.state is WatcherState.STARTING
-        assert watching.states == ["stopped"]
-        assert driver.sessions == 0
+async def test_a_start_time_that_nothing_has_come_from_is_not_forgotten() -> None:
+    """The first run ends before it has a token; the next run starts at the same time."""
+    driver, audit = ScriptedDriver(*changes(1, 6)), Destination()
+    driver.refusals = [resumable(), resumable()]
+    watching = Watching(driver, audit.routed(), start=StartPoint(at_operation_time=time(4)))
+    async with watching.run():
+        await until(lambda: audit.handled == [4, 5])
+    assert driver.start_options == ["at 4", "at 4", "at 4"]
 
 
-class TestStop:
-    async def test_does_not_cancel_the_read(self) -> None:
-        """A cancelled read has lost its reply (field notes, 25)."""
-        driver = ScriptedDriver(*changes(1, 6))
-        watching = Watching(driver, Destination().routed(), **START)
-        async with watching.run():
-            await watching.until_state(WatcherState.CAUGHT_UP)
-        assert driver.cancelled_reads == 0
-        assert all(cursor.killed for cursor in driver.cursors)
+async def test_a_start_that_is_stopped_while_the_server_does_not_answer_ends() -> None:
+    driver = ScriptedDriver(change(1))
+    driver.hanging = anyio.Event()
+    watching = Watching(driver, Destination().routed())
+    async with watching.run():
+        await until(lambda: len(driver.starts) == 1)
+        await settle()
+        assert watching.watcher.status.state is WatcherState.STARTING
+    assert watching.states == ["stopped"]
+    assert driver.sessions == 0
+
+
+async def test_a_stop_does_not_cancel_the_read() -> None:
+    """A cancelled read has lost its reply (field notes, 25)."""
+    driver = ScriptedDriver(*changes(1, 6))
+    watching = Watching(driver, Destination().routed(), **START)
+    async with watching.run():
+        await watching.until_state(WatcherState.CAUGHT_UP)
+    assert driver.cancelled_reads == 0
+    assert all(cursor.killed for cursor in driver.cursors)
 
 
 async def test_an_unexpected_error_of_the_store_is_a_fault_like_any_other() -> None:

@@ -63,81 +63,78 @@ async def test_a_corrupt_checkpoint_is_not_a_fresh_start() -> None:
     assert driver.starts == []
 
 
-class TestEpoch:
-    async def test_that_is_overtaken_halts_at_the_next_run(self) -> None:
-        driver, store, audit = ScriptedDriver(*changes(1, 5)), ScriptedStore(STORED), Destination()
-        audit.failures[3] = 1
-        audit.held = {3, 4}
-        watching = Watching(driver, audit.routed(), store=store)
-        async with watching.run(stop=False):
-            await until(lambda: 4 in audit.begun)
-            store.records["orders"] = replace(STORED, epoch=6, sequence=1)
-            audit.held = set()
-        assert watching.states[-1] == "halted"
-        assert "epoch 6, sequence 1, newer than this process's 5, 1" in watching.reason
+async def test_an_epoch_that_is_overtaken_halts_at_the_next_run() -> None:
+    driver, store, audit = ScriptedDriver(*changes(1, 5)), ScriptedStore(STORED), Destination()
+    audit.failures[3] = 1
+    audit.held = {3, 4}
+    watching = Watching(driver, audit.routed(), store=store)
+    async with watching.run(stop=False):
+        await until(lambda: 4 in audit.begun)
+        store.records["orders"] = replace(STORED, epoch=6, sequence=1)
+        audit.held = set()
+    assert watching.states[-1] == "halted"
+    assert "epoch 6, sequence 1, newer than this process's 5, 1" in watching.reason
 
 
-class TestCluster:
-    @pytest.mark.parametrize(
-        "here", [ClusterIdentity("rs0", "other"), ClusterIdentity("rs1"), ClusterIdentity("mongos")]
+@pytest.mark.parametrize(
+    "here", [ClusterIdentity("rs0", "other"), ClusterIdentity("rs1"), ClusterIdentity("mongos")]
+)
+async def test_a_checkpoint_of_another_cluster_halts(here: ClusterIdentity) -> None:
+    """A well-formed token of another cluster may be accepted silently."""
+    driver = ScriptedDriver(*changes(1, 5))
+    watching = Watching(driver, store=ScriptedStore(STORED), cluster=here)
+    reason = await halted(watching)
+    assert "rs0/5f3a" in reason
+    assert str(here) in reason
+    assert "tailrace checkpoints reset orders" in reason
+    assert driver.starts == []
+
+
+NEW = ChangeStreamOptions(pipeline=({"$match": {"operationType": "insert"}},))
+
+
+async def test_a_changed_fingerprint_goes_through_the_cluster_time() -> None:
+    """The new pipeline cannot use the old token.
+
+    Nothing is lost, and what is before the checkpoint is left out.
+    """
+    driver, store = ScriptedDriver(*changes(1, 5)), ScriptedStore(STORED)
+    audit = Destination()
+    watching = Watching(driver, audit.routed(), store=store, options=NEW)
+    async with watching.run():
+        await until(lambda: 4 in audit.handled)
+    assert driver.start_options == ["at 2"]
+    assert sorted(audit.handled) == [3, 4]
+    assert "checkpoint.pipeline_changed" in [log["event"] for log in watching.logs]
+    assert watching.saved is not None
+    assert watching.saved.fingerprint == fingerprint(SCOPE, NEW)
+    assert watching.saved.event_token == token(4)
+
+
+async def test_an_invalidate_is_handled_and_saved_and_the_stream_continues_after_it() -> None:
+    driver = ScriptedDriver(*changes(1, 3), invalidate(3), *changes(4, 6))
+    audit, lake, store = Destination("audit"), Destination("lake"), ScriptedStore()
+    lake.held = {1}
+    watching = Watching(
+        driver,
+        audit.routed(),
+        lake.routed_by_batch(),
+        store=store,
+        start=StartPoint(at_operation_time=time(1)),
     )
-    async def test_that_is_another_halts(self, here: ClusterIdentity) -> None:
-        """A well-formed token of another cluster may be accepted silently."""
-        driver = ScriptedDriver(*changes(1, 5))
-        watching = Watching(driver, store=ScriptedStore(STORED), cluster=here)
-        reason = await halted(watching)
-        assert "rs0/5f3a" in reason
-        assert str(here) in reason
-        assert "tailrace checkpoints reset orders" in reason
-        assert driver.starts == []
-
-
-class TestFingerprint:
-    NEW = ChangeStreamOptions(pipeline=({"$match": {"operationType": "insert"}},))
-
-    async def test_that_changed_goes_through_the_cluster_time(self) -> None:
-        """The new pipeline cannot use the old token.
-
-        Nothing is lost, and what is before the checkpoint is left out.
-        """
-        driver, store = ScriptedDriver(*changes(1, 5)), ScriptedStore(STORED)
-        audit = Destination()
-        watching = Watching(driver, audit.routed(), store=store, options=self.NEW)
-        async with watching.run():
-            await until(lambda: 4 in audit.handled)
-        assert driver.start_options == ["at 2"]
-        assert sorted(audit.handled) == [3, 4]
-        assert "checkpoint.pipeline_changed" in [log["event"] for log in watching.logs]
-        assert watching.saved is not None
-        assert watching.saved.fingerprint == fingerprint(SCOPE, self.NEW)
-        assert watching.saved.event_token == token(4)
-
-
-class TestInvalidate:
-    async def test_is_handled_and_saved_and_the_stream_continues_after_it(self) -> None:
-        driver = ScriptedDriver(*changes(1, 3), invalidate(3), *changes(4, 6))
-        audit, lake, store = Destination("audit"), Destination("lake"), ScriptedStore()
-        lake.held = {1}
-        watching = Watching(
-            driver,
-            audit.routed(),
-            lake.routed_by_batch(),
-            store=store,
-            start=StartPoint(at_operation_time=time(1)),
-        )
-        async with watching.run():
-            await until(lambda: 3 in audit.handled)
-            await settle()
-            # The whole reply drains first, in every handler.
-            assert len(driver.starts) == 1
-            lake.held = set()
-            await until(lambda: {4, 5} <= set(audit.handled) & set(lake.handled))
-        assert sorted(audit.begun) == sorted(lake.begun) == [1, 2, 3, 4, 5]
-        assert driver.start_options == ["at 1", "start after 3"]
-        kinds = [checkpoint.kind for checkpoint in store.saved]
-        assert kinds[:2] == [CheckpointKind.IDLE, CheckpointKind.INVALIDATE]
-        assert store.saved[1].high_water == token(3)
-        assert kinds[-1] is not CheckpointKind.INVALIDATE
-        assert watching.counted("invalidates_total") == 1
-        states = ["catching_up", "draining", "starting", "catching_up", "streaming"]
-        assert watching.states[:5] == states
+    async with watching.run():
+        await until(lambda: 3 in audit.handled)
+        await settle()
+        # The whole reply drains first, in every handler.
+        assert len(driver.starts) == 1
+        lake.held = set()
+        await until(lambda: {4, 5} <= set(audit.handled) & set(lake.handled))
+    assert sorted(audit.begun) == sorted(lake.begun) == [1, 2, 3, 4, 5]
+    assert driver.start_options == ["at 1", "start after 3"]
+    kinds = [checkpoint.kind for checkpoint in store.saved]
+    assert kinds[:2] == [CheckpointKind.IDLE, CheckpointKind.INVALIDATE]
+    assert store.saved[1].high_water == token(3)
+    assert kinds[-1] is not CheckpointKind.INVALIDATE
+    assert watching.counted("invalidates_total") == 1
+    states = ["catching_up", "draining", "starting", "catching_up", "streaming"]
+    assert watching.states[:5] == states

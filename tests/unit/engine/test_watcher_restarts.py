@@ -23,25 +23,24 @@ def restarts(watching: Watching, reason: str) -> float:
     return watching.counted("watcher_restarts_total", reason=reason)
 
 
-class TestHandlerFailure:
-    async def test_is_followed_by_a_run_that_hands_over_everything(self) -> None:
-        audit, lake = Destination("audit"), Destination("lake")
-        audit.failures[5] = 1
-        driver = ScriptedDriver(*changes(1, 30, "one document"))
-        watching = Watching(driver, audit.routed(), lake.routed_by_batch(), **START)
-        async with watching.run():
-            await until(lambda: 29 in audit.handled and 29 in lake.handled)
-        entered = [state for state in watching.states if state != "caught_up"]
-        assert entered[:4] == ["catching_up", "streaming", "draining", "waiting"]
-        assert watching.states.count("waiting") == 1
-        assert set(audit.handled) == set(lake.handled) == set(range(1, 30))
-        # Handled events come to neither handler again, in whatever reply they came.
-        assert sorted(audit.handled) == lake.handled == list(range(1, 30))
-        assert driver.start_options == ["at 1", "resume after 4"]
-        assert restarts(watching, "destination") == 1
-        assert watching.watcher.status.restarts == 1
-        assert "event 5" in watching.last_error
-        assert watching.budget.used == 0
+async def test_a_handler_failure_is_followed_by_a_run_that_delivers_everything() -> None:
+    audit, lake = Destination("audit"), Destination("lake")
+    audit.failures[5] = 1
+    driver = ScriptedDriver(*changes(1, 30, "one document"))
+    watching = Watching(driver, audit.routed(), lake.routed_by_batch(), **START)
+    async with watching.run():
+        await until(lambda: 29 in audit.handled and 29 in lake.handled)
+    entered = [state for state in watching.states if state != "caught_up"]
+    assert entered[:4] == ["catching_up", "streaming", "draining", "waiting"]
+    assert watching.states.count("waiting") == 1
+    assert set(audit.handled) == set(lake.handled) == set(range(1, 30))
+    # Handled events come to neither handler again, in whatever reply they came.
+    assert sorted(audit.handled) == lake.handled == list(range(1, 30))
+    assert driver.start_options == ["at 1", "resume after 4"]
+    assert restarts(watching, "destination") == 1
+    assert watching.watcher.status.restarts == 1
+    assert "event 5" in watching.last_error
+    assert watching.budget.used == 0
 
 
 @settings(deadline=None, max_examples=25)
@@ -90,70 +89,67 @@ async def test_no_event_is_lost_whatever_fails(
     assert driver.sessions == 0
 
 
-class TestStreamError:
-    @pytest.mark.parametrize("error", [refused(1), refused(11600)])
-    async def test_that_no_stream_resumes_from_starts_a_new_run(self, error: Any) -> None:
-        audit, driver = Destination(), ScriptedDriver(*changes(1, 10))
-        driver.faults[6] = [error]
-        watching = Watching(driver, audit.routed(), **START)
-        async with watching.run():
-            await until(lambda: len(audit.handled) == 9)
-        assert sorted(audit.begun) == list(range(1, 10))
-        assert driver.start_options == ["at 1", "resume after 6"]
-        assert restarts(watching, "stream") == 1
-
-    async def test_is_the_reason_while_the_next_run_starts(self) -> None:
-        """An outage is shown as one state, and not alternately as a start and a failure."""
-        watching = Watching(ScriptedDriver(change(1)), Destination().routed())
-        watching.driver.refusals = [disconnected()]
-        async with watching.run():
-            await until(lambda: watching.states.count("backing_off") == 1)
-            watching.driver.hanging = anyio.Event()
-            await watching.until_state(WatcherState.STARTING)
-            assert watching.reason == "connection closed"
-            watching.driver.hanging.set()
-            await watching.until_state(WatcherState.CAUGHT_UP)
-            assert watching.reason == ""
+@pytest.mark.parametrize("error", [refused(1), refused(11600)])
+async def test_an_error_that_no_stream_resumes_from_starts_a_new_run(error: Any) -> None:
+    audit, driver = Destination(), ScriptedDriver(*changes(1, 10))
+    driver.faults[6] = [error]
+    watching = Watching(driver, audit.routed(), **START)
+    async with watching.run():
+        await until(lambda: len(audit.handled) == 9)
+    assert sorted(audit.begun) == list(range(1, 10))
+    assert driver.start_options == ["at 1", "resume after 6"]
+    assert restarts(watching, "stream") == 1
 
 
-class TestStoreFailure:
-    async def test_whose_answer_was_lost_does_not_fence_the_watcher_out(self) -> None:
-        audit, store = Destination(), ScriptedStore()
-        store.lying = 2
-        driver = ScriptedDriver(*changes(1, 4))
-        watching = Watching(driver, audit.routed(), store=store, checkpoint_seconds=0, **START)
-        async with watching.run():
-            await until(lambda: len(store.saved) >= 2)
-            driver.oplog.append(change(4))
-            await until(lambda: 4 in audit.handled)
-        assert "halted" not in watching.states
-        assert watching.saved is not None
-        assert watching.saved.event_token == token(4)
+async def test_the_error_of_a_stream_is_the_reason_while_the_next_run_starts() -> None:
+    """An outage is shown as one state, and not alternately as a start and a failure."""
+    watching = Watching(ScriptedDriver(change(1)), Destination().routed())
+    watching.driver.refusals = [disconnected()]
+    async with watching.run():
+        await until(lambda: watching.states.count("backing_off") == 1)
+        watching.driver.hanging = anyio.Event()
+        await watching.until_state(WatcherState.STARTING)
+        assert watching.reason == "connection closed"
+        watching.driver.hanging.set()
+        await watching.until_state(WatcherState.CAUGHT_UP)
+        assert watching.reason == ""
 
 
-class TestBackOff:
-    async def test_is_ended_by_a_stop(self) -> None:
-        driver = ScriptedDriver(change(1))
-        driver.refusals = [disconnected()]
-        watching = Watching(driver, backoff=NEVER)
-        async with watching.run():
-            await watching.until_state(WatcherState.BACKING_OFF)
-            await settle()
-            assert watching.reason == "connection closed"
-        assert watching.states == ["backing_off", "stopped"]
-        assert len(driver.starts) == 1
+async def test_a_save_whose_answer_was_lost_does_not_fence_the_watcher_out() -> None:
+    audit, store = Destination(), ScriptedStore()
+    store.lying = 2
+    driver = ScriptedDriver(*changes(1, 4))
+    watching = Watching(driver, audit.routed(), store=store, checkpoint_seconds=0, **START)
+    async with watching.run():
+        await until(lambda: len(store.saved) >= 2)
+        driver.oplog.append(change(4))
+        await until(lambda: 4 in audit.handled)
+    assert "halted" not in watching.states
+    assert watching.saved is not None
+    assert watching.saved.event_token == token(4)
 
-    async def test_grows_without_progress_and_starts_over_after_progress(self) -> None:
-        audit, driver = Destination(), ScriptedDriver(*changes(1, 7))
-        audit.failures.update({2: 4, 5: 2})
-        watching = Watching(driver, audit.routed(), backoff=Backoff(0.002, 0.1), **START)
-        async with watching.run():
-            await until(lambda: 6 in audit.handled)
-        delays = [
-            log["delay_seconds"] for log in watching.logs if log["event"] == "watcher.restarting"
-        ]
-        assert len(delays) == 6
-        assert delays[:4] == sorted(delays[:4])
-        assert delays[3] >= 0.008
-        # Events 1 to 3 are before the checkpoint now, so event 5 is another failure.
-        assert delays[4] <= 0.002
+
+async def test_a_back_off_is_ended_by_a_stop() -> None:
+    driver = ScriptedDriver(change(1))
+    driver.refusals = [disconnected()]
+    watching = Watching(driver, backoff=NEVER)
+    async with watching.run():
+        await watching.until_state(WatcherState.BACKING_OFF)
+        await settle()
+        assert watching.reason == "connection closed"
+    assert watching.states == ["backing_off", "stopped"]
+    assert len(driver.starts) == 1
+
+
+async def test_a_back_off_grows_without_progress_and_starts_over_after_progress() -> None:
+    audit, driver = Destination(), ScriptedDriver(*changes(1, 7))
+    audit.failures.update({2: 4, 5: 2})
+    watching = Watching(driver, audit.routed(), backoff=Backoff(0.002, 0.1), **START)
+    async with watching.run():
+        await until(lambda: 6 in audit.handled)
+    delays = [log["delay_seconds"] for log in watching.logs if log["event"] == "watcher.restarting"]
+    assert len(delays) == 6
+    assert delays[:4] == sorted(delays[:4])
+    assert delays[3] >= 0.008
+    # Events 1 to 3 are before the checkpoint now, so event 5 is another failure.
+    assert delays[4] <= 0.002

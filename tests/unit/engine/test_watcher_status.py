@@ -68,158 +68,166 @@ def behind(position: Position) -> Checkpoint:
     )
 
 
-class TestLags:
-    def test_are_absent_while_unknown(self) -> None:
-        """Never 0: a consumer that has read nothing yet is not up to date."""
-        assert Status(Scope("orders")).lags == {}
-        assert Watched().lags == {}
-
-    def test_of_an_event_are_those_of_its_time_by_stage(self) -> None:
-        watched = Watched(Position(CheckpointKind.EVENT, token(0), token(0), time(0)))
-        (place,), _ = watched.reply(batch([change(5)]), 20)
-        assert watched.lags == {"read": 15, "handled": 20}
-        watched.finish(place)
-        assert watched.lags == {"read": 15, "handled": 15}
-        watched.save()
-        assert watched.lags == {"read": 15, "handled": 15, "committed": 15}
-
-    def test_are_those_of_the_events_if_tokens_have_no_time(self) -> None:
-        watched = Watched()
-        watched.reply(batch([change(5, _id=ODD.document)]), 20, handlers=0)
-        assert watched.lags == {"read": 15, "handled": 15}
+def test_lags_are_absent_while_unknown() -> None:
+    """Never 0: a consumer that has read nothing yet is not up to date."""
+    assert Status(Scope("orders")).lags == {}
+    assert Watched().lags == {}
 
 
-class TestLagsOfAnIdleScope:
-    """A change after a quiet hour is late by its own waiting time, not by that hour."""
-
-    @pytest.fixture(params=[token, lambda n: ODD], ids=["readable tokens", "opaque tokens"])
-    def watched(self, request: pytest.FixtureRequest) -> Watched:
-        """Event 0, handled and saved; then empty replies until 3600, which are not saved."""
-        watched = Watched()
-        (place,), _ = watched.reply(batch([change(0)]), 0)
-        watched.finish(place)
-        watched.save()
-        watched.status.enter(WatcherState.CAUGHT_UP)
-        for n in range(10, 3601, 10):
-            watched.reply(batch([], request.param(n), time(n)), n)
-        return watched
-
-    def test_are_the_waiting_time_of_the_next_change(self, watched: Watched) -> None:
-        watched.save()
-        (place,), _ = watched.reply(batch([change(3605)]), 3607)
-        assert watched.lags == {"read": 2, "handled": 7, "committed": 7}
-        watched.finish(place)
-        assert watched.lags == {"read": 2, "handled": 2, "committed": 7}
-        watched.save()
-        assert watched.lags == {"read": 2, "handled": 2, "committed": 2}
-
-    def test_are_those_of_its_checkpoint_after_it_stops_reading(self, watched: Watched) -> None:
-        """So an idle scope whose store fails is seen approaching the end of the oplog."""
-        watched.clock.answered(time(3700))
-        for state in (WatcherState.BACKING_OFF, WatcherState.HALTED):
-            watched.status.enter(state, "the store is gone")
-            assert watched.lags == {"read": 100, "handled": 100, "committed": 3700}
-
-    def test_are_the_waiting_time_of_a_change_without_a_place(self, watched: Watched) -> None:
-        """It waits for budget that other scopes hold, or for the rest of its transaction."""
-        watched.save()
-        watched.status.stream.answered(time(3607))
-        watched.watermark.read(batch([change(3605)]))
-        assert watched.lags == {"read": 2, "handled": 7, "committed": 7}
+def test_lags_of_an_event_are_those_of_its_time_by_stage() -> None:
+    watched = Watched(Position(CheckpointKind.EVENT, token(0), token(0), time(0)))
+    (place,), _ = watched.reply(batch([change(5)]), 20)
+    assert watched.lags == {"read": 15, "handled": 20}
+    watched.finish(place)
+    assert watched.lags == {"read": 15, "handled": 15}
+    watched.save()
+    assert watched.lags == {"read": 15, "handled": 15, "committed": 15}
 
 
-class TestClockBesideTheStream:
-    """The server's time from other commands, while the stream itself receives nothing."""
-
-    @pytest.mark.parametrize("state", [WatcherState.WAITING, WatcherState.HALTED])
-    def test_lets_the_lag_of_a_stream_grow_that_does_not_read(self, state: WatcherState) -> None:
-        watched = Watched(Position(CheckpointKind.EVENT, token(0), token(0), time(0)))
-        watched.save()
-        watched.reply(batch([change(5)]), 20)
-        watched.status.enter(state)
-        watched.clock.answered(time(1000))
-        assert watched.lags == {"read": 995, "handled": 1000, "committed": 1000}
-
-    def test_tells_of_a_scope_that_never_got_to_read(self) -> None:
-        """Its history may be lost already; its lag is known without a stream."""
-        watched = Watched()
-        watched.status.checkpoint = behind(Position(CheckpointKind.IDLE, None, token(5), time(5)))
-        watched.status.enter(WatcherState.HALTED, "history lost")
-        assert watched.lags == {}
-        watched.clock.answered(time(65))
-        assert watched.lags == {"committed": 60}
+def test_lags_are_those_of_the_events_if_tokens_have_no_time() -> None:
+    watched = Watched()
+    watched.reply(batch([change(5, _id=ODD.document)]), 20, handlers=0)
+    assert watched.lags == {"read": 15, "handled": 15}
 
 
-class TestLagsWhileTheServerIsUnreachable:
-    """Not 0 if the lag is unknown (NVSentinel#1709: 11 days behind and healthy)."""
+@pytest.fixture(params=[token, lambda n: ODD], ids=["readable tokens", "opaque tokens"])
+def idle(request: pytest.FixtureRequest) -> Watched:
+    """Event 0, handled and saved; then empty replies until 3600, which are not saved."""
+    idle = Watched()
+    (place,), _ = idle.reply(batch([change(0)]), 0)
+    idle.finish(place)
+    idle.save()
+    idle.status.enter(WatcherState.CAUGHT_UP)
+    for n in range(10, 3601, 10):
+        idle.reply(batch([], request.param(n), time(n)), n)
+    return idle
 
-    FOLLOWING = frozenset({WatcherState.STREAMING, WatcherState.CAUGHT_UP})
 
-    @pytest.fixture
-    def watched(self) -> Watched:
-        """Idle, saved and caught up at 20; then the server is gone."""
-        watched = Watched()
-        watched.reply(batch([], token(20)), 20)
-        watched.save()
-        watched.status.enter(WatcherState.CAUGHT_UP)
-        assert watched.lags == {"read": 0, "handled": 0, "committed": 0}
-        return watched
+def test_lags_of_an_idle_scope_are_the_waiting_time_of_the_next_change(idle: Watched) -> None:
+    idle.save()
+    (place,), _ = idle.reply(batch([change(3605)]), 3607)
+    assert idle.lags == {"read": 2, "handled": 7, "committed": 7}
+    idle.finish(place)
+    assert idle.lags == {"read": 2, "handled": 2, "committed": 7}
+    idle.save()
+    assert idle.lags == {"read": 2, "handled": 2, "committed": 2}
 
-    @pytest.mark.parametrize("state", sorted(set(WatcherState) - FOLLOWING - {"stopped"}))
-    def test_grow_in_every_state_that_does_not_follow(
-        self, watched: Watched, state: WatcherState
-    ) -> None:
-        watched.status.enter(state, "no primary")
-        for seconds in (60, 600):
-            watched.elapsed = seconds
-            assert watched.lags == dict.fromkeys(("read", "handled", "committed"), seconds)
 
-    @pytest.mark.parametrize("state", sorted(FOLLOWING))
-    def test_grow_in_a_state_that_says_it_follows_and_hears_nothing(
-        self, watched: Watched, state: WatcherState
-    ) -> None:
-        watched.status.enter(state)
-        for seconds in (3, 4, 20, 600):
-            watched.elapsed = seconds
-            assert watched.lags == dict.fromkeys(("read", "handled", "committed"), seconds)
+def test_lags_of_an_idle_scope_that_stops_reading_are_those_of_its_checkpoint(
+    idle: Watched,
+) -> None:
+    """So an idle scope whose store fails is seen approaching the end of the oplog."""
+    idle.clock.answered(time(3700))
+    for state in (WatcherState.BACKING_OFF, WatcherState.HALTED):
+        idle.status.enter(state, "the store is gone")
+        assert idle.lags == {"read": 100, "handled": 100, "committed": 3700}
 
-    @pytest.mark.parametrize("state", sorted(FOLLOWING))
-    def test_are_zero_while_an_answer_may_still_come(
-        self, watched: Watched, state: WatcherState
-    ) -> None:
-        watched.status.enter(state)
-        watched.elapsed = SILENCE_SECONDS
-        assert watched.lags == {"read": 0, "handled": 0, "committed": 0}
 
-    def test_grow_at_once_for_a_stream_that_waits_long_for_changes(self, watched: Watched) -> None:
-        """The stream's own answer is not due for a minute, but no other answer comes either."""
-        watched.status.await_seconds = 60
-        watched.elapsed = 3
-        assert watched.lags["read"] == 3
+def test_lags_of_an_idle_scope_are_the_waiting_time_of_a_change_without_a_place(
+    idle: Watched,
+) -> None:
+    """It waits for budget that other scopes hold, or for the rest of its transaction."""
+    idle.save()
+    idle.status.stream.answered(time(3607))
+    idle.watermark.read(batch([change(3605)]))
+    assert idle.lags == {"read": 2, "handled": 7, "committed": 7}
 
-    def test_end_with_the_next_answer(self, watched: Watched) -> None:
-        """An election of a few seconds shows as a few seconds."""
-        watched.status.enter(WatcherState.STARTING, "resumes")
-        watched.elapsed = 4
-        assert watched.lags["read"] == 4
-        watched.reply(batch([], token(24)), 24)
-        watched.status.enter(WatcherState.CAUGHT_UP)
-        assert watched.lags["read"] == 0
 
-    def test_of_a_silent_stream_follow_the_server_that_answers_others(
-        self, watched: Watched
-    ) -> None:
-        """The member that the stream reads from hangs, and the primary answers."""
-        watched.elapsed = 10
-        watched.clock.answered(time(27))
-        assert watched.lags == {"read": 7, "handled": 7, "committed": 7}
+@pytest.mark.parametrize("state", [WatcherState.WAITING, WatcherState.HALTED])
+def test_a_clock_beside_the_stream_lets_its_lag_grow_while_it_does_not_read(
+    state: WatcherState,
+) -> None:
+    watched = Watched(Position(CheckpointKind.EVENT, token(0), token(0), time(0)))
+    watched.save()
+    watched.reply(batch([change(5)]), 20)
+    watched.status.enter(state)
+    watched.clock.answered(time(1000))
+    assert watched.lags == {"read": 995, "handled": 1000, "committed": 1000}
 
-    def test_of_an_idle_stream_ignore_the_server_until_its_answer_is_late(
-        self, watched: Watched
-    ) -> None:
-        watched.elapsed = watched.status.await_seconds + LATE_SECONDS
-        watched.clock.answered(time(30))
-        assert watched.lags["read"] == 0
+
+def test_a_clock_beside_the_stream_tells_of_a_scope_that_never_got_to_read() -> None:
+    """Its history may be lost already; its lag is known without a stream."""
+    watched = Watched()
+    watched.status.checkpoint = behind(Position(CheckpointKind.IDLE, None, token(5), time(5)))
+    watched.status.enter(WatcherState.HALTED, "history lost")
+    assert watched.lags == {}
+    watched.clock.answered(time(65))
+    assert watched.lags == {"committed": 60}
+
+
+FOLLOWING = frozenset({WatcherState.STREAMING, WatcherState.CAUGHT_UP})
+
+
+@pytest.fixture
+def watched() -> Watched:
+    """Idle, saved and caught up at 20; then the server is gone."""
+    watched = Watched()
+    watched.reply(batch([], token(20)), 20)
+    watched.save()
+    watched.status.enter(WatcherState.CAUGHT_UP)
+    assert watched.lags == {"read": 0, "handled": 0, "committed": 0}
+    return watched
+
+
+@pytest.mark.parametrize("state", sorted(set(WatcherState) - FOLLOWING - {"stopped"}))
+def test_lags_of_an_unreachable_server_grow_in_every_state_that_does_not_follow(
+    watched: Watched, state: WatcherState
+) -> None:
+    watched.status.enter(state, "no primary")
+    for seconds in (60, 600):
+        watched.elapsed = seconds
+        assert watched.lags == dict.fromkeys(("read", "handled", "committed"), seconds)
+
+
+@pytest.mark.parametrize("state", sorted(FOLLOWING))
+def test_lags_of_an_unreachable_server_grow_in_a_state_that_hears_nothing(
+    watched: Watched, state: WatcherState
+) -> None:
+    watched.status.enter(state)
+    for seconds in (3, 4, 20, 600):
+        watched.elapsed = seconds
+        assert watched.lags == dict.fromkeys(("read", "handled", "committed"), seconds)
+
+
+@pytest.mark.parametrize("state", sorted(FOLLOWING))
+def test_lags_are_zero_while_an_answer_may_still_come(
+    watched: Watched, state: WatcherState
+) -> None:
+    watched.status.enter(state)
+    watched.elapsed = SILENCE_SECONDS
+    assert watched.lags == {"read": 0, "handled": 0, "committed": 0}
+
+
+def test_lags_grow_at_once_for_a_stream_that_waits_long_for_changes(watched: Watched) -> None:
+    """The stream's own answer is not due for a minute, but no other answer comes either."""
+    watched.status.await_seconds = 60
+    watched.elapsed = 3
+    assert watched.lags["read"] == 3
+
+
+def test_lags_of_an_unreachable_server_end_with_the_next_answer(watched: Watched) -> None:
+    """An election of a few seconds shows as a few seconds."""
+    watched.status.enter(WatcherState.STARTING, "resumes")
+    watched.elapsed = 4
+    assert watched.lags["read"] == 4
+    watched.reply(batch([], token(24)), 24)
+    watched.status.enter(WatcherState.CAUGHT_UP)
+    assert watched.lags["read"] == 0
+
+
+def test_lags_of_a_silent_stream_follow_the_server_that_answers_others(watched: Watched) -> None:
+    """The member that the stream reads from hangs, and the primary answers."""
+    watched.elapsed = 10
+    watched.clock.answered(time(27))
+    assert watched.lags == {"read": 7, "handled": 7, "committed": 7}
+
+
+def test_lags_of_an_idle_stream_ignore_the_server_until_its_answer_is_late(
+    watched: Watched,
+) -> None:
+    watched.elapsed = watched.status.await_seconds + LATE_SECONDS
+    watched.clock.answered(time(30))
+    assert watched.lags["read"] == 0
 
 
 @pytest.mark.parametrize(
@@ -239,23 +247,22 @@ def test_the_state_after_a_reply(reply: RawBatch, opening: bool, state: WatcherS
     assert Watched().reply(reply, 20, opening=opening)[1] is state
 
 
-class TestDocument:
-    def test_tells_position_and_checkpoint_without_a_whole_token(self) -> None:
-        watched = Watched()
-        watched.reply(batch([change(5), change(6)], token(7)), 20, handlers=0)
-        watched.save()
-        watched.status.errors.note("the server went away")
-        text = json.dumps(status_document(watched.status))
-        assert json.loads(text)["position"] == {
-            "kind": "event",
-            "token": token(7).digest,
-            "cluster_time": "2025-11-30T10:53:26+00:00",
-            "beyond": {},
-        }
-        assert json.loads(text)["checkpoint"]["epoch"] == 3
-        assert json.loads(text)["last_error"] == "the server went away"
-        for n in (5, 6, 7):
-            assert token(n).document["_data"] not in text
+def test_the_status_tells_position_and_checkpoint_without_a_whole_token() -> None:
+    watched = Watched()
+    watched.reply(batch([change(5), change(6)], token(7)), 20, handlers=0)
+    watched.save()
+    watched.status.errors.note("the server went away")
+    text = json.dumps(status_document(watched.status))
+    assert json.loads(text)["position"] == {
+        "kind": "event",
+        "token": token(7).digest,
+        "cluster_time": "2025-11-30T10:53:26+00:00",
+        "beyond": {},
+    }
+    assert json.loads(text)["checkpoint"]["epoch"] == 3
+    assert json.loads(text)["last_error"] == "the server went away"
+    for n in (5, 6, 7):
+        assert token(n).document["_data"] not in text
 
 
 def test_gauges_count_what_is_in_flight() -> None:

@@ -109,34 +109,34 @@ async def test_unwanted_events_are_left_out_and_their_places_finish() -> None:
     assert lane.finished == list(range(7))
 
 
-class TestHalt:
-    @pytest.mark.parametrize("place", [10, 100], ids=["several places", "one place"])
-    async def test_finishes_the_running_call_and_begins_none(self, place: int) -> None:
-        calls = Calls()
-        calls.gate = anyio.Event()
-        lane = Lane(calls, batch_size=10)
-        events = [change(n) for n in range(100)]
-        slice_ = Slice(*join([in_order(event) for event in events[:place]]))
-        lane.lane.feed([Place(0, slice_, 1, place, slice_.size), *line_of(events[place:], 10)])
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(lane.lane.run)
-            await until(lambda: len(calls.calls) == 1)
-            lane.lane.halt()
-            await settle()
-            assert calls.ended == 0
-            calls.gate.set()
-        assert calls.events == list(range(10))
-        assert lane.lane.unhandled().get(0, set()) == {token(n) for n in range(10, place)}
+@pytest.mark.parametrize("place", [10, 100], ids=["several places", "one place"])
+async def test_a_halted_lane_finishes_the_running_call_and_begins_none(place: int) -> None:
+    calls = Calls()
+    calls.gate = anyio.Event()
+    lane = Lane(calls, batch_size=10)
+    events = [change(n) for n in range(100)]
+    slice_ = Slice(*join([in_order(event) for event in events[:place]]))
+    lane.lane.feed([Place(0, slice_, 1, place, slice_.size), *line_of(events[place:], 10)])
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(lane.lane.run)
+        await until(lambda: len(calls.calls) == 1)
+        lane.lane.halt()
+        await settle()
+        assert calls.ended == 0
+        calls.gate.set()
+    assert calls.events == list(range(10))
+    assert lane.lane.unhandled().get(0, set()) == {token(n) for n in range(10, place)}
 
-    async def test_begins_no_call_with_what_waits_for_more(self) -> None:
-        calls = Calls()
-        lane = Lane(calls, 1000, linger_seconds=3600)
-        lane.lane.feed(line_of([change(0)]))
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(lane.lane.run)
-            await settle()
-            lane.lane.halt()
-        assert calls.calls == []
+
+async def test_a_halted_lane_begins_no_call_with_what_waits_for_more() -> None:
+    calls = Calls()
+    lane = Lane(calls, 1000, linger_seconds=3600)
+    lane.lane.feed(line_of([change(0)]))
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(lane.lane.run)
+        await settle()
+        lane.lane.halt()
+    assert calls.calls == []
 
 
 async def test_cancellation_reaches_the_call_and_finishes_nothing() -> None:
@@ -152,41 +152,39 @@ async def test_cancellation_reaches_the_call_and_finishes_nothing() -> None:
     assert (calls.ended, lane.finished) == (0, [])
 
 
-class TestLinger:
-    """Events that wait for more are no backlog, and are handed over once they are enough."""
+async def test_a_call_waits_until_so_many_bytes_are_there() -> None:
+    calls = Calls()
+    size = batch([change(0)]).size
+    lane = Lane(calls, 1000, linger_seconds=3600, batch_bytes=10 * size)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(lane.lane.run)
+        line = line_of([change(n) for n in range(100, 118)], batch_size=3)
+        lane.lane.feed(line[:2])
+        await settle()
+        assert (calls.calls, lane.lane.backlog) == ([], 0)
+        lane.lane.feed(line[2:])
+        await until(lambda: len(calls.calls) == 1)
+        await settle()
+        assert calls.calls == [list(range(100, 109))]  # not one place more than the bytes need
+        lane.lane.close()
+    assert calls.events == list(range(100, 118))
 
-    async def test_until_so_many_bytes_are_there(self) -> None:
-        calls = Calls()
-        size = batch([change(0)]).size
-        lane = Lane(calls, 1000, linger_seconds=3600, batch_bytes=10 * size)
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(lane.lane.run)
-            line = line_of([change(n) for n in range(100, 118)], batch_size=3)
-            lane.lane.feed(line[:2])
-            await settle()
-            assert (calls.calls, lane.lane.backlog) == ([], 0)
-            lane.lane.feed(line[2:])
-            await until(lambda: len(calls.calls) == 1)
-            await settle()
-            assert calls.calls == [list(range(100, 109))]  # not one place more than the bytes need
-            lane.lane.close()
-        assert calls.events == list(range(100, 118))
 
-    async def test_until_nothing_more_can_come(self) -> None:
-        calls = Calls()
-        lane = Lane(calls, 1000, linger_seconds=3600)
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(lane.lane.run)
-            lane.lane.feed(line_of([change(0)]))
-            await settle()
-            assert calls.calls == []
-            lane.lane.flush()
-            await until(lambda: calls.calls == [[0]])
-            lane.lane.flush()
-            lane.lane.feed(line_of([change(1)]))  # more came after all: it may wait again
-            await settle()
-            assert calls.calls == [[0]]
-            lane.lane.close()
+async def test_a_call_waits_until_nothing_more_can_come() -> None:
+    calls = Calls()
+    lane = Lane(calls, 1000, linger_seconds=3600)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(lane.lane.run)
+        lane.lane.feed(line_of([change(0)]))
+        await settle()
+        assert calls.calls == []
+        lane.lane.flush()
+        await until(lambda: calls.calls == [[0]])
+        lane.lane.flush()
+        lane.lane.feed(line_of([change(1)]))  # more came after all: it may wait again
+        await settle()
+        assert calls.calls == [[0]]
+        lane.lane.close()
 
 
 async def test_whole_places_are_never_divided() -> None:

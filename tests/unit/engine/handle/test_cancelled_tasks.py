@@ -77,7 +77,9 @@ def assert_in_order(handled: list[int]) -> None:
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("harm", HARMS, ids=lambda harm: harm.__name__)
 class TestHarm:
-    async def test_now_and_then(self, harm: Harm, form: str, seconds: float | None) -> None:
+    async def test_a_handler_that_cancels_tasks_now_and_then_loses_nothing(
+        self, harm: Harm, form: str, seconds: float | None
+    ) -> None:
         """Every event is handled. None becomes a dead letter because of another call."""
         policy = FailurePolicy(3, AT_ONCE, timeout_seconds=seconds)
         letters = MemoryDeadLetters()
@@ -93,7 +95,9 @@ class TestHarm:
         assert watching.saved is not None
         assert watching.saved.cluster_time == time(EVENTS)
 
-    async def test_at_every_call(self, harm: Harm, form: str, seconds: float | None) -> None:
+    async def test_a_handler_that_cancels_tasks_at_every_call_is_slower_but_goes_on(
+        self, harm: Harm, form: str, seconds: float | None
+    ) -> None:
         """Each event is handled or becomes a dead letter; the scope is slower but goes on."""
         policy = FailurePolicy(2, AT_ONCE, timeout_seconds=seconds)
         letters = MemoryDeadLetters()
@@ -203,7 +207,9 @@ class TestAsked:
     """Other calls of a handler also run in a task of their own."""
 
     @pytest.mark.parametrize("harm", HARMS, ids=lambda harm: harm.__name__)
-    async def test_for_its_position(self, harm: Harm) -> None:
+    async def test_a_handler_that_is_cancelled_when_asked_for_its_position(
+        self, harm: Harm
+    ) -> None:
         harms = [harm]
 
         async def position(owner: object) -> SinkPosition | None:

@@ -98,33 +98,33 @@ async def test_a_halted_lane_finishes_the_running_calls_and_begins_none(
     assert unhandled == {token(n) for n in opened if n not in handled}
 
 
-class TestFailure:
-    async def test_starts_nothing_new_and_lets_running_calls_finish(self) -> None:
-        gates = Gates(1)
-        lane = Lane(gates, workers=3)
-        lane.lanes.feed(line_of([change(n) for n in range(50)], batch_size=1))
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(lane.run)
-            await until(lambda: len(gates.begun) == 3)
-            gates.open = {1}
-            await settle()
-            assert sorted(gates.begun) == [0, 1, 2]
-            assert not lane.over
-            gates.all_open = True
+async def test_a_failure_starts_nothing_new_and_lets_running_calls_finish() -> None:
+    gates = Gates(1)
+    lane = Lane(gates, workers=3)
+    lane.lanes.feed(line_of([change(n) for n in range(50)], batch_size=1))
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(lane.run)
+        await until(lambda: len(gates.begun) == 3)
+        gates.open = {1}
+        await settle()
         assert sorted(gates.begun) == [0, 1, 2]
-        assert sorted(gates.ended) == [0, 2]
-        # A success counts even if another call failed meanwhile; nothing else counts.
-        assert sorted(lane.finished) == [0, 2]
-
-    @pytest.mark.parametrize("event", [0, 2, 4])
-    async def test_comes_from_an_event_that_cannot_be_decoded(self, event: int) -> None:
-        gates = Gates()
+        assert not lane.over
         gates.all_open = True
-        lane = Lane(gates)
-        broken = corrupt(batch([change(n) for n in range(5)]), event)
-        lane.lanes.feed(places(batch([change(9)]), broken, batch([change(8)])))
-        with anyio.fail_after(60):
-            await lane.run()
-        assert gates.begun == [9, *range(event)]
-        assert lane.finished == [0]
-        assert len(lane.raised) == 1
+    assert sorted(gates.begun) == [0, 1, 2]
+    assert sorted(gates.ended) == [0, 2]
+    # A success counts even if another call failed meanwhile; nothing else counts.
+    assert sorted(lane.finished) == [0, 2]
+
+
+@pytest.mark.parametrize("event", [0, 2, 4])
+async def test_an_event_that_cannot_be_decoded_is_a_failure(event: int) -> None:
+    gates = Gates()
+    gates.all_open = True
+    lane = Lane(gates)
+    broken = corrupt(batch([change(n) for n in range(5)]), event)
+    lane.lanes.feed(places(batch([change(9)]), broken, batch([change(8)])))
+    with anyio.fail_after(60):
+        await lane.run()
+    assert gates.begun == [9, *range(event)]
+    assert lane.finished == [0]
+    assert len(lane.raised) == 1

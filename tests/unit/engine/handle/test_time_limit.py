@@ -105,7 +105,7 @@ class TestTimeLimit:
     def impatient(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(time_limit, "LOOK_SECONDS", 0.02)
 
-    async def test_an_attempt_that_ignores_it_keeps_its_lane_and_is_told(
+    async def test_an_attempt_that_ignores_timeout_seconds_keeps_its_lane_and_is_told(
         self, log: LogCapture
     ) -> None:
         release = anyio.Event()
@@ -179,7 +179,9 @@ def empty(event: ChangeEvent) -> object:
 class TestMutated:
     """What a handler may have changed never affects what is stored or retried."""
 
-    async def test_the_next_attempt_gets_the_event_as_it_came(self, spoil: Change) -> None:
+    async def test_an_event_that_a_handler_changed_comes_unchanged_to_the_next_attempt(
+        self, spoil: Change
+    ) -> None:
         seen: list[dict[str, Any]] = []
 
         async def spoils(event: ChangeEvent) -> None:
@@ -194,7 +196,9 @@ class TestMutated:
         assert letter.raw == event(1).raw
         assert letter.key == event(1).key
 
-    async def test_nor_does_one_event_of_a_sequence_lose_its_place(self, spoil: Change) -> None:
+    async def test_a_sequence_that_a_handler_changed_comes_unchanged_to_the_next_attempt(
+        self, spoil: Change
+    ) -> None:
         """After the whole sequence has failed, each event is identified by its key."""
         calls: list[list[dict[str, Any]]] = []
 

@@ -117,37 +117,36 @@ def test_what_an_operator_chose_counts() -> None:
     assert begins(saved, lake=at(8)).own == {}
 
 
-class TestTheFirstPosition:
-    """The position before the first reply; it must be true for every handler."""
+def test_the_first_position_is_the_checkpoint_where_the_stream_begins_there() -> None:
+    saved = checkpoint(5, kind=CheckpointKind.IDLE, high_water=token(9))
+    begun = begins(saved, lake=at(8), sink=at(5), others=True)
+    position = begun.run(begun.start, saved, gap=False).position
+    assert (position.kind, position.event_token, position.high_water) == (
+        CheckpointKind.IDLE,
+        token(5),
+        token(9),
+    )
+    assert position.sink_digests == {"lake": token(8).digest, "sink": token(5).digest}
+    assert position.beyond == {"lake": has(8)}
 
-    def test_is_the_checkpoint_where_the_stream_begins_there(self) -> None:
-        saved = checkpoint(5, kind=CheckpointKind.IDLE, high_water=token(9))
-        begun = begins(saved, lake=at(8), sink=at(5), others=True)
-        position = begun.run(begun.start, saved, gap=False).position
-        assert (position.kind, position.event_token, position.high_water) == (
-            CheckpointKind.IDLE,
-            token(5),
-            token(9),
-        )
-        assert position.sink_digests == {"lake": token(8).digest, "sink": token(5).digest}
-        assert position.beyond == {"lake": has(8)}
 
-    def test_is_the_earlier_position_of_a_destination(self) -> None:
-        """It may be that of an invalidate, after which only ``startAfter`` works."""
-        begun = begins(checkpoint(5), lake=at(3), others=True)
-        position = begun.run(begun.start, checkpoint(5), gap=False).position
-        assert position == Position(
-            CheckpointKind.INVALIDATE,
-            token(3),
-            token(3),
-            time(3),
-            {"lake": token(3).digest},
-            {"audit": has(5)},
-        )
+def test_the_first_position_is_the_earlier_one_of_a_destination() -> None:
+    """It may be that of an invalidate, after which only ``startAfter`` works."""
+    begun = begins(checkpoint(5), lake=at(3), others=True)
+    position = begun.run(begun.start, checkpoint(5), gap=False).position
+    assert position == Position(
+        CheckpointKind.INVALIDATE,
+        token(3),
+        token(3),
+        time(3),
+        {"lake": token(3).digest},
+        {"audit": has(5)},
+    )
 
-    def test_after_a_gap_moves_no_handler_back(self) -> None:
-        saved = checkpoint(5, sink_digests={"sink": token(4).digest})
-        begun = begins(saved, lake=at(3), table=at(8), sink=at(4), others=True)
-        position = begun.run(StartPoint(resume_after=token(5)), saved, gap=True).position
-        assert position.beyond == {"table": has(8)}
-        assert position.sink_digests["lake"] == token(3).digest
+
+def test_the_first_position_after_a_gap_moves_no_handler_back() -> None:
+    saved = checkpoint(5, sink_digests={"sink": token(4).digest})
+    begun = begins(saved, lake=at(3), table=at(8), sink=at(4), others=True)
+    position = begun.run(StartPoint(resume_after=token(5)), saved, gap=True).position
+    assert position.beyond == {"table": has(8)}
+    assert position.sink_digests["lake"] == token(3).digest
