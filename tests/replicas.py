@@ -1,6 +1,7 @@
 """Daemons that share the scopes of one store, and the changes that their handlers noted."""
 
 from collections import defaultdict
+from collections.abc import Collection
 from typing import Any, NamedTuple
 
 from tests.daemon import Daemon, until, whole_lines
@@ -86,17 +87,21 @@ class Replicas:
             "routes": [{"scope": name, "handlers": ["note"]} for name in scopes],
         }
 
-    def owners(self, scope: str = "orders") -> list[Daemon]:
-        """The running daemons that report that they hold the lease."""
-        alive = [run for run in self.runs.values() if run.process and run.process.poll() is None]
+    def owners(self, scope: str = "orders", among: Collection[Daemon] = ()) -> list[Daemon]:
+        """The running daemons that report that they hold the lease; by default, of all."""
+        asked = among or self.runs.values()
+        alive = [run for run in asked if run.process and run.process.poll() is None]
         return [run for run in alive if run.metric("tailrace_lease_held", scope=scope) == 1]
 
     def until_owner(self, *among: Daemon, scope: str = "orders") -> Daemon:
-        """Waits until exactly one daemon holds the lease of the scope, and returns that daemon."""
+        """Waits until exactly one daemon holds the lease of the scope, and returns that daemon.
+
+        Only those ``among`` are asked: one that is paused would not answer for half a minute.
+        """
 
         def found() -> Daemon | None:
-            owners = self.owners(scope)
-            return owners[0] if len(owners) == 1 and (not among or owners[0] in among) else None
+            owners = self.owners(scope, among)
+            return owners[0] if len(owners) == 1 else None
 
         owner: Daemon = until(found, f"an owner of {scope}")
         return owner

@@ -235,7 +235,8 @@ class Leases:
         found = self._view.observed(name, self.me.id)
         if found is None:
             return None
-        reason = "; ".join(filter(None, (found.reason, self._answers.trouble)))
+        trouble = "" if found.owner else self._answers.trouble
+        reason = "; ".join(filter(None, (found.reason, trouble)))
         return replace(found, reason=reason, outlived=scope.outlived)
 
     def degraded(self) -> list[str]:
