@@ -162,7 +162,8 @@ class Lane(ABC):
     # --- workers: one that is cancelled, but not by us, starts again ---------------------------
 
     def _start_worker(self) -> None:
-        if self._tasks is not None:
+        # Once the others have ended, nobody cancels a task that starts in a cancelled group.
+        if self._tasks is not None and not self._tasks.cancel_scope.cancel_called:
             self._started += 1
             self._running += 1
             name = f"{self.delivery.name} worker {self._started}"
