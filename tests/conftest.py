@@ -1,6 +1,7 @@
 """Fixtures of all suites: real servers, the scripted server, and the service as a process."""
 
 import gc
+import logging
 import os
 import shutil
 from collections.abc import Callable, Generator, Iterator
@@ -92,8 +93,12 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
 @pytest.fixture(autouse=True)
 def own_logging() -> Iterator[None]:
     """Resets the logging that a command configured in this process, before the next test."""
+    root = logging.getLogger()
+    handlers, level = list(root.handlers), root.level
     yield
     structlog.reset_defaults()
+    root.handlers[:] = handlers
+    root.setLevel(level)
 
 
 @pytest.fixture(scope="session")

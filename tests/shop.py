@@ -87,6 +87,7 @@ class Shop:
         self.orders = orders
         self.server = server
         with psycopg.connect(server.dsn, autocommit=True, connect_timeout=60) as connection:
+            connection.execute(f"DROP DATABASE IF EXISTS {orders.database} WITH (FORCE)")
             connection.execute(f"CREATE DATABASE {orders.database}")
         self.dsn = server.dsn.replace("/postgres?", f"/{orders.database}?")
 

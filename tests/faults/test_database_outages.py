@@ -63,6 +63,7 @@ def test_a_daemon_that_is_killed_in_an_outage_serves_the_other_handler_when_it_i
     shop.server.stop()
     shop.orders.insert(*range(50, 100))
     until_waiting(run)
+    run.until_events(100)
     run.kill()
     run.start()
     until_waiting(run)

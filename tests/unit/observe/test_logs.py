@@ -12,14 +12,9 @@ from tailrace.observe.logs import LONGEST_VALUE, configure
 
 @pytest.fixture(autouse=True)
 def restored() -> Iterator[None]:
-    root = logging.getLogger()
-    handlers, level = list(root.handlers), root.level
     yield
-    root.handlers[:] = handlers
-    root.setLevel(level)
     for name in ("uvicorn", "pymongo", "motor"):
         logging.getLogger(name).setLevel(logging.NOTSET)
-    structlog.reset_defaults()
 
 
 def lines(capsys: pytest.CaptureFixture[str]) -> list[dict[str, object]]:
