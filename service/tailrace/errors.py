@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import isfinite
 
-from tailrace.masking import without_secrets
+from tailrace.masking import masked_line, without_secrets
 
 # Servers quote resume tokens in their errors; logs and /status show only the first characters.
 _LONG_HEX = re.compile(r"\b([0-9A-Fa-f]{8})[0-9A-Fa-f]{24,}\b")
@@ -272,7 +272,7 @@ def describe(error: BaseException) -> str:
     """One line for logs and status: the class and the message, shortened and masked."""
     ours = isinstance(error, TailraceError)
     try:
-        text = _one_line(str(error), 2 * LONGEST_ERROR if ours else LONGEST_ERROR)
+        text = masked_line(str(error), 2 * LONGEST_ERROR if ours else LONGEST_ERROR)
     except Exception:  # noqa: BLE001 - the __str__ of a handler's error
         text = ""
     if ours and text:
@@ -284,25 +284,3 @@ def describe(error: BaseException) -> str:
 def how_to_install(extra: str) -> str:
     """What provides an extra; no package index has Tailrace."""
     return f"pip install '.[{extra}]' in a checkout, or the image's target {extra}"
-
-
-def shortened(text: str, longest: int) -> str:
-    """The text; if it is too long, both ends and how much is left out between them."""
-    return text if len(text) <= longest else _ends(text, text, longest, len(text))
-
-
-def _one_line(text: str, longest: int) -> str:
-    if len(text) <= 4 * longest:
-        return shortened(_masked_line(text), longest)
-    # Cut roughly before it is masked, so that megabytes do not block the event loop.
-    head, tail = _masked_line(text[: 2 * longest]), _masked_line(text[-2 * longest :])
-    return _ends(head, tail, longest, len(text))
-
-
-def _masked_line(text: str) -> str:
-    return without_secrets(" ".join(text.split()))
-
-
-def _ends(head: str, tail: str, longest: int, length: int) -> str:
-    left_out = f"({length - longest} characters left out)"
-    return f"{head[: longest * 3 // 4]} … {left_out} … {tail[-(longest // 4) :]}"

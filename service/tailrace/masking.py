@@ -137,3 +137,26 @@ def _masked_option(option: re.Match[str]) -> str:
     if not equals:
         return MASK  # may be the rest of a value with an unescaped separator
     return f"{name}={MASK}" if is_secret_name(unquote_plus(name)) else option[0]
+
+
+def shortened(text: str, longest: int) -> str:
+    """The text; if it is too long, both ends and how much is left out between them."""
+    return text if len(text) <= longest else _ends(text, text, longest, len(text))
+
+
+def masked_line(text: str, longest: int) -> str:
+    """The text in one line, without secrets and shortened."""
+    if len(text) <= 4 * longest:
+        return shortened(_line(text), longest)
+    # Cut roughly before it is masked, so that megabytes do not block the event loop.
+    head, tail = _line(text[: 2 * longest]), _line(text[-2 * longest :])
+    return _ends(head, tail, longest, len(text))
+
+
+def _line(text: str) -> str:
+    return without_secrets(" ".join(text.split()))
+
+
+def _ends(head: str, tail: str, longest: int, length: int) -> str:
+    left_out = f"({length - longest} characters left out)"
+    return f"{head[: longest * 3 // 4]} … {left_out} … {tail[-(longest // 4) :]}"

@@ -4,8 +4,8 @@ from typing import Any
 
 from bson import json_util
 
-from tailrace.errors import shortened
 from tailrace.event import ChangeEvent
+from tailrace.masking import shortened
 
 LONGEST_KEY = 200
 """How many characters of a document key are shown: a key may be as long as a document."""

@@ -11,8 +11,7 @@ from typing import Any
 
 import structlog
 
-from tailrace.errors import shortened
-from tailrace.masking import MASK, is_secret_name, without_secrets_within
+from tailrace.masking import MASK, is_secret_name, shortened, without_secrets_within
 
 LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 

@@ -5,7 +5,8 @@ from itertools import islice
 from pathlib import Path
 from types import TracebackType
 
-from tailrace.errors import describe, shortened
+from tailrace.errors import describe
+from tailrace.masking import shortened
 
 LONGEST = 4000
 """The longest traceback, in characters."""

@@ -5,12 +5,14 @@ from collections.abc import Sequence
 from tailrace.testing.comparison import Difference, Symptom
 from tailrace.testing.scenarios import Kind
 
+_IN_ORDER = (
+    "Apply the changes of a document one after another, in the order of the batch: not with "
+    "gather, and not in tasks of your own."
+)
 _ADVICE = {
     (Kind.PLAIN, Symptom.UNDELETED): "Apply deletes: remove the document of a delete event.",
-    (Kind.PLAIN, Symptom.STALE): "Apply the changes of a document one after another, in the order "
-    "of the batch: not with gather, and not in tasks of your own.",
-    (Kind.PLAIN, Symptom.DISORDER): "Apply the changes of a document one after another, in the "
-    "order of the batch: not with gather, and not in tasks of your own.",
+    (Kind.PLAIN, Symptom.STALE): _IN_ORDER,
+    (Kind.PLAIN, Symptom.DISORDER): _IN_ORDER,
     (Kind.ERROR, Symptom.MISSING): "Raise every error: a call that returns says that all of its "
     "events are stored.",
     (Kind.ERROR, Symptom.TWICE): "Store the data and batch.position in one transaction, and roll "

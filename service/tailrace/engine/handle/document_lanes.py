@@ -19,7 +19,7 @@ from typing import Any
 import anyio
 
 from tailrace.engine.handle.delivery import Handled
-from tailrace.engine.handle.lane import Assignment, Lane, OpenPlace, Unhandled, tokens
+from tailrace.engine.handle.lane import Assignment, OpenPlace, SharedLane, Unhandled, tokens
 from tailrace.engine.naming import named
 from tailrace.engine.position.watermark import Place
 from tailrace.errors import TailraceError
@@ -35,11 +35,10 @@ Item = tuple[ChangeEvent, OpenPlace, Hashable | None]
 
 
 @dataclass(eq=False)
-class DocumentLanes(Lane):
+class DocumentLanes(SharedLane):
     """The lane of a handler that takes single events, with at most ``workers`` calls at once."""
 
     workers: int = 64
-    _idle: deque[anyio.Event] = field(default_factory=deque)
     _giving_way: int = 0
     _blocked: int = 0
     """Events that wait for a busy document."""
@@ -132,16 +131,6 @@ class DocumentLanes(Lane):
         """Whether a worker that has nothing to take may end."""
         exhausted = self._barrier is None and not self._waiting
         return self._halted or (self._closed and exhausted)
-
-    def _wake_one(self) -> None:
-        if self._idle:
-            self._idle.popleft().set()
-        elif self._running < self.workers:
-            self._start_worker()
-
-    def _wake_all(self) -> None:
-        while self._idle:
-            self._idle.popleft().set()
 
     # --- which event may run next: nothing here waits or calls a handler -----------------------
 

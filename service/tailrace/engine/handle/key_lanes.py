@@ -18,7 +18,7 @@ from typing import Any
 import anyio
 
 from tailrace.engine.handle.delivery import Handled
-from tailrace.engine.handle.lane import Assignment, Lane, OpenPlace, Unhandled, tokens
+from tailrace.engine.handle.lane import Assignment, OpenPlace, SharedLane, Unhandled, tokens
 from tailrace.engine.naming import named
 from tailrace.engine.ports import PerBatch
 from tailrace.engine.position.watermark import Place
@@ -53,7 +53,7 @@ class BatchCall:
 
 
 @dataclass(eq=False)
-class KeyLanes(Lane):
+class KeyLanes(SharedLane):
     """The lane of a handler that takes batches ordered by key; ``workers`` is its concurrency."""
 
     workers: int = 8
@@ -69,7 +69,6 @@ class KeyLanes(Lane):
     _open: OpenPlace | None = None
     """The place of which the slice has further events."""
     _all_open: dict[int, OpenPlace] = field(default_factory=dict)
-    _idle: deque[anyio.Event] = field(default_factory=deque)
     _flush: bool = False
 
     def __post_init__(self) -> None:
@@ -148,16 +147,6 @@ class KeyLanes(Lane):
                 timer.cancel()
             with suppress(ValueError):
                 self._idle.remove(wake)
-
-    def _wake_one(self) -> None:
-        if self._idle:
-            self._idle.popleft().set()
-        elif self._running < self.workers:
-            self._start_worker()
-
-    def _wake_all(self) -> None:
-        while self._idle:
-            self._idle.popleft().set()
 
     def _named(self, work: BatchCall) -> dict[str, Any]:
         return named(work.items[0][0])

@@ -202,6 +202,25 @@ class Lane(ABC):
         )
 
 
+@dataclass(eq=False)
+class SharedLane(Lane):
+    """A lane with at most so many ``workers``: one more starts when there is work for it."""
+
+    workers: int = 1
+    _idle: deque[anyio.Event] = field(default_factory=deque)
+    """What wakes each worker that waits for work."""
+
+    def _wake_one(self) -> None:
+        if self._idle:
+            self._idle.popleft().set()
+        elif self._running < self.workers:
+            self._start_worker()
+
+    def _wake_all(self) -> None:
+        while self._idle:
+            self._idle.popleft().set()
+
+
 def tokens(events: Iterable[ChangeEvent]) -> set[ResumeToken]:
     """The tokens of the events that have a readable token."""
     found = set()
