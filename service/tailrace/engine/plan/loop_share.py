@@ -143,14 +143,15 @@ class LoopShare:
 
     def ended(self, now: float) -> None:
         """A call that was not measured has ended, not before :attr:`ends`."""
-        if self._scheduled:  # not the first one of this turn
+        if self.ends > -inf:  # not the first one of this turn
             self._close()
             return
         if now - self._last > _IDLE_SECONDS:
             self._measure()
         self._last = now
         self.ends = now + SHARE_SECONDS
-        self._schedule()
+        if not self._scheduled:  # by a call that began while calls were measured
+            self._schedule()
 
     def _spend(self, seconds: float) -> None:
         self._used += seconds
@@ -176,8 +177,9 @@ class LoopShare:
         self._fits = 1 if self._spent else min(2 * self._fits, 64)
         self._calm = 0 if self._spent else self._calm + 1
         self._spent, self._used, self._scheduled = False, 0.0, False
-        if self._calm >= _CALM_TURNS:
+        if self.measuring and self._calm >= _CALM_TURNS:
             self.measuring = False
+            self._last = inf  # no pause before the first call that is not measured
         self.ends = inf if self.measuring else -inf
         self._released.clear()
         if self._begun or self._workers:

@@ -142,18 +142,45 @@ async def test_a_cancelled_worker_keeps_nobody_from_its_turn() -> None:
             await went_on.wait()
 
 
-async def test_calls_that_never_block_are_measured_no_more_until_one_blocks() -> None:
-    share = LoopShare()
+async def quick() -> None:
+    """Returns at once."""
 
-    async def quick() -> None: ...
 
+async def calm(share: LoopShare) -> None:
+    """Makes quick calls until they are not measured any more."""
     for _ in range(1000):
         if not share.measuring:
-            break
+            return
         await share.measured(quick, "a lane")()
         await anyio.lowlevel.checkpoint()
-    assert not share.measuring
+    raise AssertionError("still measured after 1,000 turns")
+
+
+async def test_calls_that_never_block_are_measured_no_more_until_one_blocks() -> None:
+    share = LoopShare()
+    await calm(share)
     share.ended(0.0)
     share.ended(SHARE_SECONDS)
     assert share.measuring
     assert share.closed
+
+
+async def test_a_call_that_began_while_calls_were_measured_does_not_make_others_be_measured() -> (
+    None
+):
+    share, may_end = LoopShare(), anyio.Event()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(share.measured(may_end.wait, "a lane"))
+        await calm(share)
+        may_end.set()
+        await anyio.lowlevel.checkpoint()  # it ends, measured, in the turn of the next line
+    share.ended(time.perf_counter())
+    assert not share.measuring
+    assert not share.closed
+
+
+async def test_the_first_call_after_the_measured_ones_is_not_taken_for_one_after_a_pause() -> None:
+    share = LoopShare()
+    await calm(share)
+    share.ended(1e6)
+    assert not share.measuring
