@@ -16,7 +16,7 @@ import anyio
 import structlog
 
 from tailrace import __version__
-from tailrace.assembly import local_store, scope_plans, server_store
+from tailrace.assembly import followed_by, local_store, scope_plans, server_store
 from tailrace.config import Settings
 from tailrace.drivers import DRIVERS, identify
 from tailrace.engine import (
@@ -55,7 +55,7 @@ CLOSING_SECONDS = 10.0
 
 async def serve(settings: Settings, signals: StopSignals, output: Output) -> int:
     """Runs the daemon until a signal, or until no scope is running; returns the exit code."""
-    if problems := check_handlers(settings.handlers):
+    if problems := check_handlers(settings.handlers, settings.scopes, settings.routes):
         raise ConfigurationError(*problems)
     settle_malloc()
     service = _Service(settings, signals, output)
@@ -132,7 +132,11 @@ class _Service:
             store = await stack.enter_async_context(local_store(settings))
             handlers = await stack.enter_async_context(
                 open_handlers(
-                    settings.handlers, settings.delivery, self.metrics.registry, waits=True
+                    settings.handlers,
+                    settings.delivery,
+                    self.metrics.registry,
+                    waits=True,
+                    follows=followed_by(settings),
                 )
             )
             with self.stop.interrupts() as connecting:

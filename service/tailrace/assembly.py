@@ -87,6 +87,16 @@ def scope_plans(
     ]
 
 
+def followed_by(settings: Settings) -> dict[str, list[Scope]]:
+    """The scopes whose changes each handler gets, by handler."""
+    scopes = {scope.name: target(scope) for scope in settings.scopes}
+    found: dict[str, dict[str, Scope]] = {}
+    for route in settings.routes:
+        for name in route.handlers:
+            found.setdefault(name, {})[route.scope] = scopes[route.scope]
+    return {name: list(each.values()) for name, each in found.items()}
+
+
 def target(scope: ScopeSettings) -> Scope:
     """The collection, database or cluster that a scope follows."""
     return Scope(scope.name, scope.database, scope.collection)

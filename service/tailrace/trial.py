@@ -9,7 +9,7 @@ import anyio
 from anyio import to_thread
 
 from tailrace import cost
-from tailrace.assembly import stream_options, target
+from tailrace.assembly import followed_by, stream_options, target
 from tailrace.config import Settings
 from tailrace.config.store import MongodbStoreSettings, SqliteStoreSettings
 from tailrace.drivers import DRIVERS, CommandDriver, identify
@@ -51,7 +51,7 @@ async def connect(settings: Settings, report: Callable[[str], None]) -> list[Pro
     async with factory(uri, 1) as driver:
         await attempt("store", _try_store(settings, driver))
         for name, handler in settings.handlers.items():
-            scopes = sorted({each.scope for each in settings.routes if name in each.handlers})
+            scopes = followed_by(settings).get(name, [])
             await attempt(f"handler {name}", try_handler(name, handler, scopes, str(cluster)))
         for index, scope in enumerate(settings.scopes):
             followed = target(scope)

@@ -31,7 +31,7 @@ def run(options: argparse.Namespace) -> int:
         print(json.dumps(config.schema(model), indent=2, ensure_ascii=False))
         return 0
     settings = read_settings(options)
-    if problems := check_handlers(settings.handlers):
+    if problems := check_handlers(settings.handlers, settings.scopes, settings.routes):
         raise ConfigurationError(*problems, source=options.config)
     if options.connect:
         return _connect(settings, options.config)

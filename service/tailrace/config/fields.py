@@ -164,6 +164,16 @@ ExceptionName = Annotated[
     str,
     like(r"[^\W\d]\w*(\.[^\W\d]\w*)+", "must be written package.module.Name"),
 ]
+FieldPath = Annotated[
+    str,
+    like(
+        r"(?!_id(\.|\Z))[^.\0$][^.\0]*(\.[^.\0$][^.\0]*)*",
+        "must be the path of a field, as in customer.name. _id always stays as it is",
+    ),
+]
+FieldName = Annotated[
+    str, like(r"(?!_id\Z)[^.\0$][^.\0]*", "must be the name of a field, without dots")
+]
 NamespacePattern = Annotated[
     str,
     like(

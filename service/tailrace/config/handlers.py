@@ -5,18 +5,24 @@ is handed to :func:`tailrace.config.load`, which knows only this module.
 """
 
 from collections.abc import Callable, Collection, Mapping
-from typing import Literal
+from types import MappingProxyType
+from typing import Literal, Self
+
+from pydantic import Field, model_validator
 
 from tailrace.config.delivery import RetrySettings
 from tailrace.config.fields import (
     Bytes,
     Count,
     ExceptionName,
+    FieldName,
+    FieldPath,
     Items,
     Seconds,
     SecondsOrZero,
     Section,
 )
+from tailrace.event.field_mapping import FieldMapping
 
 
 class AnyHandlerSettings(Section):
@@ -24,6 +30,11 @@ class AnyHandlerSettings(Section):
 
     type: str
     """Selects this handler."""
+
+    @property
+    def needs_documents(self) -> bool:
+        """Whether every update must carry the whole document, for this handler to store it."""
+        return False
 
 
 class HandlerSettings(AnyHandlerSettings):
@@ -57,6 +68,43 @@ class BatchHandlerSettings(HandlerSettings):
     linger_seconds: SecondsOrZero = 0.0
     """How long such a call may wait for a full batch. With 0, a call gets the events that are there
     already. Raise it if a call is expensive."""
+
+
+class FieldSettings(Section):
+    """Which fields of documents a destination gets. `_id` is always there."""
+
+    take: Items[FieldPath] = ()
+    """Only these fields, as dotted paths such as `customer.name`. Without it, all."""
+
+    leave_out: Items[FieldPath] = ()
+    """Fields to leave out, as dotted paths."""
+
+    rename: Mapping[FieldPath, FieldName] = MappingProxyType({})
+    """New names of fields: dotted path to the name in its place, such as `customer.name: buyer`."""
+
+    @model_validator(mode="after")
+    def _require_effect(self) -> Self:
+        self.mapping()
+        return self
+
+    def mapping(self) -> FieldMapping | None:
+        """What does it; ``None`` if documents stay as they are."""
+        if not (self.take or self.leave_out or self.rename):
+            return None
+        return FieldMapping(self.take, self.leave_out, self.rename)
+
+
+class MessageHandlerSettings(BatchHandlerSettings):
+    """The settings of destinations that get a message for each event."""
+
+    envelope: Literal["native", "document", "debezium", "cloudevents"] = "native"
+    """The form of a message: see docs/envelopes.md."""
+
+    json_format: Literal["relaxed", "canonical"] = Field("relaxed", alias="json")
+    """The Extended JSON of messages, except of `debezium`."""
+
+    fields: FieldSettings = Field(default_factory=FieldSettings)
+    """Which fields of documents a message has."""
 
 
 HandlerModels = Callable[[Collection[str]], Mapping[str, type[AnyHandlerSettings] | str]]

@@ -24,6 +24,9 @@ from tailrace.config.snapshots import Snapshot, SnapshotSettings
 LOOKUP = "lookup"
 """The value of ``full_document`` with which Tailrace itself looks documents up."""
 
+WHOLE_DOCUMENTS = (LOOKUP, "updateLookup", "whenAvailable", "required")
+"""The values of ``full_document`` with which updates carry the document after the change."""
+
 
 class ScopeSettings(Section):
     """One change stream: of a collection, a database (no collection) or the cluster (neither).

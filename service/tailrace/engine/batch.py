@@ -20,7 +20,8 @@ class ScopeContext:
     greatest one and refuses smaller ones is safe from a process that was replaced. ``attempt``
     counts the calls of ``begin`` since the last batch was stored, from 1. ``log`` is a structlog
     logger bound to scope and handler. Metrics made with ``registry`` (of prometheus_client) appear
-    in ``/metrics``; it is shared by all handlers, so make each metric once.
+    in ``/metrics``; it is shared by all handlers, so make each metric once. ``cluster`` is the
+    identity of the cluster that the scope follows.
     """
 
     name: str
@@ -28,6 +29,7 @@ class ScopeContext:
     attempt: int
     log: Any
     registry: CollectorRegistry
+    cluster: str = ""
 
     def __str__(self) -> str:
         return self.name

@@ -3,34 +3,60 @@
 :mod:`tailrace.handlers.types` has the table of their types.
 """
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
+from types import MappingProxyType
 
 from prometheus_client import CollectorRegistry
 
 from tailrace.config.delivery import DeliverySettings
 from tailrace.config.handlers import AnyHandlerSettings
+from tailrace.config.scopes import WHOLE_DOCUMENTS, RouteSettings, ScopeSettings
 from tailrace.engine import Handler
 from tailrace.engine.handle.outage import is_outage
 from tailrace.errors import ConfigurationError, Problem, StartRefused, TailraceError, describe
 from tailrace.handlers.failures import failure_policy, outage_classes
 from tailrace.handlers.handler_type import Opening
 from tailrace.handlers.types import type_of
+from tailrace.model import Scope
 
 
-def check_handlers(handlers: Mapping[str, AnyHandlerSettings]) -> list[Problem]:
+def check_handlers(
+    handlers: Mapping[str, AnyHandlerSettings],
+    scopes: Sequence[ScopeSettings] = (),
+    routes: Sequence[RouteSettings] = (),
+) -> list[Problem]:
     """What is wrong with the handlers or not installed; imports targets, and opens nothing."""
     problems: list[Problem] = []
-    for name, settings in handlers.items():
-        kind = type_of(settings)
+    for name, handler in handlers.items():
+        kind = type_of(handler)
         try:
-            kind.check(name, settings)
+            kind.check(name, handler)
             kind.require_installed(name)
-            outage_classes(name, settings)
+            outage_classes(name, handler)
         except ConfigurationError as error:
             problems.extend(error.problems)
+        if handler.needs_documents:
+            routed = {route.scope for route in routes if name in route.handlers}
+            problems.extend(_without_documents(name, handler, scopes, routed))
     return problems
+
+
+def _without_documents(
+    name: str,
+    handler: AnyHandlerSettings,
+    scopes: Sequence[ScopeSettings],
+    routed: Collection[str],
+) -> Iterator[Problem]:
+    """The scopes whose updates carry no document, which this handler must have."""
+    for index, scope in enumerate(scopes):
+        if scope.name in routed and scope.full_document not in WHOLE_DOCUMENTS:
+            told = (
+                f"must be one of {', '.join(WHOLE_DOCUMENTS)}, because handler {name!r} "
+                f"({handler.type}) stores whole documents and updates carry none otherwise"
+            )
+            yield Problem(f"scopes[{index}].full_document", told)
 
 
 @asynccontextmanager
@@ -40,11 +66,13 @@ async def open_handlers(
     registry: CollectorRegistry | None = None,
     *,
     waits: bool = False,
+    follows: Mapping[str, Sequence[Scope]] = MappingProxyType({}),
 ) -> AsyncIterator[dict[str, Handler]]:
     """Opens every handler; gives them by name and closes them when the block ends.
 
     ``registry`` takes the metrics of handler classes; without one, nobody sees them. With
-    ``waits``, objects whose destinations are down are opened later, and their calls wait. Raises
+    ``waits``, objects whose destinations are down are opened later, and their calls wait.
+    ``follows``: the scopes whose changes each handler gets. Raises
     :class:`ConfigurationError` or :class:`StartRefused` for a handler that cannot be opened.
     """
     opened: dict[str, Handler] = {}
@@ -53,7 +81,7 @@ async def open_handlers(
         for name, settings in handlers.items():
             kind = type_of(settings)
             kind.require_installed(name)
-            opening = Opening(name, delivery, registry, waits)
+            opening = Opening(name, delivery, registry, waits, follows.get(name, ()))
             try:
                 handler = await stack.enter_async_context(kind.open(opening, settings))
             except TailraceError:

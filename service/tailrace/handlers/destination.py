@@ -1,7 +1,7 @@
 """Calls an object with a coroutine method ``write``, which stores batches of events."""
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import structlog
@@ -31,15 +31,25 @@ def require_methods(target: Any) -> None:
             continue
         if not inspect.iscoroutinefunction(found):
             raise ValueError(f"has a {method} that is not a coroutine method: write 'async def'")
-        try:
-            taken = (None, None) if inspect.isclass(target) else (None,)
-            inspect.signature(found).bind(*taken)
-        except TypeError:
-            raise ValueError(
-                f"has a {method} that does not take one argument, the {argument}"
-            ) from None
+        bound = inspect.isclass(target)
+        if not (_takes(found, 1 + bound) or (method == "on_ddl" and _takes(found, 2 + bound))):
+            raise ValueError(f"has a {method} that does not take one argument, the {argument}")
     if hasattr(target, "rollback") and not hasattr(target, "commit"):
         raise ValueError("has a rollback without a commit: write stores its batch, or fails")
+    if hasattr(target, "commit") and not (hasattr(target, "rollback") or hasattr(target, "begin")):
+        raise ValueError(
+            "has a commit and neither rollback nor begin: what it accepted comes again after a "
+            "failure, so it must be able to discard it"
+        )
+
+
+def _takes(function: Callable[..., Any], count: int) -> bool:
+    """Whether it can be called with so many arguments."""
+    try:
+        inspect.signature(function).bind(*[None] * count)
+    except TypeError:
+        return False
+    return True
 
 
 class Destination:
@@ -49,6 +59,8 @@ class Destination:
         self._name = name
         self._target = target
         self._registry = registry
+        on_ddl = getattr(target, "on_ddl", None)
+        self._ddl_takes_scope = on_ddl is not None and _takes(on_ddl, 2)
         self._attempts: dict[str, int] = {}
         self._stored: dict[str, tuple[str | None, SinkPosition | None]] = {}
         """By scope, what ``begin`` returned last, or what was stored since."""
@@ -120,9 +132,12 @@ class Destination:
 
     async def _on_ddl(self, event: ChangeEvent, identity: RunIdentity) -> None:
         if (on_ddl := getattr(self._target, "on_ddl", None)) is not None:
-            await on_ddl(event)
+            given = (event, self._context(identity)) if self._ddl_takes_scope else (event,)
+            await on_ddl(*given)
 
     def _context(self, identity: RunIdentity) -> ScopeContext:
         log = structlog.get_logger().bind(scope=identity.scope, handler=self._name)
         attempt = max(self._attempts.get(identity.scope, 1), 1)
-        return ScopeContext(identity.scope, identity.epoch, attempt, log, self._registry)
+        return ScopeContext(
+            identity.scope, identity.epoch, attempt, log, self._registry, identity.cluster
+        )

@@ -1,16 +1,50 @@
-"""Makes a type of handler of a class, for packages that add one."""
+"""Makes a type of handler of a class with the methods of a destination."""
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from tailrace.config.handlers import BatchHandlerSettings
 from tailrace.engine import Handler
-from tailrace.handlers.handler_type import HandlerType, Opening
+from tailrace.handlers.handler_type import HandlerType, Opening, Trial
 from tailrace.handlers.object_handler import created, object_handler
 from tailrace.handlers.target import require_usable
 
 S = TypeVar("S", bound=BatchHandlerSettings)
+
+
+class OwnDestination(Protocol):
+    """A destination of Tailrace's own: an object with ``write``, which can also be tried."""
+
+    async def attempt(self, trial: Trial) -> str:
+        """Tries what ``run`` would do there, and leaves no trace; returns what is possible.
+
+        Called on the entered object. Raises :class:`tailrace.errors.ConfigurationError` for what
+        the user must change.
+        """
+
+
+def own_destination_type(
+    settings: type[S],
+    create: Callable[[Opening, S], OwnDestination],
+    check: Callable[[str, S], None] = lambda name, settings: None,
+    *,
+    needs: tuple[str, ...],
+    install: str,
+) -> HandlerType[S]:
+    """The type of a destination of Tailrace's own. ``create`` imports its module and its client."""
+
+    def checked(name: str, given: S) -> None:
+        row.require_installed(name)
+        check(name, given)
+
+    async def attempt(opening: Opening, given: S, trial: Trial) -> str:
+        target: OwnDestination = created(f"handlers.{opening.name}", create, opening, given)
+        async with object_handler(opening, target, given, opening.delivery.lanes):
+            return await target.attempt(trial)
+
+    row = HandlerType(settings, _opener(create), checked, attempt, needs=needs, install=install)
+    return row
 
 
 def destination_type(
@@ -27,11 +61,19 @@ def destination_type(
         row.require_installed(name)
         require_usable(f"handlers.{name}.type", getattr(kind, "__name__", str(kind)), kind)
 
+    def create(opening: Opening, given: S) -> Any:
+        return kind(given)
+
+    create.__name__ = getattr(kind, "__name__", str(kind))  # for messages
+    row = HandlerType(settings, _opener(create), check, needs=needs, install=install)
+    return row
+
+
+def _opener(create: Callable[[Opening, S], Any]) -> Any:
     @asynccontextmanager
     async def opened(opening: Opening, given: S) -> AsyncIterator[Handler]:
-        target = created(f"handlers.{opening.name}", kind, given)
+        target = created(f"handlers.{opening.name}", create, opening, given)
         async with object_handler(opening, target, given, opening.delivery.lanes) as handler:
             yield handler
 
-    row = HandlerType(settings, opened, check, needs=needs, install=install)
-    return row
+    return opened

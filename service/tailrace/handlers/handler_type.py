@@ -12,6 +12,7 @@ from tailrace.config.delivery import DeliverySettings
 from tailrace.config.handlers import AnyHandlerSettings
 from tailrace.engine import Handler
 from tailrace.errors import ConfigurationError, Problem
+from tailrace.model import Scope
 
 S = TypeVar("S", bound=AnyHandlerSettings)
 
@@ -21,20 +22,22 @@ class Opening:
     """What a handler is opened with, besides its settings.
 
     ``name`` is its key in the configuration; metrics that are made with ``registry`` appear in
-    ``/metrics``. With ``waits``, an object whose destination is down is opened later.
+    ``/metrics``. With ``waits``, an object whose destination is down is opened later. ``follows``:
+    the scopes whose changes it gets; empty for a replay of dead letters.
     """
 
     name: str
     delivery: DeliverySettings
     registry: CollectorRegistry
     waits: bool = False
+    follows: Sequence[Scope] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """For what a handler is tried: the names of its scopes, and the identity of their cluster."""
+    """For what a handler is tried: its scopes, and the identity of their cluster."""
 
-    scopes: Sequence[str]
+    scopes: Sequence[Scope]
     cluster: str
 
 

@@ -8,10 +8,11 @@ from tailrace.config.delivery import DeliverySettings
 from tailrace.config.handlers import AnyHandlerSettings
 from tailrace.handlers.handler_type import Opening, Trial
 from tailrace.handlers.types import type_of
+from tailrace.model import Scope
 
 
 async def try_handler(
-    name: str, settings: AnyHandlerSettings, scopes: Sequence[str], cluster: str
+    name: str, settings: AnyHandlerSettings, scopes: Sequence[Scope], cluster: str
 ) -> str:
     """Starts a handler of these scopes as ``run`` would, and ends it. Returns what is possible.
 
@@ -20,7 +21,7 @@ async def try_handler(
     """
     kind = type_of(settings)
     kind.require_installed(name)
-    opening = Opening(name, DeliverySettings(), CollectorRegistry())
+    opening = Opening(name, DeliverySettings(), CollectorRegistry(), follows=scopes)
     if kind.attempt is not None:
         return await kind.attempt(opening, settings, Trial(scopes, cluster))
     async with kind.open(opening, settings):

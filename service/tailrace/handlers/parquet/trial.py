@@ -27,10 +27,10 @@ def try_lake(name: str, settings: ParquetHandlerSettings, trial: Trial) -> str:
         raise refusal(name, settings, error) from error
     told = [f"the lake {settings.path} can be written"]
     for scope in trial.scopes:
-        landing = Landing(lake, scope, Documents(settings.documents))
-        newest = landing.try_begin(RunIdentity(scope, trial.cluster, "", 0))
+        landing = Landing(lake, scope.name, Documents(settings.documents))
+        newest = landing.try_begin(RunIdentity(scope.name, trial.cluster, "", 0))
         after = f"continues after segment {newest}" if newest >= 0 else "begins with segment 0"
-        told.append(f"scope {scope} {after}")
+        told.append(f"scope {scope.name} {after}")
     return "; ".join(told)
 
 

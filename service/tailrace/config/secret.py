@@ -1,0 +1,79 @@
+"""A secret as a setting: the text itself, or ``{file: PATH}``, which is read at each use."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import PlainSerializer, PlainValidator, WithJsonSchema
+
+from tailrace.config.interpolation import Unresolved
+from tailrace.errors import Unavailable
+from tailrace.masking import MASK, keep_secret, mask_uri, secrets_of
+
+
+@dataclass(frozen=True, slots=True)
+class Secret:
+    """A text that is masked in all output. With ``file``, it is what that file holds now."""
+
+    text: str = field(default="", repr=False)
+    file: str | None = None
+
+    def read(self) -> str:
+        """The secret as it is now. Blocks for a moment.
+
+        Raises :class:`Unavailable` if its file cannot be read or is empty, as while a mounted
+        secret is replaced.
+        """
+        if self.file is None:
+            return self.text
+        try:
+            text = Path(self.file).read_text().strip()
+        except (OSError, ValueError) as error:
+            raise Unavailable(f"the secret file {self.file!r} cannot be read: {error}") from error
+        if not text:
+            raise Unavailable(f"the secret file {self.file!r} is empty")
+        keep_secret(text, *secrets_of(text))
+        return text
+
+
+def _secret(value: Any) -> Secret:
+    if isinstance(value, dict):
+        file = value.get("file")
+        if set(value) != {"file"} or not isinstance(file, str) or not file:
+            raise ValueError("must be a text, or {file: PATH} with the file that holds it")
+        found = Secret(file=str(file))
+        try:
+            found.read()
+        except Unavailable as error:
+            raise ValueError(str(error)) from None
+        return found
+    if isinstance(value, Unresolved) or not isinstance(value, str) or not value.strip():
+        raise ValueError("must be a text that is not empty, or {file: PATH}")
+    keep_secret(str(value), *secrets_of(str(value)))
+    return Secret(str(value))
+
+
+def _masked(given: Secret) -> Any:
+    return {"file": given.file} if given.file else MASK
+
+
+def _masked_uri(given: Secret) -> Any:
+    return {"file": given.file} if given.file else mask_uri(given.text)
+
+
+_SCHEMA = WithJsonSchema(
+    {
+        "anyOf": [
+            {"type": "string"},
+            {
+                "type": "object",
+                "properties": {"file": {"type": "string"}},
+                "required": ["file"],
+                "additionalProperties": False,
+            },
+        ]
+    }
+)
+SecretText = Annotated[Secret, PlainValidator(_secret), PlainSerializer(_masked), _SCHEMA]
+SecretUri = Annotated[Secret, PlainValidator(_secret), PlainSerializer(_masked_uri), _SCHEMA]
+"""A URL or connection string, which is shown without its secrets."""

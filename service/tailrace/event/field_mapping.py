@@ -1,0 +1,211 @@
+"""Takes, leaves out and renames fields of the documents in events, on their BSON.
+
+Paths are dotted, as in a projection of MongoDB: below an array they apply to each document in it.
+``_id`` always stays. The document key and everything else about an event stay as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from tailrace.event import bson
+from tailrace.event.bson import ARRAY, DOCUMENT, STRING, encoded, string_at, walk
+from tailrace.event.change_event import ChangeEvent
+
+_DOCUMENTS = frozenset({b"fullDocument", b"fullDocumentBeforeChange"})
+_UPDATE = b"updateDescription"
+
+
+@dataclass(slots=True)
+class _Node:
+    """What happens to a field, and to those below it."""
+
+    taken: bool = False
+    left_out: bool = False
+    name: bytes | None = None
+    below: dict[bytes, _Node] = field(default_factory=dict)
+
+    def at(self, path: str) -> _Node:
+        """The node at a path, made if missing."""
+        node = self
+        for part in path.split("."):
+            node = node.below.setdefault(part.encode(), _Node())
+        return node
+
+    @property
+    def takes(self) -> bool:
+        """Whether this field or one below it is taken."""
+        return self.taken or any(node.takes for node in self.below.values())
+
+
+class _Kept(NamedTuple):
+    """A field that stays: its name, and what happens below it (``None``: nothing)."""
+
+    name: bytes
+    node: _Node | None = None
+    only_taken: bool = False
+
+
+class FieldMapping:
+    """Only the paths ``take`` (all, if empty), without ``leave_out``, and with other names.
+
+    ``rename``: paths to the names in their places. Raises ``ValueError`` for fields that would get
+    one name.
+    """
+
+    def __init__(
+        self, take: Sequence[str], leave_out: Sequence[str], rename: Mapping[str, str]
+    ) -> None:
+        self._root = _Node()
+        self._only_taken = bool(take)
+        for path in take:
+            self._root.at(path).taken = True
+        for path in leave_out:
+            self._root.at(path).left_out = True
+        for path, name in rename.items():
+            self._root.at(path).name = name.encode()
+        _require_names(self._root, "")
+
+    def of(self, events: Sequence[ChangeEvent]) -> list[ChangeEvent]:
+        """The events with mapped documents and update descriptions, at the same indices."""
+        return [ChangeEvent.from_raw(self._event(event.raw)) for event in events]
+
+    def of_document(self, raw: bytes) -> bytes:
+        """A document of a collection, mapped."""
+        return _document(raw, 0, self._root, self._only_taken, root=True)
+
+    def _event(self, raw: bytes) -> bytes:
+        made: list[bytes] = []
+        for name, kind, at, end in walk(raw, 0):
+            value = raw[at:end]
+            if kind == DOCUMENT and name in _DOCUMENTS:
+                value = self.of_document(value)
+            elif kind == DOCUMENT and name == _UPDATE:
+                value = self._update(value)
+            made.append(_element(kind, name, value))
+        return encoded(b"".join(made))
+
+    def _update(self, raw: bytes) -> bytes:
+        made: list[bytes] = []
+        for name, kind, at, end in walk(raw, 0):
+            value = raw[at:end]
+            match name, kind:
+                case b"updatedFields", bson.DOCUMENT:
+                    value = encoded(b"".join(self._updated(value)))
+                case b"removedFields", bson.ARRAY:
+                    value = _array(list(self._removed(value)))
+                case b"truncatedArrays", bson.ARRAY:
+                    value = _array(list(self._truncated(value)))
+                case b"disambiguatedPaths", _:
+                    continue  # it tells paths of the collection apart, not those of the mapping
+            made.append(_element(kind, name, value))
+        return encoded(b"".join(made))
+
+    def _updated(self, raw: bytes) -> Iterator[bytes]:
+        for path, kind, at, end in walk(raw, 0):
+            kept = self._path(path)
+            value = None if kept is None else _value(raw[at:end], kind, kept)
+            if kept is not None and value is not None:
+                yield _element(kind, kept.name, value)
+
+    def _removed(self, raw: bytes) -> Iterator[tuple[int, bytes]]:
+        for _, kind, at, end in walk(raw, 0):
+            kept = self._path(string_at(raw, at).encode()) if kind == STRING else None
+            if kept is not None:
+                yield STRING, _string(kept.name)
+            elif kind != STRING:
+                yield kind, raw[at:end]
+
+    def _truncated(self, raw: bytes) -> Iterator[tuple[int, bytes]]:
+        for _, kind, at, end in walk(raw, 0):
+            made: list[bytes] = []
+            for name, part, begin, stop in walk(raw[at:end], 0) if kind == DOCUMENT else ():
+                value = raw[at + begin : at + stop]
+                if name == b"field" and part == STRING:
+                    kept = self._path(string_at(raw, at + begin).encode())
+                    if kept is None:
+                        break
+                    value = _string(kept.name)
+                made.append(_element(part, name, value))
+            else:
+                yield DOCUMENT, encoded(b"".join(made))
+
+    def _path(self, path: bytes) -> _Kept | None:
+        """What becomes of a dotted path of an update; ``None`` if it goes."""
+        node: _Node | None = self._root
+        only_taken, names = self._only_taken, list[bytes]()
+        for index, part in enumerate(path.split(b".")):
+            if node is None or (index == 0 and part == b"_id"):
+                node = None
+            elif index == 0 or not part.isdigit() or part in node.below:
+                kept = _kept(part, node, only_taken)
+                if kept is None:
+                    return None
+                part, node, only_taken = kept
+            names.append(part)
+        return _Kept(b".".join(names), node, only_taken)
+
+
+def _kept(name: bytes, node: _Node, only_taken: bool) -> _Kept | None:
+    """What becomes of a field of the document at ``node``; ``None`` if it goes."""
+    below = node.below.get(name)
+    if below is None:
+        return None if only_taken else _Kept(name)
+    only_taken = only_taken and not below.taken
+    if below.left_out or (only_taken and not below.takes):
+        return None
+    return _Kept(below.name or name, below if below.below else None, only_taken)
+
+
+def _value(raw: bytes, kind: int, kept: _Kept) -> bytes | None:
+    """A value of BSON, mapped; ``None`` if nothing below it can be taken from it."""
+    if kept.node is None:
+        return raw
+    if kind == DOCUMENT:
+        return _document(raw, 0, kept.node, kept.only_taken)
+    if kind == ARRAY:
+        values = [(part, _value(raw[at:end], part, kept)) for _, part, at, end in walk(raw, 0)]
+        return _array([(part, value) for part, value in values if value is not None])
+    return None if kept.only_taken else raw
+
+
+def _document(
+    raw: bytes, start: int, node: _Node, only_taken: bool, *, root: bool = False
+) -> bytes:
+    made: list[bytes] = []
+    for name, kind, at, end in walk(raw, start):
+        kept = _Kept(name) if root and name == b"_id" else _kept(name, node, only_taken)
+        value = None if kept is None else _value(raw[at:end], kind, kept)
+        if kept is not None and value is not None:
+            made.append(_element(kind, kept.name, value))
+    return encoded(b"".join(made))
+
+
+def _element(kind: int, name: bytes, value: bytes) -> bytes:
+    return b"%c%b\0%b" % (kind, name, value)
+
+
+def _array(values: Sequence[tuple[int, bytes]]) -> bytes:
+    elements = [_element(kind, b"%d" % at, value) for at, (kind, value) in enumerate(values)]
+    return encoded(b"".join(elements))
+
+
+def _string(text: bytes) -> bytes:
+    return (len(text) + 1).to_bytes(4, "little") + text + b"\0"
+
+
+def _require_names(node: _Node, place: str) -> None:
+    names: dict[bytes, bytes] = {}
+    for own, below in node.below.items():
+        _require_names(below, f"{place}{own.decode()}.")
+        if below.left_out:
+            continue
+        name = below.name or own
+        if name in names:
+            raise ValueError(
+                f"{place}{names[name].decode()} and {place}{own.decode()} would have one name, "
+                f"{name.decode()!r}"
+            )
+        names[name] = own

@@ -1,0 +1,92 @@
+"""Which fields of documents a destination gets, and under which names."""
+
+from typing import Any
+
+import bson
+import pytest
+
+from tailrace.event import ChangeEvent
+from tailrace.event.field_mapping import FieldMapping
+
+DOCUMENT = {
+    "_id": 1,
+    "total": 12,
+    "customer": {"name": "Ann", "card": "4111"},
+    "items": [{"sku": "a", "cost": 3}, {"sku": "b", "cost": 4}, 7],
+}
+
+
+def mapped(document: dict[str, Any], mapping: FieldMapping) -> dict[str, Any]:
+    return bson.decode(mapping.of_document(bson.encode(document)))
+
+
+@pytest.mark.parametrize(
+    ("take", "leave_out", "rename", "expected"),
+    [
+        (["total"], [], {}, {"_id": 1, "total": 12}),
+        (["customer.name"], [], {}, {"_id": 1, "customer": {"name": "Ann"}}),
+        (["customer"], ["customer.card"], {}, {"_id": 1, "customer": {"name": "Ann"}}),
+        (["items.sku"], [], {}, {"_id": 1, "items": [{"sku": "a"}, {"sku": "b"}]}),
+        (["total.cents"], [], {}, {"_id": 1}),
+        (["nothing"], [], {}, {"_id": 1}),
+        ([], ["items", "customer"], {}, {"_id": 1, "total": 12}),
+        ([], ["customer.card", "items"], {"customer.name": "buyer", "total": "sum"},
+         {"_id": 1, "sum": 12, "customer": {"buyer": "Ann"}}),
+        (["total"], [], {"total": "sum", "customer.name": "buyer"}, {"_id": 1, "sum": 12}),
+        ([], ["items.cost", "customer"], {},
+         {"_id": 1, "total": 12, "items": [{"sku": "a"}, {"sku": "b"}, 7]}),
+    ],
+)  # fmt: skip
+def test_a_document_has_the_fields_that_are_taken_under_their_new_names(
+    take: list[str], leave_out: list[str], rename: dict[str, str], expected: dict[str, Any]
+) -> None:
+    assert mapped(DOCUMENT, FieldMapping(take, leave_out, rename)) == expected
+
+
+def test_the_documents_and_the_update_description_of_an_event_are_mapped_alike() -> None:
+    event = ChangeEvent.from_document(
+        {
+            "_id": {"_data": "82"},
+            "operationType": "update",
+            "documentKey": {"_id": 1, "total": 12},
+            "fullDocument": DOCUMENT,
+            "fullDocumentBeforeChange": {"_id": 1, "total": 11, "customer": None},
+            "updateDescription": {
+                "updatedFields": {"total": 12, "customer.name": "Ann", "items.0.sku": "a", "x": 1},
+                "removedFields": ["customer.card", "customer.age", "y"],
+                "truncatedArrays": [
+                    {"field": "items", "newSize": 3},
+                    {"field": "z", "newSize": 1},
+                ],
+                "disambiguatedPaths": {"items.0": ["items", 0]},
+            },
+        }
+    )
+    mapping = FieldMapping(
+        ["total", "customer", "items.sku"], ["customer.card"], {"customer": "who", "total": "sum"}
+    )
+    (found,) = mapping.of([event])
+    assert found.document == {
+        "_id": {"_data": "82"},
+        "operationType": "update",
+        "documentKey": {"_id": 1, "total": 12},
+        "fullDocument": {
+            "_id": 1,
+            "sum": 12,
+            "who": {"name": "Ann"},
+            "items": [{"sku": "a"}, {"sku": "b"}],
+        },
+        "fullDocumentBeforeChange": {"_id": 1, "sum": 11, "who": None},
+        "updateDescription": {
+            "updatedFields": {"sum": 12, "who.name": "Ann", "items.0.sku": "a"},
+            "removedFields": ["who.age"],
+            "truncatedArrays": [{"field": "items", "newSize": 3}],
+        },
+    }
+    assert found.token == event.token
+    assert found.key == event.key
+
+
+def test_two_fields_cannot_get_one_name() -> None:
+    with pytest.raises(ValueError, match="b and a would have one name, 'b'"):
+        FieldMapping(["b"], [], {"a": "b"})
