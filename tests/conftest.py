@@ -3,6 +3,7 @@
 import gc
 import logging
 import os
+import re
 import shutil
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
@@ -39,6 +40,7 @@ SLOWEST_FIRST = (
     "integration/test_demo",
     "faults/test_rolling_restarts.py",
     "faults",
+    "destinations",
     "bench",
     "integration",
     "browser",
@@ -67,14 +69,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """With ``--numprocesses``, one process runs all tests of a module, because they share servers.
 
-    All Spark tests stay in one process too, because they share one session.
+    All Spark tests stay in one process too, because they share one session, and all tests of a
+    type of destination, because they share its server.
     """
     from xdist.scheduler import LoadScopeScheduling
 
     class ByModule(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            module = nodeid.partition("::")[0]
-            return "spark" if module.startswith("tests/pipeline/") else module
+            module, _, test = nodeid.partition("::")
+            if module.startswith("tests/pipeline/"):
+                return "spark"
+            if module.startswith("tests/destinations/test_contract"):
+                kind = re.split(r"[\[\]-]", test)[1]
+                return f"tests/destinations/test_{kind}.py"
+            return module
 
     config.option.loadscopereorder = False
     return ByModule(config, log)

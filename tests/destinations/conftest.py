@@ -1,0 +1,52 @@
+"""The destinations of the contract suite, each with its real server."""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from functools import cache
+from importlib import import_module
+from importlib.util import find_spec
+
+import pytest
+
+from tests.destinations.destination import Destination, Make
+
+NAMES = tuple(
+    name
+    for name in ("postgresql", "mongodb", "redis", "nats", "http", "kafka")
+    if find_spec(f"tests.destinations.{name}")
+)
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Every test that wants a destination is run with each of them."""
+    if "kind" in metafunc.fixturenames:
+        metafunc.parametrize("kind", NAMES, scope="session")
+
+
+@pytest.fixture(scope="session")
+def served() -> Iterator[Callable[[str], Make]]:
+    """The server of a type, by its name; it is started once."""
+    with ExitStack() as stack:
+
+        @cache
+        def serve(name: str) -> Make:
+            make: Make = stack.enter_context(import_module(f"tests.destinations.{name}").serve())
+            return make
+
+        yield serve
+
+
+@pytest.fixture
+def destination(kind: str, served: Callable[[str], Make], database: str) -> Iterator[Destination]:
+    """In the form that keeps the last state of each document, if it has one; runs at the end."""
+    made = served(kind)(database)
+    yield made
+    made.start()
+
+
+@pytest.fixture
+def log(kind: str, served: Callable[[str], Make], database: str) -> Iterator[Destination]:
+    """In the form that keeps each message, if it has two; runs at the end."""
+    made = served(kind)(database, log=True)
+    yield made
+    made.start()
