@@ -155,7 +155,7 @@ class Copy:
     @property
     def saved(self) -> SnapshotProgress | None:
         checkpoint = self.store.records.get(self.scope.name)
-        return checkpoint.snapshot if checkpoint is not None else None
+        return checkpoint.position.snapshot if checkpoint is not None else None
 
     @property
     def is_done(self) -> bool:

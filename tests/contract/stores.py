@@ -1,5 +1,6 @@
 """The backings of the store suites, and records to store."""
 
+import dataclasses
 from collections.abc import AsyncIterator, Hashable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import UTC, datetime
@@ -14,7 +15,7 @@ from pymongo.errors import OperationFailure, PyMongoError
 
 from tailrace.errors import CheckpointCorrupt, CommandFailed, ConnectionFailed
 from tailrace.event import ChangeEvent
-from tailrace.model import Checkpoint, CheckpointKind, ResumeToken
+from tailrace.model import Checkpoint, Position, PositionKind, ResumeToken
 from tailrace.model.dead_letter import DeadLetter
 from tailrace.model.gap import Gap
 from tailrace.stores import Store, mongodb, sqlite
@@ -29,17 +30,12 @@ TOKEN = ResumeToken.of({"_data": "8265A0B0C000000001"})
 def checkpoint(
     scope: str = "orders", epoch: int = 1, sequence: int = 1, **fields: Any
 ) -> Checkpoint:
-    """A checkpoint that differs from the default one only in the given fields."""
-    values: dict[str, Any] = {
-        "kind": CheckpointKind.EVENT,
-        "event_token": TOKEN,
-        "high_water": TOKEN,
-        "cluster_time": Timestamp(1_700_000_000, 3),
-        "cluster": "5f3a",
-        "fingerprint": "c0ffee",
-        "saved_at": NOW,
-    }
-    return Checkpoint(scope=scope, epoch=epoch, sequence=sequence, **(values | fields))
+    """A checkpoint; ``fields`` are its own, or those of its position."""
+    own = {each.name for each in dataclasses.fields(Position)} & fields.keys()
+    position = Position(PositionKind.EVENT, TOKEN, TOKEN, Timestamp(1_700_000_000, 3))
+    position = dataclasses.replace(position, **{name: fields.pop(name) for name in own})
+    found = Checkpoint(scope, position, "5f3a", "c0ffee", epoch, sequence, saved_at=NOW)
+    return dataclasses.replace(found, **fields)
 
 
 def gap(scope: str = "orders", **fields: Any) -> Gap:

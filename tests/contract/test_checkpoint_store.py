@@ -14,7 +14,7 @@ from bson.timestamp import Timestamp
 
 from tailrace.engine.ports import CheckpointStore
 from tailrace.errors import CheckpointFenced
-from tailrace.model import CheckpointKind, Progress, ResumeToken
+from tailrace.model import PositionKind, Progress, ResumeToken
 from tailrace.model.gap import Gap
 from tests.contract.stores import NOW, TOKEN, Backing, checkpoint, gap
 
@@ -26,9 +26,9 @@ async def store(backing: Backing) -> AsyncIterator[CheckpointStore]:
 
 
 VARIANTS = {
-    "idle": checkpoint(kind=CheckpointKind.IDLE, event_token=None),
-    "invalidate": checkpoint(kind=CheckpointKind.INVALIDATE, high_water=None),
-    "time only": checkpoint(kind=CheckpointKind.IDLE, event_token=None, high_water=None),
+    "idle": checkpoint(kind=PositionKind.IDLE, event_token=None),
+    "invalidate": checkpoint(kind=PositionKind.INVALIDATE, high_water=None),
+    "time only": checkpoint(kind=PositionKind.IDLE, event_token=None, high_water=None),
     "greatest time": checkpoint(cluster_time=Timestamp(2**32 - 1, 2**32 - 1)),
     "greatest order": checkpoint(epoch=2**63 - 1, sequence=2**63 - 1),
     "token of integers": checkpoint(

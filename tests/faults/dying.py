@@ -53,7 +53,7 @@ async def _counted(*arguments: Any, **keywords: Any) -> Any:
 
 async def _watched(store: SqliteCheckpoints, checkpoint: Checkpoint) -> None:
     global _saved
-    snapshot = checkpoint.snapshot
+    snapshot = checkpoint.position.snapshot
     documents = sum(each.documents for each in snapshot.ranges.values()) if snapshot else 0
     more, _saved = documents > _saved and _chunks > 0, documents
     if more:

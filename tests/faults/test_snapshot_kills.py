@@ -46,7 +46,7 @@ def saved(run: Daemon) -> SnapshotProgress | None:
     async def load() -> SnapshotProgress | None:
         async with sqlite.open_store(run.directory / "tailrace.db") as store:
             checkpoint = await store.checkpoints.load("orders")
-        return checkpoint and checkpoint.snapshot
+        return checkpoint and checkpoint.position.snapshot
 
     return anyio.run(load)
 

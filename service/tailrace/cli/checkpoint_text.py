@@ -17,8 +17,8 @@ def table(found: Sequence[tuple[Checkpoint, int]], now: datetime) -> str:
     rows = [
         (
             checkpoint.scope,
-            checkpoint.kind.value,
-            moment_of(checkpoint.cluster_time),
+            checkpoint.position.kind.value,
+            moment_of(checkpoint.position.cluster_time),
             str(checkpoint.epoch),
             str(checkpoint.sequence),
             iso(checkpoint.saved_at),
@@ -32,12 +32,13 @@ def table(found: Sequence[tuple[Checkpoint, int]], now: datetime) -> str:
 
 def details(checkpoint: Checkpoint, now: datetime) -> str:
     """Every field on its own line, with whole tokens and the point where the stream continues."""
-    time, event, high_water = checkpoint.cluster_time, checkpoint.event_token, checkpoint.high_water
+    position = checkpoint.position
+    time, event, high_water = position.cluster_time, position.event_token, position.high_water
     increment = "" if time is None else f" (Timestamp({time.time}, {time.inc}))"
     record = {
         "scope": checkpoint.scope,
-        "kind": checkpoint.kind.value,
-        "resumes at": str(checkpoint.start_point),
+        "kind": position.kind.value,
+        "resumes at": str(position.start_point),
         "event token": event.to_json() if event else UNKNOWN,
         "high water": high_water.to_json() if high_water else UNKNOWN,
         "cluster time": moment_of(time) + increment,
@@ -47,7 +48,7 @@ def details(checkpoint: Checkpoint, now: datetime) -> str:
         "sequence": str(checkpoint.sequence),
         "saved at": f"{iso(checkpoint.saved_at)} ({age(now - checkpoint.saved_at)} ago)",
     }
-    beyond = [("beyond", _beyond(*each)) for each in checkpoint.beyond.items()]
+    beyond = [("beyond", _beyond(*each)) for each in position.beyond.items()]
     return fields([*record.items(), *beyond])
 
 

@@ -19,8 +19,8 @@ from tailrace.cli.position_options import read_position
 from tailrace.cli.scopes import followers
 from tailrace.engine.ports import CheckpointStore
 from tailrace.errors import CheckpointCorrupt, CheckpointFenced
-from tailrace.model import Checkpoint
-from tailrace.model.checkpoint import CHOSEN
+from tailrace.model import Checkpoint, Position
+from tailrace.model.position import CHOSEN
 from tailrace.model.record_codec import LARGEST
 
 _UNKNOWN = "has no checkpoint; 'tailrace checkpoints list' shows those that are stored"
@@ -112,22 +112,23 @@ async def show_position(
 
 
 async def set_position(
-    store: CheckpointStore, scope: str, position: Checkpoint, now: datetime, dry_run: bool = False
+    store: CheckpointStore, scope: str, position: Position, now: datetime, dry_run: bool = False
 ) -> str:
     """Makes the scope resume at ``position``. Also replaces a record that cannot be read."""
     before, text, epoch = await _before(store, scope, now)
     if epoch is not None and epoch > LARGEST:
         refuse(f"scope {scope!r}", "its epoch is the greatest there is; reset it, then set it")
-    after = replace(
-        position,
+    chosen = replace(
+        position, sink_digests={CHOSEN: ""}, snapshot=before.position.snapshot if before else None
+    )
+    after = Checkpoint(
         scope=scope,
+        position=chosen,
         cluster=before.cluster if before else "",
         fingerprint=before.fingerprint if before else "",
         epoch=int(now.timestamp()) if epoch is None else epoch,
         sequence=1,
         saved_at=now,
-        sink_digests={CHOSEN: ""},
-        snapshot=before.snapshot if before else None,
     )
     if not dry_run:
         advice = "Look at it again, and repeat"

@@ -1,13 +1,12 @@
 """Reads the position from the options of ``tailrace checkpoints set``."""
 
 import re
-from dataclasses import replace
 from datetime import UTC, datetime
 
 from bson.timestamp import Timestamp
 
 from tailrace.cli.arguments import refuse
-from tailrace.model import Checkpoint, CheckpointKind, ResumeToken
+from tailrace.model import Position, PositionKind, ResumeToken
 
 _HEX = re.compile(r"(?:[0-9A-Fa-f]{2})+\Z")
 
@@ -17,21 +16,19 @@ def read_position(
     token_data: str | None = None,
     at: str | None = None,
     after_invalidate: bool = False,
-) -> Checkpoint:
-    """The position as a checkpoint without a scope. ``token`` is Extended JSON, ``token_data``
+) -> Position:
+    """The position. ``token`` is Extended JSON, ``token_data``
     hexadecimal, ``at`` ISO 8601; ``after_invalidate``: the token is an invalidate event's."""
     if sum(option is not None for option in (token, token_data, at)) != 1:
         refuse("", "give exactly one of --token, --token-data and --at")
-    nowhere = Checkpoint.nowhere("")
     if at is not None:
         if after_invalidate:
             refuse("--after-invalidate", "needs the token of the invalidate event, not a time")
-        return replace(nowhere, kind=CheckpointKind.IDLE, cluster_time=_timestamp(at))
+        return Position(PositionKind.IDLE, None, None, _timestamp(at))
     chosen = _token(token) if token is not None else _token_of_data(token_data or "")
-    return replace(
-        nowhere,
+    return Position(
         # Any other token may be an event's token or a post-batch token.
-        kind=CheckpointKind.INVALIDATE if after_invalidate else CheckpointKind.IDLE,
+        kind=PositionKind.INVALIDATE if after_invalidate else PositionKind.IDLE,
         event_token=chosen if after_invalidate else None,
         high_water=chosen,
         cluster_time=chosen.cluster_time,

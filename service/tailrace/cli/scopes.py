@@ -158,7 +158,7 @@ def _position(saved: Checkpoint | None, now: datetime) -> tuple[str, str]:
     """The cluster time up to which everything is handled, and how long ago it was saved."""
     if saved is None:
         return UNKNOWN, UNKNOWN
-    return moment_of(saved.cluster_time), f"{age(now - saved.saved_at)} ago"
+    return moment_of(saved.position.cluster_time), f"{age(now - saved.saved_at)} ago"
 
 
 def _member(table: LeaseTable, member: Member) -> tuple[str, str, str, str]:

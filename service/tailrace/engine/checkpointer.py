@@ -10,12 +10,11 @@ import structlog
 from tailrace.engine.held_lease import HeldLease
 from tailrace.engine.plan.scope_plan import Runtime, ScopePlan
 from tailrace.engine.ports import CheckpointStore, RunIdentity
-from tailrace.engine.position.position import Position
 from tailrace.engine.position.watermark import Watermark
 from tailrace.engine.status.lag import later
 from tailrace.engine.status.status import Status
 from tailrace.errors import CheckpointCorrupt, CheckpointError, CheckpointFenced, describe
-from tailrace.model import Checkpoint
+from tailrace.model import Checkpoint, Position
 from tailrace.stream import Interrupt
 
 SAVE_SECONDS = 5.0
@@ -148,18 +147,12 @@ class Checkpointer:
             self.claim.sequence += 1
             checkpoint = Checkpoint(
                 scope=identity.scope,
-                kind=position.kind,
-                event_token=position.event_token,
-                high_water=position.high_water,
-                cluster_time=position.cluster_time,
+                position=position,
                 cluster=identity.cluster,
                 fingerprint=identity.fingerprint,
                 epoch=identity.epoch,
                 sequence=self.claim.sequence,
                 saved_at=datetime.now(UTC),
-                sink_digests=position.sink_digests,
-                beyond=position.beyond,
-                snapshot=position.snapshot,
             )
             try:
                 if self.claim.lease is not None:
@@ -171,4 +164,4 @@ class Checkpointer:
             self.stored = position
             self.runtime.metrics.saves.labels(identity.scope, "ok").inc()
             self.status.checkpoint = checkpoint
-            self.status.committed(later(checkpoint.cluster_time, handled_time))
+            self.status.committed(later(position.cluster_time, handled_time))

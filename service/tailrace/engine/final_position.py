@@ -13,9 +13,8 @@ from dataclasses import replace
 from bson.timestamp import Timestamp
 
 from tailrace.engine.handle.lane import Lane
-from tailrace.engine.position.position import Position
-from tailrace.engine.position.watermark import Place, Watermark
-from tailrace.model import Progress, ResumeToken
+from tailrace.engine.position.watermark import Place, Watermark, after_event
+from tailrace.model import Position, Progress, ResumeToken
 
 MOST_NOTED = 250_000
 """The most single events that a checkpoint notes; handled events beyond this number come again. A
@@ -83,8 +82,8 @@ def _inside(position: Position, place: Place, parts: Collection[_Part]) -> Posit
         return position
     event = place.slice.part(0, count).last()
     if count < place.events:
-        return position.after_event(event, {})
-    return position.after_event(event, {}, place.token, invalidated=place.invalidated)
+        return after_event(position, event, {})
+    return after_event(position, event, {}, place.token, invalidated=place.invalidated)
 
 
 class _Part:

@@ -94,7 +94,7 @@ class Run:
 
     def _with_rows(self, begin: RunStart, checkpoint: Checkpoint | None, *, gap: bool) -> RunStart:
         """Adds the snapshot's progress to the start of the run."""
-        known = checkpoint.snapshot if checkpoint is not None else None
+        known = checkpoint.position.snapshot if checkpoint is not None else None
         snapshot = self.plan.rows.begin(known, fresh=checkpoint is None, gap=gap, rows=self._rows)
         return replace(
             begin,
@@ -136,7 +136,8 @@ class Run:
         limit = ReadLimit(runtime.budget.share(), status, interrupt)
         self._watermark = watermark = Watermark(begin.position, limit.moved)
         status.watermark = watermark
-        status.committed_time = status.checkpoint.cluster_time if status.checkpoint else None
+        saved = status.checkpoint
+        status.committed_time = saved.position.cluster_time if saved else None
         self._checkpointer = Checkpointer(
             plan,
             runtime,

@@ -1,6 +1,7 @@
 """Plain data that the packages above pass to each other. Nothing here does I/O."""
 
-from tailrace.model.checkpoint import Checkpoint, CheckpointKind
+from tailrace.model.checkpoint import Checkpoint
+from tailrace.model.position import Position, PositionKind
 from tailrace.model.progress import Progress
 from tailrace.model.route import Route
 from tailrace.model.scope import Scope
@@ -11,7 +12,8 @@ from tailrace.model.token import ResumeToken
 
 __all__ = [
     "Checkpoint",
-    "CheckpointKind",
+    "Position",
+    "PositionKind",
     "Progress",
     "ResumeToken",
     "Route",

@@ -23,17 +23,22 @@ T = TypeVar("T")
 LARGEST = 2**63 - 1
 """The greatest number that every store can keep: a signed 64-bit integer in SQLite and BSON."""
 
+INLINE = {"inline": True}
+"""Metadata of a field whose own fields stand in the record beside the others."""
+
 _DIGESTS = re.compile(rf"(?:[0-9a-f]{{{DIGEST}}})*\Z")
 
 
 def document(record: Any) -> dict[str, Any]:
     """A dataclass as a mapping of JSON types, without empty mappings and ``None`` defaults."""
-    values = ((field, getattr(record, field.name)) for field in fields(record))
-    return {
-        field.name: _written(value)
-        for field, value in values
-        if value != {} and not (value is field.default is None)
-    }
+    made: dict[str, Any] = {}
+    for field in fields(record):
+        value = getattr(record, field.name)
+        if field.metadata == INLINE:
+            made |= document(value)
+        elif value != {} and not (value is field.default is None):
+            made[field.name] = _written(value)
+    return made
 
 
 def instance(kind: type[T], record: Any, version: int | None = None) -> T:
@@ -46,13 +51,14 @@ def instance(kind: type[T], record: Any, version: int | None = None) -> T:
     if version is not None and _value(record, "format", _whole_number) != version:
         raise ValueError(f"format {record['format']} is not {version}")
     of: Any = kind
-    return kind(
-        **{
-            field.name: _value(record, field.name, _reader(_types(of)[field.name]))
-            for field in fields(of)
-            if field.name in record or field.default is field.default_factory is MISSING
-        }
-    )
+    values: dict[str, Any] = {}
+    for field in fields(of):
+        hint = _types(of)[field.name]
+        if field.metadata == INLINE:
+            values[field.name] = instance(hint, record)
+        elif field.name in record or field.default is field.default_factory is MISSING:
+            values[field.name] = _value(record, field.name, _reader(hint))
+    return kind(**values)
 
 
 def _written(value: Any) -> Any:

@@ -17,7 +17,7 @@ from tailrace.config import Settings
 from tailrace.engine import ByteBudget, Runtime, Watcher, WatcherState
 from tailrace.engine.position.watermark import Watermark
 from tailrace.errors import TailraceError
-from tailrace.model import Checkpoint, CheckpointKind, ResumeToken
+from tailrace.model import Checkpoint, Position, PositionKind, ResumeToken
 from tailrace.model.cluster import ClusterIdentity
 from tailrace.observe.metrics import Metrics
 from tailrace.stores.memory import MemoryCheckpoints, MemoryDeadLetters
@@ -43,15 +43,15 @@ class Disk:
     def set_back(self, scope: str, entries: Sequence[Entry], changes: int) -> None:
         """Sets the checkpoint back by so many changes."""
         before = self.checkpoints[scope]
+        snapshot = before.position.snapshot
         if changes >= len(entries):
-            older = replace(before, kind=CheckpointKind.IDLE, event_token=None, high_water=None)
-            older = replace(older, cluster_time=entries[0].time if entries else None)
+            time = entries[0].time if entries else None
+            older = Position(PositionKind.IDLE, None, None, time, snapshot=snapshot)
         else:
             entry = entries[-changes - 1]
             token = ResumeToken.of({"_data": entry.token})
-            older = replace(before, kind=CheckpointKind.EVENT, event_token=token, high_water=token)
-            older = replace(older, cluster_time=entry.time)
-        self.checkpoints[scope] = replace(older, sink_digests={}, beyond={})
+            older = Position(PositionKind.EVENT, token, token, entry.time, snapshot=snapshot)
+        self.checkpoints[scope] = replace(before, position=older)
 
 
 class _Checkpoints(MemoryCheckpoints):
@@ -169,7 +169,7 @@ class Process:
     def saved(self) -> bool:
         """Whether the checkpoint says that everything is handled."""
         found = self._disk.checkpoints.get(self._settings.scopes[0].name)
-        return self._covers_all(found.cluster_time if found is not None else None)
+        return self._covers_all(found.position.cluster_time if found is not None else None)
 
     def _covers_all(self, time: Timestamp | None) -> bool:
         entries = self._oplog.entries

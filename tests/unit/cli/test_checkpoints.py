@@ -11,9 +11,9 @@ from tailrace.cli.checkpoints import list_positions, reset_position, set_positio
 from tailrace.cli.position_options import read_position
 from tailrace.cli.terminal_text import age
 from tailrace.errors import CheckpointCorrupt, CheckpointFenced, ConfigurationError
-from tailrace.model import Checkpoint, CheckpointKind, Progress, ResumeToken, StartPoint
-from tailrace.model.checkpoint import CHOSEN
+from tailrace.model import Checkpoint, Position, PositionKind, Progress, ResumeToken, StartPoint
 from tailrace.model.gap import Gap
+from tailrace.model.position import CHOSEN
 from tailrace.stores.memory import MemoryCheckpoints
 
 NOW = datetime(2026, 11, 30, 12, 0, 0, tzinfo=UTC)
@@ -21,10 +21,12 @@ OLD = ResumeToken.of({"_data": "82654321000000000146"})
 NEW = ResumeToken.of({"_data": "82671234560000000746"})
 ORDERS = Checkpoint(
     scope="orders",
-    kind=CheckpointKind.EVENT,
-    event_token=OLD,
-    high_water=OLD,
-    cluster_time=Timestamp(1_764_500_000, 3),
+    position=Position(
+        kind=PositionKind.EVENT,
+        event_token=OLD,
+        high_water=OLD,
+        cluster_time=Timestamp(1_764_500_000, 3),
+    ),
     cluster="5f3a",
     fingerprint="c0ffee",
     epoch=4,
@@ -76,8 +78,9 @@ async def store() -> MemoryCheckpoints:
 
 
 async def test_positions_are_listed_with_a_line_for_each_scope(store: MemoryCheckpoints) -> None:
-    users = replace(MOVED, scope="users", cluster_time=None, epoch=1, sequence=123456)
-    await store.save(replace(users, saved_at=NOW - timedelta(days=3, hours=4)))
+    saved_at = NOW - timedelta(days=3, hours=4)
+    timeless = replace(MOVED, cluster_time=None)
+    await store.save(Checkpoint("users", timeless, "", "", 1, 123456, saved_at))
     assert await list_positions(store, NOW) == LISTED
 
 
@@ -106,7 +109,8 @@ async def test_a_position_is_shown_with_what_handlers_have_beyond_it() -> None:
     digests = frozenset({"0123456789ab", "ba9876543210"})
     at = Timestamp(1_764_500_010, 1)
     beyond = {"lake": Progress(NEW, at), "audit": Progress(None, at, digests, at)}
-    store = MemoryCheckpoints({"orders": replace(ORDERS, beyond=beyond)})
+    position = replace(ORDERS.position, beyond=beyond)
+    store = MemoryCheckpoints({"orders": replace(ORDERS, position=position)})
     text = await show_position(store, "orders", NOW)
     assert text.endswith(
         "  beyond:       lake: has all up to 2025-11-30T10:53:30Z\n"
@@ -133,16 +137,14 @@ async def test_setting_a_token_keeps_the_cluster_and_fences_the_daemon(
     [after] = await store.list()
     assert after == replace(
         ORDERS,
-        kind=CheckpointKind.IDLE,
-        event_token=None,
-        high_water=NEW,
-        cluster_time=Timestamp(0x67123456, 7),
+        position=Position(
+            PositionKind.IDLE, None, NEW, Timestamp(0x67123456, 7), sink_digests={CHOSEN: ""}
+        ),
         epoch=5,
         sequence=1,
         saved_at=NOW,
-        sink_digests={CHOSEN: ""},
     )
-    assert after.start_point == StartPoint(resume_after=NEW)
+    assert after.position.start_point == StartPoint(resume_after=NEW)
     before, _, changed = text.partition("\nAfter:\n")
     assert before.startswith("Before:\n  scope:        orders\n")
     assert OLD.to_json() in before
@@ -156,7 +158,7 @@ async def test_a_time_can_be_set_for_a_scope_without_a_position() -> None:
     store = MemoryCheckpoints()
     text = await set_position(store, "orders", read_position(at="2023-11-14T22:13:20Z"), now=NOW)
     [after] = await store.list()
-    assert after.start_point == StartPoint(at_operation_time=Timestamp(1_700_000_000, 1))
+    assert after.position.start_point == StartPoint(at_operation_time=Timestamp(1_700_000_000, 1))
     assert (after.order, after.cluster, after.fingerprint) == ((2, 1), "", "")
     assert text.startswith("Before:\n(nothing)\n")
     assert Checkpoint.from_document(after.to_document(), where="") == after
@@ -168,8 +170,8 @@ async def test_the_token_of_an_invalidate_is_set_to_start_after_it(
     position = read_position(token=NEW.to_json(), after_invalidate=True)
     await set_position(store, "orders", position, NOW)
     [after] = await store.list()
-    assert after.kind is CheckpointKind.INVALIDATE
-    assert after.start_point == StartPoint(start_after=NEW)
+    assert after.position.kind is PositionKind.INVALIDATE
+    assert after.position.start_point == StartPoint(start_after=NEW)
 
 
 async def test_a_dry_run_of_set_writes_nothing(store: MemoryCheckpoints) -> None:

@@ -1,5 +1,6 @@
 """Change events, batches and places, as the packages below the engine create them."""
 
+import dataclasses
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -12,11 +13,10 @@ from tailrace.engine.handle.delivery import Delivery
 from tailrace.engine.handle.retry import Breaker, Retry
 from tailrace.engine.plan.loop_share import LoopShare
 from tailrace.engine.ports import Handler, RunIdentity
-from tailrace.engine.position.position import Position
 from tailrace.engine.position.watermark import Place, Watermark
 from tailrace.event import ChangeEvent, RawBatch
 from tailrace.event.batch import join
-from tailrace.model import Checkpoint, CheckpointKind, ResumeToken
+from tailrace.model import Checkpoint, Position, PositionKind, ResumeToken
 from tailrace.model.failure_policy import FailurePolicy
 from tailrace.observe.handler_recorder import HandlerRecorder
 from tailrace.observe.recent_errors import RecentErrors
@@ -30,7 +30,7 @@ EPOCH = 1_764_500_000
 
 HALT = FailurePolicy(halt=True)
 
-NOTHING = Position(CheckpointKind.IDLE, None, None, None)
+NOTHING = Position(PositionKind.IDLE, None, None, None)
 
 OPAQUE = [ResumeToken.of({"_data": f"opaque-{n}"}) for n in range(10)]
 """Tokens from which no time can be read."""
@@ -94,20 +94,14 @@ def batch(
 
 
 def checkpoint(n: int, **fields: Any) -> Checkpoint:
-    """A checkpoint after event ``n``."""
-    record: dict[str, Any] = {
-        "scope": "orders",
-        "kind": CheckpointKind.EVENT,
-        "event_token": token(n),
-        "high_water": token(n),
-        "cluster_time": time(n),
-        "cluster": "",
-        "fingerprint": "f",
-        "epoch": 1,
-        "sequence": 1,
-        "saved_at": datetime(2026, 1, 1, tzinfo=UTC),
-    }
-    return Checkpoint(**(record | fields))
+    """A checkpoint after event ``n``; ``fields`` are its own, or those of its position."""
+    own = {each.name for each in dataclasses.fields(Position)} & fields.keys()
+    position = Position(PositionKind.EVENT, token(n), token(n), time(n))
+    position = dataclasses.replace(position, **{name: fields.pop(name) for name in own})
+    saved_at = datetime(2026, 1, 1, tzinfo=UTC)
+    return dataclasses.replace(
+        Checkpoint("orders", position, "", "f", 1, 1, saved_at=saved_at), **fields
+    )
 
 
 def corrupt(whole: RawBatch, event: int) -> RawBatch:

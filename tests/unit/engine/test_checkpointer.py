@@ -8,10 +8,9 @@ import pytest
 
 from tailrace.engine.checkpointer import CheckpointClaim, Checkpointer
 from tailrace.engine.ports import RunIdentity
-from tailrace.engine.position.position import Position
 from tailrace.engine.position.watermark import Watermark
 from tailrace.errors import CheckpointCorrupt, CheckpointError, CheckpointFenced
-from tailrace.model import Checkpoint, CheckpointKind
+from tailrace.model import Checkpoint, Position, PositionKind
 from tailrace.stream import Interrupt
 from tests.unit.engine.changes import (
     NOTHING,
@@ -76,10 +75,12 @@ async def test_a_checkpoint_holds_the_watermark_and_its_owner() -> None:
     assert before <= saved.saved_at <= datetime.now(UTC)
     assert saved == Checkpoint(
         scope="orders",
-        kind=CheckpointKind.INVALIDATE,
-        event_token=token(2),
-        high_water=token(3),
-        cluster_time=time(2),
+        position=Position(
+            kind=PositionKind.INVALIDATE,
+            event_token=token(2),
+            high_water=token(3),
+            cluster_time=time(2),
+        ),
         cluster="rs0/abc",
         fingerprint="c0ffee",
         epoch=3,
@@ -122,8 +123,7 @@ async def test_a_save_that_failed_is_repeated_by_the_next_one() -> None:
         with pytest.raises(CheckpointError):
             await saving.checkpointer.save()
     await saving.checkpointer.save()
-    first, second, third = saving.store.attempts
-    assert first.high_water == second.high_water == third.high_water == token(1)
+    assert [each.position.high_water for each in saving.store.attempts] == [token(1)] * 3
 
 
 async def test_while_a_place_takes_long_the_position_inside_it_is_saved() -> None:
@@ -134,7 +134,10 @@ async def test_while_a_place_takes_long_the_position_inside_it_is_saved() -> Non
     saving.reached = replace(saving.line.position, high_water=token(2))
     await saving.checkpointer.save()
     await saving.checkpointer.save()
-    assert [checkpoint.high_water for checkpoint in saving.store.saved] == [token(1), token(2)]
+    assert [checkpoint.position.high_water for checkpoint in saving.store.saved] == [
+        token(1),
+        token(2),
+    ]
     saving.move(3)
     await saving.checkpointer.save()
-    assert saving.store.saved[-1].high_water == token(3)
+    assert saving.store.saved[-1].position.high_water == token(3)

@@ -20,9 +20,9 @@ async def test_a_stop_commits_what_was_accepted_and_nothing_comes_again() -> Non
     async with scope.process(lake.routed_to_commit(3)).run():
         await until(lambda: len(lake.accepted) == 20)
         assert lake.commits == []
-        assert scope.store.records["orders"].event_token is None
+        assert scope.store.records["orders"].position.event_token is None
     assert lake.handled == list(range(1, 21))
-    assert scope.checkpoint.event_token == token(20)
+    assert scope.checkpoint.position.event_token == token(20)
     async with scope.process(lake.routed_to_commit(3)).run():
         await scope.caught_up()
     assert lake.handled == list(range(1, 21))
@@ -51,7 +51,7 @@ async def test_no_position_is_saved_that_is_not_committed() -> None:
     async with process.run():
         await until(lambda: len(lake.handled) + len(lake.accepted) == 12)
         for saved in scope.store.saved:
-            reached = [n for n in range(1, 13) if saved.event_token == token(n)]
+            reached = [n for n in range(1, 13) if saved.position.event_token == token(n)]
             assert set(range(1, max(reached, default=0) + 1)) <= set(lake.handled)
 
 

@@ -15,8 +15,8 @@ from tailrace.engine.handle import destination_position
 from tailrace.engine.handle.outage import is_outage
 from tailrace.event import ChangeEvent
 from tailrace.model import SinkPosition
-from tailrace.model.checkpoint import CHOSEN
 from tailrace.model.failure_policy import Backoff, FailurePolicy
+from tailrace.model.position import CHOSEN
 from tailrace.stores.memory import MemoryDeadLetters
 from tests.handlers import handler
 from tests.unit.engine.changes import change, changes, number, token, until
@@ -139,7 +139,9 @@ async def test_a_chosen_position_waits_for_a_destination_that_is_down() -> None:
         await until(lambda: database.stored == audit.handled == [1, 2, 3, 4])
         await first.until_state(WatcherState.CAUGHT_UP)
     chosen = {"event_token": token(2), "high_water": token(2), "sink_digests": {CHOSEN: ""}}
-    store = ScriptedStore(replace(first.store.records["orders"], **chosen))
+    before = first.store.records["orders"]
+    position = replace(before.position, **chosen)
+    store = ScriptedStore(replace(before, position=position))
     database.error = down()
     async with (second := Watching(driver, *routed, store=store, **START)).run():
         await until(lambda: database.begun > 5)

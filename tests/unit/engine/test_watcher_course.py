@@ -7,7 +7,7 @@ import pytest
 
 from tailrace.engine import Routed, WatcherState
 from tailrace.errors import ScopeHalted
-from tailrace.model import CheckpointKind, StartPoint
+from tailrace.model import PositionKind, StartPoint
 from tailrace.stream import ChangeStreamOptions, fingerprint
 from tests.unit.engine.changes import change, changes, ddl, settle, time, token, until
 from tests.unit.engine.scripted_driver import AFTER, ScriptedDriver, resumable
@@ -25,8 +25,8 @@ async def test_every_event_goes_to_every_handler_and_is_remembered() -> None:
     assert lake.handled == list(range(1, 30))
     saved = watching.saved
     assert saved is not None
-    assert saved.event_token == token(29)
-    assert saved.high_water in (token(29), token(29, AFTER))
+    assert saved.position.event_token == token(29)
+    assert saved.position.high_water in (token(29), token(29, AFTER))
     assert (saved.cluster, saved.epoch) == ("rs0/5f3a", 1)
     assert saved.fingerprint == fingerprint(SCOPE, ChangeStreamOptions())
     assert (watching.budget.used, driver.sessions) == (0, 0)
@@ -69,8 +69,8 @@ async def test_an_idle_scope_is_remembered_too() -> None:
         await until(lambda: watching.saved is not None)
         first = watching.saved
         assert first is not None
-        assert (first.kind, first.event_token) == (CheckpointKind.IDLE, None)
-        assert first.high_water == token(1, AFTER)
+        assert (first.position.kind, first.position.event_token) == (PositionKind.IDLE, None)
+        assert first.position.high_water == token(1, AFTER)
 
 
 async def test_a_start_time_that_nothing_has_come_from_is_not_forgotten() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from tailrace.engine import WatcherState
 from tailrace.errors import CheckpointCorrupt
-from tailrace.model import CheckpointKind, StartPoint
+from tailrace.model import PositionKind, StartPoint
 from tailrace.model.cluster import ClusterIdentity
 from tailrace.stream import ChangeStreamOptions, fingerprint
 from tests.unit.engine.changes import (
@@ -51,8 +51,7 @@ async def test_a_dead_token_is_never_sent_again_and_the_checkpoint_stays() -> No
     driver.refusals = [refused(286)] * 5
     await halted(Watching(driver, Destination().routed(), store=store))
     assert driver.start_options == ["resume after 2"]
-    stored = store.records["orders"]
-    assert (stored.event_token, stored.high_water) == (STORED.event_token, STORED.high_water)
+    assert store.records["orders"].position == STORED.position
 
 
 async def test_a_corrupt_checkpoint_is_not_a_fresh_start() -> None:
@@ -108,7 +107,7 @@ async def test_a_changed_fingerprint_goes_through_the_cluster_time() -> None:
     assert "checkpoint.pipeline_changed" in [log["event"] for log in watching.logs]
     assert watching.saved is not None
     assert watching.saved.fingerprint == fingerprint(SCOPE, NEW)
-    assert watching.saved.event_token == token(4)
+    assert watching.saved.position.event_token == token(4)
 
 
 async def test_an_invalidate_is_handled_and_saved_and_the_stream_continues_after_it() -> None:
@@ -131,10 +130,10 @@ async def test_an_invalidate_is_handled_and_saved_and_the_stream_continues_after
         await until(lambda: {4, 5} <= set(audit.handled) & set(lake.handled))
     assert sorted(audit.begun) == sorted(lake.begun) == [1, 2, 3, 4, 5]
     assert driver.start_options == ["at 1", "start after 3"]
-    kinds = [checkpoint.kind for checkpoint in store.saved]
-    assert kinds[:2] == [CheckpointKind.IDLE, CheckpointKind.INVALIDATE]
-    assert store.saved[1].high_water == token(3)
-    assert kinds[-1] is not CheckpointKind.INVALIDATE
+    kinds = [checkpoint.position.kind for checkpoint in store.saved]
+    assert kinds[:2] == [PositionKind.IDLE, PositionKind.INVALIDATE]
+    assert store.saved[1].position.high_water == token(3)
+    assert kinds[-1] is not PositionKind.INVALIDATE
     assert watching.counted("invalidates_total") == 1
     states = ["catching_up", "draining", "starting", "catching_up", "streaming"]
     assert watching.states[:5] == states

@@ -78,7 +78,8 @@ async def test_no_event_is_lost_whatever_fails(
     async with watching.run():
         for each in (audit, lake, table):
             await until(lambda each=each: set(each.handled) == set(range(1, 41)))  # type: ignore[misc]
-        await until(lambda: watching.saved is not None and watching.saved.event_token == token(40))
+        last = token(40)
+        await until(lambda: watching.saved and watching.saved.position.event_token == last)
     for handled, key in product([audit.handled, table.handled], range(5)):
         # In order: the first handling of an event comes after that of its document's earlier ones.
         first_times = list(dict.fromkeys(n for n in handled if n % 5 == key))
@@ -126,7 +127,7 @@ async def test_a_save_whose_answer_was_lost_does_not_fence_the_watcher_out() -> 
         await until(lambda: 4 in audit.handled)
     assert "halted" not in watching.states
     assert watching.saved is not None
-    assert watching.saved.event_token == token(4)
+    assert watching.saved.position.event_token == token(4)
 
 
 async def test_a_back_off_is_ended_by_a_stop() -> None:

@@ -6,13 +6,12 @@ from typing import Any
 
 import pytest
 
-from tailrace.engine.position.position import Position
 from tailrace.engine.position.watermark import Place, Watermark
 from tailrace.engine.status.document import status_document
 from tailrace.engine.status.status import Status
 from tailrace.engine.status.watcher_state import WatcherState
 from tailrace.event import RawBatch
-from tailrace.model import Checkpoint, CheckpointKind, ResumeToken, Scope
+from tailrace.model import Checkpoint, Position, PositionKind, ResumeToken, Scope
 from tailrace.stream.server_clock import LATE_SECONDS, SILENCE_SECONDS, ServerClock
 from tests.unit.engine.changes import NOTHING, admit, batch, change, checkpoint, time, token
 
@@ -75,7 +74,7 @@ def test_lags_are_absent_while_unknown() -> None:
 
 
 def test_lags_of_an_event_are_those_of_its_time_by_stage() -> None:
-    watched = Watched(Position(CheckpointKind.EVENT, token(0), token(0), time(0)))
+    watched = Watched(Position(PositionKind.EVENT, token(0), token(0), time(0)))
     (place,), _ = watched.reply(batch([change(5)]), 20)
     assert watched.lags == {"read": 15, "handled": 20}
     watched.finish(place)
@@ -137,7 +136,7 @@ def test_lags_of_an_idle_scope_are_the_waiting_time_of_a_change_without_a_place(
 def test_a_clock_beside_the_stream_lets_its_lag_grow_while_it_does_not_read(
     state: WatcherState,
 ) -> None:
-    watched = Watched(Position(CheckpointKind.EVENT, token(0), token(0), time(0)))
+    watched = Watched(Position(PositionKind.EVENT, token(0), token(0), time(0)))
     watched.save()
     watched.reply(batch([change(5)]), 20)
     watched.status.enter(state)
@@ -148,7 +147,7 @@ def test_a_clock_beside_the_stream_lets_its_lag_grow_while_it_does_not_read(
 def test_a_clock_beside_the_stream_tells_of_a_scope_that_never_got_to_read() -> None:
     """Its history may be lost already; its lag is known without a stream."""
     watched = Watched()
-    watched.status.checkpoint = behind(Position(CheckpointKind.IDLE, None, token(5), time(5)))
+    watched.status.checkpoint = behind(Position(PositionKind.IDLE, None, token(5), time(5)))
     watched.status.enter(WatcherState.HALTED, "history lost")
     assert watched.lags == {}
     watched.clock.answered(time(65))

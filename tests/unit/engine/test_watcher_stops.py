@@ -82,7 +82,7 @@ async def test_every_handler_ends_where_it_is() -> None:
         slow.held, quick.held = set(), set()
     assert (quick.handled, slow.handled, batches.begun) == (list(range(1, 8)), [1], [])
     assert watching.saved is not None
-    assert watching.saved.event_token is None, "nothing is handled by all of them"
+    assert watching.saved.position.event_token is None, "nothing is handled by all of them"
     following = Watching(
         watching.driver,
         quick.routed(),
@@ -140,7 +140,7 @@ async def test_a_stop_in_the_drain_after_an_invalidate_repeats_and_loses_nothing
         audit.held = set()
     assert 8 not in audit.begun
     assert watching.saved is not None
-    assert watching.saved.event_token == token(7)
+    assert watching.saved.position.event_token == token(7)
     await continued(watching, 12, audit)
 
 

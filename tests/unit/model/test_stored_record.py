@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tailrace.errors import CheckpointCorrupt
-from tailrace.model import Checkpoint, CheckpointKind, Progress, ResumeToken, StartPoint
+from tailrace.model import Checkpoint, Position, PositionKind, Progress, ResumeToken, StartPoint
 from tailrace.model.gap import Gap
 from tailrace.model.snapshot import DocumentId
 from tailrace.model.stored_record import StoredRecord
@@ -41,22 +41,26 @@ PROGRESS = st.builds(
     handled=st.frozensets(TOKENS.map(lambda token: token.digest), max_size=3),
     until=st.none() | TIMES,
 )
-CHECKPOINTS = st.builds(
-    Checkpoint,
-    scope=TEXT,
-    kind=st.sampled_from(CheckpointKind),
+POSITIONS = st.builds(
+    Position,
+    kind=st.sampled_from(PositionKind),
     event_token=st.none() | TOKENS,
     high_water=st.none() | TOKENS,
     cluster_time=st.none() | TIMES,
+    sink_digests=st.dictionaries(TEXT, TEXT, max_size=2),
+    beyond=st.dictionaries(TEXT, PROGRESS, max_size=2),
+    snapshot=st.none() | snapshots(TEXT, COUNTS, TIMES),
+).filter(lambda position: position.start_point != StartPoint())
+CHECKPOINTS = st.builds(
+    Checkpoint,
+    scope=TEXT,
+    position=POSITIONS,
     cluster=TEXT,
     fingerprint=TEXT,
     epoch=COUNTS,
     sequence=COUNTS,
     saved_at=MOMENTS,
-    sink_digests=st.dictionaries(TEXT, TEXT, max_size=2),
-    beyond=st.dictionaries(TEXT, PROGRESS, max_size=2),
-    snapshot=st.none() | snapshots(TEXT, COUNTS, TIMES),
-).filter(lambda checkpoint: checkpoint.start_point != StartPoint())
+)
 GAPS = st.builds(
     Gap,
     scope=TEXT,
@@ -70,10 +74,12 @@ GAPS = st.builds(
 
 CHECKPOINT = Checkpoint(
     scope="orders",
-    kind=CheckpointKind.EVENT,
-    event_token=ResumeToken.of({"_data": "8265"}),
-    high_water=ResumeToken.of({"_data": "8266"}),
-    cluster_time=Timestamp(1_700_000_000, 3),
+    position=Position(
+        kind=PositionKind.EVENT,
+        event_token=ResumeToken.of({"_data": "8265"}),
+        high_water=ResumeToken.of({"_data": "8266"}),
+        cluster_time=Timestamp(1_700_000_000, 3),
+    ),
     cluster="5f3a",
     fingerprint="c0ffee",
     epoch=4,
@@ -223,7 +229,7 @@ def test_the_record_of_what_handlers_have_ahead() -> None:
     """Single events take twelve characters each; a record without any has no such field."""
     document = RECORDS[Checkpoint] | {"beyond": {"audit": AHEAD}}
     checkpoint = Checkpoint.from_document(document, where="here")
-    assert checkpoint.beyond["audit"].handled == {"0123456789ab", "ba9876543210"}
+    assert checkpoint.position.beyond["audit"].handled == {"0123456789ab", "ba9876543210"}
     assert checkpoint.to_document() == document
     assert not {"sink_digests", "beyond"} & RECORDS[Checkpoint].keys()
 
@@ -231,17 +237,18 @@ def test_the_record_of_what_handlers_have_ahead() -> None:
 def test_the_record_of_a_snapshot() -> None:
     document = RECORDS[Checkpoint] | {"snapshot": SNAPSHOT}
     checkpoint = Checkpoint.from_document(document, where="here")
-    assert checkpoint.snapshot is not None
-    assert checkpoint.snapshot.ranges["0c"].last == DocumentId(bson.encode({"_id": 7}))
+    assert checkpoint.position.snapshot is not None
+    assert checkpoint.position.snapshot.ranges["0c"].last == DocumentId(bson.encode({"_id": 7}))
     assert checkpoint.to_document() == document
 
 
 def test_a_start_point_depends_on_the_kind() -> None:
-    invalidate = replace(CHECKPOINT, kind=CheckpointKind.INVALIDATE)
-    token, time = CHECKPOINT.high_water, CHECKPOINT.cluster_time
-    no_idle_token = replace(CHECKPOINT, high_water=None)
-    assert CHECKPOINT.start_point == StartPoint(resume_after=token)
-    assert no_idle_token.start_point == StartPoint(resume_after=CHECKPOINT.event_token)
+    position = CHECKPOINT.position
+    invalidate = replace(position, kind=PositionKind.INVALIDATE)
+    token, time = position.high_water, position.cluster_time
+    no_idle_token = replace(position, high_water=None)
+    assert position.start_point == StartPoint(resume_after=token)
+    assert no_idle_token.start_point == StartPoint(resume_after=position.event_token)
     assert invalidate.start_point == StartPoint(start_after=token)
     assert replace(no_idle_token, event_token=None).start_point == StartPoint(None, None, time)
 

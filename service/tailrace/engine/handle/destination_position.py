@@ -23,8 +23,8 @@ from tailrace.errors import (
 )
 from tailrace.event import ChangeEvent
 from tailrace.model import Checkpoint, SinkPosition
-from tailrace.model.checkpoint import CHOSEN
 from tailrace.model.gap import Gap
+from tailrace.model.position import CHOSEN
 from tailrace.observe.delay import reported_after
 
 T = TypeVar("T")
@@ -46,7 +46,7 @@ async def load_positions(
     """
     found: dict[str, SinkPosition | None] = {}
     down = list[str]()
-    chosen = checkpoint is not None and CHOSEN in checkpoint.sink_digests
+    chosen = checkpoint is not None and CHOSEN in checkpoint.position.sink_digests
     for each in asked:
         name = each.handler.name
         if each.handler.position is None:

@@ -18,7 +18,7 @@ from anyio.abc import TaskGroup
 from tailrace.engine.handle.delivery import Delivery
 from tailrace.engine.handle.isolation import CallCancelled, apart, required
 from tailrace.engine.plan.router import Wants
-from tailrace.engine.position.position import HandledBefore
+from tailrace.engine.position.handled_before import HandledBefore
 from tailrace.engine.position.watermark import Place, Watermark
 from tailrace.errors import DeliveryInterrupted, TaskCancelled
 from tailrace.event import ChangeEvent

@@ -11,8 +11,7 @@ from datetime import UTC, datetime
 from bson.timestamp import Timestamp
 
 from tailrace.engine.plan.scope_plan import ScopePlan
-from tailrace.engine.position.position import Position
-from tailrace.engine.position.start_position import StartPosition
+from tailrace.engine.position.start_position import StartPosition, position_at
 from tailrace.errors import ScopeHalted
 from tailrace.model import Checkpoint, StartPoint
 from tailrace.model.gap import Gap
@@ -73,8 +72,8 @@ class LostHistory:
                 f"change in between: {self._refusal}. Look at the size of the server's oplog, then "
                 "restart"
             )
-        position = Position.at_start(checkpoint, plan.start)
-        token, since = position.high_water or position.event_token, position.cluster_time
+        position = position_at(checkpoint, plan.start)
+        token, since = position.token, position.cluster_time
         if start_position.leads is not None:
             token, since = start_position.leads.token, start_position.leads.time
         now, reason = datetime.now(UTC), self._refusal
@@ -88,7 +87,7 @@ def _skips(start: StartPoint, start_position: StartPosition, checkpoint: Checkpo
     if start == start_position.start or start_position.leads is None or checkpoint is None:
         return False
     # The checkpoint's own position: a destination that was older misses the changes in between.
-    leads, at = start_position.leads.time, checkpoint.cluster_time
+    leads, at = start_position.leads.time, checkpoint.position.cluster_time
     older = leads is None or at is None or leads < at
     return older and start in _of_checkpoint(checkpoint)
 
@@ -96,6 +95,6 @@ def _skips(start: StartPoint, start_position: StartPosition, checkpoint: Checkpo
 def _of_checkpoint(checkpoint: Checkpoint | None) -> list[StartPoint]:
     if checkpoint is None:
         return []
-    time = checkpoint.cluster_time
+    time = checkpoint.position.cluster_time
     at_time = [StartPoint(at_operation_time=time)] if time is not None else []
-    return [checkpoint.start_point, *at_time]
+    return [checkpoint.position.start_point, *at_time]

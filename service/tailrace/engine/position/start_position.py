@@ -15,11 +15,11 @@ import structlog
 from bson.timestamp import Timestamp
 
 from tailrace.engine.ports import RunIdentity
-from tailrace.engine.position.position import HandledBefore, Position
+from tailrace.engine.position.handled_before import HandledBefore
 from tailrace.errors import ScopeHalted
-from tailrace.model import Checkpoint, CheckpointKind, Progress, SinkPosition, StartPoint
-from tailrace.model.checkpoint import CHOSEN
+from tailrace.model import Checkpoint, Position, PositionKind, Progress, SinkPosition, StartPoint
 from tailrace.model.cluster import ClusterIdentity
+from tailrace.model.position import CHOSEN
 from tailrace.model.progress import NOTHING
 from tailrace.model.sink_position import NO_TOKEN
 from tailrace.model.start import NOW
@@ -88,18 +88,18 @@ class StartPosition:
         }
         if gap:
             beyond = {name: one for name, one in beyond.items() if not self._lacks(one)}
-            base = Position.at_start(None, start)
+            base = position_at(None, start)
         elif self.leads is not None and start.start_after == self.leads.token:
             # The token may be an invalidate's: only `startAfter` finds what comes after one.
             token, time = self.leads.token, self.leads.time
-            base = Position(CheckpointKind.INVALIDATE, token, token, time)
+            base = Position(PositionKind.INVALIDATE, token, token, time)
         elif self.leads is not None and start.at_operation_time is not None:
-            base = Position(CheckpointKind.IDLE, None, None, start.at_operation_time)
+            base = Position(PositionKind.IDLE, None, None, start.at_operation_time)
         else:
-            base = Position.at_start(checkpoint, start)
+            base = position_at(checkpoint, start)
         position = replace(base, sink_digests=self.noted, beyond=beyond)
         known = checkpoint is None or checkpoint.fingerprint in ("", self.fingerprint)
-        chosen = checkpoint is not None and CHOSEN in checkpoint.sink_digests
+        chosen = checkpoint is not None and CHOSEN in checkpoint.position.sink_digests
         elsewhere = chosen or self.leads is not None
         return RunStart(position, before, position if known and not elsewhere else None, elsewhere)
 
@@ -125,19 +125,19 @@ def start_position(
     """
     wanted = _wanted(identity, configured, checkpoint)
     digests = {name: one.token.digest for name, one in positions.items() if one is not None}
-    if checkpoint is not None and CHOSEN in checkpoint.sink_digests:
+    if checkpoint is not None and CHOSEN in checkpoint.position.sink_digests:
         return StartPosition(wanted, noted=digests, fingerprint=identity.fingerprint)
     exactly, there = wanted, Progress(wanted.token, wanted.cluster_time)
     beyond: Mapping[str, Progress] = {}
     if checkpoint is not None:
-        exactly, there, beyond = checkpoint.start_point, checkpoint.progress, checkpoint.beyond
-        noted = checkpoint.sink_digests
+        at = checkpoint.position
+        exactly, there, beyond, noted = at.start_point, at.progress, at.beyond, at.sink_digests
         digests |= {name: noted[name] for name in down if name in noted}
     progress = {name: beyond.get(name, there) for name in (*others, *down)}
     own = {}
     for name, position in positions.items():
         known = there if position is None else _known(name, position, checkpoint)
-        if position is None and checkpoint is not None and name in checkpoint.sink_digests:
+        if position is None and checkpoint is not None and name in checkpoint.position.sink_digests:
             structlog.get_logger().warning(
                 "position.missing",
                 scope=identity.scope,
@@ -163,7 +163,7 @@ def start_position(
     earliest = times[leader]
     since = None
     if wants:
-        since = checkpoint.cluster_time if checkpoint is not None else wanted.cluster_time
+        since = checkpoint.position.cluster_time if checkpoint is not None else wanted.cluster_time
         # A checkpoint without a time: nothing was ever handled, so no handler can be before it.
         if since is None or since < earliest:
             return found
@@ -179,15 +179,16 @@ def is_as_noted(name: str, checkpoint: Checkpoint | None, position: SinkPosition
     A destination that was restored may be at the checkpoint's own position, while the checkpoint
     notes that the handler had more.
     """
-    over = checkpoint is not None and (checkpoint.snapshot is None or checkpoint.snapshot.over)
+    at = checkpoint.position if checkpoint is not None else None
+    over = at is not None and (at.snapshot is None or at.snapshot.over)
     if position is not None and position.rows is not None and not over:
         return False  # which rows it has decides what the snapshot reads
     nothing = position is None or position.token == NO_TOKEN
-    if checkpoint is None:
+    if at is None:
         return nothing
-    assumed = checkpoint.beyond.get(name, checkpoint.progress)
+    assumed = at.beyond.get(name, at.progress)
     if position is None or nothing:
-        return name not in checkpoint.sink_digests and assumed == checkpoint.progress
+        return name not in at.sink_digests and assumed == at.progress
     return _known(name, position, checkpoint) == assumed
 
 
@@ -207,8 +208,8 @@ def _wanted(
             f"'tailrace checkpoints reset {scope}'"
         )
     if checkpoint.fingerprint in ("", identity.fingerprint):
-        return checkpoint.start_point
-    if checkpoint.cluster_time is None:
+        return checkpoint.position.start_point
+    if checkpoint.position.cluster_time is None:
         raise ScopeHalted(
             f"scope {scope!r}: its pipeline or options changed since the checkpoint, whose "
             "token is not valid with the new ones, and its time is not known. Restore them, or "
@@ -217,20 +218,21 @@ def _wanted(
     structlog.get_logger().warning(
         "checkpoint.pipeline_changed",
         scope=scope,
-        cluster_time=checkpoint.cluster_time.as_datetime().isoformat(),
+        cluster_time=checkpoint.position.cluster_time.as_datetime().isoformat(),
         consequence="starts at the checkpoint's time: duplicates possible, nothing lost",
     )
-    return StartPoint(at_operation_time=checkpoint.cluster_time)
+    return StartPoint(at_operation_time=checkpoint.position.cluster_time)
 
 
 def _known(name: str, position: SinkPosition, checkpoint: Checkpoint | None) -> Progress | None:
     """The progress of a destination that is still where the checkpoint noted it, else ``None``."""
     if checkpoint is None:
         return None
-    if checkpoint.sink_digests.get(name) == position.token.digest:
-        return checkpoint.beyond.get(name, checkpoint.progress)
-    if position.token in (checkpoint.event_token, checkpoint.high_water):
-        return checkpoint.progress
+    at = checkpoint.position
+    if at.sink_digests.get(name) == position.token.digest:
+        return at.beyond.get(name, at.progress)
+    if position.token in (at.event_token, at.high_water):
+        return at.progress
     return None
 
 
@@ -261,3 +263,17 @@ def _time(identity: RunIdentity, name: str, position: SinkPosition) -> Timestamp
             "of its own"
         )
     return position.time
+
+
+def position_at(checkpoint: Checkpoint | None, start: StartPoint) -> Position:
+    """The position before a run's first reply.
+
+    After a possible invalidate its kind is ``INVALIDATE``: only ``startAfter`` can continue.
+    """
+    kind = checkpoint.position.kind if checkpoint is not None else PositionKind.IDLE
+    if start.start_after is not None:
+        kind = PositionKind.INVALIDATE
+    if checkpoint is None:
+        return Position(kind, None, None, start.at_operation_time)
+    at = checkpoint.position
+    return Position(kind, at.event_token, at.high_water, at.cluster_time)

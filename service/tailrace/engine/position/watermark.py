@@ -12,10 +12,9 @@ from dataclasses import dataclass, field, replace
 
 from bson.timestamp import Timestamp
 
-from tailrace.engine.position.position import Position
 from tailrace.event import RawBatch, Slice
 from tailrace.event.batch import LastEvent
-from tailrace.model import ResumeToken, SnapshotProgress
+from tailrace.model import Position, PositionKind, ResumeToken, SnapshotProgress
 
 
 @dataclass(slots=True, eq=False)
@@ -80,7 +79,7 @@ class Watermark:
 
     def begin_at(self, time: Timestamp) -> None:
         """Notes the time of the first event, if there is no token to continue from."""
-        if not self.position.has_token:
+        if self.position.token is None:
             self.position = replace(self.position, cluster_time=time)
 
     def read(self, batch: RawBatch) -> None:
@@ -224,8 +223,31 @@ class Watermark:
             event = last_event.slice.last() if last_event.slice is not None else last_event.last
             assert event is not None  # noqa: S101 - for the type checker
             ended = last_event.invalidated
-            position = position.after_event(event, noted, last_event.token, invalidated=ended)
+            position = after_event(position, event, noted, last_event.token, invalidated=ended)
         if last is not None and last is not last_event:
             position = position.after_bookmark(last.token, last.time, invalidated=last.invalidated)
         self.position = position.without_passed(noted) if position.beyond else position
         return freed
+
+
+def after_event(
+    position: Position,
+    event: LastEvent,
+    noted: Mapping[str, str],
+    token: ResumeToken | None = None,
+    *,
+    invalidated: bool = False,
+) -> Position:
+    """The position when everything up to an event is handled.
+
+    ``token``: where the stream stood after the event, or ended.
+    """
+    invalidated = invalidated or event.operation == "invalidate"
+    return replace(
+        position,
+        kind=PositionKind.INVALIDATE if invalidated else PositionKind.EVENT,
+        event_token=event.token,
+        high_water=token or event.token,
+        cluster_time=event.time or position.cluster_time,
+        sink_digests={**position.sink_digests, **noted} if noted else position.sink_digests,
+    )

@@ -44,7 +44,7 @@ class Admission:
     _transactions: Transactions | None = None
 
     def __post_init__(self) -> None:
-        self.save_first = self.save_first or not self.watermark.position.has_token
+        self.save_first = self.save_first or self.watermark.position.token is None
         self._place_events, self._place_bytes = _smallest_call(self.plan)
         calls = [routed.handler.calls for routed in self.plan.routed]
         batches = [each for each in calls if isinstance(each, PerBatch)]

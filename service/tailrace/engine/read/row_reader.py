@@ -86,7 +86,7 @@ class RowReader:
         """
         observed = self.source.observed()
         while observed is not None and observed.progress.state is SnapshotState.READING:
-            saved = self.status.checkpoint and self.status.checkpoint.snapshot
+            saved = self.status.checkpoint and self.status.checkpoint.position.snapshot
             if saved and saved.id == observed.progress.id and saved.began is not None:
                 return
             try:

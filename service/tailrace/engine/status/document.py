@@ -2,11 +2,10 @@
 
 from typing import Any
 
-from tailrace.engine.position.position import Position
 from tailrace.engine.status.lag import iso
 from tailrace.engine.status.snapshot_status import described
 from tailrace.engine.status.status import Status
-from tailrace.model import Checkpoint
+from tailrace.model import Position
 
 
 def status_document(status: Status) -> dict[str, Any]:
@@ -22,7 +21,7 @@ def status_document(status: Status) -> dict[str, Any]:
         "position": _position(watermark.position) if watermark else None,
         "checkpoint": saved
         and {
-            **_position(saved),
+            **_position(saved.position),
             "epoch": saved.epoch,
             "sequence": saved.sequence,
             "saved_at": saved.saved_at.isoformat(),
@@ -58,9 +57,9 @@ def status_document(status: Status) -> dict[str, Any]:
     }
 
 
-def _position(position: Position | Checkpoint) -> dict[str, Any]:
+def _position(position: Position) -> dict[str, Any]:
     """``beyond``: what single handlers have beyond it: all up to a time, and some later changes."""
-    token = position.high_water or position.event_token
+    token = position.token
     return {
         "kind": position.kind.value,
         "token": token.digest if token else None,

@@ -76,7 +76,7 @@ class Status:
 
     def stored(self, checkpoint: Checkpoint) -> None:
         """Notes the checkpoint that the process that follows the scope has saved."""
-        self.checkpoint, self.committed_time = checkpoint, checkpoint.cluster_time
+        self.checkpoint, self.committed_time = checkpoint, checkpoint.position.cluster_time
 
     def committed(self, time: Timestamp | None) -> None:
         """Notes that everything up to this time is handled and stored."""
@@ -189,11 +189,12 @@ class Status:
         if (watermark := self.shown) is not None:
             position, read = watermark.position, watermark.read_time
             handled = later(watermark.handled_time, position.cluster_time)
-            if read == handled and checkpoint and position.event_token == checkpoint.event_token:
+            saved = checkpoint.position.event_token if checkpoint else None
+            if read == handled and checkpoint and position.event_token == saved:
                 committed = handled  # only bookmarks came since the checkpoint
         if state in (WatcherState.BACKING_OFF, WatcherState.HALTED):
             # What counts now is where the next run starts.
-            committed = checkpoint.cluster_time if checkpoint else None
+            committed = checkpoint.position.cluster_time if checkpoint else None
         now = self._server_time(state)
         stages = {"read": read, "handled": handled, "committed": committed}
         found = {stage: lag(now, reached) for stage, reached in stages.items()}

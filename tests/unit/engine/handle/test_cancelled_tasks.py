@@ -93,7 +93,7 @@ class TestHarm:
         assert_in_order(harmful.handled)
         assert await letters.letters() == []
         assert watching.saved is not None
-        assert watching.saved.cluster_time == time(EVENTS)
+        assert watching.saved.position.cluster_time == time(EVENTS)
 
     async def test_a_handler_that_cancels_tasks_at_every_call_is_slower_but_goes_on(
         self, harm: Harm, form: str, seconds: float | None

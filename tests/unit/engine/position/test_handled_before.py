@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tailrace.engine.position.position import HandledBefore
+from tailrace.engine.position.handled_before import HandledBefore
 from tailrace.event import ChangeEvent
 from tailrace.model import Progress, ResumeToken
 from tests.unit.engine.changes import OPAQUE, change, number, time, token

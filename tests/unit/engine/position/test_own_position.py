@@ -28,7 +28,7 @@ async def test_on_a_quiet_scope_the_checkpoint_goes_on() -> None:
         driver.oplog += [event(n) for n in range(4, 40)]
         await until(lambda: first.watcher.status.state is WatcherState.CAUGHT_UP)
     assert first.saved is not None
-    assert first.saved.sink_digests == {"sink": token(3).digest}
+    assert first.saved.position.sink_digests == {"sink": token(3).digest}
     second = Watching(driver, sink.routed(2, wants), store=store)
     async with second.run():
         await second.until_state(WatcherState.CAUGHT_UP)

@@ -5,17 +5,17 @@ from typing import Any
 import pytest
 
 from tailrace.engine.ports import RunIdentity
-from tailrace.engine.position.position import Position
 from tailrace.engine.position.start_position import StartPosition, start_position
 from tailrace.errors import ScopeHalted
 from tailrace.model import (
     Checkpoint,
-    CheckpointKind,
+    Position,
+    PositionKind,
     Progress,
     SinkPosition,
     StartPoint,
 )
-from tailrace.model.checkpoint import CHOSEN
+from tailrace.model.position import CHOSEN
 from tests.unit.engine.changes import OPAQUE, checkpoint, time, token
 
 
@@ -45,19 +45,19 @@ def test_a_destination_that_is_at_the_checkpoint_begins_there() -> None:
     saved = checkpoint(5, high_water=token(9))
     for others in (False, True):
         begun = begins(saved, lake=at(5), others=others)
-        assert begun.start == saved.start_point
+        assert begun.start == saved.position.start_point
         assert begun.beyond(begun.start) == {}
 
 
 def test_a_destination_that_has_exactly_the_noted_events_starts_at_the_checkpoint() -> None:
     """The checkpoint may be much later: an idle stream moves it, but not the destination."""
     saved = checkpoint(50, sink_digests={"lake": token(3).digest})
-    assert begins(saved, lake=at(3)).start == saved.start_point
+    assert begins(saved, lake=at(3)).start == saved.position.start_point
 
 
 def test_beside_other_handlers_the_earlier_position_decides() -> None:
     ahead = begins(checkpoint(5), lake=at(8), others=True)
-    assert ahead.start == checkpoint(5).start_point
+    assert ahead.start == checkpoint(5).position.start_point
     assert ahead.beyond(ahead.start) == {"lake": has(8)}
     restored = begins(checkpoint(5), lake=at(3), others=True)
     assert restored.start == StartPoint(start_after=token(3))
@@ -71,7 +71,7 @@ def test_what_the_checkpoint_notes_of_a_handler_counts_for_it() -> None:
         5, sink_digests={"sink": token(6).digest}, beyond={"audit": more, "sink": has(7)}
     )
     begun = begins(saved, sink=at(6), others=True)
-    assert begun.start == saved.start_point
+    assert begun.start == saved.position.start_point
     assert begun.beyond(begun.start) == {"audit": more, "sink": has(7)}
     # But a destination that is elsewhere by now is believed.
     moved = begins(saved, sink=at(4), others=True)
@@ -113,16 +113,16 @@ def test_a_changed_pipeline_goes_through_the_time() -> None:
 
 def test_what_an_operator_chose_counts() -> None:
     saved = checkpoint(2, sink_digests={CHOSEN: ""})
-    assert begins(saved, lake=at(8), others=True).start == saved.start_point
+    assert begins(saved, lake=at(8), others=True).start == saved.position.start_point
     assert begins(saved, lake=at(8)).own == {}
 
 
 def test_the_first_position_is_the_checkpoint_where_the_stream_begins_there() -> None:
-    saved = checkpoint(5, kind=CheckpointKind.IDLE, high_water=token(9))
+    saved = checkpoint(5, kind=PositionKind.IDLE, high_water=token(9))
     begun = begins(saved, lake=at(8), sink=at(5), others=True)
     position = begun.run(begun.start, saved, gap=False).position
     assert (position.kind, position.event_token, position.high_water) == (
-        CheckpointKind.IDLE,
+        PositionKind.IDLE,
         token(5),
         token(9),
     )
@@ -135,7 +135,7 @@ def test_the_first_position_is_the_earlier_one_of_a_destination() -> None:
     begun = begins(checkpoint(5), lake=at(3), others=True)
     position = begun.run(begun.start, checkpoint(5), gap=False).position
     assert position == Position(
-        CheckpointKind.INVALIDATE,
+        PositionKind.INVALIDATE,
         token(3),
         token(3),
         time(3),

@@ -6,10 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tailrace.engine.position.position import Position
 from tailrace.engine.position.watermark import Place, Watermark
 from tailrace.event import RawBatch
-from tailrace.model import CheckpointKind, SnapshotProgress
+from tailrace.model import Position, PositionKind, SnapshotProgress
 from tailrace.model.snapshot import SnapshotMode
 from tests.unit.engine.changes import (
     NOTHING,
@@ -22,7 +21,7 @@ from tests.unit.engine.changes import (
     token,
 )
 
-START = Position(CheckpointKind.EVENT, token(0), token(0), time(0))
+START = Position(PositionKind.EVENT, token(0), token(0), time(0))
 
 
 @dataclass
@@ -148,7 +147,7 @@ def test_what_every_handler_has_taken_in_needs_no_bytes_and_moves_nothing() -> N
     assert (watermark.size, watermark.events) == (0, 1)
     watermark.commit(place)
     assert freed == [0, size, 0]
-    assert watermark.position == Position(CheckpointKind.EVENT, token(1), token(1), time(1))
+    assert watermark.position == Position(PositionKind.EVENT, token(1), token(1), time(1))
     assert (watermark.empty, watermark.events) == (True, 0)
 
 
@@ -157,32 +156,32 @@ def test_the_end_of_a_stream_is_marked_as_such_whatever_its_last_event_says(
     events: list[Document],
 ) -> None:
     """A pipeline may have removed the invalidate, or changed it into something else."""
-    for before in (START, Position(CheckpointKind.EVENT, token(7), token(7), time(7))):
+    for before in (START, Position(PositionKind.EVENT, token(7), token(7), time(7))):
         watermark = Watermark(before)
         whole = batch(events, token(7))
         for place in watermark.admit(whole, whole.slices(), 1, invalidated=True):
             watermark.finish(place)
-        assert watermark.position.kind is CheckpointKind.INVALIDATE
+        assert watermark.position.kind is PositionKind.INVALIDATE
         assert watermark.position.high_water == token(7)
 
 
 def test_after_an_invalidate_idle_tokens_move_the_watermark_and_keep_its_kind() -> None:
     """Only ``startAfter`` works there, and the invalidate's own token would age out."""
-    watermark = Watermark(Position(CheckpointKind.INVALIDATE, token(2), token(2), time(2)))
+    watermark = Watermark(Position(PositionKind.INVALIDATE, token(2), token(2), time(2)))
     admit(watermark, batch([], token(2)), 1)
-    assert watermark.position == Position(CheckpointKind.INVALIDATE, token(2), token(2), time(2))
+    assert watermark.position == Position(PositionKind.INVALIDATE, token(2), token(2), time(2))
     admit(watermark, batch([], token(7)), 1)
-    assert watermark.position == Position(CheckpointKind.INVALIDATE, token(2), token(7), time(7))
+    assert watermark.position == Position(PositionKind.INVALIDATE, token(2), token(7), time(7))
     (place,) = admit(watermark, batch([change(8)]), 1)
     watermark.finish(place)
-    assert watermark.position == Position(CheckpointKind.EVENT, token(8), token(8), time(8))
+    assert watermark.position == Position(PositionKind.EVENT, token(8), token(8), time(8))
 
 
 def test_without_any_token_the_time_of_the_first_reply_counts() -> None:
     watermark = Watermark(NOTHING)
     admit(watermark, batch([], None, time(3)), 1)
     admit(watermark, batch([], None, time(9)), 1)
-    assert watermark.position == Position(CheckpointKind.IDLE, None, None, time(3))
+    assert watermark.position == Position(PositionKind.IDLE, None, None, time(3))
 
 
 def test_rows_move_the_snapshot_and_no_position() -> None:

@@ -1,0 +1,100 @@
+"""A position in the stream before which everything is handled."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+
+from bson.timestamp import Timestamp
+
+from tailrace.model.progress import Progress
+from tailrace.model.snapshot import SnapshotProgress
+from tailrace.model.start import StartPoint
+from tailrace.model.token import ResumeToken
+
+CHOSEN = "*"
+"""In ``sink_digests``: an operator chose this position, and not those of the destinations."""
+
+
+class PositionKind(StrEnum):
+    """What a position refers to."""
+
+    EVENT = "event"
+    IDLE = "idle"
+    """No event: the post-batch token of an empty batch, or a time before the first token."""
+    INVALIDATE = "invalidate"
+    """The token of an invalidate event, or possibly of one: only ``startAfter`` accepts it."""
+    RESET = "reset"
+    """No position: an operator reset it. Its order fences the process that follows the scope."""
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """Where a scope's stream continues, and what its handlers have.
+
+    ``event_token``: the token of the last handled event. ``high_water``: where to resume (the
+    post-batch token if there is one, else the event's). ``cluster_time``: used when neither token
+    is usable.
+
+    ``sink_digests``: for each handler with a position of its own, the digest of the token that its
+    destination has stored if it has exactly what it was given up to here. ``beyond``: what other
+    handlers have beyond this position, which is not delivered to them again. ``snapshot``: how far
+    the existing documents are delivered, if the scope has had a snapshot.
+    """
+
+    kind: PositionKind
+    event_token: ResumeToken | None
+    high_water: ResumeToken | None
+    cluster_time: Timestamp | None
+    sink_digests: Mapping[str, str] = field(default_factory=dict)
+    beyond: Mapping[str, Progress] = field(default_factory=dict)
+    snapshot: SnapshotProgress | None = None
+
+    @property
+    def progress(self) -> Progress:
+        """What every handler has. Its time is that of the event or of the idle token."""
+        if self.kind is PositionKind.EVENT:
+            return Progress(self.event_token or self.high_water, self.cluster_time)
+        return Progress(self.token, self.cluster_time)
+
+    @property
+    def token(self) -> ResumeToken | None:
+        """The token from which a stream can continue, if there is one."""
+        return self.high_water or self.event_token
+
+    @property
+    def start_point(self) -> StartPoint:
+        """Where the stream continues, with the same pipeline and options."""
+        if self.kind is PositionKind.INVALIDATE:
+            return StartPoint(start_after=self.token)
+        if self.token is not None:
+            return StartPoint(resume_after=self.token)
+        return StartPoint(at_operation_time=self.cluster_time)
+
+    def after_bookmark(
+        self, token: ResumeToken | None, time: Timestamp | None, *, invalidated: bool
+    ) -> Position:
+        """The position after a bookmark; unchanged if the bookmark is known to be older."""
+        if token is None:
+            known = self.high_water is not None or self.cluster_time is not None
+            return self if known else replace(self, cluster_time=time)
+        # Until an event comes, a stream after an invalidate can continue only by `startAfter`.
+        invalidated = invalidated or self.kind is PositionKind.INVALIDATE
+        if self.high_water is not None and (
+            token == self.high_water or token.precedes(self.high_water)
+        ):
+            return replace(self, kind=PositionKind.INVALIDATE) if invalidated else self
+        kind = PositionKind.INVALIDATE if invalidated else PositionKind.IDLE
+        time = token.cluster_time or self.cluster_time
+        return replace(self, kind=kind, high_water=token, cluster_time=time)
+
+    def without_passed(self, noted: Mapping[str, str]) -> Position:
+        """Without the progress of single handlers that the position has passed."""
+        at = self.progress
+        beyond = {
+            name: progress
+            for name, progress in self.beyond.items()
+            if name not in noted and not progress.is_passed_by(at.token, at.cluster_time)
+        }
+        return replace(self, beyond=beyond) if len(beyond) < len(self.beyond) else self
