@@ -68,6 +68,12 @@ class Daemon:
         self.environ: dict[str, str] = {}
         """Added to the environment of the next start."""
 
+    def configured(self) -> Path:
+        """Writes the configuration, as a start does; returns its path."""
+        path = self.directory / "config.yaml"
+        path.write_text(yaml.safe_dump(self.configuration, sort_keys=False))
+        return path
+
     # --- start and stop ------------------------------------------------------------------------
 
     def start(self, *, ready: bool = True, output: int | None = None) -> Daemon:
@@ -75,8 +81,7 @@ class Daemon:
 
         With another ``output``, ``http.port`` must be set, because the port is not in the log.
         """
-        path = self.directory / "config.yaml"
-        path.write_text(yaml.safe_dump(self.configuration, sort_keys=False))
+        path = self.configured()
         with open(self.directory / "log", "ab") as log:
             self._begin = log.tell()
             to = log.fileno() if output is None else output

@@ -1,14 +1,16 @@
 """The destinations of the contract suite, each with its real server."""
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
 
 import pytest
 
+from tests.destinations.copying import Copying
 from tests.destinations.destination import Destination, Make
+from tests.orders import Orders
 
 NAMES = tuple(
     name
@@ -50,3 +52,17 @@ def log(kind: str, served: Callable[[str], Make], database: str) -> Iterator[Des
     made = served(kind)(database, log=True)
     yield made
     made.start()
+
+
+@pytest.fixture
+def copied(orders: Orders, destination: Destination) -> Iterator[Copying]:
+    """A collection that is copied to a destination of the last states."""
+    with closing(Copying(orders, destination)) as copying:
+        yield copying
+
+
+@pytest.fixture
+def logged(orders: Orders, log: Destination) -> Iterator[Copying]:
+    """A collection whose changes go to a destination that keeps each."""
+    with closing(Copying(orders, log)) as copying:
+        yield copying

@@ -1,0 +1,57 @@
+"""What every destination has after kills in the middle of batches, and hand-overs."""
+
+import signal
+import time
+
+import pytest
+
+from tests.daemon import until
+from tests.destinations.copying import LEASE_SECONDS, Copying, assert_untroubled
+
+
+def test_a_daemon_that_is_killed_in_mid_batch_loses_nothing(logged: Copying) -> None:
+    run = logged.daemon(checkpoint={"interval_seconds": 0.5}).start()
+    with logged.load(every_seconds=0.003) as load:
+        for _ in range(3):
+            load.more(100)
+            run.kill()
+            run.start()
+    logged.until_equal()
+    logged.assert_in_order()
+    assert_untroubled(run)
+
+
+def test_a_server_that_is_killed_in_mid_batch_has_everything_afterwards(logged: Copying) -> None:
+    """What it had confirmed stays, and half a batch is either completed or not seen."""
+    run = logged.daemon().start()
+    with logged.load(every_seconds=0.003) as load:
+        for _ in range(2):
+            load.more(100)
+            logged.destination.stop(signal.SIGKILL)
+            load.more(50)
+            logged.destination.start()
+    logged.until_equal()
+    logged.assert_in_order()
+    assert_untroubled(run)
+
+
+@pytest.mark.parametrize("crashes", [True, False])
+def test_a_hand_over_in_mid_batch_loses_nothing(logged: Copying, crashes: bool) -> None:
+    """The owner is killed, or paused for longer than its lease: then it wakes up in mid batch."""
+    one, two = logged.replica("one").start(), logged.replica("two")
+    with logged.load() as load:
+        load.more(100)
+        until(lambda: one.metric("tailrace_lease_held") == 1, "its lease")
+        two.start(ready=False).until_answers()
+        if crashes:
+            one.kill()
+        else:
+            one.signal(signal.SIGSTOP)
+            time.sleep(3 * LEASE_SECONDS)
+            one.signal(signal.SIGCONT)
+        until(lambda: two.metric("tailrace_lease_held") == 1, "the next owner")
+        load.more(100)
+    logged.until_equal()
+    logged.assert_in_order()
+    for run in (two,) if crashes else (one, two):
+        assert_untroubled(run)
