@@ -5,7 +5,6 @@ is handed to :func:`tailrace.config.load`, which knows only this module.
 """
 
 from collections.abc import Callable, Collection, Mapping
-from types import MappingProxyType
 from typing import Literal, Self
 
 from pydantic import Field, model_validator
@@ -79,7 +78,7 @@ class FieldSettings(Section):
     leave_out: Items[FieldPath] = ()
     """Fields to leave out, as dotted paths."""
 
-    rename: Mapping[FieldPath, FieldName] = MappingProxyType({})
+    rename: Mapping[FieldPath, FieldName] = Field(default_factory=dict)
     """New names of fields: dotted path to the name in its place, such as `customer.name: buyer`."""
 
     @model_validator(mode="after")
