@@ -26,7 +26,9 @@ CREATE TABLE IF NOT EXISTS position (scope TEXT PRIMARY KEY, text TEXT);
 
 def _may_fail(per_thousand: float) -> None:
     if random.random() * 1000 < per_thousand:
-        raise ConnectionError("this attempt fails")
+        if random.random() < 0.1:
+            raise ConnectionError("the destination is down for this call")
+        raise RuntimeError("this attempt fails")
 
 
 class Destination:
