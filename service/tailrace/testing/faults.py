@@ -8,13 +8,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 
-from tailrace.engine import Handler, PerEvent, RunIdentity
+from tailrace.engine import Commit, Handler, PerEvent, RunIdentity
 from tailrace.errors import TemporaryError, Unavailable
 from tailrace.event import ChangeEvent
 
 When: TypeAlias = Literal["before", "inside", "after"]
 """Before the handler is called, at an ``await`` inside its call, or after it returned."""
-Method: TypeAlias = Literal["write", "on_ddl", "begin"]
+Method: TypeAlias = Literal["write", "on_ddl", "begin", "commit"]
 """``write`` is every call with events, also of a function."""
 
 Call: TypeAlias = Callable[[Any, RunIdentity], Awaitable[Any]]
@@ -67,7 +67,18 @@ class Faults:
 
             begins = self._around(begin, "begin")
             position = replace(position, load=lambda identity: begins(None, identity))
-        return replace(handler, calls=calls, position=position)
+        return replace(handler, calls=calls, position=position, commit=self._committing(handler))
+
+    def _committing(self, handler: Handler) -> Commit | None:
+        if handler.commit is None:
+            return None
+        commit = handler.commit.call
+
+        async def call(_: None, identity: RunIdentity) -> Any:
+            return await commit(identity)
+
+        commits = self._around(call, "commit")
+        return replace(handler.commit, call=lambda identity: commits(None, identity))
 
     def _around(
         self,

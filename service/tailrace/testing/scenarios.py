@@ -74,6 +74,7 @@ def scenarios(*, once: bool, drops: bool) -> Iterator[Scenario]:
         for when in ("before", "after"):
             plan = _kill("before" if when == "before" else "after", "on_ddl")
             yield Scenario(Kind.KILL, f"a kill {when} on_ddl", plan, drop)
+    yield from _around_commits()
     if once:
         yield from _hand_overs()
 
@@ -90,6 +91,17 @@ def _errors() -> Iterator[Scenario]:
         yield Scenario(Kind.ERROR, f"{name} after a call", _fail(error, "after"))
     yield Scenario(Kind.ERROR, "an outage of three calls", _outage("write"))
     yield Scenario(Kind.ERROR, "an outage at the start", _outage("begin"), _restart)
+
+
+def _around_commits() -> Iterator[Scenario]:
+    """Faults of a class with ``commit``. Other handlers are not hit."""
+    lost = ConnectionError("planned by the check")
+    for when in ("before", "after"):
+        at: When = "before" if when == "before" else "after"
+        yield Scenario(Kind.ERROR, f"a lost connection {when} a commit", _fail(lost, at, "commit"))
+        yield Scenario(Kind.KILL, f"a kill {when} a commit", _kill(at, "commit"))
+    inside = _kill("inside", "commit")
+    yield Scenario(Kind.KILL, "a kill in a commit, at await", inside, by_step=True)
 
 
 def _hand_overs() -> Iterator[Scenario]:
@@ -121,8 +133,8 @@ def _kill(when: When, method: Method = "write") -> Plan:
     return lambda harness, step: harness.kill(when, step=step, method=method)
 
 
-def _fail(error: Exception, when: When) -> Plan:
-    return lambda harness, step: harness.fail(error, when, step=step)
+def _fail(error: Exception, when: When, method: Method = "write") -> Plan:
+    return lambda harness, step: harness.fail(error, when, step=step, method=method)
 
 
 def _outage(method: Method) -> Plan:

@@ -79,6 +79,37 @@ class Good:
             self.database.rows.clear()
 
 
+class Committing(Good):
+    """Accepts several batches, and stores them in one transaction of its own."""
+
+    def __init__(self, database: Database) -> None:
+        super().__init__(database)
+        self.accepted: list[Batch] = []
+
+    async def write(self, batch: Batch) -> None:
+        await self.database.answer()
+        self.accepted.append(batch)
+
+    async def commit(self, scope: ScopeContext) -> None:
+        await self.database.answer()
+        self.require_former(self.accepted[0])
+        for event in (event for batch in self.accepted for event in batch):
+            self.database.apply(event)
+        self.move(self.accepted[-1])
+        self.accepted = []
+        await self.database.answer()
+
+    async def rollback(self, scope: ScopeContext) -> None:
+        self.accepted = []
+
+
+class NothingRolledBack(Committing):
+    """Keeps what it accepted before a failure, although it comes again."""
+
+    async def rollback(self, scope: ScopeContext) -> None:
+        pass
+
+
 class PositionApart(Good):
     """Stores the position in a second transaction."""
 

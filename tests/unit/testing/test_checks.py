@@ -10,6 +10,9 @@ from tailrace.testing import GuaranteeBroken, at_least_once, each_change_once
 from tests.unit.testing import destinations as of
 from tests.unit.testing.destinations import Database
 
+RESTARTS = {"on_failure": "dead_letter"}
+"""A failed commit starts the scope again, instead of halting it."""
+
 
 @pytest.mark.parametrize("what", ["rows", "log"])
 async def test_a_handler_that_does_it_right_gets_each_change_once(what: str) -> None:
@@ -26,6 +29,28 @@ async def test_a_handler_that_does_it_right_gets_each_change_once(what: str) -> 
         "another process has begun when a call goes on that was paused at await 2",
     ):
         assert fault in tried
+
+
+async def test_a_handler_that_commits_is_checked_around_its_commits() -> None:
+    database = Database()
+    tried = await each_change_once(
+        lambda: of.Committing(database), holds=lambda: database.log, handler=RESTARTS
+    )
+    for fault in (
+        "a lost connection before a commit",
+        "a lost connection after a commit",
+        "a kill in a commit, at await 2",
+        "a kill after a commit",
+    ):
+        assert fault in tried
+
+
+async def test_a_handler_that_keeps_what_it_accepted_before_a_failure_is_found_out() -> None:
+    database = Database()
+    with pytest.raises(GuaranteeBroken, match="an error"):
+        await each_change_once(
+            lambda: of.NothingRolledBack(database), holds=lambda: database.log, handler=RESTARTS
+        )
 
 
 @pytest.mark.parametrize("what", ["rows", "log"])

@@ -32,10 +32,11 @@ class Gathered:
     """Of the call that is running."""
     dead_letters: set[ResumeToken] = field(default_factory=set)
 
-    def note(self, handler: str) -> None:
+    def note(self, handler: str, *, ddl_apart: bool) -> None:
         """Notes by place the last event that the destination has stored, even if more is unhandled.
 
         Otherwise a destination restored to an older position would look as if it had not moved.
+        ``ddl_apart``: of DDL it stores no position.
         """
         done = self.done
         for place, events in zip(self.places, self.parts, strict=True):
@@ -45,6 +46,8 @@ class Gathered:
             done -= len(events)
             if self.dead_letters:
                 stored = [event for event in stored if event.token not in self.dead_letters]
+            if ddl_apart and stored and stored[-1].is_ddl:
+                stored = [event for event in stored if not event.is_ddl]
             if stored:
                 place.note(handler, stored[-1].token)
 
@@ -189,8 +192,7 @@ class BatchLane(Lane):
             if work.handled.tokens:
                 work.dead_letters |= work.handled.dead_letters
                 work.handled = Handled()
-            if self.delivery.handler.position is not None and not self._is_ddl_alone(some):
-                work.note(self.delivery.name)
+            self._note(work)
         self.watermark.finish(*work.places)
 
     def _next_call(self, work: Gathered) -> Sequence[ChangeEvent]:
@@ -212,6 +214,10 @@ class BatchLane(Lane):
             if alone:
                 break
         return events[begin:end]
+
+    def _note(self, work: Gathered) -> None:
+        if self.delivery.handler.position is not None:
+            work.note(self.delivery.name, ddl_apart=self._calls.on_ddl is not None)
 
     def _is_ddl_alone(self, events: Sequence[ChangeEvent]) -> bool:
         """Whether they are DDL of which the destination stores no position."""

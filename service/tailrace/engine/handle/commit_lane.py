@@ -114,8 +114,7 @@ class CommitLane(BatchLane):
                 if self._commit.held is None:
                     self._accepted_bytes += sum([event.size for event in some])
                 work.done += len(some)
-        if self.delivery.handler.position is not None:
-            work.note(self.delivery.name)
+        self._note(work)
         count, size = sum(place.events for place in places), sum(place.size for place in places)
         self._left = (self._left[0] - count, self._left[1] - size)
         self._taken += places
@@ -131,8 +130,7 @@ class CommitLane(BatchLane):
             await self.delivery.commit()
         if work is not None:
             self._committed = work.done
-            if self.delivery.handler.position is not None:
-                work.note(self.delivery.name)
+            self._note(work)
         done, self._taken = self._taken, []
         self._accepted = self._accepted_bytes = 0
         self._left = (self._commit.events, self._commit.bytes)
