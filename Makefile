@@ -13,7 +13,7 @@ PARALLEL := --numprocesses $(WORKERS)
 RERUNS := --reruns 1 --max-suite-reruns 5 --rerun-show-tracebacks
 
 .DEFAULT_GOAL := help
-.PHONY: help demo packages test unit chaos bench audit lint format reference clean lock image-check bench-lookups bench-pipeline bench-replicas bench-snapshots
+.PHONY: help demo packages test unit chaos bench audit lint format reference clean lock image-check bench-destinations bench-lookups bench-pipeline bench-replicas bench-snapshots
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -67,6 +67,9 @@ bench-snapshots: $(VENV)/benchmark/installed ## measure a snapshot of a collecti
 
 bench-replicas: $(VENV)/benchmark/installed ## measure leases, and how quickly another process takes over (QUICK=--quick)
 	$(VENV)/benchmark/bin/python -m tests.bench.replicas $(QUICK)
+
+bench-destinations: packages $(VENV)/dev ## measure what an event costs with each destination, beside a plain client (TO=kafka QUICK=--quick)
+	$(BIN)/python -m tests.bench.destinations $(if $(TO),--to $(TO)) $(QUICK)
 
 format: $(VENV)/dev ## apply ruff's format and safe fixes
 	$(BIN)/ruff format .

@@ -73,3 +73,18 @@ def test_an_outage_during_a_drop_is_waited_out(copied: Copying) -> None:
     copied.destination.start()
     copied.until_has(*range(20, 40))
     assert_untroubled(run)
+
+
+def test_credentials_that_end_are_waited_out_until_the_file_has_others(copied: Copying) -> None:
+    destination = copied.destination
+    if not hasattr(destination, "expire"):
+        return  # test_NAME.py has it, where the server needs another configuration for it
+    run = copied.daemon().start()
+    copied.insert(range(20))
+    copied.until_equal()
+    destination.expire()
+    copied.count(range(20))
+    until_waiting(run)
+    destination.renew()
+    copied.until_equal()
+    assert_untroubled(run)
