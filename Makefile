@@ -13,13 +13,13 @@ PARALLEL := --numprocesses $(WORKERS)
 RERUNS := --reruns 1 --max-suite-reruns 5 --rerun-show-tracebacks
 
 .DEFAULT_GOAL := help
-.PHONY: help demo packages test unit chaos bench audit lint format reference clean lock image-check bench-destinations bench-lookups bench-pipeline bench-replicas bench-snapshots
+.PHONY: help demo packages maven test unit chaos bench audit lint format reference clean lock image-check bench-destinations bench-lookups bench-pipeline bench-replicas bench-snapshots
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
 
-demo: packages $(VENV)/demo ## run the whole system on this machine and check its results (EVENTS=3000)
-	$(BIN)/tailrace demo --events $(EVENTS) --directory $(DIRECTORY)
+demo: packages $(if $(filter kafka,$(TO)),maven) $(VENV)/demo ## run the whole system on this machine and check its results (EVENTS=3000 TO=postgresql)
+	$(BIN)/tailrace demo --events $(EVENTS) --directory $(DIRECTORY) $(if $(TO),--to $(TO))
 
 # A slim Debian or Ubuntu lacks these. If they cannot be installed, the demo and the tests name what is
 # missing. Debian 13 has no OpenJDK 17, but its default is newer; Ubuntu 22.04's default is too old.
@@ -33,7 +33,12 @@ packages: ## install libcurl for mongod and Java for Spark if they are missing (
 		has_java || $(APT_INSTALL) openjdk-17-jre-headless || $(APT_INSTALL) default-jre-headless || true; \
 	fi
 
-test: packages $(VENV)/dev lint ## run the linters, type and layer checks, and all tests in parallel (WORKERS=4)
+maven: ## install Maven, which fetches Apache Kafka, if it is missing (as root on Debian or Ubuntu)
+	@if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && ! command -v mvn >/dev/null; then \
+		apt-get update; $(APT_INSTALL) maven || true; \
+	fi
+
+test: packages maven $(VENV)/dev lint ## run the linters, type and layer checks, and all tests in parallel (WORKERS=4)
 	$(BIN)/python -m pytest $(PARALLEL) $(RERUNS)
 
 unit: $(VENV)/dev ## run the tests that need no server
@@ -68,7 +73,7 @@ bench-snapshots: $(VENV)/benchmark/installed ## measure a snapshot of a collecti
 bench-replicas: $(VENV)/benchmark/installed ## measure leases, and how quickly another process takes over (QUICK=--quick)
 	$(VENV)/benchmark/bin/python -m tests.bench.replicas $(QUICK)
 
-bench-destinations: packages $(VENV)/dev ## measure what an event costs with each destination, beside a plain client (TO=kafka QUICK=--quick)
+bench-destinations: packages maven $(VENV)/dev ## measure what an event costs with each destination, beside a plain client (TO=kafka QUICK=--quick)
 	$(BIN)/python -m tests.bench.destinations $(if $(TO),--to $(TO)) $(QUICK)
 
 format: $(VENV)/dev ## apply ruff's format and safe fixes

@@ -1,7 +1,9 @@
-"""``tailrace demo``: the whole system on one machine; 0 only if the tables equal the source."""
+"""``tailrace demo``: the whole system on one machine; 0 only if the result equals the source."""
 
 import argparse
 from pathlib import Path
+
+_DESTINATIONS = ("postgresql", "mongodb", "kafka", "nats", "redis", "http")
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -17,6 +19,12 @@ def add(parser: argparse.ArgumentParser) -> None:
         help="where it writes; default: demo-data",
     )
     parser.add_argument("--uri", help="use this replica set instead of an embedded server")
+    parser.add_argument(
+        "--to",
+        choices=_DESTINATIONS,
+        metavar="TYPE",
+        help=f"a destination instead of tables: {', '.join(_DESTINATIONS)}",
+    )
 
 
 def run(options: argparse.Namespace) -> int:
@@ -25,7 +33,7 @@ def run(options: argparse.Namespace) -> int:
 
     from tailrace.demo import demonstrate
 
-    return anyio.run(demonstrate, options.events, options.directory, options.uri)
+    return anyio.run(demonstrate, options.events, options.directory, options.uri, options.to)
 
 
 def _positive(text: str) -> int:

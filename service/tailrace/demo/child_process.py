@@ -44,8 +44,9 @@ async def child_process(
     log: Path,
     environment: Mapping[str, str] | None = None,
     grace_seconds: float = 10.0,
+    user: int | None = None,
 ) -> AsyncIterator[ChildProcess]:
-    """Runs a process in the directory of its log; stops it at the end of the block.
+    """Runs a process in the directory of its log, as ``user``; stops it at the end of the block.
 
     The process has its own session: Ctrl-C reaches only the demo, which stops its processes in
     order.
@@ -62,6 +63,7 @@ async def child_process(
             stderr=output,
             cwd=log.parent,
             env=environment,
+            user=user,
             start_new_session=True,
         )
     child = ChildProcess(process, log, grace_seconds)

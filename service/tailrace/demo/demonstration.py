@@ -1,12 +1,14 @@
 """Runs the demo: a server, the service, a workload and a restart; then verifies and shows tables.
 
-The nesting of ``async with``, read inside out, is the shutdown order: the workload, the service,
-the client, the server, the directory.
+With a destination, its server runs as well, and what is there is verified instead of tables. The
+nesting of ``async with``, read inside out, is the shutdown order: the workload, the service, the
+destination, the client, the server, the directory.
 """
 
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,9 +21,16 @@ from rich.console import Console
 from rich.status import Status
 
 from tailrace.demo import workload
+from tailrace.demo.destinations import Target, opened_target
 from tailrace.demo.display import Display
 from tailrace.demo.picture import draw
-from tailrace.demo.processes import Service, ServiceProgress, run_pipeline, running_service
+from tailrace.demo.processes import (
+    Service,
+    ServiceProgress,
+    run_pipeline,
+    running_service,
+    write_configuration,
+)
 from tailrace.demo.programs import require_java
 from tailrace.demo.server import free_port
 from tailrace.demo.source import opened_source
@@ -38,14 +47,18 @@ STALLED_SECONDS = 60.0
 """The run fails if no event arrives for this long."""
 
 
-async def demonstrate(events: int, directory: Path, uri: str | None = None) -> int:
+async def demonstrate(
+    events: int, directory: Path, uri: str | None = None, to: str | None = None
+) -> int:
     """Runs the demo on an embedded server, or on the user's own replica set at ``uri``.
 
-    Returns 0 if the events and the tables equal the source, 1 if not; SIGTERM (1) and Ctrl-C (130)
-    stop every process in order. Raises :class:`ConfigurationError` if it cannot begin: there is no
-    mongod or Java, or the directory or the server at ``uri`` is unsuitable.
+    ``to``: the type of a destination instead of tables. Returns 0 if the events and the tables, or
+    the destination, equal the source, 1 if not; SIGTERM (1) and Ctrl-C (130) stop every process in
+    order. Raises :class:`ConfigurationError` if it cannot begin: a program is missing, or the
+    directory or the server at ``uri`` is unsuitable.
     """
-    require_java()
+    if to is None:
+        require_java()
     display = Display(Console(), events)
     failures: list[BaseException] = []
     code = 1
@@ -64,7 +77,7 @@ async def demonstrate(events: int, directory: Path, uri: str | None = None) -> i
         try:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(cancel_on_signal, tasks, name="signals")
-                code = await _Demonstration(layout, display, events, uri).run()
+                code = await _Demonstration(layout, display, events, uri, to).run()
                 tasks.cancel_scope.cancel()
         except* (TailraceError, PyMongoError) as group:
             failures.extend(_leaves(group))
@@ -110,6 +123,7 @@ class _Demonstration:
     display: Display
     events: int
     uri: str | None
+    to: str | None = None
     written: int = 0
     lags: list[tuple[float, float | None]] = field(default_factory=list)
     down: tuple[float, float] = (0.0, 0.0)
@@ -122,6 +136,7 @@ class _Demonstration:
         async with (
             opened_source(self.uri, self.layout, self.display) as source,
             AsyncMongoClient[dict[str, Any]](source.uri) as client,
+            self._opened_target(source.database) as target,
         ):
             shop = client[source.database]
             before = await workload.write_before(shop)
@@ -146,9 +161,28 @@ class _Demonstration:
                             lambda progress: file.complete and progress.all_handled,
                         )
             documents = await workload.read_source(shop)
+            differences = [] if target is None else await target.differences(documents)
         whole = self._verify(documents)
-        tabulated = await self._tabulate(documents, source.database)
-        return 0 if whole and tabulated else 1
+        if target is None:
+            equal = await self._tabulate(documents, source.database)
+        else:
+            equal = not differences
+            count = sum(map(len, documents.values()))
+            self.display.verdict(f"The contents of {target.place}", count, differences)
+        return 0 if whole and equal else 1
+
+    @asynccontextmanager
+    async def _opened_target(self, database: str) -> AsyncIterator[Target | None]:
+        """Runs the destination's server during the block, if the demo has one."""
+        if self.to is None:
+            yield None
+            return
+        self.layout.destination.mkdir()
+        self.display.say(f"The server of {self.to} starts")
+        async with opened_target(self.to, self.layout, database) as target:
+            write_configuration(self.layout, self.to, target.handler)
+            self.display.say(f"Changes go to {target.place}")
+            yield target
 
     async def _write(self, shop: workload.Shop, before: workload.Writer) -> None:
         def note(written: int) -> None:

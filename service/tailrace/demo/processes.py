@@ -1,12 +1,14 @@
-"""Runs commands of Tailrace for the demo, each as a process with the shipped configuration."""
+"""Runs commands of Tailrace for the demo, each as a process with a configuration file."""
 
 import http.client
+import json
 import os
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import anyio
 import anyio.to_thread
@@ -15,6 +17,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from tailrace.demo.child_process import ChildProcess, child_process, failure_of, last_lines
 from tailrace.demo.source import Source
 from tailrace.demo.workspace import Layout
+from tailrace.durable_files import PRIVATE
 from tailrace.errors import StartRefused, TailraceError
 
 READY_SECONDS = 60.0
@@ -91,8 +94,9 @@ async def running_service(layout: Layout, source: Source, port: int) -> AsyncIte
         TAILRACE_LOG_FORMAT="json",
         TAILRACE_SNAPSHOT="initial",
     )
+    config = layout.config if layout.config.exists() else _shipped()
     async with child_process(
-        _command("run"),
+        _command(config, "run"),
         log=layout.log("service"),
         environment=environment,
         grace_seconds=STOP_SECONDS,
@@ -115,7 +119,7 @@ async def run_pipeline(layout: Layout) -> None:
     """Runs ``tailrace pipeline --once`` on the landed segments; raises :class:`TailraceError`."""
     log = layout.log("pipeline")
     failure = await failure_of(
-        _command("pipeline", "--once"),
+        _command(_shipped(), "pipeline", "--once"),
         seconds=PIPELINE_SECONDS,
         log=log,
         environment=_environment(JDK_JAVA_OPTIONS=_QUICK_START),
@@ -124,10 +128,31 @@ async def run_pipeline(layout: Layout) -> None:
         raise TailraceError(f"the pipeline {failure}; the end of {log}:\n{last_lines(log)}")
 
 
-def _command(*arguments: str) -> list[str]:
-    """A command with the shipped configuration, which is beside this module or in the checkout."""
+def write_configuration(layout: Layout, name: str, handler: Mapping[str, Any]) -> None:
+    """Writes the configuration of a service with this handler beside the file of events."""
+    scope = {"name": "shop", "database": "${TAILRACE_DATABASE}", "full_document": "lookup"}
+    configuration = {
+        "mongodb": {"uri": "${MONGODB_URI}"},
+        "store": {"path": "data/tailrace.db"},
+        "http": {"host": "${TAILRACE_HTTP_HOST}", "port": "${TAILRACE_HTTP_PORT}"},
+        "scopes": [{**scope, "snapshot": "${TAILRACE_SNAPSHOT}"}],
+        "handlers": {
+            "audit": {"type": "jsonl", "path": "data/events.jsonl", "json": "canonical"},
+            name: dict(handler),
+        },
+        "routes": [{"scope": "shop", "handlers": ["audit", name]}],
+    }
+    with os.fdopen(os.open(layout.config, os.O_WRONLY | os.O_CREAT, PRIVATE), "w") as file:
+        json.dump(configuration, file, indent=2)  # JSON is YAML
+
+
+def _shipped() -> Path:
+    """The shipped configuration, which is beside this module or in the checkout."""
     shipped = Path(__file__).with_name("config.yaml")
-    config = shipped if shipped.is_file() else _CHECKOUT / "config.yaml"
+    return shipped if shipped.is_file() else _CHECKOUT / "config.yaml"
+
+
+def _command(config: Path, *arguments: str) -> list[str]:
     return [sys.executable, "-m", "tailrace", *arguments, "--config", str(config)]
 
 

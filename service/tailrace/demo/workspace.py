@@ -13,7 +13,8 @@ _MARKER = ".tailrace-demo"
 
 class Layout:
     """The files of one demo. The service runs in ``root`` with the shipped configuration, whose
-    paths are relative: the service and the pipeline write to ``data/``."""
+    paths are relative: the service and the pipeline write to ``data/``. With a destination, it has
+    ``config`` instead, and the destination's server writes to ``destination``."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -21,10 +22,12 @@ class Layout:
         self.events = self.data / "events.jsonl"
         self.tables = self.data / "tables"
         self.server = root / "server"
+        self.destination = root / "destination"
+        self.config = root / "config.yaml"
         self.picture = root / "demo.svg"
 
     def log(self, name: str) -> Path:
-        """The output of a process: ``server``, ``service`` or ``pipeline``."""
+        """The output of a process: ``server``, ``service``, ``pipeline`` or ``destination``."""
         return self.root / f"{name}.log"
 
 
@@ -45,9 +48,9 @@ def prepared(directory: Path) -> Iterator[Layout]:
         except BlockingIOError as error:
             raise _refused(f"another demo is running in {root}") from error
         # Removes everything: a position without its data would skip events.
-        for tree in (layout.data, layout.server):
+        for tree in (layout.data, layout.server, layout.destination):
             shutil.rmtree(tree, ignore_errors=True)
-        for file in (*root.glob("*.log"), layout.picture):
+        for file in (*root.glob("*.log"), layout.picture, layout.config):
             file.unlink(missing_ok=True)
         layout.data.mkdir()
         yield layout
