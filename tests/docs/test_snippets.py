@@ -109,7 +109,9 @@ def test_yaml_is_a_configuration_that_is_accepted(
         monkeypatch.delitem(sys.modules, module, raising=False)
     monkeypatch.delenv("MONGODB_URI", raising=False)
     for name in re.findall(r"\$\{(\w+)\}", snippet.text):
-        monkeypatch.setenv(name, "mongodb://localhost" if "URI" in name else "https://localhost/x")
+        words = {"URI": "mongodb://localhost", "SECRET": "whsec_c2VjcmV0"}
+        value = next((text for word, text in words.items() if word in name), "https://localhost/x")
+        monkeypatch.setenv(name, value)
     code = main(["check", "--config", "config.yaml"])
     assert code == 0, capsys.readouterr().err
 

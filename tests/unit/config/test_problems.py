@@ -76,8 +76,8 @@ pipeline: {columns: {shop.orders: {a..b: long}}} | pipeline.columns['shop.orders
 pipeline: {columns: {shop.orders: {Key: long}}} | pipeline.columns['shop.orders'].Key | the view has a column of that name; read the field as document:Key
 pipeline: {columns: {shop.orders: {total: long, Total: long}}} | pipeline.columns['shop.orders'] | 'total' and 'Total' are one column to Spark
 handler: {type: jsonl} | handlers.mine.path | is required: The file
-handler: {type: jsnl} | handlers.mine.type | must be log, jsonl, parquet or python, not 'jsnl'; d
-handler: {path: x} | handlers.mine.type | is required: log, jsonl, parquet or python
+handler: {type: jsnl} | handlers.mine.type | or python, not 'jsnl'; did you mean 'jsonl'
+handler: {path: x} | handlers.mine.type | is required: log, jsonl, parquet,
 handler: {type: log, path: x} | handlers.mine.path | belongs to type: jsonl, not to
 handler: {type: log, lvl: x} | handlers.mine.lvl | did you mean 'level'?
 handler: {type: parquet, path: x, documents: relaxed} | handlers.mine.documents | must be bson or canonical, not 'relaxed'
