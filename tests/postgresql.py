@@ -8,7 +8,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -39,8 +39,9 @@ class PostgreSQL:
         return f"postgresql://postgres@127.0.0.1:{self._port}/postgres?connect_timeout=2"
 
     def start(self) -> None:
-        """Starts the server, unless it runs."""
+        """Starts the server, unless it runs; lets a paused one go on."""
         if self._process is not None:
+            self._signal_each(signal.SIGCONT)
             return
         options = ("-h", "127.0.0.1", "-k", "", "-p", str(self._port), "-c", "fsync=off")
         with self._log.open("ab") as log:
@@ -65,12 +66,25 @@ class PostgreSQL:
         """
         if self._process is None:
             return
-        children = f"/proc/{self._process.pid}/task/{self._process.pid}/children"
-        started = Path(children).read_text().split() if number is signal.SIGKILL else []
-        for pid in (self._process.pid, *map(int, started)):
-            os.kill(pid, number)
+        if number is signal.SIGKILL:
+            self._signal_each(number)
+        else:
+            self._signal_each(signal.SIGCONT)
+            self._process.send_signal(number)
         self._process.wait()
         self._process = None
+
+    def pause(self) -> None:
+        """Stops each of its processes: it accepts connections, and is silent."""
+        self._signal_each(signal.SIGSTOP)
+
+    def _signal_each(self, number: signal.Signals) -> None:
+        assert self._process is not None
+        children = f"/proc/{self._process.pid}/task/{self._process.pid}/children"
+        os.kill(self._process.pid, number)
+        for pid in map(int, Path(children).read_text().split()):
+            with suppress(ProcessLookupError):
+                os.kill(pid, number)
 
     def _run(self, program: str, *arguments: str) -> None:
         subprocess.run(

@@ -1,10 +1,8 @@
 """Clients without Tailrace: they get BSON events in memory, convert them and send them.
 
-``python -m tests.bench.plain_clients NAME CONVERTER HANDLER DOCUMENT_BYTES WARM REPLIES`` prints
-the CPU microseconds for an event. The converter is ``json_util``, PyMongo's own, or ``orjson``,
-which a user would have to write and which knows only the types of these events. The address and
-the names are those of the handler's configuration. Each client does what its documentation
-recommends for throughput, in batches of 1,000 events.
+``python -m tests.bench.plain_clients NAME HANDLER DOCUMENT_BYTES WARM REPLIES`` prints the CPU
+microseconds for an event. The address and the names are those of the handler's configuration. Each
+client does what its documentation recommends for throughput, in batches of 1,000 events.
 """
 
 import asyncio
@@ -21,7 +19,7 @@ from typing import Any
 
 import bson
 import orjson
-from bson import ObjectId, json_util
+from bson import ObjectId
 from bson.raw_bson import RawBSONDocument
 from bson.timestamp import Timestamp
 
@@ -39,21 +37,9 @@ HTTP_AT_ONCE = 64
 # --- conversion --------------------------------------------------------------------------------
 
 
-Json = Callable[[Any], bytes]
-"""Writes a value as relaxed Extended JSON."""
-
-
-def by_json_util(value: Any) -> bytes:
-    """Every type."""
-    return json_util.dumps(value, json_options=json_util.RELAXED_JSON_OPTIONS).encode()
-
-
-def by_orjson(value: Any) -> bytes:
-    """Only the types of the source's events."""
+def to_json(value: Any) -> bytes:
+    """Relaxed Extended JSON, as far as the source's events need it."""
     return orjson.dumps(value, default=_extended, option=orjson.OPT_PASSTHROUGH_DATETIME)
-
-
-CONVERTERS: Mapping[str, Json] = {"json_util": by_json_util, "orjson": by_orjson}
 
 
 def _extended(value: Any) -> Any:
@@ -66,13 +52,13 @@ def _extended(value: Any) -> Any:
     raise TypeError(type(value))
 
 
-def native(raw: bytes, to_json: Json) -> tuple[bytes, bytes]:
+def native(raw: bytes) -> tuple[bytes, bytes]:
     """The key and the whole event."""
     event = bson.decode(raw)
     return to_json(event["documentKey"]), to_json(event)
 
 
-def debezium(raw: bytes, to_json: Json) -> tuple[bytes, bytes]:
+def debezium(raw: bytes) -> tuple[bytes, bytes]:
     """The key and the message of Debezium's connector for MongoDB."""
     event = bson.decode(raw)
     document, at = event.get("fullDocument"), event["clusterTime"]
@@ -98,7 +84,7 @@ def debezium(raw: bytes, to_json: Json) -> tuple[bytes, bytes]:
 # --- clients -----------------------------------------------------------------------------------
 
 
-async def postgresql(handler: Mapping[str, Any], to_json: Json) -> Send:
+async def postgresql(handler: Mapping[str, Any]) -> Send:
     """One upsert and one delete for a batch, with binary arrays."""
     from psycopg import AsyncConnection
 
@@ -131,7 +117,7 @@ async def postgresql(handler: Mapping[str, Any], to_json: Json) -> Send:
     return send
 
 
-async def mongodb(handler: Mapping[str, Any], to_json: Json) -> Send:
+async def mongodb(handler: Mapping[str, Any]) -> Send:
     """An ordered bulk write in a transaction."""
     from pymongo import AsyncMongoClient, DeleteOne, ReplaceOne
 
@@ -153,10 +139,10 @@ async def mongodb(handler: Mapping[str, Any], to_json: Json) -> Send:
     return send
 
 
-def kafka(convert: Callable[[bytes, Json], tuple[bytes, bytes]], *, once: bool) -> Any:
+def kafka(convert: Callable[[bytes], tuple[bytes, bytes]], *, once: bool) -> Any:
     """Fills and flushes in one thread; with ``once`` in a transaction."""
 
-    async def connected(handler: Mapping[str, Any], to_json: Json) -> Send:
+    async def connected(handler: Mapping[str, Any]) -> Send:
         from confluent_kafka import Producer
         from confluent_kafka.admin import AdminClient, NewTopic
 
@@ -173,7 +159,7 @@ def kafka(convert: Callable[[bytes, Json], tuple[bytes, bytes]], *, once: bool) 
             if once:
                 producer.begin_transaction()
             for raw in events:
-                key, value = convert(raw, to_json)
+                key, value = convert(raw)
                 producer.produce(topic, value, key)
             if once:
                 producer.commit_transaction()
@@ -187,7 +173,7 @@ def kafka(convert: Callable[[bytes, Json], tuple[bytes, bytes]], *, once: bool) 
     return connected
 
 
-async def nats(handler: Mapping[str, Any], to_json: Json) -> Send:
+async def nats(handler: Mapping[str, Any]) -> Send:
     """Publishes asynchronously, with ids, and awaits all acknowledgements of the batch."""
     import nats as client
 
@@ -207,7 +193,7 @@ async def nats(handler: Mapping[str, Any], to_json: Json) -> Send:
     return send
 
 
-async def redis(handler: Mapping[str, Any], to_json: Json) -> Send:
+async def redis(handler: Mapping[str, Any]) -> Send:
     """A pipeline of XADD."""
     from redis.asyncio import Redis
 
@@ -217,7 +203,7 @@ async def redis(handler: Mapping[str, Any], to_json: Json) -> Send:
     async def send(events: Events) -> None:
         async with client.pipeline(transaction=False) as pipeline:
             for raw in events:
-                key, value = native(raw, to_json)
+                key, value = native(raw)
                 pipeline.xadd(stream, {"key": key, "value": value}, maxlen=100_000)
             await pipeline.execute()
 
@@ -227,7 +213,7 @@ async def redis(handler: Mapping[str, Any], to_json: Json) -> Send:
 def http(events_of_a_request: int) -> Any:
     """Signed requests, 64 at once, or one after another with several events each."""
 
-    async def connected(handler: Mapping[str, Any], to_json: Json) -> Send:
+    async def connected(handler: Mapping[str, Any]) -> Send:
         import aiohttp
 
         session = aiohttp.ClientSession()
@@ -272,7 +258,7 @@ def http(events_of_a_request: int) -> Any:
     return connected
 
 
-CLIENTS: Mapping[str, Callable[[Mapping[str, Any], Json], Awaitable[Send]]] = {
+CLIENTS: Mapping[str, Callable[[Mapping[str, Any]], Awaitable[Send]]] = {
     "postgresql": postgresql,
     "mongodb": mongodb,
     "kafka": kafka(native, once=False),
@@ -292,15 +278,13 @@ def _text(secret: Any) -> str:
     return str(secret)
 
 
-async def measured(
-    name: str, to_json: Json, handler: Mapping[str, Any], size: int, warm: int, many: int
-) -> float:
+async def measured(name: str, handler: Mapping[str, Any], size: int, warm: int, many: int) -> float:
     """CPU microseconds for an event."""
     replies = [
         [wire.in_order(stock.event(number, size)) for number in range(first, first + REPLY_EVENTS)]
         for first in range(0, (warm + many) * REPLY_EVENTS, REPLY_EVENTS)
     ]
-    send = await CLIENTS[name](handler, to_json)
+    send = await CLIENTS[name](handler)
     for events in replies[:warm]:
         await send(events)
     began = time.process_time()
@@ -311,9 +295,8 @@ async def measured(
 
 def main() -> None:
     """Runs the client that the arguments name."""
-    name, converter, handler, *numbers = sys.argv[1:]
-    to_json = CONVERTERS[converter]
-    print(asyncio.run(measured(name, to_json, json.loads(handler), *map(int, numbers))))
+    name, handler, size, warm, many = sys.argv[1:]
+    print(asyncio.run(measured(name, json.loads(handler), int(size), int(warm), int(many))))
 
 
 if __name__ == "__main__":

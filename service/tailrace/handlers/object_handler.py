@@ -19,9 +19,11 @@ from tailrace.model import SinkPosition
 
 
 def created(place: str, kind: Callable[..., Any], *given: Any, **named: Any) -> Any:
-    """An object of a user's class. Raises :class:`ConfigurationError` with this place."""
+    """An object of a class. Raises :class:`ConfigurationError` with this place."""
     try:
         return kind(*given, **named)
+    except ConfigurationError:
+        raise  # of a destination of our own
     except Exception as error:
         told = f"{getattr(kind, '__name__', kind)} cannot be created: {describe(error)}"
         raise ConfigurationError(Problem(place, told)) from error

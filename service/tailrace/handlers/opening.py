@@ -102,7 +102,9 @@ class OpenObject:
     def _failed(self, error: BaseException) -> None:
         """Refuses the start, unless the service runs or the destination is down."""
         first, outage = not self.decided.is_set(), is_outage(error, self.outages)
-        if first and not (outage and self.waits):
+        if first and isinstance(error, ConfigurationError):  # of a destination of our own
+            self.failure = error
+        elif first and not (outage and self.waits):
             told = f"{type(self.target).__name__} cannot be opened: {describe(error)}"
             told += ". 'tailrace run' starts, and waits for it" if outage else ""
             self.failure = ConfigurationError(Problem(f"handlers.{self.handler}", told))

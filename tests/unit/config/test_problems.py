@@ -76,9 +76,19 @@ pipeline: {columns: {shop.orders: {a..b: long}}} | pipeline.columns['shop.orders
 pipeline: {columns: {shop.orders: {Key: long}}} | pipeline.columns['shop.orders'].Key | the view has a column of that name; read the field as document:Key
 pipeline: {columns: {shop.orders: {total: long, Total: long}}} | pipeline.columns['shop.orders'] | 'total' and 'Total' are one column to Spark
 handler: {type: jsonl} | handlers.mine.path | is required: The file
-handler: {type: jsnl} | handlers.mine.type | or python, not 'jsnl'; did you mean 'jsonl'
-handler: {path: x} | handlers.mine.type | is required: log, jsonl, parquet,
+handler: {type: jsnl} | handlers.mine.type | must be log, jsonl, parquet, python
+handler: {path: x} | handlers.mine.type | is required: log, jsonl, parquet, python
 handler: {type: log, path: x} | handlers.mine.path | belongs to type: jsonl, not to
+handler: {type: postgresql, dsn: 'host=x'} | handlers.mine | needs either table (such as "{collection}") or log
+handler: {type: postgresql, dsn: 'host=x', table: a, log: b} | handlers.mine | needs either table
+handler: {type: postgresql, dsn: 'host=x', table: '{prefix}_a'} | handlers.mine | not {prefix}
+handler: {type: postgresql, dsn: 'host=x', table: a, columns: {a: varchar}} | handlers.mine.columns.a | must be one of text, boolean
+handler: {type: postgresql, dsn: 'host=x', table: a, columns: {a..b: text}} | handlers.mine.columns['a..b'] | must be the path of a field
+handler: {type: postgresql, dsn: 'host=x', table: a, columns: {a.b: text, a_b: text}} | handlers.mine | columns a.b and a_b would both be the column 'a_b'
+handler: {type: postgresql, dsn: 'host=x', table: a, columns: {key: text}} | handlers.mine | 'key', which has another meaning
+handler: {type: postgresql, dsn: 'host=x', log: a, columns: {a: text}} | handlers.mine | columns belong to a table
+handler: {type: postgresql, dsn: 'host=x', log: a, soft_delete: true} | handlers.mine | soft_delete belongs to a table
+handler: {type: postgresql, dsn: {file: /nowhere}, log: a} | handlers.mine.dsn | cannot be read
 handler: {type: log, lvl: x} | handlers.mine.lvl | did you mean 'level'?
 handler: {type: parquet, path: x, documents: relaxed} | handlers.mine.documents | must be bson or canonical, not 'relaxed'
 handler: {type: parquet, path: x, retry: {attempts: 3}} | handlers.mine.retry | belongs to

@@ -1,0 +1,253 @@
+"""Stores batches in PostgreSQL, each change once: the position is in the same transaction.
+
+Each scope has one connection, which ``begin`` makes. It is closed when a call fails or is
+cancelled, because the server may still be at work on it; the engine calls ``begin`` before it tries
+again.
+"""
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Self
+
+import psycopg
+from anyio import to_thread
+
+from tailrace.engine.batch import Batch, ScopeContext
+from tailrace.errors import ConfigurationError, Problem, Refused, Unavailable
+from tailrace.event import ChangeEvent
+from tailrace.handlers.handler_type import Opening, Trial
+from tailrace.handlers.postgresql import PostgreSQLSettings
+from tailrace.handlers.postgresql.connection import (
+    Connection,
+    connected,
+    is_of_data,
+    is_outage,
+    outages,
+    told,
+    transaction,
+)
+from tailrace.handlers.postgresql.form import Form
+from tailrace.handlers.postgresql.log_form import LogForm
+from tailrace.handlers.postgresql.positions import POSITIONS, Positions
+from tailrace.handlers.postgresql.rows import RowMaker
+from tailrace.handlers.postgresql.table_form import TableForm
+from tailrace.handlers.postgresql.tables import (
+    TABLES,
+    Registry,
+    TableRefused,
+    lock_names,
+    made,
+    require_server,
+)
+from tailrace.handlers.postgresql.values import Values
+from tailrace.handlers.shared_counter import shared_counter
+
+_LARGE_BYTES = 1 << 20
+"""Events of this size are converted in a thread: that would hold the event loop for 10 ms."""
+
+
+@dataclass(slots=True)
+class _Session:
+    """The connection of a scope, the position that is stored, and the tables that were checked."""
+
+    connection: Connection
+    stored: str | None = None
+    checked: set[str] = field(default_factory=set)
+
+
+class Destination:
+    """Implements the methods of a destination class (docs/handlers.md)."""
+
+    def __init__(self, opening: Opening, settings: PostgreSQLSettings) -> None:
+        self._handler = opening.name
+        self._settings = settings
+        self._follows = opening.follows
+        self._positions = Positions(settings.db_schema, opening.name)
+        self._registry = Registry(settings.db_schema, opening.name)
+        self._form = _form(opening, settings, self._registry)
+        self._misfits = shared_counter(
+            opening.registry,
+            "tailrace_column_misfits_total",
+            "Values stored as NULL, because they do not fit the type of their column.",
+            "scope",
+            "handler",
+        )
+        self._told: set[str] = set()
+        """The scopes whose first misfit is in the log."""
+        self._sessions: dict[str, _Session] = {}
+
+    async def __aenter__(self) -> Self:
+        """Tries everything that a start needs, and rolls it back."""
+        await self._try([scope.name for scope in self._follows])
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        for scope in list(self._sessions):
+            await self._close(scope)
+
+    async def attempt(self, trial: Trial) -> str:
+        """What a start would do there; nothing of it stays."""
+        version = await self._try([scope.name for scope in trial.scopes])
+        return f"PostgreSQL {version} answers, and its tables can be written"
+
+    async def begin(self, scope: ScopeContext) -> str | None:
+        """The position that is stored. Raises ``Fenced`` if a later process writes there."""
+        await self._close(scope.name)
+        session = _Session(await connected(self._settings.dsn))
+        self._sessions[scope.name] = session
+        async with self._closed_after_failure(scope.name), transaction(session.connection):
+            await self._make_own_tables(session.connection)
+            session.stored = await self._positions.own(session.connection, scope)
+            await self._form.prepare(session.connection, scope.name)
+        return session.stored
+
+    async def write(self, batch: Batch) -> None:
+        """Stores the batch and its position. Raises ``Refused`` for events that cannot be."""
+        scope, session = batch.scope, self._session(batch.scope)
+        events = dict(enumerate(batch))
+        refused: dict[int, str] = {}
+        if sum(event.size for event in batch) < _LARGE_BYTES:
+            rows = self._form.rows(events, scope.name, refused)
+        else:
+            rows = await to_thread.run_sync(self._form.rows, events, scope.name, refused)
+        if refused:
+            raise Refused(refused)
+        async with self._closed_after_failure(scope.name):
+            try:
+                async with transaction(session.connection):
+                    await self._positions.move(
+                        session.connection, scope, batch.position, batch.former, batch[0]
+                    )
+                    await self._form.store(session.connection, scope.name, rows, session.checked)
+            except psycopg.Error as error:
+                if not is_of_data(error):
+                    raise
+                if reasons := await self._at_fault(session, scope.name, events):
+                    raise Refused(reasons) from error
+                raise
+        session.stored = batch.position
+        self._count(scope, self._form.misfits(rows))
+
+    async def on_ddl(self, event: ChangeEvent, scope: ScopeContext) -> None:
+        """Applies an event that is not about a document, unless it was applied before."""
+        session = self._session(scope)
+        connection = session.connection
+        async with self._closed_after_failure(scope.name), transaction(connection):
+            if await self._positions.is_new(connection, scope, session.stored, event):
+                await self._form.apply(connection, scope, event, session.checked)
+
+    def _session(self, scope: ScopeContext) -> _Session:
+        session = self._sessions.get(scope.name)
+        if session is None:
+            raise Unavailable("the connection was closed after a failure")
+        return session
+
+    async def _at_fault(
+        self, session: _Session, scope: str, events: Mapping[int, ChangeEvent]
+    ) -> dict[int, str]:
+        """The reasons for the events that the server refuses, found by halves. Stores nothing."""
+        connection, reasons = session.connection, dict[int, str]()
+        await connection.execute(b"ROLLBACK")
+        async with transaction(connection, commit=False):
+            await connection.execute(b"SET CONSTRAINTS ALL IMMEDIATE")
+            parts: list[Sequence[int]] = [list(events)]
+            while parts:
+                part = parts.pop()
+                error = await self._refusal(session, scope, {at: events[at] for at in part})
+                if error is not None and len(part) == 1:
+                    reasons[part[0]] = f"{told(error)} ({_named(events[part[0]])})"
+                elif error is not None:
+                    middle = len(part) // 2
+                    parts += [part[middle:], part[:middle]]
+        return reasons
+
+    async def _refusal(
+        self, session: _Session, scope: str, events: Mapping[int, ChangeEvent]
+    ) -> psycopg.Error | None:
+        """Why the server refuses these events together, if it does."""
+        rows = self._form.rows(events, scope, {})
+        await session.connection.execute(b"SAVEPOINT part")
+        error: psycopg.Error | None = None
+        try:
+            await self._form.store(session.connection, scope, rows, set())
+        except psycopg.Error as refused:
+            if not is_of_data(refused):
+                raise
+            error = refused
+        await session.connection.execute(b"ROLLBACK TO SAVEPOINT part")
+        return error
+
+    async def _try(self, scopes: Sequence[str]) -> str:
+        connection = await connected(self._settings.dsn)
+        try:
+            async with transaction(connection, commit=False):
+                version = await require_server(connection, self._settings.db_schema)
+                await self._make_own_tables(connection)
+                for scope in scopes:
+                    await self._form.prepare(connection, scope)
+        except TableRefused as error:
+            raise self._wrong(str(error)) from error
+        except psycopg.errors.InsufficientPrivilege as error:
+            raise self._wrong(f"{told(error)}: grant it") from error
+        except psycopg.Error as error:
+            if is_outage(error):
+                raise Unavailable(told(error)) from error
+            raise self._wrong(told(error)) from error
+        finally:
+            await connection.close()
+        return version
+
+    def _wrong(self, message: str) -> ConfigurationError:
+        return ConfigurationError(Problem(f"handlers.{self._handler}", message))
+
+    async def _make_own_tables(self, connection: Connection) -> None:
+        await lock_names(connection)
+        schema, allowed = self._settings.db_schema, self._settings.create
+        await made(connection, schema, POSITIONS, self._positions.create, allowed=allowed)
+        await made(connection, schema, TABLES, self._registry.create, allowed=allowed)
+
+    @asynccontextmanager
+    async def _closed_after_failure(self, scope: str) -> AsyncIterator[None]:
+        """Closes the connection of the scope unless the block ends well."""
+        try:
+            with outages():
+                yield
+        except BaseException:
+            await self._close(scope)
+            raise
+
+    async def _close(self, scope: str) -> None:
+        if session := self._sessions.pop(scope, None):
+            await session.connection.close()
+
+    def _count(self, scope: ScopeContext, misfits: Sequence[str]) -> None:
+        if misfits:
+            self._misfits.labels(scope.name, self._handler).inc(len(misfits))
+            if scope.name not in self._told:
+                self._told.add(scope.name)
+                scope.log.warning("column.misfit_stored_as_null", first=misfits[0])
+
+
+def _form(opening: Opening, settings: PostgreSQLSettings, registry: Registry) -> Form:
+    schema, fields = settings.db_schema, settings.fields.mapping()
+    create, replace_nul = settings.create, settings.nul == "replace"
+    if settings.table is None:
+        name = settings.log or ""
+        return LogForm(schema, name, fields, create=create, replace_nul=replace_nul)
+    values = Values(settings.columns, replace_nul=replace_nul)
+    maker = RowMaker(values, fields, replace_nul, settings.on_misfit == "refuse")
+    return TableForm(
+        schema,
+        settings.table,
+        maker,
+        registry,
+        opening.follows,
+        policy=settings.ddl,
+        soft=settings.soft_delete,
+        create=create,
+    )
+
+
+def _named(event: ChangeEvent) -> str:
+    return f"{event.ns}, {event.key_text!s:.120}"

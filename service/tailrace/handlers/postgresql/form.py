@@ -1,0 +1,32 @@
+"""What the two forms of the destination, tables and a log, have in common."""
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from tailrace.engine.batch import ScopeContext
+from tailrace.event import ChangeEvent
+from tailrace.handlers.postgresql.connection import Connection
+
+
+class Form(Protocol):
+    """How events are stored. It has no connection of its own, and no state."""
+
+    def rows(self, events: Mapping[int, ChangeEvent], scope: str, refused: dict[int, str]) -> Any:
+        """What is stored for the numbered events: CPU work, perhaps in a thread.
+
+        Puts the reasons for events that cannot be stored into ``refused``.
+        """
+
+    async def prepare(self, connection: Connection, scope: str) -> None:
+        """Makes and checks the tables that are known before the first event."""
+
+    async def store(self, connection: Connection, scope: str, rows: Any, checked: set[str]) -> None:
+        """Stores rows in the open transaction. ``checked``: names of tables that were checked."""
+
+    async def apply(
+        self, connection: Connection, scope: ScopeContext, event: ChangeEvent, checked: set[str]
+    ) -> None:
+        """Applies an event that is not about a document, in the open transaction."""
+
+    def misfits(self, rows: Any) -> list[str]:
+        """The values that were stored as NULL."""

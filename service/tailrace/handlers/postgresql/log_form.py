@@ -1,0 +1,84 @@
+"""A log: one table that gets a row for each event, and is never updated."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from tailrace.engine.batch import ScopeContext
+from tailrace.envelope import messages
+from tailrace.envelope.cloudevents import event_id
+from tailrace.errors import PermanentError
+from tailrace.event import ChangeEvent
+from tailrace.event.field_mapping import FieldMapping
+from tailrace.event.layout import SECONDS
+from tailrace.handlers.postgresql.connection import Connection
+from tailrace.handlers.postgresql.names import identifier
+from tailrace.handlers.postgresql.nul import without_nul
+from tailrace.handlers.postgresql.statements import LogStatements
+from tailrace.handlers.postgresql.tables import made, require_columns
+
+Columns = tuple[list[Any], list[Any], list[Any], list[Any], list[Any], list[Any]]
+
+
+class LogForm:
+    """Implements :class:`tailrace.handlers.postgresql.form.Form`."""
+
+    def __init__(
+        self,
+        schema: str,
+        name: str,
+        fields: FieldMapping | None,
+        *,
+        create: bool,
+        replace_nul: bool,
+    ) -> None:
+        self._table = LogStatements(schema, identifier(name))
+        self._fields = fields
+        self._create = create
+        self._replace_nul = replace_nul
+
+    def rows(
+        self, events: Mapping[int, ChangeEvent], scope: str, refused: dict[int, str]
+    ) -> Columns:
+        """The columns of the log."""
+        given = list(events.values())
+        mapped = given if self._fields is None else self._fields.of(given)
+        columns: Columns = ([], [], [], [], [], [])
+        ids, operations, namespaces, keys, seconds, texts = columns
+        for number, event, message in zip(
+            events, given, messages(mapped, scope, "native"), strict=True
+        ):
+            text = without_nul(message.value or b"null", replace=self._replace_nul)
+            if text is None:
+                refused[number] = f"it holds a NUL character ({event.ns}, {event.key_text!s:.120})"
+                continue
+            namespace = event.ns
+            ids.append(event_id(event))
+            operations.append(event.operation_type)
+            namespaces.append(None if namespace is None else str(namespace))
+            keys.append(event.key_text)
+            seconds.append(event.parts[SECONDS])
+            texts.append(text)
+        return columns
+
+    async def prepare(self, connection: Connection, scope: str) -> None:
+        table = self._table
+        await made(connection, table.schema, table.name, table.create, allowed=self._create)
+        await require_columns(connection, table)
+
+    async def store(
+        self, connection: Connection, scope: str, rows: Columns, checked: set[str]
+    ) -> None:
+        async with connection.cursor(binary=True) as cursor:
+            await cursor.execute(self._table.append, (scope, *rows))
+
+    async def apply(
+        self, connection: Connection, scope: ScopeContext, event: ChangeEvent, checked: set[str]
+    ) -> None:
+        refused: dict[int, str] = {}
+        rows = self.rows({0: event}, scope.name, refused)
+        if refused:
+            raise PermanentError(refused[0])
+        await self.store(connection, scope.name, rows, checked)
+
+    def misfits(self, rows: Columns) -> list[str]:
+        return []

@@ -1,0 +1,158 @@
+"""The rows that a batch makes of its tables: the last change of each document."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from hashlib import sha256
+from typing import Any
+
+from tailrace.event import ChangeEvent, Image, Namespace
+from tailrace.event.field_mapping import FieldMapping
+from tailrace.event.json_lines import RELAXED, json_texts
+from tailrace.event.layout import INCREMENT, NAMESPACE, SECONDS
+from tailrace.handlers.postgresql.nul import without_nul
+from tailrace.handlers.postgresql.values import NulRefused, Values
+
+_LONGEST_ID = 64
+_HASHED = b"\xfe"
+"""Before a hash. No type of BSON has this byte."""
+
+EPOCH_SECONDS = 2**31
+"""A version counts from the middle of the seconds of a BSON timestamp, so that all fit 64 bits."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Rows of one table, by column. ``gone`` and ``gone_at``: deleted documents, and when."""
+
+    ids: list[bytes] = field(default_factory=list)
+    keys: list[str] = field(default_factory=list)
+    documents: list[bytes] = field(default_factory=list)
+    versions: list[int] = field(default_factory=list)
+    values: list[list[Any]] = field(default_factory=list)
+    gone: list[bytes] = field(default_factory=list)
+    gone_at: list[int] = field(default_factory=list)
+    misfits: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class RowMaker:
+    """What the settings say about rows."""
+
+    values: Values
+    fields: FieldMapping | None
+    replace_nul: bool
+    refuse_misfits: bool
+
+    def rows(
+        self, events: Mapping[int, ChangeEvent], refused: dict[int, str]
+    ) -> Mapping[Namespace, Rows]:
+        """The rows of each collection. Puts the reasons for events that cannot be rows into
+        ``refused``, by their numbers."""
+        tables: dict[Namespace, Rows] = {}
+        columns = len(self.values.columns)
+        for number, event, document, text in self._texts(events):
+            namespace = event.ns
+            if namespace is None or namespace.coll is None:
+                refused[number] = "it names no collection: a pipeline removed ns"
+                continue
+            rows = tables.get(namespace)
+            if rows is None:
+                rows = tables[namespace] = Rows(values=[[] for _ in range(columns)])
+            parts = event.parts
+            seconds = parts[SECONDS]
+            if seconds is None:
+                refused[number] = "it has no cluster time: a pipeline removed clusterTime"
+                continue
+            version = (seconds - EPOCH_SECONDS) << 32 | parts[INCREMENT]
+            if document is None:
+                rows.gone.append(row_id(event))
+                rows.gone_at.append(version)
+                continue
+            stored = without_nul(text, replace=self.replace_nul)
+            if stored is None:
+                refused[number] = _told(event, "its document holds a NUL character")
+                continue
+            if columns and not self._take_values(number, event, document, rows, refused):
+                continue
+            rows.ids.append(row_id(event))
+            rows.keys.append(event.key_text or "")
+            rows.documents.append(stored)
+            rows.versions.append(version)
+        return tables
+
+    def _texts(
+        self, events: Mapping[int, ChangeEvent]
+    ) -> list[tuple[int, ChangeEvent, bytes | None, bytes]]:
+        """The events that make a row, each with its document and the JSON of what is stored."""
+        found = list[tuple[int, ChangeEvent, bytes | None]]()
+        raws = list[bytes]()
+        for number, event in events.items():
+            document = event.field_bytes("fullDocument")
+            if document is not None and event.operation_type != "delete":
+                raws.append(document)
+                found.append((number, event, document))
+            elif event.operation_type == "delete":
+                found.append((number, event, None))
+        if self.fields is not None:
+            raws = [self.fields.of_document(raw) for raw in raws]
+        texts = iter(json_texts(raws, RELAXED))
+        return [(*each, b"" if each[2] is None else next(texts)) for each in found]
+
+    def _take_values(
+        self,
+        number: int,
+        event: ChangeEvent,
+        document: bytes,
+        rows: Rows,
+        refused: dict[int, str],
+    ) -> bool:
+        try:
+            values, misfits = self.values.read(document)
+        except NulRefused as error:
+            refused[number] = _told(event, str(error))
+            return False
+        if misfits and self.refuse_misfits:
+            refused[number] = _told(event, "; ".join(misfits))
+            return False
+        rows.misfits.extend(misfits)
+        for column, value in zip(rows.values, values, strict=True):
+            column.append(value)
+        return True
+
+
+def last_changes(
+    events: Mapping[int, ChangeEvent], refused: dict[int, str]
+) -> Mapping[int, ChangeEvent]:
+    """The last change of each document, by number. Events that cannot be rows are ``refused``."""
+    last: dict[bytes, int] = {}
+    for number, event in events.items():
+        key = event.key
+        if key is None:
+            refused[number] = "it has no document key: a pipeline removed documentKey"
+        else:
+            last[key] = number
+    found = {number: events[number] for number in last.values()}
+    for number, event in list(found.items()):
+        if event.operation_type == "delete" or event.field_bytes("fullDocument") is not None:
+            continue
+        if event.operation_type != "update" or event.full_document_image is not Image.NULL:
+            refused[number] = _told(event, "it has no document")
+        del found[number]  # updated, and deleted since: its delete follows
+    return found
+
+
+def row_id(event: ChangeEvent) -> bytes:
+    """The key of a row: type and value of ``_id``, the same for values that MongoDB holds equal.
+
+    A hash of it, if it is too long for an index.
+    """
+    key = event.key or b""
+    namespace = event.parts[NAMESPACE]
+    at = 0 if namespace is None else len(namespace)
+    found = key[at : at + 1] + key[at + 5 :]  # without the name _id and its NUL
+    return found if len(found) <= _LONGEST_ID else _HASHED + sha256(found).digest()
+
+
+def _told(event: ChangeEvent, reason: str) -> str:
+    """The reason, with the collection and the document."""
+    return f"{reason} ({event.ns}, {event.key_text or ''!s:.120})"

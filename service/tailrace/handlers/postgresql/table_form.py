@@ -1,0 +1,172 @@
+"""A table per collection: rows follow the documents, and DDL by policy."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+from bson.timestamp import Timestamp
+
+from tailrace.config.name_template import Template
+from tailrace.engine.batch import ScopeContext
+from tailrace.errors import PermanentError
+from tailrace.event import ChangeEvent, Namespace
+from tailrace.handlers.postgresql.column_types import column_name
+from tailrace.handlers.postgresql.connection import Connection
+from tailrace.handlers.postgresql.names import collections, covers, table_name
+from tailrace.handlers.postgresql.rows import EPOCH_SECONDS, RowMaker, Rows, last_changes
+from tailrace.handlers.postgresql.statements import TableStatements
+from tailrace.handlers.postgresql.tables import Registry, lock_names, made, require_columns
+from tailrace.model import Scope
+
+Policy = Literal["follow", "keep", "refuse"]
+
+
+class TableForm:
+    """Implements :class:`tailrace.handlers.postgresql.form.Form`."""
+
+    def __init__(
+        self,
+        schema: str,
+        template: Template,
+        maker: RowMaker,
+        registry: Registry,
+        follows: Sequence[Scope],
+        *,
+        policy: Policy,
+        soft: bool,
+        create: bool,
+    ) -> None:
+        self._schema = schema
+        self._template = template
+        self._maker = maker
+        self._registry = registry
+        self._follows = {scope.name: scope for scope in follows}
+        self._policy = policy
+        self._soft = soft
+        self._create = create
+        self._known: dict[str, TableStatements] = {}
+
+    def rows(
+        self, events: Mapping[int, ChangeEvent], scope: str, refused: dict[int, str]
+    ) -> Mapping[Namespace, Rows]:
+        """The rows of each collection."""
+        return self._maker.rows(last_changes(events, refused), refused)
+
+    async def prepare(self, connection: Connection, scope: str) -> None:
+        for each, namespace in collections([*self._follows.values()]):
+            if each.name == scope:
+                await self._checked(connection, scope, namespace, set())
+
+    async def store(
+        self, connection: Connection, scope: str, rows: Mapping[Namespace, Rows], checked: set[str]
+    ) -> None:
+        async with connection.cursor(binary=True) as cursor:
+            for namespace, each in rows.items():
+                if not (each.ids or each.gone):
+                    continue
+                table = await self._checked(connection, scope, namespace, checked)
+                if each.gone:
+                    await cursor.execute(table.delete, (each.gone, each.gone_at))
+                if each.ids:
+                    given = (each.ids, each.keys, each.documents, each.versions, *each.values)
+                    await cursor.execute(table.upsert, given)
+
+    async def apply(
+        self, connection: Connection, scope: ScopeContext, event: ChangeEvent, checked: set[str]
+    ) -> None:
+        operation = event.operation_type
+        if operation == "snapshotEnd":
+            await self._sweep(connection, scope, event)
+        if operation not in ("drop", "rename", "dropDatabase") or self._policy == "keep":
+            return
+        if self._policy == "refuse":
+            raise PermanentError(
+                f"{operation} of {event.ns}, and ddl is 'refuse': change it to 'follow' or 'keep' "
+                "to continue"
+            )
+        namespace, time = event.ns, event.cluster_time
+        if namespace is None or time is None:
+            raise PermanentError(f"a {operation} without namespace or cluster time")
+        found = await self._registry.tables(connection, scope.name)
+        if operation == "dropDatabase":
+            for each, name in found.items():
+                if each.db == namespace.db:
+                    await self._empty(connection, name, time)
+        elif operation == "rename" and event.to is not None and self._covers(scope, event.to):
+            source = found.get(namespace)
+            await self._rename(connection, scope, source, event.to, time, checked)
+        elif namespace in found:
+            await self._empty(connection, found[namespace], time)
+
+    def misfits(self, rows: Mapping[Namespace, Rows]) -> list[str]:
+        return [misfit for each in rows.values() for misfit in each.misfits]
+
+    async def _checked(
+        self, connection: Connection, scope: str, namespace: Namespace, checked: set[str]
+    ) -> TableStatements:
+        """The table of a collection, made if missing; checked once in a connection's life."""
+        name = table_name(self._template, scope, namespace)
+        key = f"{namespace}\0{name}"
+        table = self._table(name)
+        if key not in checked:
+            await lock_names(connection)
+            await self._registry.enter(connection, name, scope, namespace)
+            await made(connection, self._schema, name, table.create, allowed=self._create)
+            await require_columns(connection, table, "tailrace_id")
+            checked.add(key)
+        return table
+
+    def _table(self, name: str) -> TableStatements:
+        table = self._known.get(name)
+        if table is None:
+            values = self._maker.values
+            names = map(column_name, values.paths)
+            columns = list(zip(names, values.columns, strict=True))
+            table = TableStatements(self._schema, name, columns, soft=self._soft)
+            self._known[name] = table
+        return table
+
+    def _covers(self, scope: ScopeContext, namespace: Namespace) -> bool:
+        followed = self._follows.get(scope.name)
+        return followed is not None and covers(followed, namespace)
+
+    async def _empty(self, connection: Connection, name: str, time: Timestamp) -> None:
+        await connection.execute(self._table(name).empty, {"at": version_of(time)})
+
+    async def _rename(
+        self,
+        connection: Connection,
+        scope: ScopeContext,
+        source: str | None,
+        new: Namespace,
+        time: Timestamp,
+        checked: set[str],
+    ) -> None:
+        """Moves the rows. Those that the new name had before are gone (``dropTarget``)."""
+        if source is not None and source == table_name(self._template, scope.name, new):
+            await self._registry.remove(connection, source)
+            await self._checked(connection, scope.name, new, set())
+            return
+        target = await self._checked(connection, scope.name, new, checked)
+        await self._empty(connection, target.name, time)
+        if source is not None:
+            await connection.execute(target.take_rows_of(source), {"at": version_of(time)})
+
+    async def _sweep(self, connection: Connection, scope: ScopeContext, event: ChangeEvent) -> None:
+        """Removes the rows of documents that the snapshot did not find (docs/snapshots.md)."""
+        snapshot: Any = event.document.get("snapshot") or {}
+        began = snapshot.get("began")
+        if snapshot.get("filter") != "" or not isinstance(began, Timestamp):
+            return
+        states: dict[Namespace, set[str]] = {}
+        for each in snapshot["collections"]:
+            states.setdefault(Namespace(each["db"], each["coll"]), set()).add(each["state"])
+        dropped_go = snapshot["chosen"] == [] and self._policy == "follow"
+        for namespace, name in (await self._registry.tables(connection, scope.name)).items():
+            of_it = states.get(namespace)
+            if dropped_go if of_it is None else "done" in of_it:
+                await connection.execute(self._table(name).sweep, {"at": version_of(began)})
+
+
+def version_of(time: Timestamp) -> int:
+    """The version of a row that changed at this cluster time."""
+    return (time.time - EPOCH_SECONDS) << 32 | time.inc

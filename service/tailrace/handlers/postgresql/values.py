@@ -1,0 +1,97 @@
+"""Reads the values of declared columns from the bytes of a document."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from tailrace.event.bson import ARRAY, DOCUMENT, NULL, UNDEFINED, walk
+from tailrace.handlers.postgresql.column_types import Column, Misfit, column
+from tailrace.handlers.postgresql.nul import without_nul
+
+
+class NulRefused(Exception):
+    """A value holds a NUL character, and the settings refuse it."""
+
+
+@dataclass(slots=True)
+class _Node:
+    """A field with a column of its own (its index), or with such fields below it."""
+
+    index: int = -1
+    below: dict[bytes, _Node] = field(default_factory=dict)
+
+
+class Values:
+    """The columns of a table: paths, and the types that are declared for them."""
+
+    def __init__(self, declared: Mapping[str, str], *, replace_nul: bool) -> None:
+        self.paths = list(declared)
+        self.columns: list[Column] = [column(given) for given in declared.values()]
+        self._replace_nul = replace_nul
+        self._root = _Node()
+        for index, path in enumerate(self.paths):
+            node = self._root
+            for part in path.split("."):
+                node = node.below.setdefault(part.encode(), _Node())
+            node.index = index
+
+    def read(self, raw: bytes) -> tuple[list[Any], list[str]]:
+        """A value for each column, ``None`` where the document has none, and what does not fit.
+
+        Raises :class:`NulRefused`.
+        """
+        found: list[Any] = [None] * len(self.columns)
+        misfits: list[str] = []
+        if self.columns:
+            self._read(raw, 0, self._root, found, misfits)
+        return found, misfits
+
+    def _read(
+        self, raw: bytes, start: int, node: _Node, found: list[Any], misfits: list[str]
+    ) -> None:
+        left = len(node.below)
+        for name, kind, at, end in walk(raw, start):
+            below = node.below.get(name)
+            if below is None:
+                continue
+            if kind not in (NULL, UNDEFINED):
+                if below.index >= 0:
+                    self._convert(below.index, kind, raw, at, end, found, misfits)
+                if below.below and kind in (DOCUMENT, ARRAY):
+                    self._read(raw, at, below, found, misfits)
+            left -= 1
+            if not left:
+                return
+
+    def _convert(
+        self,
+        index: int,
+        kind: int,
+        raw: bytes,
+        at: int,
+        end: int,
+        found: list[Any],
+        misfits: list[str],
+    ) -> None:
+        each = self.columns[index]
+        try:
+            value = each.read(kind, raw, at, end)
+        except Misfit as misfit:
+            misfits.append(f"{self.paths[index]}: {misfit} does not fit {each.type}")
+            return
+        if isinstance(value, str):
+            value = self._storable(value, each.type, self.paths[index])
+        found[index] = value
+
+    def _storable(self, value: str, kind: str, path: str) -> str:
+        if kind == "jsonb":
+            text = without_nul(value.encode(), replace=self._replace_nul)
+            if text is not None:
+                return text.decode()
+        elif "\0" not in value:
+            return value
+        elif self._replace_nul:
+            return value.replace("\0", "\ufffd")
+        raise NulRefused(f"{path} holds a NUL character")

@@ -1,0 +1,120 @@
+"""PostgreSQL as a destination: each test has a database, a role and a file with the dsn."""
+
+import signal
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, LiteralString
+
+import psycopg
+from psycopg import sql
+
+from tests.destinations.destination import Make, Sent
+from tests.postgresql import PostgreSQL, postgresql
+
+
+class PostgreSQLDestination:
+    """Tables named after collections, or the log table ``changes``. Implements ``Guarded``."""
+
+    name = "postgresql"
+    once = True
+    refused: Mapping[str, Any] | None = {"text": "a\0b"}
+
+    def __init__(self, server: PostgreSQL, database: str, directory: Path, *, log: bool) -> None:
+        self.server = server
+        self.database = database
+        self.dsn = server.dsn.replace("/postgres?", f"/{database}?")
+        """The superuser's."""
+        self._log = log
+        self._role = f"{database}_0"
+        self._file = directory / f"{database}.dsn"
+        names = {"role": sql.Identifier(self._role), "database": sql.Identifier(database)}
+        with psycopg.connect(server.dsn, autocommit=True, connect_timeout=60) as connection:
+            for statement in (
+                "DROP DATABASE IF EXISTS {database} WITH (FORCE)",
+                "DROP ROLE IF EXISTS {role}",
+                "CREATE ROLE {role} LOGIN",
+                "CREATE DATABASE {database} OWNER {role}",
+            ):
+                connection.execute(sql.SQL(statement).format(**names))
+        self._write(self._role)
+        form = {"log": "changes"} if log else {"table": "{collection}"}
+        self.handler: Mapping[str, Any] = {
+            "type": "postgresql",
+            "dsn": {"file": str(self._file)},
+            **form,
+        }
+
+    def start(self) -> None:
+        self.server.start()
+
+    def stop(self, number: signal.Signals = signal.SIGKILL) -> None:
+        self.server.stop(number)
+
+    def pause(self) -> None:
+        self.server.pause()
+
+    def sent(self) -> Sequence[Sent] | None:
+        if not self._log:
+            return None
+        rows = self.query("SELECT key, op, event -> 'fullDocument' FROM changes ORDER BY position")
+        return [Sent(*row) for row in rows]
+
+    def documents(self, database: str, collection: str) -> Mapping[str, Mapping[str, Any]]:
+        if not self._log:
+            query = "SELECT key, document FROM {}"
+            return dict(self.query(query, collection))
+        found: dict[str, Mapping[str, Any]] = {}
+        for each in self.sent() or ():
+            if each.operation == "delete":
+                found.pop(str(each.key), None)
+            elif each.key is not None and each.document is not None:
+                found[each.key] = each.document
+        return found
+
+    def query(self, query: LiteralString, *tables: str) -> list[tuple[Any, ...]]:
+        """The rows; none if a table is not there."""
+        names = [sql.Identifier(table) for table in tables]
+        connected = psycopg.connect(self.dsn, autocommit=True, connect_timeout=60)
+        with connected as connection, suppress(psycopg.errors.UndefinedTable):
+            return connection.execute(sql.SQL(query).format(*names)).fetchall()
+        return []
+
+    def execute(self, statement: LiteralString) -> None:
+        more = {"options": "-c default_transaction_read_only=off"}
+        with psycopg.connect(self.dsn, autocommit=True, connect_timeout=60, **more) as connection:
+            connection.execute(statement)
+
+    def expire(self) -> None:
+        """The role may not log in any more, and its connections end."""
+        role = sql.Identifier(self._role)
+        with psycopg.connect(self.dsn, autocommit=True, connect_timeout=60) as connection:
+            connection.execute(sql.SQL("ALTER ROLE {} NOLOGIN").format(role))
+            connection.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = %s",
+                (self._role,),
+            )
+
+    def renew(self) -> None:
+        """Another role, which may do what the first one may."""
+        former, self._role = self._role, f"{self._role}_"
+        names = {"new": sql.Identifier(self._role), "former": sql.Identifier(former)}
+        with psycopg.connect(self.dsn, autocommit=True, connect_timeout=60) as connection:
+            connection.execute(sql.SQL("DROP ROLE IF EXISTS {new}").format(**names))
+            connection.execute(sql.SQL("CREATE ROLE {new} LOGIN IN ROLE {former}").format(**names))
+        self._write(self._role)
+
+    def _write(self, role: str) -> None:
+        self._file.write_text(self.dsn.replace("//postgres@", f"//{role}@"))
+
+
+@contextmanager
+def serve() -> Iterator[Make]:
+    with postgresql() as server, tempfile.TemporaryDirectory() as directory:
+
+        def make(name: str, *, log: bool = False) -> PostgreSQLDestination:
+            server.start()
+            return PostgreSQLDestination(server, name, Path(directory), log=log)
+
+        yield make
