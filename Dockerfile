@@ -1,6 +1,7 @@
-# Targets: `live`, the daemon (the default: the last stage); `lake`, the daemon with what its parquet
-# handler needs; and `pipeline`, which has Spark and a JRE. All run as 10001:10001, write only to /data
-# (Spark also to /tmp), and contain no build tools.
+# Targets: `live`, the daemon (the default: the last stage); `destinations`, the daemon with the clients
+# of PostgreSQL, Kafka, NATS, Redis and HTTP; `lake`, the daemon with what its parquet handler needs; and
+# `pipeline`, which has Spark and a JRE. All run as 10001:10001, write only to /data (Spark also to
+# /tmp), and contain no build tools.
 #
 #   docker build -t tailrace .
 #   docker build -t tailrace:pipeline --target pipeline .
@@ -32,6 +33,14 @@ RUN /build/tools/bin/pip wheel --require-hashes --only-binary :all: --no-deps \
         --wheel-dir /build/lake -r requirements/lake.txt \
  && /build/tools/bin/pip --python /opt/tailrace/bin/python install \
         --no-index --no-deps --no-compile /build/lake/*.whl \
+ && python -m compileall -q -j 0 --invalidation-mode unchecked-hash /opt/tailrace/lib
+
+FROM build AS build-destinations
+COPY deploy/requirements/destinations.txt requirements/
+RUN /build/tools/bin/pip wheel --require-hashes --only-binary :all: --no-deps \
+        --wheel-dir /build/destinations -r requirements/destinations.txt \
+ && /build/tools/bin/pip --python /opt/tailrace/bin/python install \
+        --no-index --no-deps --no-compile /build/destinations/*.whl \
  && python -m compileall -q -j 0 --invalidation-mode unchecked-hash /opt/tailrace/lib
 
 FROM build AS build-pipeline
@@ -92,6 +101,15 @@ FROM base AS lake
 COPY --from=build-lake /opt/tailrace /opt/tailrace
 RUN MONGODB_URI=mongodb://localhost tailrace check \
  && python -c 'import tailrace.app, tailrace.handlers.parquet'
+ENV PYTHONDONTWRITEBYTECODE=1
+USER 10001:10001
+CMD ["run"]
+HEALTHCHECK --interval=30s --timeout=10s --start-period=30s --retries=3 CMD ["tailrace", "health"]
+
+FROM base AS destinations
+COPY --from=build-destinations /opt/tailrace /opt/tailrace
+RUN MONGODB_URI=mongodb://localhost tailrace check \
+ && python -c 'import tailrace.app, psycopg, confluent_kafka, nats, redis, aiohttp'
 ENV PYTHONDONTWRITEBYTECODE=1
 USER 10001:10001
 CMD ["run"]

@@ -93,6 +93,8 @@ lock: $(VENV)/lock ## lock the images' dependencies, with hashes (UPGRADE=--upgr
 	$(LOCK) pyproject.toml -o deploy/requirements/live.txt
 	$(LOCK) pyproject.toml --extra lake -c deploy/requirements/live.txt \
 		-o deploy/requirements/lake.txt
+	$(LOCK) pyproject.toml --extra destinations -c deploy/requirements/live.txt \
+		-o deploy/requirements/destinations.txt
 	$(LOCK) pyproject.toml --extra pipeline -c deploy/requirements/live.txt \
 		-o deploy/requirements/pipeline.txt
 

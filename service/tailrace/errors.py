@@ -283,4 +283,5 @@ def describe(error: BaseException) -> str:
 
 def how_to_install(extra: str) -> str:
     """What provides an extra; no package index has Tailrace."""
-    return f"pip install '.[{extra}]' in a checkout, or the image's target {extra}"
+    target = extra if extra in ("lake", "pipeline", "demo") else "destinations"
+    return f"pip install '.[{extra}]' in a checkout, or the image's target {target}"

@@ -1,8 +1,10 @@
 """Clients without Tailrace: they get BSON events in memory, convert them and send them.
 
-``python -m tests.bench.plain_clients NAME HANDLER DOCUMENT_BYTES WARM REPLIES`` prints the CPU
-microseconds for an event. The address and the names are those of the handler's configuration. Each
-client does what its documentation recommends for throughput, in batches of 1,000 events.
+``python -m tests.bench.plain_clients NAME CONVERTER HANDLER DOCUMENT_BYTES WARM REPLIES`` prints
+the CPU microseconds for an event. The converter is ``json_util``, PyMongo's own, or ``orjson``,
+which a user would have to write and which knows only the types of these events. The address and
+the names are those of the handler's configuration. Each client does what its documentation
+recommends for throughput, in batches of 1,000 events.
 """
 
 import asyncio
@@ -19,7 +21,7 @@ from typing import Any
 
 import bson
 import orjson
-from bson import ObjectId
+from bson import ObjectId, json_util
 from bson.raw_bson import RawBSONDocument
 from bson.timestamp import Timestamp
 
@@ -37,9 +39,21 @@ HTTP_AT_ONCE = 64
 # --- conversion --------------------------------------------------------------------------------
 
 
-def to_json(value: Any) -> bytes:
-    """Relaxed Extended JSON, as far as the source's events need it."""
+Json = Callable[[Any], bytes]
+"""Writes a value as relaxed Extended JSON."""
+
+
+def by_json_util(value: Any) -> bytes:
+    """Every type."""
+    return json_util.dumps(value, json_options=json_util.RELAXED_JSON_OPTIONS).encode()
+
+
+def by_orjson(value: Any) -> bytes:
+    """Only the types of the source's events."""
     return orjson.dumps(value, default=_extended, option=orjson.OPT_PASSTHROUGH_DATETIME)
+
+
+CONVERTERS: Mapping[str, Json] = {"json_util": by_json_util, "orjson": by_orjson}
 
 
 def _extended(value: Any) -> Any:
@@ -52,13 +66,13 @@ def _extended(value: Any) -> Any:
     raise TypeError(type(value))
 
 
-def native(raw: bytes) -> tuple[bytes, bytes]:
+def native(raw: bytes, to_json: Json) -> tuple[bytes, bytes]:
     """The key and the whole event."""
     event = bson.decode(raw)
     return to_json(event["documentKey"]), to_json(event)
 
 
-def debezium(raw: bytes) -> tuple[bytes, bytes]:
+def debezium(raw: bytes, to_json: Json) -> tuple[bytes, bytes]:
     """The key and the message of Debezium's connector for MongoDB."""
     event = bson.decode(raw)
     document, at = event.get("fullDocument"), event["clusterTime"]
@@ -84,7 +98,7 @@ def debezium(raw: bytes) -> tuple[bytes, bytes]:
 # --- clients -----------------------------------------------------------------------------------
 
 
-async def postgresql(handler: Mapping[str, Any]) -> Send:
+async def postgresql(handler: Mapping[str, Any], to_json: Json) -> Send:
     """One upsert and one delete for a batch, with binary arrays."""
     from psycopg import AsyncConnection
 
@@ -117,7 +131,7 @@ async def postgresql(handler: Mapping[str, Any]) -> Send:
     return send
 
 
-async def mongodb(handler: Mapping[str, Any]) -> Send:
+async def mongodb(handler: Mapping[str, Any], to_json: Json) -> Send:
     """An ordered bulk write in a transaction."""
     from pymongo import AsyncMongoClient, DeleteOne, ReplaceOne
 
@@ -139,10 +153,10 @@ async def mongodb(handler: Mapping[str, Any]) -> Send:
     return send
 
 
-def kafka(convert: Callable[[bytes], tuple[bytes, bytes]], *, once: bool) -> Any:
+def kafka(convert: Callable[[bytes, Json], tuple[bytes, bytes]], *, once: bool) -> Any:
     """Fills and flushes in one thread; with ``once`` in a transaction."""
 
-    async def connected(handler: Mapping[str, Any]) -> Send:
+    async def connected(handler: Mapping[str, Any], to_json: Json) -> Send:
         from confluent_kafka import Producer
         from confluent_kafka.admin import AdminClient, NewTopic
 
@@ -159,7 +173,7 @@ def kafka(convert: Callable[[bytes], tuple[bytes, bytes]], *, once: bool) -> Any
             if once:
                 producer.begin_transaction()
             for raw in events:
-                key, value = convert(raw)
+                key, value = convert(raw, to_json)
                 producer.produce(topic, value, key)
             if once:
                 producer.commit_transaction()
@@ -173,7 +187,7 @@ def kafka(convert: Callable[[bytes], tuple[bytes, bytes]], *, once: bool) -> Any
     return connected
 
 
-async def nats(handler: Mapping[str, Any]) -> Send:
+async def nats(handler: Mapping[str, Any], to_json: Json) -> Send:
     """Publishes asynchronously, with ids, and awaits all acknowledgements of the batch."""
     import nats as client
 
@@ -193,7 +207,7 @@ async def nats(handler: Mapping[str, Any]) -> Send:
     return send
 
 
-async def redis(handler: Mapping[str, Any]) -> Send:
+async def redis(handler: Mapping[str, Any], to_json: Json) -> Send:
     """A pipeline of XADD."""
     from redis.asyncio import Redis
 
@@ -203,7 +217,7 @@ async def redis(handler: Mapping[str, Any]) -> Send:
     async def send(events: Events) -> None:
         async with client.pipeline(transaction=False) as pipeline:
             for raw in events:
-                key, value = native(raw)
+                key, value = native(raw, to_json)
                 pipeline.xadd(stream, {"key": key, "value": value}, maxlen=100_000)
             await pipeline.execute()
 
@@ -213,7 +227,7 @@ async def redis(handler: Mapping[str, Any]) -> Send:
 def http(events_of_a_request: int) -> Any:
     """Signed requests, 64 at once, or one after another with several events each."""
 
-    async def connected(handler: Mapping[str, Any]) -> Send:
+    async def connected(handler: Mapping[str, Any], to_json: Json) -> Send:
         import aiohttp
 
         session = aiohttp.ClientSession()
@@ -258,7 +272,7 @@ def http(events_of_a_request: int) -> Any:
     return connected
 
 
-CLIENTS: Mapping[str, Callable[[Mapping[str, Any]], Awaitable[Send]]] = {
+CLIENTS: Mapping[str, Callable[[Mapping[str, Any], Json], Awaitable[Send]]] = {
     "postgresql": postgresql,
     "mongodb": mongodb,
     "kafka": kafka(native, once=False),
@@ -278,13 +292,15 @@ def _text(secret: Any) -> str:
     return str(secret)
 
 
-async def measured(name: str, handler: Mapping[str, Any], size: int, warm: int, many: int) -> float:
+async def measured(
+    name: str, to_json: Json, handler: Mapping[str, Any], size: int, warm: int, many: int
+) -> float:
     """CPU microseconds for an event."""
     replies = [
         [wire.in_order(stock.event(number, size)) for number in range(first, first + REPLY_EVENTS)]
         for first in range(0, (warm + many) * REPLY_EVENTS, REPLY_EVENTS)
     ]
-    send = await CLIENTS[name](handler)
+    send = await CLIENTS[name](handler, to_json)
     for events in replies[:warm]:
         await send(events)
     began = time.process_time()
@@ -295,8 +311,9 @@ async def measured(name: str, handler: Mapping[str, Any], size: int, warm: int, 
 
 def main() -> None:
     """Runs the client that the arguments name."""
-    name, handler, size, warm, many = sys.argv[1:]
-    print(asyncio.run(measured(name, json.loads(handler), int(size), int(warm), int(many))))
+    name, converter, handler, *numbers = sys.argv[1:]
+    to_json = CONVERTERS[converter]
+    print(asyncio.run(measured(name, to_json, json.loads(handler), *map(int, numbers))))
 
 
 if __name__ == "__main__":

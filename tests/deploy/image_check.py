@@ -2,8 +2,8 @@
 
 Needs root; on Debian it installs whatever is missing. It builds a base image if it cannot fetch
 one, and removes containers, mounts, processes and files at the end. Arguments name further targets
-(lake, pipeline) to build and import. Exit code 0 if every step passed, 1 if one failed, 2 if there
-can be no engine.
+(destinations, lake, pipeline) to build and import. Exit code 0 if every step passed, 1 if one
+failed, 2 if there can be no engine.
 """
 
 import json
@@ -157,6 +157,7 @@ def build_more(engine: Engine, target: str) -> None:
         *("build", "--network", "host", "--target", target, "--tag", image, str(ROOT)), seconds=3600
     )
     use = {
+        "destinations": "import psycopg, confluent_kafka, nats, redis, aiohttp, tailrace.app",
         "lake": "import obstore, pyarrow, tailrace.app, tailrace.handlers.parquet.lake_handler",
         "pipeline": (
             "import pyspark.sql; s = pyspark.sql.SparkSession.builder.master('local[1]')"

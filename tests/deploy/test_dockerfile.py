@@ -28,7 +28,7 @@ def test_every_target_runs_as_the_same_numbered_user() -> None:
     found = re.findall(r"^FROM (\S+) AS (\S+)\n(.*?)(?=^FROM |\Z)", DOCKERFILE, re.M | re.S)
     stages = {name: (parent, text) for parent, name, text in found}
     assert list(stages)[-1] == "live"
-    for target in ("live", "lake", "pipeline"):
+    for target in ("live", "destinations", "lake", "pipeline"):
         said, stage = "", target
         while stage in stages:
             stage, text = stages[stage]
@@ -61,15 +61,22 @@ def test_every_requirement_is_pinned_and_hashed_and_no_address_is_told(lock: Pat
 
 
 @pytest.mark.parametrize(
-    ("lock", "extra"), [("live", None), ("lake", "lake"), ("pipeline", "pipeline")]
+    ("lock", "extras"),
+    [
+        ("live", []),
+        ("destinations", ["postgresql", "kafka", "nats", "redis", "http"]),
+        ("lake", ["lake"]),
+        ("pipeline", ["pipeline"]),
+    ],
 )
-def test_a_lock_has_what_the_package_asks_for(lock: str, extra: str | None) -> None:
+def test_a_lock_has_what_the_package_asks_for(lock: str, extras: list[str]) -> None:
     """A dependency was added, or its version changed, without `make lock`."""
     from packaging.requirements import Requirement
     from packaging.utils import canonicalize_name
 
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    wanted = [*project["dependencies"], *project["optional-dependencies"].get(extra or "", [])]
+    optional = project["optional-dependencies"]
+    wanted = [*project["dependencies"], *(each for extra in extras for each in optional[extra])]
     text = (ROOT / f"deploy/requirements/{lock}.txt").read_text()
     pinned = dict(_PINNED.findall(text))
     for line in wanted:

@@ -1,12 +1,20 @@
 """What every destination has after kills in the middle of batches, and hand-overs."""
 
+import os
+import random
 import signal
 import time
+from collections.abc import Callable
 
 import pytest
 
 from tests.daemon import until
+from tests.destinations import kills
 from tests.destinations.copying import LEASE_SECONDS, Copying, assert_untroubled
+from tests.destinations.destination import Make
+from tests.orders import Orders
+
+ROUNDS = int(os.environ.get("ROUNDS", "2"))
 
 
 def test_a_daemon_that_is_killed_in_mid_batch_loses_nothing(logged: Copying) -> None:
@@ -55,3 +63,11 @@ def test_a_hand_over_in_mid_batch_loses_nothing(logged: Copying, crashes: bool) 
     logged.assert_in_order()
     for run in (two,) if crashes else (one, two):
         assert_untroubled(run)
+
+
+def test_kills_of_daemon_and_server_lose_nothing_and_repeat_nothing_where_promised(
+    kind: str, served: Callable[[str], Make], orders: Orders
+) -> None:
+    """``python -m tests.destinations.kills --to KIND`` does it more often (``ROUNDS`` here)."""
+    account = kills.run(orders, served(kind), ROUNDS, seed=random.randrange(10**6))
+    assert not account.problems

@@ -18,7 +18,7 @@ from tailrace.cli import main
 from tests import added_types
 from tests.checkout import ROOT
 
-PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")])
+PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")])
 TABLES = "tables.md"
 """The queries of this page run on real tables: tests/pipeline/test_queries.py."""
 
@@ -93,7 +93,7 @@ def test_yaml_is_a_configuration_that_is_accepted(
     """A partial configuration is completed first; its targets are the page's own."""
     minimal = {
         "mongodb": {"uri": "mongodb://localhost/?replicaSet=rs0"},
-        "scopes": [{"name": "orders", "database": "shop"}],
+        "scopes": [{"name": "orders", "database": "shop", "full_document": "lookup"}],
         "handlers": {"log": {"type": "log"}},
         "routes": [{"scope": "orders", "handlers": ["log"]}],
     }
@@ -108,6 +108,10 @@ def test_yaml_is_a_configuration_that_is_accepted(
     for module in ("shop", "tailrace_notes"):  # of another page
         monkeypatch.delitem(sys.modules, module, raising=False)
     monkeypatch.delenv("MONGODB_URI", raising=False)
+    for name in re.findall(r"\$\{(\w+)\}", snippet.text):
+        words = {"URI": "mongodb://localhost", "SECRET": "whsec_c2VjcmV0"}
+        value = next((text for word, text in words.items() if word in name), "https://localhost/x")
+        monkeypatch.setenv(name, value)
     code = main(["check", "--config", "config.yaml"])
     assert code == 0, capsys.readouterr().err
 

@@ -53,6 +53,11 @@ class HandlerSettings(AnyHandlerSettings):
     """Exceptions, as `package.module.Name`, which say that the destination is down, such as
     `psycopg.OperationalError`. Python's own connection errors always do."""
 
+    @property
+    def attempt_seconds(self) -> float | None:
+        """The time limit that the engine sets for an attempt; none if the handler has its own."""
+        return self.timeout_seconds
+
 
 class BatchHandlerSettings(HandlerSettings):
     """The settings of handlers that get several events in a call."""

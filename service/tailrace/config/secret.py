@@ -36,7 +36,8 @@ class Secret:
         return text
 
 
-def _secret(value: Any) -> Secret:
+def secret_of(value: Any) -> Secret:
+    """The secret that a value of the file gives. Raises ``ValueError``."""
     if isinstance(value, dict):
         file = value.get("file")
         if set(value) != {"file"} or not isinstance(file, str) or not file:
@@ -61,19 +62,20 @@ def _masked_uri(given: Secret) -> Any:
     return {"file": given.file} if given.file else mask_uri(given.text)
 
 
-_SCHEMA = WithJsonSchema(
-    {
-        "anyOf": [
-            {"type": "string"},
-            {
-                "type": "object",
-                "properties": {"file": {"type": "string"}},
-                "required": ["file"],
-                "additionalProperties": False,
-            },
-        ]
-    }
-)
-SecretText = Annotated[Secret, PlainValidator(_secret), PlainSerializer(_masked), _SCHEMA]
-SecretUri = Annotated[Secret, PlainValidator(_secret), PlainSerializer(_masked_uri), _SCHEMA]
+SCHEMA = {
+    "anyOf": [
+        {"type": "string"},
+        {
+            "type": "object",
+            "properties": {"file": {"type": "string"}},
+            "required": ["file"],
+            "additionalProperties": False,
+        },
+    ]
+}
+"""The JSON schema of a secret."""
+
+_Read, _Schema = PlainValidator(secret_of), WithJsonSchema(SCHEMA)
+SecretText = Annotated[Secret, _Read, PlainSerializer(_masked), _Schema]
+SecretUri = Annotated[Secret, _Read, PlainSerializer(_masked_uri), _Schema]
 """A URL or connection string, which is shown without its secrets."""

@@ -6,6 +6,8 @@ from typing import Any, Protocol, TypeVar
 
 from tailrace.config.handlers import BatchHandlerSettings
 from tailrace.engine import Handler
+from tailrace.engine.handle.outage import is_outage
+from tailrace.errors import StartRefused, describe
 from tailrace.handlers.handler_type import HandlerType, Opening, Trial
 from tailrace.handlers.object_handler import created, object_handler
 from tailrace.handlers.target import require_usable
@@ -20,7 +22,7 @@ class OwnDestination(Protocol):
         """Tries what ``run`` would do there, and leaves no trace; returns what is possible.
 
         Called on the entered object. Raises :class:`tailrace.errors.ConfigurationError` for what
-        the user must change.
+        the user must change, and what says that the destination is down.
         """
 
 
@@ -31,8 +33,13 @@ def own_destination_type(
     *,
     needs: tuple[str, ...],
     install: str,
+    at_once: Callable[[S], int] = lambda settings: 1,
 ) -> HandlerType[S]:
-    """The type of a destination of Tailrace's own. ``create`` imports its module and its client."""
+    """The type of a destination of Tailrace's own. ``create`` imports its module and its client.
+
+    The object may have ``__call__(event)`` instead of ``write``. ``at_once``: how many calls of a
+    scope may run at once, each about other documents.
+    """
 
     def checked(name: str, given: S) -> None:
         row.require_installed(name)
@@ -40,10 +47,16 @@ def own_destination_type(
 
     async def attempt(opening: Opening, given: S, trial: Trial) -> str:
         target: OwnDestination = created(f"handlers.{opening.name}", create, opening, given)
-        async with object_handler(opening, target, given, opening.delivery.lanes):
-            return await target.attempt(trial)
+        async with object_handler(opening, target, given, 1):
+            try:
+                return await target.attempt(trial)
+            except Exception as error:
+                if is_outage(error):
+                    raise StartRefused(describe(error), may_pass=True) from error
+                raise
 
-    row = HandlerType(settings, _opener(create), checked, attempt, needs=needs, install=install)
+    opener = _opener(create, at_once)
+    row = HandlerType(settings, opener, checked, attempt, needs=needs, install=install)
     return row
 
 
@@ -69,11 +82,14 @@ def destination_type(
     return row
 
 
-def _opener(create: Callable[[Opening, S], Any]) -> Any:
+def _opener(create: Callable[[Opening, S], Any], at_once: Callable[[S], int] | None = None) -> Any:
     @asynccontextmanager
     async def opened(opening: Opening, given: S) -> AsyncIterator[Handler]:
         target = created(f"handlers.{opening.name}", create, opening, given)
-        async with object_handler(opening, target, given, opening.delivery.lanes) as handler:
+        events, batches = opening.delivery.lanes, 1
+        if at_once is not None:
+            events = batches = at_once(given)
+        async with object_handler(opening, target, given, events, batches) as handler:
             yield handler
 
     return opened

@@ -25,7 +25,7 @@ def failure_policy(
     return FailurePolicy(
         attempts=retry.attempts,
         backoff=Backoff(retry.first_seconds, retry.cap_seconds),
-        timeout_seconds=settings.timeout_seconds,
+        timeout_seconds=settings.attempt_seconds,
         halt=(settings.on_failure or otherwise) == "halt",
         max_consecutive=letters.max_consecutive,
         max_ratio=letters.max_ratio,

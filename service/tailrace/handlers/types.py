@@ -11,6 +11,7 @@ from typing import Any
 from tailrace import __version__
 from tailrace.config.handlers import AnyHandlerSettings
 from tailrace.handlers.handler_type import HandlerType
+from tailrace.handlers.http import HTTP
 from tailrace.handlers.jsonl import JSONL
 from tailrace.handlers.log import LOG
 from tailrace.handlers.packages import load, package_of, packaged_types
@@ -19,7 +20,7 @@ from tailrace.handlers.postgresql import POSTGRESQL
 from tailrace.handlers.python import PYTHON
 
 BUILT_IN: Mapping[str, HandlerType[Any]] = {
-    each.name: each for each in (LOG, JSONL, PARQUET, PYTHON, POSTGRESQL)
+    each.name: each for each in (LOG, JSONL, PARQUET, POSTGRESQL, HTTP, PYTHON)
 }
 
 

@@ -76,8 +76,8 @@ pipeline: {columns: {shop.orders: {a..b: long}}} | pipeline.columns['shop.orders
 pipeline: {columns: {shop.orders: {Key: long}}} | pipeline.columns['shop.orders'].Key | the view has a column of that name; read the field as document:Key
 pipeline: {columns: {shop.orders: {total: long, Total: long}}} | pipeline.columns['shop.orders'] | 'total' and 'Total' are one column to Spark
 handler: {type: jsonl} | handlers.mine.path | is required: The file
-handler: {type: jsnl} | handlers.mine.type | must be log, jsonl, parquet, python
-handler: {path: x} | handlers.mine.type | is required: log, jsonl, parquet, python
+handler: {type: jsnl} | handlers.mine.type | or python, not 'jsnl'; did you mean 'jsonl'
+handler: {path: x} | handlers.mine.type | is required: log, jsonl, parquet,
 handler: {type: log, path: x} | handlers.mine.path | belongs to type: jsonl, not to
 handler: {type: postgresql, dsn: 'host=x'} | handlers.mine | needs either table (such as "{collection}") or log
 handler: {type: postgresql, dsn: 'host=x', table: a, log: b} | handlers.mine | needs either table

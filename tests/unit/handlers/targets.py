@@ -209,6 +209,15 @@ class RollsBackOnly(Plain):
     async def rollback(self, scope: ScopeContext) -> None: ...
 
 
+class CommitsOnly(Plain):
+    async def commit(self, scope: ScopeContext) -> None: ...
+
+
+class TakesScope(Plain):
+    async def on_ddl(self, event: ChangeEvent, scope: ScopeContext) -> None:  # type: ignore[override]
+        CALLS.append((event.operation_type, scope.name, scope.cluster))
+
+
 class CommitsAtOnce(Plain):
     def commit(self, scope: ScopeContext) -> None: ...
 

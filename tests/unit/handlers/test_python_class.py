@@ -128,6 +128,12 @@ async def test_ddl_goes_to_on_ddl_or_nowhere() -> None:
     assert targets.CALLS == ["opened", "drop", "closed"]
 
 
+async def test_on_ddl_may_take_the_scope_too() -> None:
+    async with opened("TakesScope") as handler:
+        await deliver(handler, ChangeEvent.from_document(ddl(2)))
+    assert targets.CALLS == ["opened", ("drop", "orders", "rs0"), "closed"]
+
+
 class TestPosition:
     @pytest.fixture(autouse=True)
     def nothing_stored(self) -> None:
@@ -225,6 +231,7 @@ class TestCommit:
     @pytest.mark.parametrize(
         ("target", "fields", "path", "told"),
         [
+            ("CommitsOnly", {}, "target", "has a commit and neither rollback nor begin"),
             ("RollsBackOnly", {}, "target", "has a rollback without a commit"),
             ("CommitsAtOnce", {}, "target", "has a commit that is not a coroutine method"),
             ("Plain", {"commit_seconds": 1}, "commit_seconds", "is for a class with a coroutine"),

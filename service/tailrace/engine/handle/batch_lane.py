@@ -7,7 +7,7 @@ from typing import Any
 import anyio
 
 from tailrace.engine.handle.delivery import Handled
-from tailrace.engine.handle.lane import Assignment, Lane, Unhandled, tokens
+from tailrace.engine.handle.lane import Assignment, Lane, Unhandled, tokens, woken
 from tailrace.engine.naming import named
 from tailrace.engine.ports import PerBatch
 from tailrace.engine.position.watermark import Place
@@ -117,9 +117,10 @@ class BatchLane(Lane):
     def _done(self) -> bool:
         return self._halted or (self._closed and not self._waiting)
 
-    async def _wait(self) -> None:
+    async def _wait(self, seconds: float | None = None) -> None:
+        """Waits until more is fed, or for so many seconds."""
         self._fed = anyio.Event()
-        await self._fed.wait()
+        await woken(self._fed, seconds)
 
     async def _hand_over(self, assigned: Assignment[Gathered]) -> None:
         if self._calls.linger_seconds:
@@ -148,10 +149,13 @@ class BatchLane(Lane):
     async def _linger(self) -> None:
         self._lingering = True
         self.watermark.begin()  # the reader may be waiting for this lane to catch up
+        end = anyio.current_time() + self._calls.linger_seconds
         try:
-            with anyio.move_on_after(self._calls.linger_seconds):
-                while not (self._closed or self._halted or self._flush or self._full):
-                    await self._wait()
+            while not (self._closed or self._halted or self._flush or self._full):
+                left = end - anyio.current_time()
+                if left <= 0:
+                    break
+                await self._wait(left)
         finally:
             self._lingering = False
 

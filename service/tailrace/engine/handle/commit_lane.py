@@ -58,7 +58,8 @@ class CommitLane(BatchLane):
                     await self._hand_over(assigned)
                     assigned.last = True
                 else:
-                    await self._wait()
+                    left = self._deadline - anyio.current_time() if self._taken else None
+                    await self._wait(left)
         except TailraceError as error:
             self._fail(error)
 
@@ -142,10 +143,3 @@ class CommitLane(BatchLane):
         held = self._commit.held
         size = self._accepted_bytes if held is None else held(self.delivery.identity)
         self.watermark.hold(self.delivery.name, size)
-
-    async def _wait(self) -> None:
-        """Waits until more places come or the accepted events are due."""
-        self._fed = anyio.Event()
-        seconds = self._deadline - anyio.current_time() if self._taken else None
-        with anyio.move_on_after(seconds):
-            await self._fed.wait()

@@ -8,7 +8,6 @@ Workers take calls from the partitions, and open places while partitions want mo
 that has taken a call wakes another one, which takes the call of another partition.
 """
 
-import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import suppress
@@ -18,7 +17,14 @@ from typing import Any
 import anyio
 
 from tailrace.engine.handle.delivery import Handled
-from tailrace.engine.handle.lane import Assignment, OpenPlace, SharedLane, Unhandled, tokens
+from tailrace.engine.handle.lane import (
+    Assignment,
+    OpenPlace,
+    SharedLane,
+    Unhandled,
+    tokens,
+    woken,
+)
 from tailrace.engine.naming import named
 from tailrace.engine.ports import PerBatch
 from tailrace.engine.position.watermark import Place
@@ -136,15 +142,11 @@ class KeyLanes(SharedLane):
 
     async def _wait(self) -> None:
         """Waits until there may be a call, or until one has lingered long enough."""
-        wake, seconds, timer = anyio.Event(), self._seconds_to_linger(), None
-        if seconds is not None:  # not a cancel scope: a handler may close this coroutine
-            timer = asyncio.get_running_loop().call_later(seconds, wake.set)
+        wake = anyio.Event()
         self._idle.append(wake)
         try:
-            await wake.wait()
+            await woken(wake, self._seconds_to_linger())
         finally:
-            if timer is not None:
-                timer.cancel()
             with suppress(ValueError):
                 self._idle.remove(wake)
 

@@ -4,6 +4,7 @@ A handler can cancel or break the task that it runs in. So each worker of a lane
 which never runs a handler and restarts the worker with the same assignment.
 """
 
+import asyncio
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Collection, Iterable, Mapping
@@ -228,3 +229,18 @@ def tokens(events: Iterable[ChangeEvent]) -> set[ResumeToken]:
         with suppress(KeyError, ValueError):
             found.add(event.token)
     return found
+
+
+async def woken(wake: anyio.Event, seconds: float | None) -> None:
+    """Returns when the event is set. A timer sets it after ``seconds``, if given.
+
+    Not by a cancel scope: a handler may close the coroutine that waits here, and a scope that is
+    closed in another task cancels its former task without end.
+    """
+    if seconds is None:
+        return await wake.wait()
+    timer = asyncio.get_running_loop().call_later(max(seconds, 0.0), wake.set)
+    try:
+        await wake.wait()
+    finally:
+        timer.cancel()

@@ -1,0 +1,143 @@
+"""Sends requests to the endpoint, and tells outages from refusals."""
+
+import io
+from collections.abc import Mapping
+from dataclasses import dataclass
+from time import time
+from typing import Self
+
+import aiohttp
+import anyio
+from yarl import URL
+
+from tailrace.errors import Unavailable, describe
+from tailrace.handlers.http.access import Access, CurrentAccess
+from tailrace.handlers.http.answer import Answer, require_accepted
+from tailrace.handlers.http.settings import HttpHandlerSettings
+from tailrace.handlers.http.signature import signatures
+from tailrace.version import __version__
+
+_MOST_REDIRECTS = 5
+_MOST_OF_ANSWER = 65536
+"""So many bytes of an answer are read; the connection of a longer one is closed."""
+_LARGE = 2**20
+"""aiohttp writes larger bodies piece by piece if they are files."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A request about some events. ``identity`` is the same each time they are sent."""
+
+    identity: str
+    body: bytes
+    headers: Mapping[str, str]
+    events: int = 1
+
+
+class Endpoint:
+    """The endpoint of a handler, with at most ``connections`` connections."""
+
+    def __init__(self, settings: HttpHandlerSettings, connections: int) -> None:
+        self._settings = settings
+        self._access = CurrentAccess(settings)
+        self._connections = connections
+        self._session: aiohttp.ClientSession
+
+    async def __aenter__(self) -> Self:
+        self._access.get()
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=self._connections),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=None),
+            auto_decompress=False,
+            headers={"user-agent": f"tailrace/{__version__}", "accept-encoding": "identity"},
+        )
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self._session.close()
+
+    def access(self) -> Access:
+        """Where requests go at present."""
+        return self._access.get()
+
+    async def send(self, request: Request) -> None:
+        """Returns if the endpoint has accepted the events; raises as :func:`require_accepted`.
+
+        Without an answer it raises :class:`Unavailable`.
+        """
+        access, seconds = self._access.get(), self._settings.timeout_seconds
+        headers = {**access.headers, **request.headers, "webhook-id": request.identity}
+        timestamp = int(time())
+        headers["webhook-timestamp"] = str(timestamp)
+        if access.keys:
+            headers["webhook-signature"] = signatures(
+                access.keys, request.identity, timestamp, request.body
+            )
+        answer = None
+        with anyio.move_on_after(seconds):
+            answer = await self._answered(request.body, headers, access)
+        if answer is None:
+            raise Unavailable(f"no answer within timeout_seconds ({seconds:g} s)")
+        require_accepted(answer, self._settings.refused_statuses, request.events)
+
+    async def _answered(self, body: bytes, headers: Mapping[str, str], access: Access) -> Answer:
+        """The answer, after redirects to the same host.
+
+        A request on a connection that the endpoint was just closing is sent once more.
+        """
+        url, redirects, again = access.url, 0, True
+        while True:
+            try:
+                answer = await self._once(url, body, headers, access)
+            except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError) as error:
+                lost = not isinstance(error, aiohttp.ClientConnectorError)
+                if not (again and lost):
+                    raise _unavailable(error) from error
+                again = False
+                continue
+            except (aiohttp.ClientError, OSError, ValueError) as error:
+                raise _unavailable(error) from error
+            target = _followed(url, answer)
+            if target is None or redirects == _MOST_REDIRECTS:
+                return answer
+            url, redirects = target, redirects + 1
+
+    async def _once(
+        self, url: URL, body: bytes, headers: Mapping[str, str], access: Access
+    ) -> Answer:
+        async with self._session.request(
+            self._settings.method,
+            url,
+            data=body if len(body) <= _LARGE else io.BytesIO(body),
+            headers=headers,
+            allow_redirects=False,
+            proxy=access.proxy,
+            ssl=access.tls,
+        ) as response:
+            status, found = response.status, response.headers
+            start = b""
+            while len(start) < _MOST_OF_ANSWER:
+                part = await response.content.read(_MOST_OF_ANSWER)
+                if not part:
+                    break
+                start += part
+            else:
+                response.close()
+            redirect = found.get("location", "") if 300 <= status < 400 else None
+            return Answer(status, found.get("retry-after"), start, redirect)
+
+
+def _followed(url: URL, answer: Answer) -> URL | None:
+    """Where to send the same request, if the answer says so and it is the same host."""
+    if answer.status not in (307, 308) or not answer.redirect:
+        return None
+    try:
+        target = url.join(URL(answer.redirect))
+        return target if target.origin() == url.origin() else None
+    except ValueError:
+        return None
+
+
+def _unavailable(error: Exception) -> Unavailable:
+    return Unavailable(f"the endpoint cannot be reached: {describe(error)}")

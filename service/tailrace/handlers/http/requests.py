@@ -1,0 +1,81 @@
+"""The requests of events: bodies and headers, by envelope."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from tailrace.envelope import Message, messages
+from tailrace.envelope.cloudevents import event_id
+from tailrace.event import ChangeEvent
+from tailrace.handlers.http.endpoint import Request
+from tailrace.handlers.http.settings import HttpHandlerSettings
+from tailrace.handlers.http.signature import batch_id, header_value, webhook_id
+
+_JSON, _LINES = {"content-type": "application/json"}, {"content-type": "application/x-ndjson"}
+_EVENT = {"content-type": "application/cloudevents+json; charset=UTF-8"}
+_EVENTS = {"content-type": "application/cloudevents-batch+json; charset=UTF-8"}
+
+
+class Requests:
+    """Makes requests of events, as the settings want them."""
+
+    def __init__(self, settings: HttpHandlerSettings) -> None:
+        self._envelope = settings.envelope
+        self._canonical = settings.json_format == "canonical"
+        self._binary = settings.content_mode == "binary"
+        self._lines = settings.batch_format == "lines"
+        self._mapping = settings.fields.mapping()
+        self._keyed = settings.envelope in ("document", "debezium")
+
+    def of_event(self, event: ChangeEvent, scope: str) -> Request | None:
+        """The request of one event; ``None`` if the envelope has no form for it."""
+        (message,) = self._messages([event], scope)
+        if message.is_empty:
+            return None
+        identity = webhook_id(event_id(event))
+        if self._binary:
+            return Request(identity, message.data or b"", _attributes(message))
+        headers = _EVENT if self._envelope == "cloudevents" else _JSON
+        if self._keyed and message.key is not None:
+            headers = {**headers, "tailrace-key": header_value(message.key.decode())}
+        return Request(identity, message.value or b"null", headers)
+
+    def of_batch(self, events: Sequence[ChangeEvent], scope: str) -> "BatchRequest | None":
+        """The request of several events; ``None`` if the envelope has no form for any of them."""
+        made = self._messages(events, scope)
+        sent = [index for index, message in enumerate(made) if not message.is_empty]
+        if not sent:
+            return None
+        parts = [self._part(made[index]) for index in sent]
+        identity = batch_id([events[index].field_bytes("_id") or b"" for index in sent])
+        if self._lines:
+            body, headers = b"%b\n" % b"\n".join(parts), _LINES
+        else:
+            body = b"[%b]" % b",".join(parts)
+            headers = _EVENTS if self._envelope == "cloudevents" else _JSON
+        return BatchRequest(Request(identity, body, headers, len(parts)), sent)
+
+    def _messages(self, events: Sequence[ChangeEvent], scope: str) -> list[Message]:
+        if self._mapping is not None:
+            events = self._mapping.of(events)
+        return messages(events, scope, self._envelope, canonical=self._canonical)
+
+    def _part(self, message: Message) -> bytes:
+        value = message.value or b"null"
+        if not self._keyed:
+            return value
+        return b'{"key":%b,"value":%b}' % (message.key or b"null", value)
+
+
+@dataclass(frozen=True, slots=True)
+class BatchRequest:
+    """A request of several events. ``sent``: the index in the batch of each event in it."""
+
+    request: Request
+    sent: Sequence[int] = field(repr=False)
+
+
+def _attributes(message: Message) -> dict[str, str]:
+    """The headers of CloudEvents' binary mode (HTTP binding, 3.1)."""
+    found = {f"ce-{name}": header_value(text) for name, text in message.headers}
+    found["content-type"] = found.pop("ce-datacontenttype")
+    return found
