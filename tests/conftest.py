@@ -76,13 +76,11 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
     class ByModule(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            module, _, test = nodeid.partition("::")
+            module = nodeid.partition("::")[0]
             if module.startswith("tests/pipeline/"):
                 return "spark"
-            if module.startswith("tests/destinations/test_contract"):
-                kind = re.split(r"[\[\]-]", test)[1]
-                return f"tests/destinations/test_{kind}.py"
-            return module
+            found = re.match(r"tests/destinations/test_(?:contract_.*\[)?([a-z]+)", nodeid)
+            return found[1] if found else module
 
     config.option.loadscopereorder = False
     return ByModule(config, log)

@@ -29,8 +29,8 @@ def test_a_server_that_is_down_at_the_start_is_waited_for(logged: Copying) -> No
     run = logged.daemon()
     for first in (0, 20):
         run.start()
-        until_waiting(run)
         logged.insert(range(first, first + 20))
+        until_waiting(run)
         run.until_events(first + 20)
         assert run.stop() == 0, run.log
     run.start()

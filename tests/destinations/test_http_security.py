@@ -11,7 +11,7 @@ import pytest
 import trustme
 
 from tailrace.engine import Handler
-from tailrace.errors import StartRefused, Unavailable
+from tailrace.errors import ConfigurationError, Unavailable
 from tailrace.handlers.handler_type import Trial
 from tailrace.handlers.http import HTTP
 from tests.destinations.http_endpoint import (
@@ -169,9 +169,9 @@ async def test_a_trial_connects_and_sends_no_request(secure: bool, tmp_path: Pat
         origin = endpoint.url.removesuffix("/hook")
         assert told == f"{origin} accepts connections; no request was sent"
         if secure:
-            with pytest.raises(StartRefused, match="CERTIFICATE_VERIFY_FAILED"):
+            with pytest.raises(ConfigurationError, match="CERTIFICATE_VERIFY_FAILED"):
                 await attempt(endpoint.url)
-    with pytest.raises(StartRefused, match="accepts no connection"):
+    with pytest.raises(ConfigurationError, match="accepts no connection"):
         await attempt(endpoint.url)
     assert not endpoint.received
 

@@ -7,7 +7,7 @@ from typing import Any, Protocol, TypeVar
 from tailrace.config.handlers import BatchHandlerSettings
 from tailrace.engine import Handler
 from tailrace.engine.handle.outage import is_outage
-from tailrace.errors import StartRefused, describe
+from tailrace.errors import ConfigurationError, Problem, describe
 from tailrace.handlers.handler_type import HandlerType, Opening, Trial
 from tailrace.handlers.object_handler import created, object_handler
 from tailrace.handlers.target import require_usable
@@ -51,9 +51,10 @@ def own_destination_type(
             try:
                 return await target.attempt(trial)
             except Exception as error:
-                if is_outage(error):
-                    raise StartRefused(describe(error), may_pass=True) from error
-                raise
+                if not is_outage(error):
+                    raise
+                told = f"{describe(error)}. 'tailrace run' starts, and waits for it"
+                raise ConfigurationError(Problem(f"handlers.{opening.name}", told)) from error
 
     opener = _opener(create, at_once)
     row = HandlerType(settings, opener, checked, attempt, needs=needs, install=install)
