@@ -1,0 +1,228 @@
+"""What is special about NATS: subjects, acknowledgements, ids, the limits of streams, logins."""
+
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from nats.aio.client import Client
+from nats.js.api import DiscardPolicy, StreamConfig
+
+from tailrace.engine import Handler
+from tailrace.errors import ConfigurationError, PermanentError, Refused, Unavailable
+from tailrace.event import ChangeEvent
+from tailrace.model import Scope
+from tailrace.testing import Changes
+from tests.destinations.calling import opened, send
+from tests.destinations.destination import Make
+from tests.destinations.nats import MAX_PAYLOAD, Nats, NatsServer
+from tests.handlers import deliver
+
+NAMES = ["a.b", "a%2Eb", "a b", "*", ">", "ä\n", "x" * 200]
+
+
+@pytest.fixture
+def nats(served: Callable[[str], Make], database: str) -> Iterator[Nats]:
+    made = served("nats")(database)
+    assert isinstance(made, Nats)
+    yield made
+    made.start()
+
+
+@pytest.fixture
+def shop() -> Changes:
+    return Changes()
+
+
+def made_stream(nats: Nats, **limits: Any) -> dict[str, Any]:
+    """Creates the stream; returns the configuration of a handler that does not."""
+
+    async def create(client: Client) -> None:
+        config = StreamConfig(name=nats.name, subjects=[f"{nats.name}.>"], **limits)
+        await client.jetstream().add_stream(config)
+
+    nats.server.ask(create)
+    return {**nats.handler, "create_stream": False}
+
+
+async def test_every_name_has_a_subject_of_its_own_which_a_consumer_can_choose(
+    nats: Nats, shop: Changes
+) -> None:
+    wide = Scope("orders", "shop")
+    async with opened(nats.handler, wide) as handler:
+        for name in NAMES:
+            await send(handler, shop.elsewhere(name).insert({"_id": name}))
+    found = {each.subject: each.headers["Tailrace-Key"] for each in nats.messages}
+    assert len(found) == len(NAMES)
+    assert all(re.fullmatch(rf"{nats.name}\.shop\.[\w%~-]+", subject) for subject in found)
+    assert found[f"{nats.name}.shop.a%2Eb"] == '{"_id":"a.b"}'
+
+
+async def test_a_message_has_headers_and_a_deleted_document_has_an_empty_one(
+    nats: Nats, shop: Changes
+) -> None:
+    events = shop.insert({"_id": 1, "n": 1}), shop.delete(1), shop.drop()
+    async with opened({**nats.handler, "envelope": "document"}) as handler:
+        await send(handler, *events)
+    inserted, deleted = nats.messages  # a drop has no form in this envelope
+    assert (inserted.data, deleted.data) == (b'{"_id":1,"n":1}', b"")
+    assert deleted.headers == {
+        "Nats-Msg-Id": events[1].id["_data"],
+        "Nats-Expected-Stream": nats.name,
+        "Tailrace-Operation": "delete",
+        "Tailrace-Namespace": "shop.orders",
+        "Tailrace-Key": '{"_id":{"$numberInt":"1"}}',
+    }
+
+
+async def test_repeats_are_recognised_by_their_ids(nats: Nats, shop: Changes) -> None:
+    events = [shop.insert({"_id": n}) for n in range(100)]
+    async with opened(nats.handler) as handler:
+        await deliver(handler, *events[:50])
+        await deliver(handler, *events)
+    assert [each.headers["Nats-Msg-Id"] for each in nats.messages] == [
+        event.id["_data"] for event in events
+    ]
+
+
+async def test_acknowledgement_seconds_without_an_answer_are_an_outage(
+    nats: Nats, shop: Changes
+) -> None:
+    """What the server has stored all the same is not stored twice."""
+    async with opened({**nats.handler, "acknowledgement_seconds": 0.3}) as handler:
+        await send(handler, shop.insert({"_id": 0}))
+        nats.pause()
+        events = [shop.insert({"_id": n}) for n in range(1, 1001)]
+        with pytest.raises(Unavailable, match="not acknowledged 1000 of 1000 messages"):
+            await deliver(handler, *events)
+        nats.start()
+        await deliver(handler, *events)
+    assert len(nats.messages) == 1001
+
+
+async def test_a_later_change_waits_until_an_earlier_one_of_its_document_is_stored(
+    nats: Nats, shop: Changes
+) -> None:
+    """Otherwise its repeat would be dropped for its id, and the earlier one would be the last."""
+    shop.insert({"_id": 1, "text": ""})
+    given = made_stream(nats)
+    async with opened(given) as handler:
+        await _limit(nats, max_msg_size=8000)
+        large = shop.update(1, {"text": "x" * 8000})
+        events = large, shop.update(1, {"text": ""}), shop.insert({"_id": 2})
+        with pytest.raises(PermanentError, match="message size exceeds maximum allowed"):
+            await deliver(handler, *events)
+        assert not nats.messages
+        with pytest.raises(Refused, match="event 0: JetStream does not store"):
+            await deliver(handler, large)
+        await deliver(handler, *events[1:])
+    assert len(nats.messages) == 2
+
+
+@pytest.mark.parametrize("limit", [MAX_PAYLOAD, 8000])
+async def test_a_message_that_is_too_large_is_refused_before_anything_is_published(
+    nats: Nats, shop: Changes, limit: int
+) -> None:
+    given = made_stream(nats, max_msg_size=limit if limit < MAX_PAYLOAD else -1)
+    async with opened(given) as handler:
+        small, large = shop.insert({"_id": 1}), shop.insert({"_id": 2, "text": "x" * limit})
+        with pytest.raises(Refused, match=rf"event 1: .* NATS takes {limit}") as refusal:
+            await deliver(handler, small, large)
+        assert list(refusal.value.reasons) == [1]
+        assert not nats.messages
+        await deliver(handler, small)
+    assert len(nats.messages) == 1
+
+
+async def test_a_full_stream_and_one_that_is_gone_are_waited_for(nats: Nats, shop: Changes) -> None:
+    given = made_stream(nats, max_msgs=1, discard=DiscardPolicy.NEW)
+    first, second = shop.insert({"_id": 1}), shop.insert({"_id": 2})
+    async with opened(given) as handler:
+        await deliver(handler, first)
+        with pytest.raises(Unavailable, match="maximum messages exceeded"):
+            await deliver(handler, second)
+        nats.server.ask(lambda client: client.jetstream().delete_stream(nats.name))
+        with pytest.raises(Unavailable, match="no stream takes the subject"):
+            await deliver(handler, second)
+        made_stream(nats)
+        await deliver(handler, second)
+    assert len(nats.messages) == 1
+
+
+@pytest.mark.parametrize(
+    ("more", "key", "told"),
+    [
+        ({}, "stream", "no stream is called '{name}': create it, or set create_stream: true"),
+        ({"stream": None}, "subject", "no stream takes {name}.shop.orders: create one"),
+        ({"subject": "other.{collection}"}, "subject", "takes {name}.>, but not other.orders"),
+    ],
+)
+async def test_a_stream_that_is_missing_refuses_the_start_in_one_line(
+    nats: Nats, more: dict[str, Any], key: str, told: str
+) -> None:
+    if "subject" in more:
+        made_stream(nats)
+    with pytest.raises(ConfigurationError) as refusal:
+        async with opened({**nats.handler, "create_stream": False, **more}):
+            pass
+    (problem,) = refusal.value.problems
+    assert problem.path == f"handlers.it.{key}"
+    assert told.format(name=nats.name) in problem.message
+
+
+async def _limit(nats: Nats, **limits: Any) -> None:
+    async def update(client: Client) -> None:
+        jetstream = client.jetstream()
+        config = (await jetstream.stream_info(nats.name)).config
+        await jetstream.update_stream(config.evolve(**limits))
+
+    nats.server.ask(update)
+
+
+USERS = (
+    'authorization {{ users: [{{user: "app", password: "{0}"{1}}}, {{user: "t", password: "t"}}] }}'
+)
+
+
+async def test_a_password_that_changes_is_read_again_and_missing_rights_are_told(
+    tmp_path: Path, shop: Changes
+) -> None:
+    server = NatsServer(tmp_path)
+    server.login = {"user": "t", "password": "t"}
+    try:
+        server.configure(USERS.format("old-password", ""))
+        file = tmp_path / "password"
+        file.write_text("old-password")
+        login = {"user": "app", "password": {"file": str(file)}}
+        async with opened({**Nats(server, "app").handler, **login}) as handler:
+            await deliver(handler, shop.insert({"_id": 1}))
+            server.configure(USERS.format("new-password", ""))
+            event = shop.insert({"_id": 2})
+            with pytest.raises(Unavailable, match=r"refuses the login: .* of handlers\.it"):
+                await _keep_delivering(handler, event)
+            file.write_text("new-password")
+            await deliver(handler, event)
+            rights = ', permissions: { publish: "$JS.>" }'
+            server.configure(USERS.format("new-password", rights))
+            event = shop.insert({"_id": 3})
+            with pytest.raises(Unavailable, match=r"(?i)permissions violation for publish"):
+                await _keep_delivering(handler, event)
+        assert [each.headers["Tailrace-Key"] for each in server.messages("app")][:2] == [
+            '{"_id":{"$numberInt":"1"}}',
+            '{"_id":{"$numberInt":"2"}}',
+        ]
+    finally:
+        server.close()
+
+
+async def _keep_delivering(handler: Handler, event: ChangeEvent) -> None:
+    """Until the server has read its new configuration, and has lost the connection with that."""
+    with anyio.fail_after(30):
+        while True:
+            try:
+                await deliver(handler, event)
+            except Unavailable as error:
+                if "connection" not in str(error):
+                    raise
