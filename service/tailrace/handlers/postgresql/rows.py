@@ -8,7 +8,7 @@ from typing import Any
 from tailrace.event import ChangeEvent, Image, Namespace
 from tailrace.event.field_mapping import FieldMapping
 from tailrace.event.json_lines import RELAXED, json_texts
-from tailrace.event.layout import INCREMENT, NAMESPACE, SECONDS
+from tailrace.event.layout import INCREMENT, NAMESPACE, OPERATION, SECONDS
 from tailrace.handlers.postgresql.nul import without_nul
 from tailrace.handlers.postgresql.values import NulRefused, Values
 
@@ -46,57 +46,41 @@ class RowMaker:
     def rows(
         self, events: Mapping[int, ChangeEvent], refused: dict[int, str]
     ) -> Mapping[Namespace, Rows]:
-        """The rows of each collection. Puts the reasons for events that cannot be rows into
-        ``refused``, by their numbers."""
+        """The rows of each collection: the last change of each document.
+
+        Puts the reasons for events that cannot be rows into ``refused``, by their numbers.
+        """
         tables: dict[Namespace, Rows] = {}
         columns = len(self.values.columns)
-        for number, event, document, text in self._texts(events):
-            namespace = event.ns
-            if namespace is None or namespace.coll is None:
-                refused[number] = "it names no collection: a pipeline removed ns"
+        changed = _last_changes(events, refused)
+        documents = [raw for _, _, raw in changed.values() if raw is not None]
+        if self.fields is not None:
+            documents = [self.fields.of_document(raw) for raw in documents]
+        texts = iter(json_texts(documents, RELAXED))
+        for key, (number, event, document) in changed.items():
+            text = None if document is None else next(texts)
+            parts = event.parts
+            seconds, namespace = parts[SECONDS], event.ns
+            if seconds is None or namespace is None or namespace.coll is None:
+                refused[number] = "it has no cluster time or collection: a pipeline removed it"
                 continue
             rows = tables.get(namespace)
             if rows is None:
                 rows = tables[namespace] = Rows(values=[[] for _ in range(columns)])
-            parts = event.parts
-            seconds = parts[SECONDS]
-            if seconds is None:
-                refused[number] = "it has no cluster time: a pipeline removed clusterTime"
-                continue
             version = (seconds - EPOCH_SECONDS) << 32 | parts[INCREMENT]
-            if document is None:
-                rows.gone.append(row_id(event))
+            if document is None or text is None:
+                rows.gone.append(row_id(key, parts[NAMESPACE]))
                 rows.gone_at.append(version)
                 continue
             stored = without_nul(text, replace=self.replace_nul)
             if stored is None:
                 refused[number] = _told(event, "its document holds a NUL character")
-                continue
-            if columns and not self._take_values(number, event, document, rows, refused):
-                continue
-            rows.ids.append(row_id(event))
-            rows.keys.append(event.key_text or "")
-            rows.documents.append(stored)
-            rows.versions.append(version)
+            elif not columns or self._take_values(number, event, document, rows, refused):
+                rows.ids.append(row_id(key, parts[NAMESPACE]))
+                rows.keys.append(event.key_text or "")
+                rows.documents.append(stored)
+                rows.versions.append(version)
         return tables
-
-    def _texts(
-        self, events: Mapping[int, ChangeEvent]
-    ) -> list[tuple[int, ChangeEvent, bytes | None, bytes]]:
-        """The events that make a row, each with its document and the JSON of what is stored."""
-        found = list[tuple[int, ChangeEvent, bytes | None]]()
-        raws = list[bytes]()
-        for number, event in events.items():
-            document = event.field_bytes("fullDocument")
-            if document is not None and event.operation_type != "delete":
-                raws.append(document)
-                found.append((number, event, document))
-            elif event.operation_type == "delete":
-                found.append((number, event, None))
-        if self.fields is not None:
-            raws = [self.fields.of_document(raw) for raw in raws]
-        texts = iter(json_texts(raws, RELAXED))
-        return [(*each, b"" if each[2] is None else next(texts)) for each in found]
 
     def _take_values(
         self,
@@ -120,10 +104,10 @@ class RowMaker:
         return True
 
 
-def last_changes(
+def _last_changes(
     events: Mapping[int, ChangeEvent], refused: dict[int, str]
-) -> Mapping[int, ChangeEvent]:
-    """The last change of each document, by number. Events that cannot be rows are ``refused``."""
+) -> Mapping[bytes, tuple[int, ChangeEvent, bytes | None]]:
+    """By document, the number of its last change, the event, and its document if it exists."""
     last: dict[bytes, int] = {}
     for number, event in events.items():
         key = event.key
@@ -131,24 +115,26 @@ def last_changes(
             refused[number] = "it has no document key: a pipeline removed documentKey"
         else:
             last[key] = number
-    found = {number: events[number] for number in last.values()}
-    for number, event in list(found.items()):
-        if event.operation_type == "delete" or event.field_bytes("fullDocument") is not None:
-            continue
-        if event.operation_type != "update" or event.full_document_image is not Image.NULL:
+    found: dict[bytes, tuple[int, ChangeEvent, bytes | None]] = {}
+    for key, number in last.items():
+        event = events[number]
+        document = event.field_bytes("fullDocument")
+        if event.parts[OPERATION] == b"delete":
+            found[key] = number, event, None
+        elif document is not None:
+            found[key] = number, event, document
+        elif event.operation_type != "update" or event.full_document_image is not Image.NULL:
             refused[number] = _told(event, "it has no document")
-        del found[number]  # updated, and deleted since: its delete follows
+        # Otherwise it was updated, and deleted since: its delete follows.
     return found
 
 
-def row_id(event: ChangeEvent) -> bytes:
+def row_id(key: bytes, namespace: bytes) -> bytes:
     """The key of a row: type and value of ``_id``, the same for values that MongoDB holds equal.
 
-    A hash of it, if it is too long for an index.
+    A hash of it, if it is too long for an index. ``key`` is the event's.
     """
-    key = event.key or b""
-    namespace = event.parts[NAMESPACE]
-    at = 0 if namespace is None else len(namespace)
+    at = len(namespace)
     found = key[at : at + 1] + key[at + 5 :]  # without the name _id and its NUL
     return found if len(found) <= _LONGEST_ID else _HASHED + sha256(found).digest()
 

@@ -12,7 +12,7 @@ from tailrace.event import ChangeEvent, Namespace
 from tailrace.handlers.postgresql.column_types import column_name
 from tailrace.handlers.postgresql.connection import Connection
 from tailrace.handlers.postgresql.names import collections, covers, table_name
-from tailrace.handlers.postgresql.rows import EPOCH_SECONDS, RowMaker, Rows, last_changes
+from tailrace.handlers.postgresql.rows import EPOCH_SECONDS, RowMaker, Rows
 from tailrace.handlers.postgresql.statements import TableStatements
 from tailrace.handlers.postgresql.tables import Registry, lock_names, made, require_columns
 from tailrace.model import Scope
@@ -49,7 +49,7 @@ class TableForm:
         self, events: Mapping[int, ChangeEvent], scope: str, refused: dict[int, str]
     ) -> Mapping[Namespace, Rows]:
         """The rows of each collection."""
-        return self._maker.rows(last_changes(events, refused), refused)
+        return self._maker.rows(events, refused)
 
     async def prepare(self, connection: Connection, scope: str) -> None:
         for each, namespace in collections([*self._follows.values()]):

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tailrace.event.bson import ARRAY, DOCUMENT, NULL, UNDEFINED, walk
+from tailrace.event.bson import ARRAY, DOCUMENT, INT32, NULL, UNDEFINED, walk_between
 from tailrace.handlers.postgresql.column_types import Column, Misfit, column
 from tailrace.handlers.postgresql.nul import without_nul
 
@@ -29,6 +29,7 @@ class Values:
     def __init__(self, declared: Mapping[str, str], *, replace_nul: bool) -> None:
         self.paths = list(declared)
         self.columns: list[Column] = [column(given) for given in declared.values()]
+        self._readers = [each.read for each in self.columns]
         self._replace_nul = replace_nul
         self._root = _Node()
         for index, path in enumerate(self.paths):
@@ -51,42 +52,30 @@ class Values:
     def _read(
         self, raw: bytes, start: int, node: _Node, found: list[Any], misfits: list[str]
     ) -> None:
-        left = len(node.below)
-        for name, kind, at, end in walk(raw, start):
-            below = node.below.get(name)
-            if below is None:
+        wanted = node.below
+        left = len(wanted)
+        for name, kind, at, end in walk_between(raw, start + 4, start + INT32(raw, start)[0] - 1):
+            if name not in wanted:
                 continue
-            if kind not in (NULL, UNDEFINED):
-                if below.index >= 0:
-                    self._convert(below.index, kind, raw, at, end, found, misfits)
-                if below.below and kind in (DOCUMENT, ARRAY):
-                    self._read(raw, at, below, found, misfits)
+            below = wanted[name]
+            index = below.index
+            if index >= 0 and kind != NULL and kind != UNDEFINED:
+                try:
+                    value = self._readers[index](kind, raw, at, end)
+                    if value.__class__ is str:
+                        value = self._storable(value, index)
+                    found[index] = value
+                except Misfit as misfit:
+                    fits = self.columns[index].type
+                    misfits.append(f"{self.paths[index]}: {misfit} does not fit {fits}")
+            if below.below and kind in (DOCUMENT, ARRAY):
+                self._read(raw, at, below, found, misfits)
             left -= 1
             if not left:
                 return
 
-    def _convert(
-        self,
-        index: int,
-        kind: int,
-        raw: bytes,
-        at: int,
-        end: int,
-        found: list[Any],
-        misfits: list[str],
-    ) -> None:
-        each = self.columns[index]
-        try:
-            value = each.read(kind, raw, at, end)
-        except Misfit as misfit:
-            misfits.append(f"{self.paths[index]}: {misfit} does not fit {each.type}")
-            return
-        if isinstance(value, str):
-            value = self._storable(value, each.type, self.paths[index])
-        found[index] = value
-
-    def _storable(self, value: str, kind: str, path: str) -> str:
-        if kind == "jsonb":
+    def _storable(self, value: str, index: int) -> str:
+        if self.columns[index].type == "jsonb":
             text = without_nul(value.encode(), replace=self._replace_nul)
             if text is not None:
                 return text.decode()
@@ -94,4 +83,4 @@ class Values:
             return value
         elif self._replace_nul:
             return value.replace("\0", "\ufffd")
-        raise NulRefused(f"{path} holds a NUL character")
+        raise NulRefused(f"{self.paths[index]} holds a NUL character")
