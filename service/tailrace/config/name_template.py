@@ -25,6 +25,8 @@ class Template:
 
 
 def _template(value: Any) -> Template:
+    if isinstance(value, Template):
+        return value
     if isinstance(value, Unresolved) or not isinstance(value, str) or not value.strip():
         raise ValueError("must be a text that is not empty")
     told = f"may hold {', '.join(f'{{{name}}}' for name in _FIELDS)}, and no other brace"

@@ -14,6 +14,7 @@ from tailrace.handlers.handler_type import HandlerType
 from tailrace.handlers.http import HTTP
 from tailrace.handlers.jsonl import JSONL
 from tailrace.handlers.log import LOG
+from tailrace.handlers.mongodb import MONGODB
 from tailrace.handlers.nats import NATS
 from tailrace.handlers.packages import load, package_of, packaged_types
 from tailrace.handlers.parquet import PARQUET
@@ -21,7 +22,7 @@ from tailrace.handlers.postgresql import POSTGRESQL
 from tailrace.handlers.python import PYTHON
 
 BUILT_IN: Mapping[str, HandlerType[Any]] = {
-    each.name: each for each in (LOG, JSONL, PARQUET, POSTGRESQL, HTTP, NATS, PYTHON)
+    each.name: each for each in (LOG, JSONL, PARQUET, POSTGRESQL, HTTP, NATS, MONGODB, PYTHON)
 }
 
 

@@ -89,6 +89,11 @@ handler: {type: postgresql, dsn: 'host=x', table: a, columns: {key: text}} | han
 handler: {type: postgresql, dsn: 'host=x', log: a, columns: {a: text}} | handlers.mine | columns belong to a table
 handler: {type: postgresql, dsn: 'host=x', log: a, soft_delete: true} | handlers.mine | soft_delete belongs to a table
 handler: {type: postgresql, dsn: {file: /nowhere}, log: a} | handlers.mine.dsn | cannot be read
+handler: {type: mongodb, uri: 'mongodb://a', database: '{database}'} | handlers.mine | set state_database
+handler: {type: mongodb, uri: 'mongodb://a', database: '{prefix}', collection: a} | handlers.mine | not {prefix}
+handler: {type: mongodb, uri: 'mongodb://a', database: a, collection: b, outbox: c} | handlers.mine | collection belongs to a mirror
+handler: {type: mongodb, uri: 'mongodb://a', database: '{scope}', outbox: c} | handlers.mine | an outbox is in one database
+handler: {type: mongodb, uri: 'mongodb://a', database: a, batch_bytes: 100000000} | handlers.mine | batch_bytes can be at most 67108864
 handler: {type: log, lvl: x} | handlers.mine.lvl | did you mean 'level'?
 handler: {type: parquet, path: x, documents: relaxed} | handlers.mine.documents | must be bson or canonical, not 'relaxed'
 handler: {type: parquet, path: x, retry: {attempts: 3}} | handlers.mine.retry | belongs to

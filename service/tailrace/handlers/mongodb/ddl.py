@@ -1,0 +1,112 @@
+"""What happens to copies when collections are dropped or renamed, and around a snapshot."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from pymongo.errors import OperationFailure
+
+from tailrace.errors import PermanentError
+from tailrace.event import ChangeEvent, Namespace
+from tailrace.handlers.mongodb.names import Names
+from tailrace.handlers.mongodb.outcomes import NAMESPACE_NOT_FOUND
+from tailrace.handlers.mongodb.run import Run
+from tailrace.handlers.mongodb.statements import Change, changes
+from tailrace.handlers.mongodb.sweep import is_chosen, is_complete, listed
+
+
+@dataclass(frozen=True, slots=True)
+class Barriers:
+    """Handles the events of one run that are not about a document, by the policy ``ddl``.
+
+    ``copy`` makes the copy of a collection. An event may be repeated after a crash.
+    """
+
+    run: Run
+    names: Names
+    policy: Literal["follow", "keep", "refuse"]
+    copy: Callable[[Namespace], Awaitable[Namespace]]
+
+    async def handle(self, event: ChangeEvent) -> None:
+        """Raises the driver's errors, and :class:`PermanentError` for what is refused."""
+        match event.operation_type:
+            case "snapshotBegin":
+                await self.begin_snapshot(event)
+            case "snapshotEnd":
+                await self.end_snapshot(event)
+            case "drop" | "rename":
+                await self.change_collection(event)
+
+    async def change_collection(self, event: ChangeEvent) -> None:
+        """Drops or renames a copy. After ``dropDatabase`` nothing is left to do: each collection
+        has had a ``drop`` of its own."""
+        source, kind = event.ns, event.operation_type
+        if self.policy == "keep" or source is None:
+            return
+        if self.policy == "refuse":
+            raise PermanentError(
+                f"the {kind} of {source} is refused (ddl: refuse). With keep its copy stays as it "
+                "is, with follow the same happens to it"
+            )
+        await self.run.position.require()
+        copy = self.names.of(self.run.scope, source)
+        if not await self.run.registry.has(copy, source):
+            return  # nothing was copied, or it is done already
+        client = self.run.cluster.client
+        if kind == "drop":
+            await client[copy.db].drop_collection(str(copy.coll))
+        elif event.to is not None:
+            to = self.names.of(self.run.scope, event.to)
+            if to == copy:
+                return
+            await self.copy(event.to)
+            command = {"renameCollection": str(copy), "to": str(to), "dropTarget": True}
+            try:
+                await client.admin.command(command)
+            except OperationFailure as error:
+                if error.code != NAMESPACE_NOT_FOUND:
+                    raise
+            if self.run.sweeps:
+                await self.run.unseen.rename(copy, to)
+        await self.run.registry.forget(copy)
+        self.run.copies.pop(source, None)
+
+    async def begin_snapshot(self, event: ChangeEvent) -> None:
+        told, noted = listed(event), self.run.position.snapshot
+        if noted is not None and noted["id"] == told.get("id"):
+            return  # repeated: some rows may be there already
+        await self.run.position.require()
+        for each in told.get("collections", ()):
+            await self.copy(Namespace(each["db"], each["coll"]))
+        some = [] if told.get("filter") else await self._copies_of(event.ns)
+        copies = [copy for source, copy in some if is_chosen(told, source)]
+        unseen = await self.run.unseen.begin(copies)
+        await self.run.position.note({"id": told.get("id"), "unseen": unseen})
+
+    async def end_snapshot(self, event: ChangeEvent) -> None:
+        told, noted = listed(event), self.run.position.snapshot
+        if noted is None or noted["id"] != told.get("id"):
+            return  # repeated
+        follows = self.policy == "follow"
+        if self.run.sweeps and not told.get("filter"):
+            for source, copy in await self._copies_of(event.ns):
+                if not is_complete(told, source, dropped=follows):
+                    continue
+                while keys := await self.run.unseen.page(copy):
+                    gone = [Change(-1, key, None) for key in keys]
+                    plan = [*changes(copy, gone, anew=False), *self.run.unseen.named(copy, keys)]
+                    await self.run.transact(plan)
+        await self.run.unseen.end()
+        await self.run.position.note(None)
+
+    async def _copies_of(self, target: Namespace | None) -> list[tuple[Namespace, Namespace]]:
+        """The collections of a scope's target that have copies of this handler, and the copies."""
+        database, coll = target or (None, None)
+        found = []
+        for source, name in await self.run.registry.of(database, coll):
+            copy = self.names.of(self.run.scope, source)
+            if str(copy) == name:
+                found.append((source, copy))
+        return found

@@ -1,0 +1,210 @@
+"""Writes batches to another cluster, each in a transaction with its position."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Self
+
+import anyio
+from pymongo.errors import OperationFailure
+
+from tailrace.engine.batch import Batch, ScopeContext
+from tailrace.errors import Refused, ScopeHalted
+from tailrace.event import ChangeEvent, Namespace
+from tailrace.handlers.handler_type import Opening, Trial
+from tailrace.handlers.mongodb import MongodbHandlerSettings
+from tailrace.handlers.mongodb.cluster import CLOSING_SECONDS, Cluster, connect
+from tailrace.handlers.mongodb.ddl import Barriers
+from tailrace.handlers.mongodb.names import followed, places
+from tailrace.handlers.mongodb.outcomes import (
+    DUPLICATE_KEYS,
+    INVALID_NAMESPACE,
+    Rejected,
+    message,
+    outages,
+)
+from tailrace.handlers.mongodb.run import Run
+from tailrace.handlers.mongodb.state import Position
+from tailrace.handlers.mongodb.statements import Command, changes, insertions
+from tailrace.handlers.mongodb.sweep import Unseen
+from tailrace.handlers.mongodb.trial import try_cluster
+from tailrace.handlers.mongodb.wanted import Wanted, last_indices
+
+_NOWHERE = Namespace("", "")
+"""The collection of all events, in an outbox."""
+
+
+class Destination:
+    """A mirror, or an outbox. A scope has a session of its own, made by ``begin``."""
+
+    def __init__(self, opening: Opening, settings: MongodbHandlerSettings) -> None:
+        self._name = opening.name
+        self._follows = opening.follows
+        self._settings = settings
+        self._names = settings.names
+        self._mapping = settings.fields.mapping()
+        self._cluster: Cluster | None = None
+        self._runs: dict[str, Run] = {}
+
+    async def __aenter__(self) -> Self:
+        await self._connected()
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        clusters = {run.cluster for run in self._runs.values()}
+        for scope in list(self._runs):
+            await self._end(self._runs.pop(scope))
+        for cluster in clusters | ({self._cluster} if self._cluster else set()):
+            await cluster.close()
+
+    async def attempt(self, trial: Trial) -> str:
+        """Tries what it would write, in a transaction that it aborts."""
+        cluster = await self._connected()
+        self._require_apart(cluster, trial.cluster)
+        known = places(self._names, self._settings.state, trial.scopes)
+        return await try_cluster(cluster, list(known))
+
+    async def begin(self, scope: ScopeContext) -> str | None:
+        """The stored position. Raises :class:`ScopeHalted` if it would write what it follows."""
+        former = self._runs.pop(scope.name, None)
+        try:
+            cluster = await self._connected()
+            self._require_apart(cluster, scope.cluster)
+            own_id = f"{self._name}/{scope.name}"
+            position = Position(cluster, self._settings.state, own_id, scope.epoch)
+            unseen = Unseen(cluster, self._settings.state, own_id)
+            with outages():
+                session = cluster.client.start_session(causal_consistency=False)
+                run = Run(scope.name, cluster, session, position, unseen, scope.cluster)
+                try:
+                    await position.claim(session)
+                except BaseException:
+                    await self._end(run)
+                    raise
+        finally:
+            if former is not None:  # not before: its session would be used for the claim
+                await self._end(former)
+        self._runs[scope.name] = run
+        return position.text
+
+    async def write(self, batch: Batch) -> None:
+        run = self._runs[batch.scope.name]
+        with outages():
+            wanted = await self._wanted(run, batch)
+            try:
+                await self._store(run, batch, wanted)
+            except Rejected as error:
+                if error.code not in DUPLICATE_KEYS:
+                    raise error.outcome from error
+                # Values of a unique index changed hands, or the outbox has some of the events.
+                try:
+                    await self._store(run, batch, wanted, again=True)
+                except Rejected as last:
+                    raise last.outcome from last
+
+    async def on_ddl(self, event: ChangeEvent, scope: ScopeContext) -> None:
+        run = self._runs[scope.name]
+        with outages():
+            if self._settings.outbox is not None:
+                await self._copy(run, _NOWHERE)
+                await run.transact(self._inserts([(0, event)], again=True))
+                return
+            barriers = Barriers(
+                run, self._names, self._settings.ddl, lambda source: self._copy(run, source)
+            )
+            await barriers.handle(event)
+
+    # --- batches ---------------------------------------------------------------------------
+
+    async def _store(
+        self, run: Run, batch: Batch, wanted: Sequence[Wanted], *, again: bool = False
+    ) -> None:
+        plan: list[Command] = []
+        if self._settings.outbox is not None:
+            plan += self._inserts(enumerate(batch), again=again)
+        for each in wanted:
+            plan += changes(each.copy, each.changes, anew=again)
+            if run.sweeps:
+                plan += run.unseen.named(each.copy, each.keys)
+        await run.transact(plan, batch)
+
+    async def _wanted(self, run: Run, batch: Batch) -> Sequence[Wanted]:
+        """What happens to the copies: the last change of each document."""
+        if self._settings.outbox is not None:
+            await self._copy(run, _NOWHERE)
+            return ()
+        indices = last_indices(batch)
+        events: Sequence[ChangeEvent] = [batch[index] for index in indices]
+        if self._mapping is not None:
+            events = self._mapping.of(events)
+        found: dict[Namespace, Wanted] = {}
+        refused: dict[int, str] = {}
+        for index, event in zip(indices, events, strict=True):
+            source = event.ns
+            if source is None or event.key is None:
+                refused[index] = "the scope's pipeline removes its namespace or its document key"
+                continue
+            wanted = found.get(source)
+            if wanted is None:
+                copy = run.copies.get(source) or await self._copy(run, source)
+                wanted = found[source] = Wanted(copy)
+            if reason := wanted.add(index, event):
+                refused[index] = reason
+        if refused:
+            raise Refused(refused)
+        return list(found.values())
+
+    def _inserts(
+        self, events: Iterable[tuple[int, ChangeEvent]], *, again: bool
+    ) -> Iterable[Command]:
+        return insertions(
+            self._names.of("", _NOWHERE), ((at, each.raw) for at, each in events), again=again
+        )
+
+    async def _copy(self, run: Run, source: Namespace) -> Namespace:
+        """The copy of a collection, which is there then. Raises :class:`ScopeHalted` if it may not
+        be written."""
+        copy = self._names.of(run.scope, source)
+        if source in run.copies:
+            return copy
+        told = followed(run.cluster.identity, run.source, [copy], self._follows)
+        if told:
+            raise ScopeHalted(f"handlers.{self._name}: {told}")
+        try:
+            if source is _NOWHERE:
+                await run.registry.make(copy)
+            else:
+                await run.registry.register(copy, source)
+        except OperationFailure as error:
+            if error.code == INVALID_NAMESPACE:
+                told = f"{copy} cannot be the name of a copy: {message(error)}"
+                raise ScopeHalted(f"handlers.{self._name}: {told}") from error
+            raise
+        run.copies[source] = copy
+        return copy
+
+    # --- clients ---------------------------------------------------------------------------
+
+    async def _connected(self) -> Cluster:
+        """A client with the URI as it is now. Another one is closed when no scope uses it."""
+        uri = self._settings.uri.read()
+        former = self._cluster
+        if former is None or former.uri != uri:
+            self._cluster = await connect(uri)
+            if former is not None and all(run.cluster is not former for run in self._runs.values()):
+                await former.close()
+        assert self._cluster is not None  # noqa: S101 - for the type checker
+        return self._cluster
+
+    async def _end(self, run: Run) -> None:
+        with anyio.move_on_after(CLOSING_SECONDS, shield=True):
+            await run.session.end_session()
+        users = [run.cluster is each.cluster for each in self._runs.values()]
+        if run.cluster is not self._cluster and not any(users):
+            await run.cluster.close()
+
+    def _require_apart(self, cluster: Cluster, source: str) -> None:
+        """Raises :class:`ScopeHalted` if it would write what it follows."""
+        known = list(places(self._names, self._settings.state, self._follows))
+        if told := followed(cluster.identity, source, known, self._follows):
+            raise ScopeHalted(f"handlers.{self._name}: {told}")

@@ -1,0 +1,135 @@
+"""What an error of the server or of the driver means: an outage, a refusal, or an attempt.
+
+Errors are told apart by class, label and code, never by text. The codes are those of
+https://github.com/mongodb/mongo/blob/master/src/mongo/base/error_codes.yml
+"""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from pymongo.errors import (
+    ConnectionFailure,
+    ExecutionTimeout,
+    OperationFailure,
+    PyMongoError,
+    WTimeoutError,
+)
+
+from tailrace.errors import Refused, Unavailable
+
+DUPLICATE_KEYS = frozenset({11000, 11001})
+UNAUTHORIZED = 13
+NAMESPACE_NOT_FOUND = 26
+NAMESPACE_EXISTS = 48
+INVALID_NAMESPACE = 73
+NO_SUCH_TRANSACTION = 251
+NOT_IN_TRANSACTION = 263  # OperationNotSupportedInTransaction
+TOO_LARGE = 10334  # BSONObjectTooLarge
+
+_OUTAGES = {
+    6: "",  # HostUnreachable
+    7: "",  # HostNotFound
+    11: "check the user of uri",  # UserNotFound
+    UNAUTHORIZED: "grant the user the role readWrite on the databases",
+    18: "check name, password and authSource of uri",  # AuthenticationFailed
+    24: "",  # LockTimeout
+    46: "",  # LockBusy
+    50: "",  # MaxTimeMSExpired
+    64: "",  # WriteConcernFailed: no majority in time
+    79: "",  # UnknownReplWriteConcern
+    89: "",  # NetworkTimeout
+    91: "",  # ShutdownInProgress
+    100: "",  # UnsatisfiableWriteConcern
+    112: "",  # WriteConflict
+    133: "",  # FailedToSatisfyReadPreference
+    134: "",  # ReadConcernMajorityNotAvailableYet
+    189: "",  # PrimarySteppedDown
+    202: "",  # NetworkInterfaceExceededTimeLimit
+    262: "",  # ExceededTimeLimit
+    290: "",  # TransactionExceededLifetimeLimitSeconds
+    317: "",  # ConnectionPoolExpired
+    391: "check the credentials of uri",  # ReauthenticationRequired
+    8000: "",  # AtlasError: rights or a quota
+    9001: "",  # SocketException
+    10107: "",  # NotWritablePrimary
+    11600: "",  # InterruptedAtShutdown
+    11602: "",  # InterruptedDueToReplStateChange
+    13435: "",  # NotPrimaryNoSecondaryOk
+    13436: "",  # NotPrimaryOrSecondary
+    14031: "free some space on its disk",  # OutOfDiskSpace
+}
+"""Errors that are no event's fault, and what an operator can do."""
+
+REFUSALS = DUPLICATE_KEYS | {
+    2,  # BadValue
+    9,  # FailedToParse
+    14,  # TypeMismatch
+    15,  # Overflow: nested too deeply
+    52,  # DollarPrefixedFieldName
+    53,  # InvalidIdField
+    57,  # DottedFieldName
+    61,  # ShardKeyNotFound
+    66,  # ImmutableField
+    121,  # DocumentValidationFailure
+    171,  # CannotIndexParallelArrays
+    TOO_LARGE,
+    16755,  # geo keys cannot be extracted
+    17280,  # KeyTooLong
+    17419,  # the document is too large after the update
+    17420,  # the document to upsert is too large
+    31025,  # ShardKeyTooBig
+}
+"""Errors of one statement that another attempt cannot change."""
+
+
+class Rejected(Exception):
+    """The server rejects one statement, and has aborted the transaction.
+
+    ``index``: of its event in the batch, or -1.
+    """
+
+    def __init__(self, where: str, index: int, error: Mapping[str, Any]) -> None:
+        self.index = index
+        self.code = int(error.get("code", 0))
+        super().__init__(f"{where}: {error.get('errmsg', 'rejected')} (code {self.code})")
+
+    @property
+    def outcome(self) -> Exception:
+        """What the handler raises for it."""
+        if self.code in _OUTAGES:
+            return Unavailable(str(self))
+        return Refused({self.index: str(self)}) if self.code in REFUSALS else self
+
+
+@contextmanager
+def outages() -> Iterator[None]:
+    """Raises an error that is no event's fault as :class:`Unavailable`; others stay."""
+    try:
+        yield
+    except PyMongoError as error:
+        if _is_outage(error):
+            advice = _OUTAGES.get(getattr(error, "code", None) or 0, "")
+            told = message(error)
+            raise Unavailable(f"{told}: {advice}" if advice else told) from error
+        raise
+
+
+def message(error: Exception) -> str:
+    """The server's own words, without the reply around them, or the driver's."""
+    details = getattr(error, "details", None)
+    if isinstance(details, Mapping) and details.get("errmsg"):
+        return f"{details['errmsg']} (code {details.get('code', 0)})"
+    return str(error).partition(", Topology Description:")[0]
+
+
+def _is_outage(error: PyMongoError) -> bool:
+    if isinstance(error, (ConnectionFailure, ExecutionTimeout, WTimeoutError)):
+        return True
+    if not isinstance(error, OperationFailure):
+        return False
+    # It is also what a transaction gets that was open for too long: smaller ones may work.
+    if error.code == NO_SUCH_TRANSACTION:
+        return error.has_error_label("UnknownTransactionCommitResult")
+    labels = ("TransientTransactionError", "UnknownTransactionCommitResult", "RetryableWriteError")
+    return error.code in _OUTAGES or any(map(error.has_error_label, labels))

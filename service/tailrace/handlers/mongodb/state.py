@@ -1,0 +1,173 @@
+"""What Tailrace stores beside the copies: positions, and which collection each copy is of.
+
+tailrace_positions    {_id: "HANDLER/SCOPE", epoch, position, session, snapshot}
+tailrace_collections  {_id: "COPY", db, coll}
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from bson import Int64
+from pymongo import ReturnDocument, WriteConcern
+from pymongo.asynchronous.client_session import AsyncClientSession
+from pymongo.errors import CollectionInvalid, DuplicateKeyError, OperationFailure
+
+from tailrace.errors import Fenced, ScopeHalted, Unavailable
+from tailrace.event import Namespace
+from tailrace.handlers.mongodb.cluster import CODEC, MAJORITY_MS, Cluster
+from tailrace.handlers.mongodb.names import POSITIONS, shared
+from tailrace.handlers.mongodb.outcomes import NAMESPACE_EXISTS
+
+COLLECTIONS = "tailrace_collections"
+
+_CLAIM_MS = 10_000
+"""How long a claim may wait for a transaction of a former owner."""
+_CLAIMS = 3
+"""How often it is tried to make a position document that another process makes, too."""
+_MAJORITY = WriteConcern("majority", wtimeout=MAJORITY_MS)
+
+
+@dataclass(slots=True)
+class Position:
+    """The position document of one handler and scope. Every call raises the driver's errors."""
+
+    cluster: Cluster
+    database: str
+    own_id: str
+    epoch: int
+    text: str | None = None
+    """What is stored, as of the last call that worked."""
+    snapshot: Mapping[str, Any] | None = None
+    """The snapshot whose rows come, as :mod:`tailrace.handlers.mongodb.sweep` notes it."""
+
+    @property
+    def where(self) -> str:
+        """Where it is, for messages."""
+        return f"{self.database}.{POSITIONS}, {self.own_id}"
+
+    async def claim(self, session: AsyncClientSession) -> None:
+        """Makes this process the owner. Raises :class:`Fenced` if a later one owns it.
+
+        What the former owner's session left open is killed, so that it holds no document; without
+        the right to do so it ends by itself, after transactionLifetimeLimitSeconds (60 s).
+        """
+        positions = self._collection()
+        found = await positions.find_one({"_id": self.own_id})
+        if found is not None and "session" in found and found["epoch"] <= self.epoch:
+            with suppress(OperationFailure):
+                await self.cluster.client.admin.command("killSessions", [found["session"]])
+        query = {"_id": self.own_id, "epoch": {"$lte": self.epoch}}
+        owned = {"epoch": Int64(self.epoch), "session": session.session_id}
+        for _ in range(_CLAIMS):
+            try:
+                found = await positions.find_one_and_update(
+                    query,
+                    {"$set": owned},
+                    upsert=True,
+                    return_document=ReturnDocument.AFTER,
+                    maxTimeMS=_CLAIM_MS,
+                )
+            except DuplicateKeyError:
+                stored = await positions.find_one({"_id": self.own_id})
+                if stored is not None and stored["epoch"] > self.epoch:
+                    told = f"{self.where}: a process with epoch {stored['epoch']} owns it"
+                    raise Fenced(f"{told}, and this one has {self.epoch}") from None
+                continue
+            self.text, self.snapshot = found.get("position"), found.get("snapshot")
+            return
+        raise Unavailable(f"{self.where}: other processes make it at the same time")
+
+    async def move(
+        self,
+        session: AsyncClientSession,
+        former: str | None,
+        position: str | None,
+    ) -> None:
+        """Replaces the former position in the session's transaction. Raises :class:`Fenced`."""
+        await self._change({"$set": {"position": position}}, former, session)
+
+    async def require(self, session: AsyncClientSession | None = None) -> None:
+        """Raises :class:`Fenced` unless this process still owns it. It writes, so that the
+        transaction of another owner would conflict."""
+        await self._change({"$inc": {"barriers": Int64(1)}}, self.text, session)
+
+    async def note(self, snapshot: Mapping[str, Any] | None) -> None:
+        """Stores what is known about a snapshot. Raises :class:`Fenced`."""
+        await self._change({"$set": {"snapshot": snapshot}}, self.text, None)
+        self.snapshot = snapshot
+
+    async def _change(
+        self,
+        update: Mapping[str, Any],
+        former: str | None,
+        session: AsyncClientSession | None,
+    ) -> None:
+        query = {"_id": self.own_id, "epoch": self.epoch, "position": former}
+        done = await self._collection(session).update_one(query, update, session=session)
+        if not done.matched_count:
+            raise Fenced(f"{self.where}: another process has written since")
+
+    def _collection(self, session: AsyncClientSession | None = None) -> Any:
+        concern = None if session is not None else _MAJORITY
+        database = self.cluster.client[self.database]
+        return database.get_collection(POSITIONS, codec_options=CODEC, write_concern=concern)
+
+
+@dataclass(frozen=True, slots=True)
+class Copies:
+    """Which collection each copy is of, over all scopes, handlers and processes."""
+
+    cluster: Cluster
+    database: str
+
+    async def register(self, copy: Namespace, source: Namespace) -> None:
+        """Makes the copy, unless it is there. Raises :class:`ScopeHalted` if it is of another
+        collection."""
+        entry = {"_id": str(copy), "db": source.db, "coll": source.coll}
+        try:
+            await self._collection.update_one(entry, {"$setOnInsert": entry}, upsert=True)
+        except DuplicateKeyError:
+            found = await self._collection.find_one({"_id": str(copy)}) or {}
+            former = Namespace(found.get("db", "?"), found.get("coll"))
+            raise ScopeHalted(
+                f"{shared(copy, former, source)}. If {former} is not followed any more, delete "
+                f"{{_id: '{copy}'}} from {self.database}.{COLLECTIONS}"
+            ) from None
+        await self.make(copy)
+
+    async def make(self, copy: Namespace) -> None:
+        """Makes a collection, unless it is there: not every server does so in a transaction."""
+        try:
+            await self.cluster.client[copy.db].create_collection(
+                str(copy.coll), check_exists=False, write_concern=_MAJORITY
+            )
+        except CollectionInvalid:
+            pass
+        except OperationFailure as error:
+            if error.code != NAMESPACE_EXISTS:
+                raise
+
+    async def of(self, database: str | None, coll: str | None) -> list[tuple[Namespace, str]]:
+        """The collections of a collection's, a database's or the cluster's copies, and theirs."""
+        wanted = {"db": database, "coll": coll}
+        query = {name: value for name, value in wanted.items() if value is not None}
+        found = await self._collection.find(query).to_list()
+        return [(Namespace(each["db"], each["coll"]), each["_id"]) for each in found]
+
+    async def has(self, copy: Namespace, source: Namespace) -> bool:
+        """Whether there is such a copy, and of this collection."""
+        entry = {"_id": str(copy), "db": source.db, "coll": source.coll}
+        return await self._collection.find_one(entry) is not None
+
+    async def forget(self, copy: Namespace) -> None:
+        """Forgets that there is such a copy."""
+        await self._collection.delete_one({"_id": str(copy)})
+
+    @property
+    def _collection(self) -> Any:
+        database = self.cluster.client[self.database]
+        return database.get_collection(COLLECTIONS, codec_options=CODEC, write_concern=_MAJORITY)

@@ -1,0 +1,147 @@
+"""Statements of bulk writes, made of raw BSON: nothing is decoded, so nothing is lost.
+
+    {q: {_id: …}, u: DOCUMENT, upsert: true}        {q: {_id: …}, limit: 1}
+
+A document that the server would not take as a replacement as it is (a field whose name begins with
+``$``; a zero timestamp, which it would replace by its clock) is deleted and made again by a
+pipeline that holds it as a literal. Where the old document is still there, mongod 6.0 fails on a
+literal with repeated field names.
+"""
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from bson.raw_bson import RawBSONDocument
+
+from tailrace.event import Namespace
+from tailrace.event.bson import DOCUMENT, TIMESTAMP, encoded, walk
+from tailrace.event.snapshot_events import document_id
+
+MOST_STATEMENTS = 10_000
+MOST_BYTES = 12 * 1024 * 1024
+"""Of the statements in a command. One of at least one document may have 16 MiB and 16 KiB."""
+
+_OBJECT_ID_KEY = 22
+"""The bytes of a document with an ObjectId as ``_id`` and nothing else."""
+_SUSPICIOUS = re.compile(rb"\$|\x11[^\0]*\0{9}").search
+_UPSERT = b"\x08upsert\0\x01"
+_ONE = b"\x10limit\0\x01\0\0\0"
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What happens to one copy: its new document, or ``None`` if it is deleted.
+
+    ``key`` is ``{_id: …}``; ``index`` is that of the event in its batch.
+    """
+
+    index: int
+    key: bytes
+    document: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A bulk write to one collection. ``indices``: by statement, that of its event, or -1."""
+
+    place: Namespace
+    verb: Literal["update", "delete", "insert"]
+    statements: list[bytes]
+    indices: list[int]
+
+    @property
+    def body(self) -> dict[str, Any]:
+        """The command as the driver takes it."""
+        name = {"update": "updates", "delete": "deletes", "insert": "documents"}[self.verb]
+        raw = [RawBSONDocument(statement) for statement in self.statements]
+        return {self.verb: self.place.coll, name: raw, "ordered": True}
+
+
+def key_of(document_key: bytes) -> bytes:
+    """The part ``{_id: …}`` of a document key. Raises ``ValueError`` if it has none."""
+    if len(document_key) == _OBJECT_ID_KEY and document_key.startswith(b"\x07_id\0", 4):
+        return document_key
+    return encoded(document_id(document_key, 0))
+
+
+def changes(place: Namespace, found: Iterable[Change], *, anew: bool) -> Iterator[Command]:
+    """The commands that make these changes, each of another document, of one collection.
+
+    Deletes come first, so that a value of a unique index that one document loses is free for
+    another one. ``anew``: every document is deleted first, for values that documents exchange.
+    """
+    deletes: list[tuple[int, bytes]] = []
+    updates: list[tuple[int, bytes]] = []
+    for each in found:
+        index, key, document = each.index, each.key, each.document
+        literal = document is not None and _needs_literal(document)
+        if document is None or anew or literal:
+            deletes.append((index, deletion(key)))
+        if document is not None:
+            updates.append((index, _upsert(key, document, literal=literal)))
+    yield from commands(place, "delete", deletes)
+    yield from commands(place, "update", updates)
+
+
+def commands(
+    place: Namespace,
+    verb: Literal["update", "delete", "insert"],
+    statements: Iterable[tuple[int, bytes]],
+) -> Iterator[Command]:
+    """The statements, with the indices of their events, in as few commands as possible."""
+    command, size = Command(place, verb, [], []), 0
+    for index, raw in statements:
+        size += len(raw)
+        if command.statements and (size > MOST_BYTES or len(command.statements) >= MOST_STATEMENTS):
+            yield command
+            command, size = Command(place, verb, [], []), len(raw)
+        command.statements.append(raw)
+        command.indices.append(index)
+    if command.statements:
+        yield command
+
+
+def insertions(
+    place: Namespace, documents: Iterable[tuple[int, bytes]], *, again: bool
+) -> Iterator[Command]:
+    """The commands that insert documents. ``again``: those that are there stay as they are."""
+    if not again:
+        yield from commands(place, "insert", documents)
+        return
+    found = (
+        (at, encoded(b"\x03q\0" + key_of(raw) + b"\x03u\0" + _unless_there(raw) + _UPSERT))
+        for at, raw in documents
+    )
+    yield from commands(place, "update", found)
+
+
+def _unless_there(document: bytes) -> bytes:
+    return encoded(b"\x03$setOnInsert\0" + document)
+
+
+def deletion(key: bytes) -> bytes:
+    """The statement that deletes one document."""
+    return encoded(b"\x03q\0" + key + _ONE)
+
+
+def _upsert(key: bytes, document: bytes, *, literal: bool) -> bytes:
+    if not literal:
+        return encoded(b"\x03q\0" + key + b"\x03u\0" + document + _UPSERT)
+    stage = encoded(b"\x03$replaceWith\0" + encoded(b"\x03$literal\0" + document))
+    return encoded(b"\x03q\0" + key + b"\x04u\0" + encoded(b"\x030\0" + stage) + _UPSERT)
+
+
+def _needs_literal(document: bytes) -> bool:
+    if _SUSPICIOUS(document) is None:
+        return False
+    return any(
+        name.startswith(b"$") or (kind == TIMESTAMP and not any(document[at:end]))
+        for name, kind, at, end in walk(document, 0)
+    )
+
+
+def nested(name: bytes, document: bytes) -> bytes:
+    """An element with a document."""
+    return b"%c%b\0%b" % (DOCUMENT, name, document)

@@ -1,0 +1,44 @@
+"""What a batch does to a copy: the last change of each document."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from tailrace.event import ChangeEvent, Namespace
+from tailrace.handlers.mongodb.statements import Change, key_of
+
+
+@dataclass(slots=True)
+class Wanted:
+    """The changes of one copy, and the keys of all documents that the batch names."""
+
+    copy: Namespace
+    changes: list[Change] = field(default_factory=list)
+    keys: list[bytes] = field(default_factory=list)
+
+    def add(self, index: int, event: ChangeEvent) -> str:
+        """Adds the last event of a document; returns why it is refused, if it is.
+
+        An update whose document is gone changes nothing: its delete follows.
+        """
+        found = event.field_bytes("documentKey")
+        try:
+            key = key_of(found or b"")
+        except ValueError:
+            return "its document key has no _id"
+        kind, document = event.operation_type, None
+        if kind != "delete":
+            document = event.field_bytes("fullDocument")
+            if document is None and kind != "update":
+                return "it has no document: the scope's pipeline removes it"
+        self.keys.append(key)
+        if document is not None or kind == "delete":
+            self.changes.append(Change(index, key, document))
+        return ""
+
+
+def last_indices(events: Iterable[ChangeEvent]) -> Sequence[int]:
+    """The index of the last event of each document; of one without a key, its own."""
+    last: dict[object, int] = {}
+    for index, event in enumerate(events):
+        last[event.key or index] = index
+    return list(last.values())
