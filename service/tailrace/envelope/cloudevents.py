@@ -9,16 +9,17 @@ from json.encoder import encode_basestring as quote
 from urllib.parse import quote as percent_encoded
 
 from tailrace.envelope.message import Message
-from tailrace.envelope.native import key_of
 from tailrace.event import ChangeEvent
 from tailrace.event.bson import INT32
 from tailrace.event.extended_json import LAST_MS, date_text, to_json
 from tailrace.event.json_lines import Form, json_texts
 from tailrace.event.layout import SECONDS, WALL_TIME
+from tailrace.event.memo import Memo
 
 TYPE = "com.mongodb.change"
 """The first part of ``type``: the operation follows, such as ``com.mongodb.change.insert``."""
 
+_VERSION, _CONTENT_TYPE = ("specversion", "1.0"), ("datacontenttype", "application/json")
 _DATA = b"\x02_data\0"
 _DATA_AT = 4 + len(_DATA) + 4
 
@@ -31,18 +32,20 @@ def cloudevents_messages(events: Sequence[ChangeEvent], scope: str, form: Form) 
 
 
 def _message(event: ChangeEvent, source: str, data: bytes) -> Message:
-    operation, time, key = event.operation_type, _time(event), key_of(event)
-    identity = event_id(event)
-    kind = f"{TYPE}.{operation}" if operation else TYPE
-    headers = [("specversion", "1.0"), ("id", identity), ("source", source), ("type", kind)]
+    time, key, identity = _time(event), event.key_text, event_id(event)
+    kind = _kinds[event.operation_type]
+    headers = [_VERSION, ("id", identity), ("source", source), ("type", kind)]
+    text = f'{{"specversion":"1.0","id":{quote(identity)},"source":"{source}","type":{quote(kind)}'
     if time is not None:
         headers.append(("time", time))
+        text += f',"time":"{time}"'
     if key is not None:
-        headers.append(("subject", key.decode()))
-    headers.append(("datacontenttype", "application/json"))
-    attributes = ",".join([f'"{name}":{quote(text)}' for name, text in headers])
-    before = f'{{{attributes},"data":'.encode()
-    return Message(key, b"%b%b}" % (before, data), headers, len(before))
+        headers.append(("subject", key))
+        text += f',"subject":{quote(key)}'
+    headers.append(_CONTENT_TYPE)
+    before = f'{text},"datacontenttype":"application/json","data":'.encode()
+    whole = b"%b%b}" % (before, data)
+    return Message(None if key is None else key.encode(), whole, headers, len(before))
 
 
 def event_id(event: ChangeEvent) -> str:
@@ -63,6 +66,12 @@ def _time(event: ChangeEvent) -> str | None:
     parts = event.parts
     wall_time: int | None = parts[WALL_TIME]
     if wall_time is not None and 0 <= wall_time <= LAST_MS:
-        return date_text(wall_time)
-    seconds: int | None = parts[SECONDS]
-    return None if seconds is None else date_text(seconds * 1000)
+        seconds, ms = divmod(wall_time, 1000)
+        return f"{_seconds[seconds]}.{ms:03}Z" if ms else f"{_seconds[seconds]}Z"
+    stamp: int | None = parts[SECONDS]
+    return None if stamp is None else f"{_seconds[stamp]}Z"
+
+
+# Events that follow one another are mostly of the same second.
+_seconds: Memo[int, str] = Memo(lambda seconds: date_text(seconds * 1000)[:-1])
+_kinds: Memo[str, str] = Memo(lambda operation: f"{TYPE}.{operation}" if operation else TYPE)
