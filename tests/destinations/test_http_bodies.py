@@ -1,6 +1,7 @@
 """The bodies and headers of ``http``, by envelope."""
 
 import json
+from base64 import b64encode
 from typing import Any
 from urllib.parse import unquote
 
@@ -8,7 +9,7 @@ import pytest
 
 from tailrace.event import ChangeEvent
 from tailrace.testing import Changes
-from tests.destinations.http_endpoint import SECRETS, Received, event, hooked
+from tests.destinations.http_endpoint import SECRETS, Received, event, hook, hooked, receiving
 from tests.destinations.http_receiver import verified
 from tests.handlers import deliver
 from tests.unit.envelope.changes import IDS, OPERATIONS
@@ -61,6 +62,17 @@ async def test_a_request_of_one_event_is_its_message(
     assert found.headers["content-type"] == JSON
     assert found.body.startswith(body)
     assert unquote(found.headers.get("tailrace-key", "")) == (key or "")
+
+
+async def test_headers_of_the_configuration_and_a_user_in_the_url_are_sent() -> None:
+    given = {"Content-Type": "application/vnd.shop+json", "X-From": "tailrace"}
+    async with receiving() as endpoint:
+        url = endpoint.url.replace("://", "://user:p%40ss@")
+        async with hook(url, headers=given) as handler:
+            await deliver(handler, event())
+    sent = endpoint.only.headers
+    assert {name: sent[name] for name in given} == given
+    assert sent["authorization"] == f"Basic {b64encode(b'user:p@ss').decode()}"
 
 
 async def test_the_delete_of_a_document_is_null() -> None:

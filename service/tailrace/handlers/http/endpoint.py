@@ -44,7 +44,6 @@ class Endpoint:
         self._session: aiohttp.ClientSession
 
     async def __aenter__(self) -> Self:
-        self._access.get()
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=self._connections),
             cookie_jar=aiohttp.DummyCookieJar(),
@@ -67,7 +66,7 @@ class Endpoint:
         Without an answer it raises :class:`Unavailable`.
         """
         access, seconds = self._access.get(), self._settings.timeout_seconds
-        headers = {**access.headers, **request.headers, "webhook-id": request.identity}
+        headers = {**request.headers, **access.headers, "webhook-id": request.identity}
         timestamp = int(time())
         headers["webhook-timestamp"] = str(timestamp)
         if access.keys:

@@ -32,6 +32,8 @@ class _Sender:
         self._requests = Requests(settings)
 
     async def __aenter__(self) -> Self:
+        """Opens a connection first: an endpoint that is down is known before the first event."""
+        await self._connected()
         await self._endpoint.__aenter__()
         return self
 
@@ -39,7 +41,10 @@ class _Sender:
         await self._endpoint.__aexit__(*error)
 
     async def attempt(self, trial: Trial) -> str:
-        """Opens a connection, and sends nothing: an endpoint must not take a trial for an event."""
+        """Sends no request: the endpoint must not take a trial for an event."""
+        return await self._connected()
+
+    async def _connected(self) -> str:
         return await try_connection(self._endpoint.access(), self._settings.timeout_seconds)
 
 

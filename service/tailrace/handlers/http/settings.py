@@ -86,8 +86,8 @@ class HttpHandlerSettings(MessageHandlerSettings):
     """The method of requests."""
 
     headers: Headers = Field(default_factory=dict)
-    """More headers of each request, such as `authorization`. A value is a text or `{file: PATH}`.
-    """
+    """More headers of each request, such as `authorization`, or another `content-type`. A value is
+    a text or `{file: PATH}`."""
 
     content_mode: Literal["structured", "binary"] = "structured"
     """How a CloudEvent is sent: `structured` as one JSON document, `binary` with its attributes as
