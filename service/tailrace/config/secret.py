@@ -32,7 +32,7 @@ class Secret:
             raise Unavailable(f"the secret file {self.file!r} cannot be read: {error}") from error
         if not text:
             raise Unavailable(f"the secret file {self.file!r} is empty")
-        keep_secret(text, *secrets_of(text))
+        _keep(text)
         return text
 
 
@@ -50,8 +50,13 @@ def secret_of(value: Any) -> Secret:
         return found
     if isinstance(value, Unresolved) or not isinstance(value, str) or not value.strip():
         raise ValueError("must be a text that is not empty, or {file: PATH}")
-    keep_secret(str(value), *secrets_of(str(value)))
+    _keep(str(value))
     return Secret(str(value))
+
+
+def _keep(text: str) -> None:
+    """Masks it from now on: of a URL only what is secret, because other URLs begin like it."""
+    keep_secret(*(secrets_of(text) if "://" in text else [text]))
 
 
 def _masked(given: Secret) -> Any:

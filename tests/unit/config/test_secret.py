@@ -42,6 +42,7 @@ def test_secrets_are_shown_without_what_is_secret() -> None:
         "uri": "postgresql://me:***@host/db?sslmode=require",
     }
     assert "a-long-secret" not in repr(given)
+    assert without_secrets("hidden-one of postgresql://me") == "*** of postgresql://me"
 
 
 @pytest.mark.parametrize("secret", ["", {}, {"file": ""}, {"file": "a", "more": 1}, 7, ["a"]])

@@ -45,7 +45,7 @@ MISTAKES = {
     "proxy: proxy:3128": (A_URL, "proxy: must be a URL with a host, such as http"),
     "proxy: http://p/\n    proxy_from_environment: true": (A_URL, "proxy and proxy_from_environme"),
     "headers: {authorization: Bearer x}": (
-        "url: https://user:password@example.com/",
+        "url: https://user:hunter2hunter2@example.com/",
         "url has a user, and headers an authorization: keep one of them",
     ),
     "ca_file: missing.pem": (A_URL, "ca_file: 'missing.pem' cannot be read: "),
