@@ -14,7 +14,7 @@ from tests.orders import Orders
 
 NAMES = tuple(
     name
-    for name in ("postgresql", "mongodb", "redis", "nats", "http", "kafka")
+    for name in ("postgresql", "mongodb", "redis", "nats", "http", "kafka", "kafka_once")
     if find_spec(f"tests.destinations.{name}")
 )
 
