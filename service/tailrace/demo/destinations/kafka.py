@@ -7,7 +7,7 @@ from pathlib import Path
 
 import anyio
 from anyio import to_thread
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from tailrace.demo.child_process import child_process
@@ -21,6 +21,7 @@ from tailrace.demo.destinations.target import (
 )
 from tailrace.demo.server import free_port
 from tailrace.demo.workspace import Layout
+from tailrace.errors import TailraceError
 
 _TOPIC = "shop"
 _CLUSTER = "tailrace-demo-00000000"
@@ -95,19 +96,20 @@ def _messages(servers: str) -> Sequence[bytes]:
             "group.id": "demo",
             "isolation.level": "read_committed",
             "enable.auto.commit": False,
+            "enable.partition.eof": True,
         }
     )
     try:
-        here = TopicPartition(_TOPIC, 0, 0)
-        _, end = consumer.get_watermark_offsets(here, timeout=_READ_SECONDS)
-        consumer.assign([here])
+        consumer.assign([TopicPartition(_TOPIC, 0, 0)])
         found: list[bytes] = []
-        while (position := consumer.position([here])[0].offset) < end:
-            message = consumer.poll(_READ_SECONDS)
-            if message is None:
-                raise KafkaException(f"no message came at offset {position} of {end}")
+        while (message := consumer.poll(_READ_SECONDS)) is not None:
+            error = message.error()
+            if error is not None and error.code() == KafkaError._PARTITION_EOF:
+                return found
+            if error is not None:
+                raise KafkaException(error)
             if (value := message.value()) is not None:
                 found.append(value)
-        return found
+        raise TailraceError(f"no message came for {_READ_SECONDS:.0f} s after {len(found)}")
     finally:
         consumer.close()
