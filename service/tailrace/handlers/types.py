@@ -20,9 +20,11 @@ from tailrace.handlers.packages import load, package_of, packaged_types
 from tailrace.handlers.parquet import PARQUET
 from tailrace.handlers.postgresql import POSTGRESQL
 from tailrace.handlers.python import PYTHON
+from tailrace.handlers.redis import REDIS
 
 BUILT_IN: Mapping[str, HandlerType[Any]] = {
-    each.name: each for each in (LOG, JSONL, PARQUET, POSTGRESQL, HTTP, NATS, MONGODB, PYTHON)
+    each.name: each
+    for each in (LOG, JSONL, PARQUET, POSTGRESQL, HTTP, NATS, MONGODB, REDIS, PYTHON)
 }
 
 

@@ -1,0 +1,139 @@
+"""Keeps each document as a key of Redis, and removes the keys of documents that are gone."""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, Self
+
+from anyio import to_thread
+
+from tailrace.engine.batch import Batch, ScopeContext
+from tailrace.envelope import messages
+from tailrace.event import ChangeEvent, Namespace
+from tailrace.event.snapshot_events import SNAPSHOT_BEGIN, SNAPSHOT_END
+from tailrace.handlers.handler_type import Opening, Trial
+from tailrace.handlers.namespace import Places
+from tailrace.handlers.redis import RedisHandlerSettings
+from tailrace.handlers.redis.key_names import KeyNames, Listed
+from tailrace.handlers.redis.server import Command, Connection, Server
+from tailrace.handlers.redis.streams import IN_A_THREAD
+from tailrace.handlers.redis.sweep import Sweep, found_keys
+
+TRIAL = "tailrace:trial"
+
+
+class RedisKeys:
+    """The last state of each document of a batch is set in one transaction."""
+
+    def __init__(self, opening: Opening, settings: RedisHandlerSettings) -> None:
+        self._server = Server(opening.name, settings)
+        self._settings = settings
+        self._names = KeyNames(opening.name, settings, opening.follows)
+        self._places = Places(opening.follows)
+        self._mapping = settings.fields.mapping()
+        self._expires: Command = ()
+        if settings.expire_seconds is not None:
+            self._expires = "EX", settings.expire_seconds
+        self._sweeps: dict[str, tuple[int, Sweep]] = {}
+        """By scope, what a snapshot has not named yet, as this epoch knows it."""
+
+    async def __aenter__(self) -> Self:
+        await self._server.require_usable()
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self._server.close()
+
+    async def write(self, batch: Batch) -> None:
+        scope = batch.scope.name
+        events = batch.latest()
+        make = partial(self._values, events, scope)
+        values = await to_thread.run_sync(make) if len(events) >= IN_A_THREAD else make()
+        if not values:
+            return
+        commands: list[Command] = [
+            ("DEL", key) if value is None else ("SET", key, value, *self._expires)
+            for key, value in values.items()
+        ]
+        async with self._server.connection(scope) as connection:
+            sweep = await self._sweep(batch.scope, connection)
+            await connection.at_once(commands + sweep.named(list(values)))
+
+    async def on_ddl(self, event: ChangeEvent, scope: ScopeContext) -> None:
+        async with self._server.connection(scope.name) as connection:
+            match event.operation_type, event.ns:
+                case "drop", Namespace(db, str(coll)):
+                    await self._remove(connection, self._names.prefix(db, coll, scope.name))
+                case "rename", Namespace(db, str(coll)):
+                    await self._rename(connection, Namespace(db, coll), event.to, scope.name)
+                case operation, _ if operation in (SNAPSHOT_BEGIN, SNAPSHOT_END):
+                    await self._snapshot(connection, event, scope)
+
+    async def attempt(self, trial: Trial) -> str:
+        version = await self._server.require_usable()
+        async with self._server.connection("") as connection:
+            await connection.at_once([("SET", TRIAL, "", "PX", 1000), ("DEL", TRIAL)])
+            await connection.one("SCAN", 0, "COUNT", 1)
+        return f"Redis {version} can be written to: keys {self._settings.key}"
+
+    def _values(self, events: Sequence[ChangeEvent], scope: str) -> dict[str, bytes | None]:
+        """By key, the document as JSON; ``None`` for one that is gone."""
+        mapped = events if self._mapping is None else self._mapping.of(events)
+        canonical = self._settings.json_format == "canonical"
+        made: dict[str, bytes | None] = {}
+        for event, message in zip(
+            events, messages(mapped, scope, "document", canonical=canonical), strict=True
+        ):
+            if message.key is not None:
+                prefix = self._names.prefix(*self._places.of(event, scope), scope)
+                made[prefix + message.key.decode()] = message.value
+        return made
+
+    async def _remove(self, connection: Connection, prefix: str) -> None:
+        pattern = self._names.pattern(prefix)
+        async for keys in found_keys(connection, pattern, Listed({prefix}).owns):
+            await connection.one("UNLINK", *keys)
+
+    async def _rename(
+        self, connection: Connection, of: Namespace, to: Namespace | None, scope: str
+    ) -> None:
+        """Gives the keys of a collection the names of another one, if the scope follows it."""
+        prefix = self._names.prefix(of.db, of.coll or "", scope)
+        if to is None or to.coll is None or not self._names.follows(scope, to):
+            await self._remove(connection, prefix)
+            return
+        new = self._names.prefix(to.db, to.coll, scope).encode()
+        pattern = self._names.pattern(prefix)
+        async for keys in found_keys(connection, pattern, Listed({prefix}).owns):
+            moved = [("RENAME", key, new + key[len(prefix.encode()) :]) for key in keys]
+            # A key may have expired, or SCAN gave it twice.
+            for answer in await connection.answers(moved):
+                if isinstance(answer, Exception) and "no such key" not in str(answer):
+                    raise answer
+
+    async def _snapshot(
+        self, connection: Connection, event: ChangeEvent, scope: ScopeContext
+    ) -> None:
+        told: dict[str, Any] = event.document.get("snapshot") or {}
+        sweep = await self._sweep(scope, connection)
+        identity = str(told.get("id", ""))
+        if told.get("filter") or not identity:
+            return  # it does not show what is missing
+        if event.operation_type == SNAPSHOT_BEGIN:
+            pattern = self._names.pattern_of(scope.name)
+            await sweep.begin(connection, identity, pattern, self._names.all_of(scope.name).owns)
+            return
+        gone = self._names.swept(scope.name, told)
+        count = await sweep.end(connection, identity, gone.owns)
+        if count is None:
+            scope.log.warning("redis.sweep_skipped", reason="what it had noted is not there")
+        elif count:
+            scope.log.info("redis.swept", keys=count)
+
+    async def _sweep(self, scope: ScopeContext, connection: Connection) -> Sweep:
+        """The sweep of a scope. Another process may have begun or ended it in another epoch."""
+        epoch, sweep = self._sweeps.get(scope.name, (None, None))
+        if sweep is None or epoch != scope.epoch:
+            sweep = Sweep(self._names.noted(scope.name))
+            await sweep.load(connection)
+            self._sweeps[scope.name] = scope.epoch, sweep
+        return sweep

@@ -1,0 +1,111 @@
+"""Adds an entry for each event to a stream of Redis."""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Self
+
+from anyio import to_thread
+
+from tailrace.config.name_template import Template
+from tailrace.engine.batch import Batch, ScopeContext
+from tailrace.envelope import messages
+from tailrace.envelope.cloudevents import event_id
+from tailrace.errors import Unavailable
+from tailrace.event import ChangeEvent
+from tailrace.event.memo import Memo
+from tailrace.handlers.handler_type import Opening, Trial
+from tailrace.handlers.namespace import Places
+from tailrace.handlers.redis import RedisHandlerSettings
+from tailrace.handlers.redis.server import Command, Connection, Server
+
+IN_A_THREAD = 50
+"""From this many events on, converting them takes longer than starting a thread."""
+
+
+class RedisStreams:
+    """The entries of a batch are added in one transaction, in the order of its events."""
+
+    def __init__(self, opening: Opening, settings: RedisHandlerSettings) -> None:
+        self._server = Server(opening.name, settings)
+        self._settings = settings
+        self._places = Places(opening.follows)
+        self._mapping = settings.fields.mapping()
+        self._trim: Command = ()
+        if settings.max_length is not None:
+            self._trim = "MAXLEN", "~", settings.max_length
+        template = settings.stream or Template("")
+        self._streams: Memo[tuple[str, str, str], str] = Memo(
+            lambda place: template.name(*place[:2], scope=place[2])
+        )
+
+    async def __aenter__(self) -> Self:
+        await self._server.require_usable()
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self._server.close()
+
+    async def write(self, batch: Batch) -> None:
+        await self._add(list(batch), batch.scope.name)
+
+    async def on_ddl(self, event: ChangeEvent, scope: ScopeContext) -> None:
+        await self._add([event], scope.name)
+
+    async def attempt(self, trial: Trial) -> str:
+        version = await self._server.require_usable()
+        found: list[str] = []
+        async with self._server.connection("") as connection:
+            for scope in trial.scopes:
+                if scope.database is None or scope.collection is None:
+                    continue
+                stream = self._streams[scope.database, scope.collection, scope.name]
+                await _require_streams(connection, {stream})
+                await connection.one("XTRIM", stream, "MAXLEN", 2**62)  # it may be written to
+                found.append(stream)
+        told = ", ".join(dict.fromkeys(found))
+        return f"Redis {version} can be written to" + (f": streams {told}" if told else "")
+
+    async def _add(self, events: Sequence[ChangeEvent], scope: str) -> None:
+        make = partial(self._commands, events, scope)
+        large = len(events) >= IN_A_THREAD
+        commands = await to_thread.run_sync(make) if large else make()
+        if commands:
+            async with self._server.connection(scope) as connection:
+                await _require_streams(connection, {str(command[1]) for command in commands})
+                await connection.at_once(commands)
+
+    def _commands(self, events: Sequence[ChangeEvent], scope: str) -> list[Command]:
+        settings = self._settings
+        mapped = events if self._mapping is None else self._mapping.of(events)
+        canonical = settings.json_format == "canonical"
+        made: list[Command] = []
+        for event, message in zip(
+            events, messages(mapped, scope, settings.envelope, canonical=canonical), strict=True
+        ):
+            if message.is_empty:
+                continue
+            database, collection = self._places.of(event, scope)
+            made.append(
+                (
+                    *("XADD", self._streams[database, collection, scope], *self._trim, "*"),
+                    *("id", event_id(event), "operation", event.operation_type),
+                    *("namespace", f"{database}.{collection}"),
+                    *(() if message.key is None else ("key", message.key)),
+                    *(() if message.value is None else ("value", message.value)),
+                )
+            )
+        return made
+
+
+async def _require_streams(connection: Connection, streams: set[str]) -> None:
+    """Raises :class:`Unavailable` for a key of another type.
+
+    Otherwise the transaction would add the other entries of the batch, again with each attempt.
+    """
+    unknown = sorted(streams - connection.streams)
+    kinds = await connection.each([("TYPE", stream) for stream in unknown]) if unknown else []
+    for stream, kind in zip(unknown, kinds, strict=True):
+        if kind not in (b"stream", b"none"):
+            told = f"the key {stream!r} is not a stream: delete it, or choose another 'stream'"
+            raise Unavailable(told)
+    connection.streams.update(unknown)

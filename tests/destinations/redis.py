@@ -1,0 +1,139 @@
+"""Redis: a server process that keeps what it confirmed, and a part of its keys for each test."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from redis import Redis as Client
+from redis.exceptions import RedisError
+
+from tailrace.demo.destinations.redis import program
+from tests.daemon import until
+from tests.destinations.destination import Sent
+from tests.machine import free_port
+
+
+class RedisServer:
+    """Its address and content stay over kills: it writes its log before it answers."""
+
+    def __init__(self, directory: Path, *options: str) -> None:
+        self._directory = directory
+        self._options = options
+        self._process: subprocess.Popen[bytes] | None = None
+        self.port = free_port()
+        self.url = f"redis://127.0.0.1:{self.port}/0"
+        self.start()
+
+    def start(self) -> None:
+        if self._process is not None:
+            self._process.send_signal(signal.SIGCONT)
+            return
+        kept = ("--appendonly", "yes", "--appendfsync", "no", "--save", "")
+        options = ("--bind", "127.0.0.1", "--port", str(self.port), *kept, *self._options)
+        with (self._directory / "log").open("ab") as log:
+            self._process = subprocess.Popen(
+                [program(), *options], cwd=self._directory, stdout=log, stderr=log
+            )
+        until(self._answers, f"the start of Redis, see {self._directory}/log")
+
+    def stop(self, number: signal.Signals = signal.SIGKILL) -> None:
+        if self._process is not None:
+            self._process.send_signal(number)
+            self._process.wait()
+            self._process = None
+
+    def pause(self) -> None:
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
+
+    @contextmanager
+    def client(self, **options: Any) -> Iterator[Client]:
+        client = Client.from_url(self.url, decode_responses=True, socket_timeout=30, **options)
+        try:
+            yield client
+        finally:
+            client.close()
+
+    def _answers(self) -> bool:
+        with self.client() as client, suppress(RedisError, OSError):
+            return bool(client.ping())
+        return False
+
+
+class Redis:
+    """Keys and streams that begin with the name of a test."""
+
+    once = False
+    refused: Mapping[str, Any] | None = None
+
+    def __init__(self, server: RedisServer, name: str, *, log: bool = False) -> None:
+        self.server = server
+        self.name = name
+        self._log = log
+        form = {"stream": f"{name}/{{database}}.{{collection}}"}
+        if not log:
+            form = {"key": f"{name}/{{database}}.{{collection}}:{{key}}"}
+        self.handler: Mapping[str, Any] = {"type": "redis", "url": server.url, **form}
+        self.start, self.stop, self.pause = server.start, server.stop, server.pause
+
+    @property
+    def keys(self) -> list[str]:
+        """All keys of the test, in their order."""
+        with self.server.client() as client:
+            return sorted(client.scan_iter(f"{self.name}/*", count=1000))
+
+    def entries(self, stream: str) -> list[dict[str, str]]:
+        """The entries of a stream, in their order."""
+        with self.server.client() as client:
+            found: Any = client.xrange(f"{self.name}/{stream}")
+        return [fields for _, fields in found]
+
+    def sent(self) -> Sequence[Sent] | None:
+        if not self._log:
+            return None
+        streams = [key.removeprefix(f"{self.name}/") for key in self.keys]
+        return [_sent(each) for stream in streams for each in self.entries(stream)]
+
+    def documents(self, database: str, collection: str) -> Mapping[str, Mapping[str, Any]]:
+        if not self._log:
+            prefix = f"{self.name}/{database}.{collection}:"
+            keys = [key for key in self.keys if key.startswith(prefix)]
+            with self.server.client() as client:
+                values: Any = client.mget(keys) if keys else []
+            return {
+                key.removeprefix(prefix): json.loads(value)
+                for key, value in zip(keys, values, strict=True)
+                if value is not None
+            }
+        found: dict[str, Mapping[str, Any]] = {}
+        for each in map(_sent, self.entries(f"{database}.{collection}")):
+            if each.operation == "drop":
+                found.clear()
+            elif each.key is not None and each.document is not None:
+                found[each.key] = each.document
+            elif each.key is not None and each.operation == "delete":
+                found.pop(each.key, None)
+        return found
+
+
+def _sent(entry: Mapping[str, str]) -> Sent:
+    event = json.loads(entry["value"])
+    return Sent(entry.get("key"), entry["operation"], event.get("fullDocument"))
+
+
+@contextmanager
+def serve() -> Iterator[Any]:
+    """Runs the server, for the destinations of all tests."""
+    with TemporaryDirectory(prefix="tailrace-redis-") as directory:
+        server = RedisServer(Path(directory))
+        try:
+            yield lambda name, log=False: Redis(server, name, log=log)
+        finally:
+            server.stop()

@@ -1,0 +1,83 @@
+"""The settings of ``redis``, and which keys belong to what, without a server."""
+
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from tailrace.errors import ConfigurationError
+from tailrace.handlers.redis import RedisHandlerSettings
+from tailrace.handlers.redis.key_names import KeyNames
+from tailrace.model import Scope
+
+URL = "redis://127.0.0.1:6379/0"
+KEY = "{database}.{collection}:{key}"
+
+
+def settings(**given: Any) -> RedisHandlerSettings:
+    return RedisHandlerSettings.model_validate({"type": "redis", "url": URL, **given})
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({}, "needs one of stream and key"),
+        ({"stream": "s", "key": KEY}, "needs one of stream and key"),
+        ({"stream": "{prefix}.s"}, "{prefix} has no meaning here"),
+        ({"key": "orders"}, "end with {key}, as in {database}.{collection}:{key}"),
+        ({"key": "{key}"}, "other characters, and end with {key}"),
+        ({"key": "{key}:{key}"}, "and end with {key}"),
+        ({"key": "{other}:{key}"}, "key must be {database}, {collection} or {scope}"),
+        ({"key": '{{"{collection}{key}'}, "key must be"),
+        ({"key": KEY, "max_length": 5}, "max_length belongs to stream"),
+        ({"stream": "s", "expire_seconds": 5}, "expire_seconds belongs to key"),
+        ({"key": KEY, "envelope": "native"}, "the value is the document: leave envelope out"),
+        ({"stream": "s", "url": "http://127.0.0.1"}, "url must be redis://host:port/db"),
+        ({"stream": "s", "url": "redis:///0"}, "url must be redis://host:port/db"),
+    ],
+)
+def test_a_mistake_is_told_in_words(given: dict[str, Any], told: str) -> None:
+    with pytest.raises(ValidationError) as refusal:
+        settings(**given)
+    assert told in refusal.value.errors()[0]["msg"]
+
+
+def test_a_key_needs_whole_documents_and_a_stream_does_not() -> None:
+    assert settings(key=KEY).needs_documents
+    assert not settings(stream="s").needs_documents
+
+
+def test_a_key_without_the_names_that_a_scope_leaves_open_is_refused() -> None:
+    """Collections would share their keys, and a sweep of one would delete those of another."""
+    with pytest.raises(ConfigurationError) as refusal:
+        KeyNames("it", settings(key="{collection}:{key}"), [Scope("all")])
+    assert str(refusal.value) == (
+        "handlers.it.key: needs {database}: the scope 'all' follows several"
+    )
+
+
+DONE = {"db": "shop", "coll": "orders", "state": "done"}
+REFUSED = {"db": "shop", "coll": "views", "state": "refused"}
+
+
+@pytest.mark.parametrize(
+    ("key", "chosen", "swept"),
+    [
+        ('shop.orders:{"_id":1}', [], True),
+        ('shop.orders:{"_id":1}', ["orders"], True),
+        ('shop.views:{"_id":1}', [], False),
+        ('shop.gone:{"_id":1}', [], True),
+        ('shop.gone:{"_id":1}', ["orders"], False),
+        ('other.orders:{"_id":1}', [], False),
+        ('shop.orders:{"region":1,"_id":{"a":{}}}', [], True),
+        ('shop.orders:{"other":1}', [], False),
+        ("shop.orders:{user}", [], False),
+        ("shop.orders", [], False),
+    ],
+)
+def test_a_sweep_is_about_the_collections_that_were_read_or_are_gone(
+    key: str, chosen: list[str], swept: bool
+) -> None:
+    names = KeyNames("it", settings(key=KEY), [Scope("s", "shop")])
+    told = {"chosen": chosen, "collections": [DONE, REFUSED]}
+    assert names.swept("s", told).owns(key.encode()) is swept
