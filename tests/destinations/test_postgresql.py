@@ -333,6 +333,19 @@ async def test_a_server_that_is_not_there_is_an_outage(store: Store, dsn: str) -
         await store.opened(dsn=dsn)
 
 
+async def test_a_table_that_was_dropped_is_not_made_again_without_its_rows(
+    store: Store, changes: Changes
+) -> None:
+    handler = await store.opened(ORDERS)
+    await deliver(handler, changes.insert({"_id": 1}))
+    store.server.execute("DROP TABLE orders")
+    with pytest.raises(PermanentError, match="not there any more: restore it, or delete its row"):
+        await begin(handler)
+    store.server.execute("DELETE FROM tailrace_tables")
+    await begin(handler)
+    assert store.orders == {}
+
+
 async def test_what_a_constraint_refuses_is_found_in_the_batch(
     store: Store, changes: Changes
 ) -> None:
@@ -456,9 +469,9 @@ async def test_a_log_has_a_row_for_each_event_and_ddl_once(store: Store, changes
     handler = await store.opened(log="changes")
     events = [changes.insert({"_id": 1}), changes.update(1, {"a": 1}), changes.delete(1)]
     await deliver(handler, *events)
-    drop = changes.drop()
+    drop, invalidate = changes.drop(), changes.invalidate()
     end = snapshot_end(changes, changes.oplog.now)
-    for event in (drop, end, drop, end):
+    for event in (drop, invalidate, end, drop, invalidate, end):
         await begin(handler)
         await deliver(handler, event)
     rows = store.server.query(
@@ -472,7 +485,7 @@ async def test_a_log_has_a_row_for_each_event_and_ddl_once(store: Store, changes
     ]
     token = drop.id["_data"]
     assert rows[:4] == [*of_changes, (token, "orders", "drop", "shop.orders", None, token)]
-    assert [row[2] for row in rows[4:]] == ["snapshotEnd"]
+    assert [row[2] for row in rows[4:]] == ["invalidate", "snapshotEnd"]
 
 
 # --- who may write -------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ transaction, and one with another store.
 from typing import Any
 
 from tailrace.engine.batch import ScopeContext
+from tailrace.envelope.cloudevents import event_id
 from tailrace.errors import Fenced
 from tailrace.event import ChangeEvent
 from tailrace.event.layout import INCREMENT, SECONDS
@@ -96,7 +97,7 @@ class Positions:
                 return False
             snapshot = mark
         else:
-            mark = f"{_time(event) or ''}{event.token.raw.hex()}"
+            mark = f"{_time(event) or ''}{event_id(event)}"  # resume tokens sort as the events do
             if ddl is not None and ddl >= mark:
                 return False
             ddl = mark

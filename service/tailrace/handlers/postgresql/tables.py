@@ -141,11 +141,19 @@ class Registry:
     async def enter(
         self, connection: Connection, name: str, scope: str, namespace: Namespace
     ) -> None:
-        """Notes what a table holds. Raises :class:`TableRefused` if it holds something else."""
+        """Notes what a table holds. Raises :class:`TableRefused` if it holds something else, or is
+        not there any more."""
         mine = (self._handler, scope, namespace.db, namespace.coll)
-        await connection.execute(self._enter, (name, *mine))
+        entered = await connection.execute(self._enter, (name, *mine))
+        if entered.rowcount == 1:
+            return
         row: Any = await (await connection.execute(self._find, (name,))).fetchone()
         if row is None or tuple(row) == mine:
+            if not await exists(connection, self._schema, name):
+                raise TableRefused(
+                    f"the table {_shown(self._schema, name)} is not there any more: restore it, or "
+                    f"delete its row from {_shown(self._schema, TABLES)} and start a snapshot"
+                )
             return
         handler, other, database, collection = row
         raise TableRefused(
