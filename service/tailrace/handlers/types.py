@@ -13,6 +13,7 @@ from tailrace.config.handlers import AnyHandlerSettings
 from tailrace.handlers.handler_type import HandlerType
 from tailrace.handlers.http import HTTP
 from tailrace.handlers.jsonl import JSONL
+from tailrace.handlers.kafka import KAFKA
 from tailrace.handlers.log import LOG
 from tailrace.handlers.mongodb import MONGODB
 from tailrace.handlers.nats import NATS
@@ -24,7 +25,7 @@ from tailrace.handlers.redis import REDIS
 
 BUILT_IN: Mapping[str, HandlerType[Any]] = {
     each.name: each
-    for each in (LOG, JSONL, PARQUET, POSTGRESQL, HTTP, NATS, MONGODB, REDIS, PYTHON)
+    for each in (LOG, JSONL, PARQUET, POSTGRESQL, HTTP, KAFKA, NATS, MONGODB, REDIS, PYTHON)
 }
 
 

@@ -1,0 +1,128 @@
+"""The destination with transactions: each change once, for consumers of committed records.
+
+A batch and the position after it are one transaction. What keeps out a process that was replaced:
+its transactional id, which the next process takes over in ``begin``; the epoch, which that process
+stores then; and the former position, which it reads after that.
+"""
+
+from anyio import to_thread
+from confluent_kafka import KafkaException
+
+from tailrace.engine.batch import Batch, ScopeContext
+from tailrace.errors import Fenced, TemporaryError
+from tailrace.handlers.handler_type import Opening, Trial
+from tailrace.handlers.kafka.at_least_once import Kafka, failure
+from tailrace.handlers.kafka.connection import ANSWER_SECONDS
+from tailrace.handlers.kafka.outcomes import classified, fences
+from tailrace.handlers.kafka.positions import Positions, Stored
+from tailrace.handlers.kafka.records import Record
+from tailrace.handlers.kafka.sender import Sender
+from tailrace.handlers.kafka.settings import KafkaHandlerSettings
+
+
+class ExactlyOnceKafka(Kafka):
+    """One transactional producer for each scope, made by ``begin``."""
+
+    def __init__(self, opening: Opening, settings: KafkaHandlerSettings) -> None:
+        super().__init__(opening, settings)
+        self._positions = Positions(self.connection)
+        self._stored: dict[str, Stored] = {}
+        """By scope, what is stored unless another process writes."""
+
+    async def begin(self, scope: ScopeContext) -> str | None:
+        return await to_thread.run_sync(self._begin, scope)
+
+    async def attempt(self, trial: Trial) -> str:
+        """As without transactions. No transactional id is used: that would fence the daemon."""
+        told = await super().attempt(trial)
+        return f"{told}; {await to_thread.run_sync(self._positions.try_topic)}"
+
+    def _begin(self, scope: ScopeContext) -> str | None:
+        name = scope.name
+        self._drop(name)
+        self._require_epoch(scope, self._positions.last(name))
+        try:
+            self.senders[name] = self._taken_over(name)
+            stored = self._positions.last(name)
+            self._require_epoch(scope, stored)
+            self._stored[name] = stored
+            if stored.epoch < scope.epoch:
+                stored = Stored(scope.epoch, stored.position)
+                self._commit(name, [], stored)
+        except BaseException:
+            self._drop(name)
+            raise
+        self._stored[name] = stored
+        return stored.position
+
+    def _taken_over(self, scope: str) -> Sender:
+        """A producer that fenced those before it, and ended their transactions."""
+        given = self.connection.settings
+        options = {
+            "transactional.id": f"{given.positions_topic}.{self.connection.name}.{scope}",
+            "transaction.timeout.ms": round(given.transaction_timeout_seconds * 1000),
+        }
+        with classified(self.connection.name, "positions_topic: no transaction can begin"):
+            sender = Sender(self.connection, options)
+            sender.wait_for(sender.producer.init_transactions)
+        return sender
+
+    @staticmethod
+    def _require_epoch(scope: ScopeContext, stored: Stored) -> None:
+        if stored.epoch > scope.epoch:
+            raise Fenced(f"the epoch of a later process is stored: {stored.epoch}")
+
+    def _write(self, batch: Batch) -> None:
+        records = self.records.of(batch)
+        stored = self._stored[batch.scope.name]
+        if stored.position != batch.former:
+            raise Fenced("another position is stored than before this batch")
+        after = Stored(stored.epoch, batch.position)
+        self._commit(batch.scope.name, records, after)
+        self._stored[batch.scope.name] = after
+
+    def send(self, scope: str, records: list[Record], events: int) -> None:
+        if records:
+            self._commit(scope, records, None)
+
+    def _commit(self, scope: str, records: list[Record], after: Stored | None) -> None:
+        """Sends the records and the position after them, if it moves, in one transaction."""
+        self.topics.require({record.topic for record in records})
+        position = [] if after is None else [self._positions.record(scope, after)]
+        try:
+            with classified(self.connection.name, "the transaction failed"):
+                self._transaction(scope, [*records, *position])
+        except KafkaException:
+            self._drop(scope)
+            raise
+        except BaseException as error:
+            self._drop(scope)
+            if isinstance(error.__cause__, KafkaException) and fences(error.__cause__.args[0]):
+                raise self._fenced(scope) from error
+            raise
+
+    def _transaction(self, scope: str, records: list[Record]) -> None:
+        sender = self.senders[scope]
+        producer = sender.producer
+        producer.begin_transaction()
+        failed = sender.send(records)
+        for error in failed.values():
+            if fences(error):
+                raise KafkaException(error)
+        if failed:
+            producer.abort_transaction(ANSWER_SECONDS)
+            raise failure(self.connection.name, self.topics, failed, stored=False)
+        sender.wait_for(producer.commit_transaction)
+
+    def _fenced(self, scope: str) -> Exception:
+        """What to raise if the broker has a newer producer.
+
+        If nothing else was stored, the transaction may only have taken longer than it may, as in a
+        paused process: then the next ``begin`` tells.
+        """
+        if self._positions.last(scope) != self._stored.get(scope):
+            return Fenced("another process writes with this transactional id")
+        return TemporaryError(
+            "the broker ended the transaction: it was open for longer than "
+            "transaction_timeout_seconds, or another process has begun to write"
+        )

@@ -1,0 +1,88 @@
+"""Kafka in the contract suite: a topic of one partition for each collection."""
+
+import signal
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from bson import json_util
+from confluent_kafka import Message
+
+from tests.destinations.destination import Make, Sent
+from tests.destinations.kafka_server import KafkaServer, kafka_server
+
+
+class Kafka:
+    """``name`` is the prefix of its topics. Messages are committed ones."""
+
+    name = "kafka"
+    refused: Mapping[str, Any] | None = {"text": "x" * 150_000}
+
+    def __init__(self, server: KafkaServer, prefix: str, *, once: bool) -> None:
+        self.once = once
+        self.server = server
+        self.prefix = prefix
+        self.handler: Mapping[str, Any] = {
+            "type": "kafka",
+            "bootstrap_servers": server.bootstrap_servers,
+            "prefix": prefix,
+            "exactly_once": once,
+            "partitions": 1,
+            "max_message_bytes": 100_000,
+            "delivery_timeout_seconds": 2,  # below the lease of the suite
+            "positions_topic": f"{prefix}-positions",
+        }
+
+    def start(self) -> None:
+        self.server.start()
+
+    def stop(self, number: signal.Signals = signal.SIGKILL) -> None:
+        self.server.stop(number)
+
+    def pause(self) -> None:
+        self.server.pause()
+
+    def sent(self) -> Sequence[Sent]:
+        """Without tombstones, which say nothing more than the message before."""
+        found = []
+        for message in self.messages():
+            value = message.value()
+            if value is not None:
+                event = json_util.loads(value)
+                found.append(
+                    Sent(_text(message.key()), event["operationType"], event.get("fullDocument"))
+                )
+        return found
+
+    def documents(self, database: str, collection: str) -> Mapping[str, Mapping[str, Any]]:
+        found: dict[str, Mapping[str, Any]] = {}
+        for message in self.messages(f"{self.prefix}.{database}.{collection}"):
+            key, value = _text(message.key()), message.value()
+            document = None if value is None else json_util.loads(value).get("fullDocument")
+            assert key is not None
+            if document is None:
+                found.pop(key, None)
+            else:
+                found[key] = document
+        return found
+
+    def messages(self, *topics: str) -> list[Message]:
+        """The committed messages of these topics, or of all with its prefix, by partition."""
+        return self.server.messages(*(topics or self.topics()))
+
+    def topics(self) -> list[str]:
+        names = self.server.admin().list_topics(timeout=10).topics
+        return sorted(name for name in names if name.startswith(f"{self.prefix}."))
+
+
+def _text(key: str | bytes | None) -> str | None:
+    return key.decode() if isinstance(key, bytes) else key
+
+
+@contextmanager
+def serve(*, once: bool = False) -> Iterator[Make]:
+    def make(name: str, *, log: bool = False) -> Kafka:
+        return Kafka(server, name, once=once)
+
+    with kafka_server() as server:
+        yield make

