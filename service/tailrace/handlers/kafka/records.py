@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from tailrace.engine.batch import Batch
+from tailrace.engine.naming import named
 from tailrace.envelope import Message, messages
 from tailrace.envelope.cloudevents import event_id
 from tailrace.errors import Refused
@@ -47,7 +48,7 @@ class Records:
         self._names = names
         self._mapping = settings.fields.mapping()
         self._cloudevents = settings.envelope == "cloudevents"
-        self._binary = self._cloudevents and settings.cloudevents_mode == "binary"
+        self._binary = self._cloudevents and settings.content_mode == "binary"
         self._tombstones = settings.tombstones and settings.envelope != "document"
         self._largest = settings.max_message_bytes
         self._surely_small = self._largest // 2
@@ -130,10 +131,7 @@ class Records:
     ) -> tuple[list[Record], dict[int, str]]:
         left_out = self._oversize(records)
         for index, reason in left_out.items():
-            event = batch[index]
-            batch.scope.log.warning(
-                "event.left_out", event=event.token.digest, key=event.key_text, reason=reason
-            )
+            batch.scope.log.warning("event.left_out", **named(batch[index]), reason=reason)
         made = [each for each in records if each.at not in left_out]
         return made, {index: why for index, why in refused.items() if index not in left_out}
 

@@ -89,9 +89,7 @@ class KafkaHandlerSettings(MessageHandlerSettings):
     bootstrap_servers: Text
     """Brokers to ask first, as `host:port`, separated by commas."""
 
-    topic: NameTemplate = Field(
-        Template("{prefix}.{database}.{collection}"), validate_default=False
-    )
+    topic: NameTemplate = "{prefix}.{database}.{collection}"  # type: ignore[assignment]
     """The topic of an event: a text with `{prefix}`, `{database}`, `{collection}`, `{scope}`. Other
     characters than letters, digits, `.`, `_` and `-` become `_`; events of two collections whose
     names differ only there are refused."""
@@ -120,7 +118,7 @@ class KafkaHandlerSettings(MessageHandlerSettings):
     `tailrace.namespace` and `tailrace.scope`. Messages of `envelope: cloudevents` have those of its
     Kafka binding instead, always."""
 
-    cloudevents_mode: Literal["structured", "binary"] = "structured"
+    content_mode: Literal["structured", "binary"] = "structured"
     """Whether the attributes of `envelope: cloudevents` are in the value, or in headers `ce_…`."""
 
     ddl_topic: _Topic | None = None
