@@ -71,7 +71,7 @@ class Kafka:
         return self.server.messages(*(topics or self.topics()))
 
     def topics(self) -> list[str]:
-        names = self.server.admin().list_topics(timeout=10).topics
+        names = self.server.admin.list_topics(timeout=10).topics
         return sorted(name for name in names if name.startswith(f"{self.prefix}."))
 
 

@@ -13,6 +13,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cached_property
 from pathlib import Path
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
@@ -93,6 +94,7 @@ class KafkaServer:
         """Where clients need a user and a password, by SCRAM-SHA-256, again every two seconds."""
         return f"127.0.0.1:{self._guarded}"
 
+    @cached_property
     def admin(self) -> AdminClient:
         return AdminClient({"bootstrap.servers": self.bootstrap_servers, "log_level": 0})
 
@@ -104,6 +106,7 @@ class KafkaServer:
             "isolation.level": isolation,
             "enable.auto.commit": False,
             "enable.partition.eof": True,
+            "fetch.wait.max.ms": 20,
             "log_level": 0,
         }
         consumer = Consumer(options)
@@ -141,7 +144,7 @@ class KafkaServer:
         try:
             with socket.create_connection(("127.0.0.1", self._plain), 1):
                 pass
-            self.admin().list_topics(timeout=5)
+            self.admin.list_topics(timeout=5)
         except (OSError, KafkaException):
             time.sleep(0.1)
             return False
@@ -167,7 +170,7 @@ class KafkaServer:
 
 def _until_the_end(consumer: Consumer) -> Iterator[Message]:
     while True:
-        for message in consumer.consume(1000, 10):
+        for message in consumer.consume(1000, 0.05):
             error = message.error()
             if error is None:
                 yield message

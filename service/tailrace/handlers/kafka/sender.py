@@ -42,6 +42,7 @@ class Sender:
     def __init__(self, connection: Connection, more: dict[str, Any]) -> None:
         self._name = connection.name
         self._patience = connection.settings.delivery_timeout_seconds
+        self._transactional = "transactional.id" in more
         self._noted = Noted()
         options = connection.options(self._noted.note) | _OPTIONS
         options["message.max.bytes"] = connection.settings.max_message_bytes
@@ -50,14 +51,18 @@ class Sender:
     def send(self, records: Sequence[Record]) -> dict[int, KafkaError]:
         """Returns when the brokers have all; returns what they refuse, by index of the event.
 
+        In a transaction it returns with the first one: librdkafka sends no more then.
+
         Raises :class:`Unavailable` if they do not answer: what they have is not known then.
         """
         failed: dict[int, KafkaError] = {}
         self._produce(records, failed)
-        self._wait(lambda: self.producer.flush(_LOOK_SECONDS))
+        self._wait(
+            lambda: 0 if self._transactional and failed else self.producer.flush(_LOOK_SECONDS)
+        )
         if self._noted.error is not None and any(map(is_late, failed.values())):
             raise outage(self._name, self._noted.error)
-        return failed
+        return dict(failed)  # the end of a transaction adds what was not sent
 
     def wait_for(self, call: Callable[[float], object]) -> None:
         """Calls ``init_transactions`` or ``commit_transaction`` until it has an answer.
@@ -69,8 +74,10 @@ class Sender:
             try:
                 call(_LOOK_SECONDS)
             except KafkaException as error:
-                if error.args[0].code() != KafkaError._TIMED_OUT:
+                if not error.args[0].retriable():
                     raise
+                if error.args[0].code() != KafkaError._TIMED_OUT:  # as while it is loading
+                    time.sleep(_LOOK_SECONDS)
                 return 1
             return 0
 
