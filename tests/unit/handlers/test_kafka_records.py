@@ -103,7 +103,7 @@ def test_an_oversize_message_is_refused_before_anything_is_sent() -> None:
     assert set(refused.value.reasons) == {1}
 
 
-def test_an_oversize_message_is_left_out_by_choice() -> None:
+def test_with_on_oversize_leave_out_a_large_message_is_logged() -> None:
     with structlog.testing.capture_logs() as logs:
         made = records(event(), LARGE, max_message_bytes=1000, on_oversize="leave_out")
     assert [each.at for each in made] == [0]
