@@ -136,7 +136,7 @@ async def mongodb(handler: Mapping[str, Any], to_json: Json) -> Send:
     from pymongo import AsyncMongoClient, DeleteOne, ReplaceOne
 
     client: AsyncMongoClient[dict[str, Any]] = AsyncMongoClient(_text(handler["uri"]))
-    collection = client["plainly"][f"c{time.time_ns()}"]
+    collection = client[handler["database"]][f"plain{time.time_ns()}"]
     await collection.insert_one({})
 
     async def send(events: Events) -> None:

@@ -110,10 +110,11 @@ def _check(name: str, settings: MongodbHandlerSettings) -> None:
     try:
         parse_uri(uri, validate=True, warn=False)
     except (PyMongoError, OSError, TypeError, ValueError) as error:
-        told = "is not a usable connection string"
-        if "@" not in uri:  # else the error may quote a password
-            told += f": {error}"
-        told += "; name and password must be percent-encoded"
+        # With a login, the error may quote a part of the password.
+        told = "name and password must be percent-encoded"
+        if "@" not in uri:
+            told = str(error).partition(". Hint:")[0]
+        told = f"is not a usable connection string: {told}"
         raise ConfigurationError(Problem(place, told)) from None
 
 

@@ -8,7 +8,8 @@ from typing import Any
 
 import anyio
 from bson.codec_options import CodecOptions, DatetimeConversion
-from pymongo import AsyncMongoClient, WriteConcern
+from pymongo import AsyncMongoClient, ReadPreference, WriteConcern
+from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.errors import PyMongoError
 
 from tailrace.errors import StartRefused
@@ -22,7 +23,11 @@ CODEC: CodecOptions[dict[str, Any]] = CodecOptions(
 
 MAJORITY_MS = 30_000
 """How long a write waits for a majority."""
+_MAJORITY = WriteConcern("majority", wtimeout=MAJORITY_MS)
 CLOSING_SECONDS = 2.0
+
+_OLDEST = 9
+"""The wire version of MongoDB 4.4, which makes collections in transactions."""
 
 _DEFAULTS: Mapping[str, Any] = {
     "serverSelectionTimeoutMS": 5_000,
@@ -39,6 +44,10 @@ class Cluster:
     client: AsyncMongoClient[dict[str, Any]]
     identity: ClusterIdentity
     concern: WriteConcern
+
+    def database(self, name: str) -> AsyncDatabase[dict[str, Any]]:
+        """A database, whatever the URI says about reads: of the primary, written by a majority."""
+        return self.client.get_database(name, CODEC, ReadPreference.PRIMARY, _MAJORITY)
 
     async def close(self) -> None:
         """Closes the client, within a time limit and whatever is cancelled."""
@@ -67,18 +76,20 @@ async def connect(uri: str) -> Cluster:
         raise
     concern = client.write_concern
     if "w" not in concern.document:
-        concern = WriteConcern("majority", wtimeout=MAJORITY_MS)
+        concern = _MAJORITY
     return Cluster(uri, client, identity, concern)
 
 
 async def _identity(client: AsyncMongoClient[dict[str, Any]]) -> ClusterIdentity:
     hello = await client.admin.command("hello")
+    host, port = await client.address or ("the server", 0)
+    if hello["maxWireVersion"] < _OLDEST:
+        raise StartRefused(f"{host}:{port} is older than MongoDB 4.4: upgrade it")
     if hello.get("msg") == "isdbgrid":
         found = await _asked(client, "config", {"find": "version", "limit": 1, "singleBatch": True})
         batch = found.get("cursor", {}).get("firstBatch") or [{}]
         return ClusterIdentity(SHARDED, str(batch[0].get("clusterId", "")))
     if not hello.get("setName"):
-        host, port = await client.address or ("the server", 0)
         raise StartRefused(
             f"{host}:{port} is a standalone server, and transactions need a replica set or a "
             "sharded cluster: start it with --replSet and run rs.initiate(), even as the only "

@@ -54,9 +54,8 @@ class Barriers:
         copy = self.names.of(self.run.scope, source)
         if not await self.run.registry.has(copy, source):
             return  # nothing was copied, or it is done already
-        client = self.run.cluster.client
         if kind == "drop":
-            await client[copy.db].drop_collection(str(copy.coll))
+            await self.run.cluster.database(copy.db).drop_collection(str(copy.coll))
         elif event.to is not None:
             to = self.names.of(self.run.scope, event.to)
             if to == copy:
@@ -64,7 +63,7 @@ class Barriers:
             await self.copy(event.to)
             command = {"renameCollection": str(copy), "to": str(to), "dropTarget": True}
             try:
-                await client.admin.command(command)
+                await self.run.cluster.client.admin.command(command)
             except OperationFailure as error:
                 if error.code != NAMESPACE_NOT_FOUND:
                     raise

@@ -9,7 +9,14 @@ import anyio
 from pymongo.errors import OperationFailure
 
 from tailrace.engine.batch import Batch, ScopeContext
-from tailrace.errors import Refused, ScopeHalted
+from tailrace.errors import (
+    ConfigurationError,
+    Problem,
+    Refused,
+    ScopeHalted,
+    StartRefused,
+    Unavailable,
+)
 from tailrace.event import ChangeEvent, Namespace
 from tailrace.handlers.handler_type import Opening, Trial
 from tailrace.handlers.mongodb import MongodbHandlerSettings
@@ -47,7 +54,10 @@ class Destination:
         self._runs: dict[str, Run] = {}
 
     async def __aenter__(self) -> Self:
-        await self._connected()
+        try:
+            await self._connected()
+        except StartRefused as error:
+            raise ConfigurationError(Problem(f"handlers.{self._name}.uri", str(error))) from error
         return self
 
     async def __aexit__(self, *error: object) -> None:
@@ -68,24 +78,30 @@ class Destination:
         """The stored position. Raises :class:`ScopeHalted` if it would write what it follows."""
         former = self._runs.pop(scope.name, None)
         try:
-            cluster = await self._connected()
-            self._require_apart(cluster, scope.cluster)
-            own_id = f"{self._name}/{scope.name}"
-            position = Position(cluster, self._settings.state, own_id, scope.epoch)
-            unseen = Unseen(cluster, self._settings.state, own_id)
-            with outages():
-                session = cluster.client.start_session(causal_consistency=False)
-                run = Run(scope.name, cluster, session, position, unseen, scope.cluster)
-                try:
-                    await position.claim(session)
-                except BaseException:
-                    await self._end(run)
-                    raise
+            run = self._runs[scope.name] = await self._claimed(scope)
         finally:
             if former is not None:  # not before: its session would be used for the claim
                 await self._end(former)
-        self._runs[scope.name] = run
-        return position.text
+        return run.position.text
+
+    async def _claimed(self, scope: ScopeContext) -> Run:
+        try:
+            cluster = await self._connected()
+        except StartRefused as error:  # since the start, the file has got another URI
+            raise Unavailable(str(error)) from error
+        self._require_apart(cluster, scope.cluster)
+        own_id = f"{self._name}/{scope.name}"
+        position = Position(cluster, self._settings.state, own_id, scope.epoch)
+        unseen = Unseen(cluster, self._settings.state, own_id)
+        session = cluster.client.start_session(causal_consistency=False)
+        run = Run(scope.name, cluster, session, position, unseen, scope.cluster)
+        try:
+            with outages():
+                await position.claim(session)
+        except BaseException:
+            await self._end(run)
+            raise
+        return run
 
     async def write(self, batch: Batch) -> None:
         run = self._runs[batch.scope.name]

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import anyio
+from pymongo import ReadPreference
 from pymongo.asynchronous.client_session import AsyncClientSession
 from pymongo.errors import DocumentTooLarge
 from pymongo.read_concern import ReadConcern
@@ -48,7 +49,9 @@ class Run:
     async def transact(self, plan: Iterable[Command], batch: Batch | None = None) -> None:
         """Runs the commands in a transaction, with the batch's position if there is a batch."""
         session = self.session
-        await session.start_transaction(ReadConcern("local"), self.cluster.concern)
+        await session.start_transaction(
+            ReadConcern("local"), self.cluster.concern, ReadPreference.PRIMARY
+        )
         try:
             if batch is None:
                 await self.position.require(session)
@@ -69,7 +72,7 @@ class Run:
         """Runs one command in the transaction. Raises :class:`Rejected` for a statement."""
         place = command.place
         try:
-            database = self.cluster.client[place.db]
+            database = self.cluster.database(place.db)
             reply: dict[str, Any] = await database.command(
                 command.body, session=self.session, codec_options=CODEC
             )

@@ -12,13 +12,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from bson import Int64
-from pymongo import ReturnDocument, WriteConcern
+from pymongo import ReturnDocument
 from pymongo.asynchronous.client_session import AsyncClientSession
+from pymongo.asynchronous.collection import AsyncCollection
 from pymongo.errors import CollectionInvalid, DuplicateKeyError, OperationFailure
 
 from tailrace.errors import Fenced, ScopeHalted, Unavailable
 from tailrace.event import Namespace
-from tailrace.handlers.mongodb.cluster import CODEC, MAJORITY_MS, Cluster
+from tailrace.handlers.mongodb.cluster import Cluster
 from tailrace.handlers.mongodb.names import POSITIONS, shared
 from tailrace.handlers.mongodb.outcomes import NAMESPACE_EXISTS
 
@@ -28,7 +29,6 @@ _CLAIM_MS = 10_000
 """How long a claim may wait for a transaction of a former owner."""
 _CLAIMS = 3
 """How often it is tried to make a position document that another process makes, too."""
-_MAJORITY = WriteConcern("majority", wtimeout=MAJORITY_MS)
 
 
 @dataclass(slots=True)
@@ -55,7 +55,7 @@ class Position:
         What the former owner's session left open is killed, so that it holds no document; without
         the right to do so it ends by itself, after transactionLifetimeLimitSeconds (60 s).
         """
-        positions = self._collection()
+        positions = self._collection
         found = await positions.find_one({"_id": self.own_id})
         if found is not None and "session" in found and found["epoch"] <= self.epoch:
             with suppress(OperationFailure):
@@ -74,11 +74,14 @@ class Position:
             except DuplicateKeyError:
                 stored = await positions.find_one({"_id": self.own_id})
                 if stored is not None and stored["epoch"] > self.epoch:
-                    told = f"{self.where}: a process with epoch {stored['epoch']} owns it"
-                    raise Fenced(f"{told}, and this one has {self.epoch}") from None
+                    raise Fenced(
+                        f"{self.where}: a process with epoch {stored['epoch']} owns it, and this "
+                        f"one has {self.epoch}. If its store is lost, set the epoch there to 0"
+                    ) from None
                 continue
-            self.text, self.snapshot = found.get("position"), found.get("snapshot")
-            return
+            if found is not None:
+                self.text, self.snapshot = found.get("position"), found.get("snapshot")
+                return
         raise Unavailable(f"{self.where}: other processes make it at the same time")
 
     async def move(
@@ -107,14 +110,13 @@ class Position:
         session: AsyncClientSession | None,
     ) -> None:
         query = {"_id": self.own_id, "epoch": self.epoch, "position": former}
-        done = await self._collection(session).update_one(query, update, session=session)
+        done = await self._collection.update_one(query, update, session=session)
         if not done.matched_count:
             raise Fenced(f"{self.where}: another process has written since")
 
-    def _collection(self, session: AsyncClientSession | None = None) -> Any:
-        concern = None if session is not None else _MAJORITY
-        database = self.cluster.client[self.database]
-        return database.get_collection(POSITIONS, codec_options=CODEC, write_concern=concern)
+    @property
+    def _collection(self) -> AsyncCollection[dict[str, Any]]:
+        return self.cluster.database(self.database)[POSITIONS]
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,9 +144,8 @@ class Copies:
     async def make(self, copy: Namespace) -> None:
         """Makes a collection, unless it is there: not every server does so in a transaction."""
         try:
-            await self.cluster.client[copy.db].create_collection(
-                str(copy.coll), check_exists=False, write_concern=_MAJORITY
-            )
+            database = self.cluster.database(copy.db)
+            await database.create_collection(str(copy.coll), check_exists=False)
         except CollectionInvalid:
             pass
         except OperationFailure as error:
@@ -168,6 +169,5 @@ class Copies:
         await self._collection.delete_one({"_id": str(copy)})
 
     @property
-    def _collection(self) -> Any:
-        database = self.cluster.client[self.database]
-        return database.get_collection(COLLECTIONS, codec_options=CODEC, write_concern=_MAJORITY)
+    def _collection(self) -> AsyncCollection[dict[str, Any]]:
+        return self.cluster.database(self.database)[COLLECTIONS]

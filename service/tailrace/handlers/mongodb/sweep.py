@@ -34,7 +34,7 @@ class Unseen:
         self._cluster = cluster
         self._of = of
         self._place = Namespace(database, UNSEEN)
-        self._collection: Any = cluster.client[database].get_collection(UNSEEN, codec_options=_RAW)
+        self._collection: Any = cluster.database(database).get_collection(UNSEEN, _RAW)
 
     async def begin(self, copies: Iterable[Namespace]) -> bool:
         """Lists what these copies have; returns whether there is anything."""
@@ -69,7 +69,7 @@ class Unseen:
     async def _merge(self, place: Namespace, stages: list[Mapping[str, Any]]) -> None:
         into = {"db": self._place.db, "coll": self._place.coll}
         merge = {"$merge": {"into": into, "whenMatched": "keepExisting"}}
-        collection = self._cluster.client[place.db][str(place.coll)]
+        collection = self._cluster.database(place.db)[str(place.coll)]
         await (await collection.aggregate([*stages, merge])).to_list()
 
     def _key(self, path: str, copy: Namespace) -> Mapping[str, Any]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from pymongo import ReadPreference
 from pymongo.errors import OperationFailure, PyMongoError
 
 from tailrace.errors import StartRefused, Unavailable
@@ -23,10 +24,10 @@ async def try_cluster(cluster: Cluster, places: Sequence[Namespace]) -> str:
         for place in known:
             try:
                 with outages():
-                    await session.start_transaction()
+                    await session.start_transaction(read_preference=ReadPreference.PRIMARY)
                     update = {"q": {"_id": _NOBODY}, "u": {"_id": _NOBODY}, "upsert": True}
                     delete = {"q": {"_id": _NOBODY}, "limit": 1}
-                    database = cluster.client[place.db]
+                    database = cluster.database(place.db)
                     for command in (
                         {"update": place.coll, "updates": [update]},
                         {"delete": place.coll, "deletes": [delete]},
