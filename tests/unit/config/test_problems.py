@@ -90,6 +90,7 @@ handler: {type: postgresql, dsn: 'host=x', log: a, columns: {a: text}} | handler
 handler: {type: postgresql, dsn: 'host=x', log: a, soft_delete: true} | handlers.mine | soft_delete belongs to a table
 handler: {type: postgresql, dsn: {file: /nowhere}, log: a} | handlers.mine.dsn | cannot be read
 handler: {type: mongodb, uri: 'mongodb://a', database: '{database}'} | handlers.mine | set state_database
+handler: {type: mongodb, uri: 'mongodb://a', database: a.b} | handlers.mine | database cannot be admin, config or local
 handler: {type: mongodb, uri: 'mongodb://a', database: '{prefix}', collection: a} | handlers.mine | not {prefix}
 handler: {type: mongodb, uri: 'mongodb://a', database: a, collection: b, outbox: c} | handlers.mine | collection belongs to a mirror
 handler: {type: mongodb, uri: 'mongodb://a', database: '{scope}', outbox: c} | handlers.mine | an outbox is in one database

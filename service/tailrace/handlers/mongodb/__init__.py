@@ -19,8 +19,11 @@ if TYPE_CHECKING:
 
 MOST_BYTES = 64 * 1024 * 1024
 """Of events in a transaction, which must end within 60 s (transactionLifetimeLimitSeconds)."""
+LONGEST_NAME = 63
+"""The bytes of the name of a database."""
 
 _URI = re.compile(r"mongodb(\+srv)?://[^\s/?]+\S*")
+_NOT_IN_NAMES = re.compile(r'[/\\. "$\0]|\A(admin|config|local)\Z')
 _PLACEHOLDER = re.compile(r"\{(database|collection|scope)\}")
 
 
@@ -77,6 +80,12 @@ class MongodbHandlerSettings(BatchHandlerSettings):
             raise ValueError("collection belongs to a mirror; an outbox has one name")
         if "{prefix}" in self.database.text + self.collection.text:
             raise ValueError("names may hold {database}, {collection} and {scope}, not {prefix}")
+        literal = _PLACEHOLDER.sub("", self.database.text)
+        if _NOT_IN_NAMES.search(literal) or len(literal.encode()) > LONGEST_NAME:
+            raise ValueError(
+                'database cannot be admin, config or local, cannot hold / \\ . " $ or a space, and '
+                f"has at most {LONGEST_NAME} bytes"
+            )
         if _PLACEHOLDER.search(self.database.text):
             if self.outbox is not None:
                 raise ValueError("an outbox is in one database: name it without a placeholder")

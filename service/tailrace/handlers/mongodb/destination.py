@@ -34,7 +34,7 @@ from tailrace.handlers.mongodb.run import Run
 from tailrace.handlers.mongodb.state import Position
 from tailrace.handlers.mongodb.statements import Command, changes, insertions
 from tailrace.handlers.mongodb.sweep import Unseen
-from tailrace.handlers.mongodb.trial import try_cluster
+from tailrace.handlers.mongodb.trial import refusal
 from tailrace.handlers.mongodb.wanted import Wanted, last_indices
 
 _NOWHERE = Namespace("", "")
@@ -70,9 +70,13 @@ class Destination:
     async def attempt(self, trial: Trial) -> str:
         """Tries what it would write, in a transaction that it aborts."""
         cluster = await self._connected()
-        self._require_apart(cluster, trial.cluster)
-        known = places(self._names, self._settings.state, trial.scopes)
-        return await try_cluster(cluster, list(known))
+        known = list(places(self._names, self._settings.state, trial.scopes))
+        told = followed(cluster.identity, trial.cluster, known, trial.scopes)
+        told = told or await refusal(cluster, known)
+        if told:
+            raise ConfigurationError(Problem(f"handlers.{self._name}", told))
+        written = ", ".join(str(each) for each in known if each.coll is not None)
+        return f"{cluster.identity}: {written} can be written"
 
     async def begin(self, scope: ScopeContext) -> str | None:
         """The stored position. Raises :class:`ScopeHalted` if it would write what it follows."""

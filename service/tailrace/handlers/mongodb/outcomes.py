@@ -4,6 +4,7 @@ Errors are told apart by class, label and code, never by text. The codes are tho
 https://github.com/mongodb/mongo/blob/master/src/mongo/base/error_codes.yml
 """
 
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -83,6 +84,12 @@ REFUSALS = DUPLICATE_KEYS | {
 """Errors of one statement that another attempt cannot change."""
 
 
+_COMMAND = re.compile(r"( to execute command )\{ (\w+): .*", re.DOTALL)
+"""A missing right, as mongod words it: with the whole command, its session and cluster time."""
+_BESIDE = re.compile(r"( \(configured timeouts|, Timeout: |, Topology Description:).*", re.DOTALL)
+"""The driver's own state."""
+
+
 class Rejected(Exception):
     """The server rejects one statement, and has aborted the transaction.
 
@@ -119,8 +126,9 @@ def message(error: Exception) -> str:
     """The server's own words, without the reply around them, or the driver's."""
     details = getattr(error, "details", None)
     if isinstance(details, Mapping) and details.get("errmsg"):
-        return f"{details['errmsg']} (code {details.get('code', 0)})"
-    return str(error).partition(", Topology Description:")[0]
+        told = _COMMAND.sub(r"\1\2", str(details["errmsg"]))
+        return f"{told} (code {details.get('code', 0)})"
+    return _BESIDE.sub("", str(error))
 
 
 def _is_outage(error: PyMongoError) -> bool:
