@@ -9,6 +9,7 @@ from typing import Any, LiteralString
 
 import psycopg
 from psycopg import sql
+from psycopg.conninfo import make_conninfo
 
 from tests.destinations.destination import Make, Sent
 from tests.postgresql import PostgreSQL, postgresql
@@ -81,9 +82,9 @@ class PostgreSQLDestination:
             return connection.execute(sql.SQL(query).format(*names)).fetchall()
         return []
 
-    def execute(self, statement: LiteralString) -> None:
-        more = {"options": "-c default_transaction_read_only=off"}
-        with psycopg.connect(self.dsn, autocommit=True, connect_timeout=60, **more) as connection:
+    def execute(self, statement: Any) -> None:
+        dsn = make_conninfo(self.dsn, options="-c default_transaction_read_only=off")
+        with psycopg.connect(dsn, autocommit=True, connect_timeout=60) as connection:
             connection.execute(statement)
 
     def expire(self) -> None:

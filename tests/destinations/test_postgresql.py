@@ -6,6 +6,7 @@ from math import inf, nan
 from typing import Any
 
 import bson
+import psycopg
 import pytest
 from bson import (
     Binary,
@@ -23,6 +24,7 @@ from prometheus_client import CollectorRegistry
 
 from tailrace import Fenced, PermanentError, Refused, Unavailable
 from tailrace.config.delivery import DeliverySettings
+from tailrace.config.secret import Secret
 from tailrace.engine import Handler, RunIdentity
 from tailrace.errors import ConfigurationError
 from tailrace.event import ChangeEvent
@@ -30,6 +32,7 @@ from tailrace.event.snapshot_events import barrier
 from tailrace.handlers.destination import Destination
 from tailrace.handlers.handler_type import Opening
 from tailrace.handlers.postgresql import PostgreSQLSettings, postgresql
+from tailrace.handlers.postgresql.connection import connected, transaction
 from tailrace.model import Scope
 from tailrace.testing import Changes
 from tests.destinations.destination import Make
@@ -421,6 +424,7 @@ async def test_a_drop_and_a_rename_follow_the_policy_of_ddl(
         assert (keys("orders"), keys("old")) == (["1", "2"], ["3", "4"])
         return
     assert (keys("orders"), keys("old")) == ([], ["1", "2", "4"])
+    assert store.server.query("SELECT name FROM tailrace_tables") == [("old",)]
     await begin(handler)  # a crash: they come again
     await deliver(handler, rename)
     assert (keys("orders"), keys("old")) == ([], ["1", "2", "4"])
@@ -544,6 +548,54 @@ async def test_a_killed_backend_is_an_outage_and_stores_nothing(
     store.server.execute("DROP TRIGGER die ON orders")
     assert await begin(handler) is None
     await deliver(handler, event)
+    assert len(store.orders) == 1
+
+
+STATES = {
+    "serialization_failure": True,
+    "disk_full": True,
+    "query_canceled": True,
+    "insufficient_privilege": True,
+    "lock_not_available": True,
+    "division_by_zero": False,
+    "exclusion_violation": False,
+    "raise_exception": False,
+}
+
+
+@pytest.mark.parametrize("state", STATES)
+async def test_an_error_of_the_server_is_an_outage_or_refuses_its_event(
+    store: Store, changes: Changes, state: str
+) -> None:
+    """Nothing of the batch is stored."""
+    handler = await store.opened(ORDERS)
+    store.server.execute(f"""
+        CREATE FUNCTION fail() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+            IF NEW.document ->> '_id' = '1' THEN RAISE {state}; END IF; RETURN NEW;
+        END $$;
+        CREATE TRIGGER fail BEFORE INSERT ON orders FOR EACH ROW EXECUTE FUNCTION fail();
+    """)
+    events = [changes.insert({"_id": n}) for n in range(3)]
+    with pytest.raises(Unavailable if STATES[state] else Refused, match="SQLSTATE") as raised:
+        await deliver(handler, *events)
+    if isinstance(raised.value, Refused):
+        assert list(raised.value.reasons) == [1]
+    assert store.orders == {}
+    assert await begin(handler) is None
+
+
+async def test_a_process_that_is_paused_in_a_transaction_does_not_hold_up_the_next(
+    store: Store, changes: Changes
+) -> None:
+    """The server ends its transaction, and it stores nothing when it wakes up."""
+    handler = await store.opened(ORDERS)
+    async with await connected(Secret(store.server.dsn)) as paused:
+        with pytest.raises(psycopg.errors.IdleInTransactionSessionTimeout):  # noqa: PT012
+            async with transaction(paused):
+                await paused.execute("UPDATE tailrace_positions SET position = 'late'")
+                assert await begin(handler, replace(OWNER, epoch=2)) is None
+                await paused.execute("SELECT 1")
+    await deliver(handler, changes.insert({"_id": 1}), identity=replace(OWNER, epoch=2))
     assert len(store.orders) == 1
 
 

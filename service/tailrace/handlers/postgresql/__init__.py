@@ -16,7 +16,7 @@ from tailrace.handlers.postgresql.column_types import ColumnType, column_name
 from tailrace.handlers.postgresql.names import require_apart
 
 if TYPE_CHECKING:
-    from tailrace.handlers.postgresql.destination import Destination
+    from tailrace.handlers.postgresql.destination import PostgreSQL
 
 Path = Annotated[
     str,
@@ -114,13 +114,13 @@ def _check(name: str, settings: PostgreSQLSettings) -> None:
         raise ConfigurationError(Problem(f"handlers.{name}.dsn", told)) from None
 
 
-def postgresql(opening: Opening, settings: PostgreSQLSettings) -> "Destination":
+def postgresql(opening: Opening, settings: PostgreSQLSettings) -> "PostgreSQL":
     """The destination of a handler. Raises :class:`ConfigurationError` for names that collide."""
-    from tailrace.handlers.postgresql.destination import Destination
+    from tailrace.handlers.postgresql.destination import PostgreSQL
 
     if settings.table is not None:
         require_apart(opening.name, settings.table, opening.follows)
-    return Destination(opening, settings)
+    return PostgreSQL(opening, settings)
 
 
 POSTGRESQL = own_destination_type(

@@ -56,7 +56,7 @@ class _Session:
     checked: set[str] = field(default_factory=set)
 
 
-class Destination:
+class PostgreSQL:
     """Implements the methods of a destination class (docs/handlers.md)."""
 
     def __init__(self, opening: Opening, settings: PostgreSQLSettings) -> None:

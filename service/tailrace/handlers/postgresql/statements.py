@@ -84,6 +84,16 @@ class TableStatements:
         ).encode()
 
     @property
+    def first(self) -> bytes:
+        """Finds out whether there is a row."""
+        return f"SELECT 1 FROM {self._table} LIMIT 1".encode()
+
+    @property
+    def drop(self) -> bytes:
+        """Drops the table, if nothing depends on it."""
+        return f"DROP TABLE {self._table}".encode()
+
+    @property
     def empty(self) -> bytes:
         """Removes the rows up to the version ``at``."""
         return self._remove("tailrace_version <= %(at)s")

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
+import psycopg
 from bson.timestamp import Timestamp
 
 from tailrace.config.name_template import Template
@@ -110,7 +111,8 @@ class TableForm:
         if key not in checked:
             await lock_names(connection)
             await self._registry.enter(connection, name, scope, namespace)
-            await made(connection, self._schema, name, table.create, allowed=self._create)
+            if await made(connection, self._schema, name, table.create, allowed=self._create):
+                await self._registry.note_made(connection, name)
             await require_columns(connection, table, "tailrace_id")
             checked.add(key)
         return table
@@ -150,6 +152,21 @@ class TableForm:
         await self._empty(connection, target.name, time)
         if source is not None:
             await connection.execute(target.take_rows_of(source), {"at": version_of(time)})
+            await self._remove(connection, source, checked)
+
+    async def _remove(self, connection: Connection, name: str, checked: set[str]) -> None:
+        """Drops a table that we made, unless it has rows, or a view depends on it."""
+        found: Any = await (await connection.execute(self._table(name).first, ())).fetchone()
+        if found is not None or not await self._registry.is_made(connection, name):
+            return
+        await connection.execute(b"SAVEPOINT removal")
+        try:
+            await connection.execute(self._table(name).drop, ())
+        except psycopg.errors.DependentObjectsStillExist:
+            await connection.execute(b"ROLLBACK TO SAVEPOINT removal")
+            return
+        await self._registry.remove(connection, name)
+        checked.clear()
 
     async def _sweep(self, connection: Connection, scope: ScopeContext, event: ChangeEvent) -> None:
         """Removes the rows of documents that the snapshot did not find (docs/snapshots.md)."""

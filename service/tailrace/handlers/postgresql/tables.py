@@ -124,7 +124,8 @@ class Registry:
         table = quoted(schema, TABLES)
         self.create = (
             f"CREATE TABLE {table} (name text PRIMARY KEY, handler text NOT NULL, "
-            "scope text NOT NULL, database text NOT NULL, collection text NOT NULL)"
+            "scope text NOT NULL, database text NOT NULL, collection text NOT NULL, "
+            "made boolean NOT NULL DEFAULT false)"
         ).encode()
         self._enter = (
             f"INSERT INTO {table} (name, handler, scope, database, collection) "
@@ -136,6 +137,8 @@ class Registry:
         self._list = (
             f"SELECT name, database, collection FROM {table} WHERE handler = %s AND scope = %s"
         ).encode()
+        self._made = f"UPDATE {table} SET made = true WHERE name = %s".encode()
+        self._is_made = f"SELECT made FROM {table} WHERE name = %s".encode()
         self._remove = f"DELETE FROM {table} WHERE name = %s AND handler = %s".encode()
 
     async def enter(
@@ -168,6 +171,15 @@ class Registry:
         found = await connection.execute(self._list, (self._handler, scope))
         rows: Any = await found.fetchall()
         return {Namespace(database, collection): name for name, database, collection in rows}
+
+    async def note_made(self, connection: Connection, name: str) -> None:
+        """Notes that the table is our own."""
+        await connection.execute(self._made, (name,))
+
+    async def is_made(self, connection: Connection, name: str) -> bool:
+        """Whether the table was noted so."""
+        row: Any = await (await connection.execute(self._is_made, (name,))).fetchone()
+        return row is not None and bool(row[0])
 
     async def remove(self, connection: Connection, name: str) -> None:
         """Lets another collection have the table."""
