@@ -8,11 +8,12 @@ from collections.abc import Sequence
 from json.encoder import encode_basestring as quote
 from urllib.parse import quote as percent_encoded
 
+from tailrace.envelope.event_json import event_texts, time_text, token_data
 from tailrace.envelope.message import Message
 from tailrace.event import ChangeEvent
-from tailrace.event.bson import INT32
-from tailrace.event.extended_json import LAST_MS, date_text, to_json
-from tailrace.event.json_lines import Form, json_texts
+from tailrace.event.bson import encoded
+from tailrace.event.extended_json import LAST_MS, to_json
+from tailrace.event.json_lines import Form
 from tailrace.event.layout import SECONDS, WALL_TIME
 from tailrace.event.memo import Memo
 
@@ -20,14 +21,12 @@ TYPE = "com.mongodb.change"
 """The first part of ``type``: the operation follows, such as ``com.mongodb.change.insert``."""
 
 _VERSION, _CONTENT_TYPE = ("specversion", "1.0"), ("datacontenttype", "application/json")
-_DATA = b"\x02_data\0"
-_DATA_AT = 4 + len(_DATA) + 4
 
 
 def cloudevents_messages(events: Sequence[ChangeEvent], scope: str, form: Form) -> list[Message]:
     """Each event in the structured mode; its data is the whole event as Extended JSON."""
     source = f"/tailrace/{percent_encoded(scope, safe='')}"
-    texts = json_texts([event.raw for event in events], form)
+    texts = event_texts(events, form)
     return [_message(event, source, text) for event, text in zip(events, texts, strict=True)]
 
 
@@ -53,12 +52,9 @@ def event_id(event: ChangeEvent) -> str:
 
     It is the ``_data`` of a resume token, and the canonical Extended JSON of other ids.
     """
-    token = event.field_bytes("_id") or b"\5\0\0\0\0"
-    if token.startswith(_DATA, 4) and _DATA_AT + INT32(token, _DATA_AT - 4)[0] + 1 == len(token):
-        data = token[_DATA_AT:-2]
-        if data.isalnum():
-            return data.decode()
-    return to_json(token, canonical=True)
+    token = event.field_bytes("_id") or encoded(b"")
+    data = token_data(token)
+    return to_json(token, canonical=True) if data is None else data.decode()
 
 
 def _time(event: ChangeEvent) -> str | None:
@@ -66,12 +62,9 @@ def _time(event: ChangeEvent) -> str | None:
     parts = event.parts
     wall_time: int | None = parts[WALL_TIME]
     if wall_time is not None and 0 <= wall_time <= LAST_MS:
-        seconds, ms = divmod(wall_time, 1000)
-        return f"{_seconds[seconds]}.{ms:03}Z" if ms else f"{_seconds[seconds]}Z"
-    stamp: int | None = parts[SECONDS]
-    return None if stamp is None else f"{_seconds[stamp]}Z"
+        return time_text(wall_time).decode()
+    seconds: int | None = parts[SECONDS]
+    return None if seconds is None else time_text(seconds * 1000).decode()
 
 
-# Events that follow one another are mostly of the same second.
-_seconds: Memo[int, str] = Memo(lambda seconds: date_text(seconds * 1000)[:-1])
 _kinds: Memo[str, str] = Memo(lambda operation: f"{TYPE}.{operation}" if operation else TYPE)

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from tailrace.envelope.event_json import event_texts
 from tailrace.envelope.message import NOTHING, Message
 from tailrace.event import ChangeEvent
 from tailrace.event.json_lines import Form, json_texts
@@ -9,7 +10,7 @@ from tailrace.event.json_lines import Form, json_texts
 
 def native_messages(events: Sequence[ChangeEvent], scope: str, form: Form) -> list[Message]:
     """The whole event as Extended JSON, as in a file of lines. DDL has no key."""
-    texts = json_texts([event.raw for event in events], form)
+    texts = event_texts(events, form)
     return [Message(key_of(event), text) for event, text in zip(events, texts, strict=True)]
 
 

@@ -229,6 +229,10 @@ class ChangeEvent:
             found = self._parts = parts(self._buffer, self._start)
         return found
 
+    def between(self, begin: int, end: int) -> bytes:
+        """The bytes between two offsets of :attr:`parts`."""
+        return self._buffer[begin:end]
+
     def kept(self, kind: Hashable) -> Any:
         """What :meth:`keep` kept last for this kind, if anything."""
         return None if self._shared is None else self._shared.get((kind, self._start))

@@ -43,6 +43,28 @@ def test_a_native_message_is_the_line_that_jsonl_writes(
     assert made.key == (event.key_text.encode() if event.key_text else None)
 
 
+USUAL = st.builds(
+    lambda document, described: {
+        **change("insert", 7),
+        "fullDocument": document,
+        **({"updateDescription": described} if described else {}),
+    },
+    documents,
+    documents,
+)
+
+
+@quick
+@given(st.lists(events() | documents | USUAL, max_size=5))
+def test_native_messages_are_lines_whatever_a_pipeline_made_of_the_events(
+    some: list[dict[str, Any]],
+) -> None:
+    raw = [in_order(event) for event in some]
+    made = messages([ChangeEvent(each) for each in raw], "orders", "native")
+    lines = b"".join(json_lines(raw, canonical=False)).splitlines()
+    assert [each.value for each in made] == lines
+
+
 @pytest.mark.parametrize("operation", ["insert", "update", "replace", "read"])
 def test_a_document_message_is_the_document_alone(operation: str) -> None:
     made = message("document", change(operation, 7))
