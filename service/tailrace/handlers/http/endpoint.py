@@ -7,7 +7,6 @@ from time import time
 from typing import Self
 
 import aiohttp
-import anyio
 from yarl import URL
 
 from tailrace.errors import Unavailable, describe
@@ -47,7 +46,7 @@ class Endpoint:
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=self._connections),
             cookie_jar=aiohttp.DummyCookieJar(),
-            timeout=aiohttp.ClientTimeout(total=None, sock_connect=None),
+            timeout=aiohttp.ClientTimeout(total=self._settings.timeout_seconds),
             auto_decompress=False,
             headers={"user-agent": f"tailrace/{__version__}", "accept-encoding": "identity"},
         )
@@ -65,7 +64,7 @@ class Endpoint:
 
         Without an answer it raises :class:`Unavailable`.
         """
-        access, seconds = self._access.get(), self._settings.timeout_seconds
+        access = self._access.get()
         headers = {**request.headers, **access.headers, "webhook-id": request.identity}
         timestamp = int(time())
         headers["webhook-timestamp"] = str(timestamp)
@@ -73,11 +72,7 @@ class Endpoint:
             headers["webhook-signature"] = signatures(
                 access.keys, request.identity, timestamp, request.body
             )
-        answer = None
-        with anyio.move_on_after(seconds):
-            answer = await self._answered(request.body, headers, access)
-        if answer is None:
-            raise Unavailable(f"no answer within timeout_seconds ({seconds:g} s)")
+        answer = await self._answered(request.body, headers, access)
         require_accepted(answer, self._settings.refused_statuses, request.events)
 
     async def _answered(self, body: bytes, headers: Mapping[str, str], access: Access) -> Answer:
@@ -85,10 +80,13 @@ class Endpoint:
 
         A request on a connection that the endpoint was just closing is sent once more.
         """
-        url, redirects, again = access.url, 0, True
+        url, redirects, again, seconds = access.url, 0, True, self._settings.timeout_seconds
         while True:
             try:
                 answer = await self._once(url, body, headers, access)
+            except TimeoutError as error:
+                told = f"no answer within timeout_seconds ({seconds:g} s)"
+                raise Unavailable(told) from error
             except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError) as error:
                 lost = not isinstance(error, aiohttp.ClientConnectorError)
                 if not (again and lost):
