@@ -1,12 +1,14 @@
 """What is special about NATS: subjects, acknowledgements, ids, the limits of streams, logins."""
 
 import re
+import ssl
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
+import trustme
 from nats.aio.client import Client
 from nats.js.api import DiscardPolicy, StreamConfig
 
@@ -15,7 +17,7 @@ from tailrace.errors import ConfigurationError, PermanentError, Refused, Unavail
 from tailrace.event import ChangeEvent
 from tailrace.model import Scope
 from tailrace.testing import Changes
-from tests.destinations.calling import opened, send
+from tests.destinations.calling import attempted, opened, send
 from tests.destinations.destination import Make
 from tests.destinations.nats import MAX_PAYLOAD, Nats, NatsServer
 from tests.handlers import deliver
@@ -172,6 +174,12 @@ async def test_a_stream_that_is_missing_refuses_the_start_in_one_line(
     assert told.format(name=nats.name) in problem.message
 
 
+async def test_a_trial_publishes_to_the_stream_without_storing_anything(nats: Nats) -> None:
+    given = made_stream(nats)
+    assert f"takes {nats.name}.shop.orders" in await attempted(given)
+    assert not nats.messages
+
+
 async def _limit(nats: Nats, **limits: Any) -> None:
     async def update(client: Client) -> None:
         jetstream = client.jetstream()
@@ -209,12 +217,46 @@ async def test_a_password_that_changes_is_read_again_and_missing_rights_are_told
             event = shop.insert({"_id": 3})
             with pytest.raises(Unavailable, match=r"(?i)permissions violation for publish"):
                 await _keep_delivering(handler, event)
+        with pytest.raises(ConfigurationError, match=r"(?i)permissions violation for publish"):
+            await attempted({**Nats(server, "app").handler, **login, "create_stream": False})
         assert [each.headers["Tailrace-Key"] for each in server.messages("app")][:2] == [
             '{"_id":{"$numberInt":"1"}}',
             '{"_id":{"$numberInt":"2"}}',
         ]
     finally:
         server.close()
+
+
+async def test_ca_file_and_certificate_file_are_used_for_tls(tmp_path: Path, shop: Changes) -> None:
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(ca := tmp_path / "ca.pem")
+    for name in ("127.0.0.1", "client"):
+        certificate = authority.issue_cert(name)
+        certificate.private_key_and_cert_chain_pem.write_to_path(tmp_path / f"{name}.pem")
+    pem = f'"{tmp_path}/127.0.0.1.pem"'
+    server = NatsServer(tmp_path)
+    try:
+        server.stop()
+        server.login = {"tls": _context(ca, tmp_path / "client.pem")}
+        server.configure(
+            f'tls {{ cert_file: {pem}, key_file: {pem}, ca_file: "{ca}", verify: true }}'
+        )
+        server.start()
+        given = {**Nats(server, "app").handler, "servers": [f"tls://127.0.0.1:{server.port}"]}
+        own = {"ca_file": str(ca), "certificate_file": str(tmp_path / "client.pem")}
+        async with opened({**given, **own}) as handler:
+            await deliver(handler, shop.insert({"_id": 1}))
+        with pytest.raises(ConfigurationError, match="certificate verify failed"):
+            await attempted(given)
+        assert len(server.messages("app")) == 1
+    finally:
+        server.close()
+
+
+def _context(ca: Path, certificate: Path) -> ssl.SSLContext:
+    context = ssl.create_default_context(cafile=ca)
+    context.load_cert_chain(certificate)
+    return context
 
 
 async def _keep_delivering(handler: Handler, event: ChangeEvent) -> None:

@@ -118,7 +118,7 @@ class NatsDestination:
             at: f"its message has {each.size} bytes, NATS takes {largest}: raise max_payload of "
             "the server and max_msg_size of the stream, or leave fields out"
             for at, each in enumerate(outgoing)
-            if each is not None and each.size > largest
+            if each is not None and each.may_exceed(largest) and each.size > largest
         }
         if refused:
             raise Refused(refused)

@@ -27,6 +27,8 @@ _CONNECT_SECONDS = 5
 _CLOSING_SECONDS = 1.0
 _REFUSED_LOGIN = re.compile("authorization|authentication", re.IGNORECASE)
 """In what the server says; https://docs.nats.io/reference/reference-protocols/nats-protocol#ok-err."""
+_NAMES_OF_HEADERS = 200
+"""At most the bytes of a message's headers without their values."""
 _AT_ONCE = 100
 """After this many messages, other tasks get a turn."""
 
@@ -46,6 +48,11 @@ class Outgoing:
         """The bytes that count for the server's ``max_payload``: headers and payload."""
         lines = sum(len(name) + len(text.encode()) + 4 for name, text in self.headers.items())
         return len("NATS/1.0\r\n\r\n") + lines + len(self.payload)
+
+    def may_exceed(self, size: int) -> bool:
+        """Whether :attr:`size` may be greater; it is cheaper to ask."""
+        characters = sum(map(len, self.headers.values()))
+        return len(self.payload) + 4 * characters + _NAMES_OF_HEADERS > size
 
 
 class NotStored(Exception):
@@ -87,6 +94,7 @@ class Publisher:
                 max_reconnect_attempts=1,
                 reconnect_time_wait=0,
                 connect_timeout=_CONNECT_SECONDS,
+                skip_subject_validation=True,  # names are encoded, and the rest is of the settings
                 **login,
             )
             self._answers = self.client.new_inbox()
