@@ -4,12 +4,14 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
+from prometheus_client import CollectorRegistry
 from pydantic import TypeAdapter
 
 from tailrace.config.delivery import DeliverySettings
 from tailrace.engine import Handler, PerBatch
 from tailrace.event import ChangeEvent
 from tailrace.handlers import open_handlers
+from tailrace.handlers.handler_type import Opening, Trial
 from tailrace.handlers.types import BUILT_IN
 from tailrace.model import Scope
 from tests.handlers import OWNER, deliver
@@ -44,3 +46,13 @@ async def send(handler: Handler, *events: ChangeEvent) -> None:
 async def _write(handler: Handler, batch: Sequence[ChangeEvent]) -> None:
     if batch:
         await deliver(handler, *batch)
+
+
+async def attempted(given: Mapping[str, Any], *scopes: Scope) -> str:
+    """What ``check --connect`` says of the handler ``it``."""
+    kind = BUILT_IN[given["type"]]
+    settings = TypeAdapter(kind.settings).validate_python(given)
+    follows = scopes or (ORDERS,)
+    opening = Opening("it", DeliverySettings(), CollectorRegistry(), follows=follows)
+    assert kind.attempt is not None
+    return await kind.attempt(opening, settings, Trial(follows, "rs0"))

@@ -24,9 +24,10 @@ class RedisServer:
     """Its address and content stay over kills: it writes its log before it answers."""
 
     def __init__(self, directory: Path, *options: str) -> None:
-        self._directory = directory
+        self.directory = directory
         self._options = options
         self._process: subprocess.Popen[bytes] | None = None
+        (directory / "users").touch()
         self.port = free_port()
         self.url = f"redis://127.0.0.1:{self.port}/0"
         self.start()
@@ -36,12 +37,13 @@ class RedisServer:
             self._process.send_signal(signal.SIGCONT)
             return
         kept = ("--appendonly", "yes", "--appendfsync", "no", "--save", "")
+        kept += ("--aclfile", "users")
         options = ("--bind", "127.0.0.1", "--port", str(self.port), *kept, *self._options)
-        with (self._directory / "log").open("ab") as log:
+        with (self.directory / "log").open("ab") as log:
             self._process = subprocess.Popen(
-                [program(), *options], cwd=self._directory, stdout=log, stderr=log
+                [program(), *options], cwd=self.directory, stdout=log, stderr=log
             )
-        until(self._answers, f"the start of Redis, see {self._directory}/log")
+        until(self._answers, f"the start of Redis, see {self.directory}/log")
 
     def stop(self, number: signal.Signals = signal.SIGKILL) -> None:
         if self._process is not None:
@@ -80,8 +82,33 @@ class Redis:
         form = {"stream": f"{name}/{{database}}.{{collection}}"}
         if not log:
             form = {"key": f"{name}/{{database}}.{{collection}}:{{key}}"}
-        self.handler: Mapping[str, Any] = {"type": "redis", "url": server.url, **form}
+        self._user = name
+        self._file = server.directory / f"{name}.url"
+        self.renew()
+        self.handler: Mapping[str, Any] = {
+            "type": "redis",
+            "url": {"file": str(self._file)},
+            **form,
+        }
         self.start, self.stop, self.pause = server.start, server.stop, server.pause
+
+    def expire(self) -> None:
+        """The user may not log in any more, and its connections end."""
+        with self.server.client() as client:
+            self._let(client, "off")
+            client.execute_command("CLIENT", "KILL", "USER", self._user)
+
+    def renew(self) -> None:
+        """Another user, who may do what the first one may."""
+        self._user += "_"
+        with self.server.client() as client:
+            self._let(client, "on", ">password", "~*", "+@all")
+        login = f"//{self._user}:password@"
+        self._file.write_text(self.server.url.replace("//", login))
+
+    def _let(self, client: Client, *rights: str) -> None:
+        client.execute_command("ACL", "SETUSER", self._user, *rights)
+        client.execute_command("ACL", "SAVE")  # for the next start
 
     @property
     def keys(self) -> list[str]:

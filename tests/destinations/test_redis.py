@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,16 +11,17 @@ import pytest
 from structlog.testing import capture_logs
 
 from tailrace.engine import Handler
-from tailrace.errors import ConfigurationError, Unavailable
+from tailrace.errors import ConfigurationError, Fenced, Unavailable
 from tailrace.event import ChangeEvent
 from tailrace.model import Scope
 from tailrace.testing import Changes
-from tests.destinations.calling import opened, send
+from tests.destinations.calling import attempted, opened, send
 from tests.destinations.destination import Make
 from tests.destinations.redis import Redis, RedisServer
-from tests.handlers import deliver
+from tests.handlers import OWNER, deliver
 
 SHOP = Scope("orders", "shop")
+LATER = replace(OWNER, epoch=OWNER.epoch + 1)
 NAMES = ["a.b", "a b", "*", "[x]", "ä\n", "orders", "orders2", "orders:x"]
 
 
@@ -133,7 +135,7 @@ async def test_the_sweep_deletes_what_neither_a_row_nor_a_change_has_named(
         assert not keys.keys  # a collection that is not listed is gone
         await send(handler, *before, barrier("snapshotBegin"))
         with keys.server.client() as client:
-            client.delete("tailrace:unnamed:it:orders")
+            client.delete(f"tailrace:unnamed:it:orders:{keys.handler['key']}")
         with capture_logs() as logs:
             await send(handler, barrier("snapshotEnd", orders="done"))
     assert len(keys.keys) == 8
@@ -278,6 +280,29 @@ async def test_a_password_that_changes_is_read_again_and_missing_rights_are_told
 async def _lost(handler: Handler, event: ChangeEvent) -> None:
     with pytest.raises(Unavailable, match="ConnectionError"):
         await deliver(handler, event)
+
+
+async def test_a_process_that_was_replaced_writes_nothing_more(
+    either: Redis, shop: Changes
+) -> None:
+    """Not even the batch that it was sending when it was suspended."""
+    first, second, third = shop.insert({"_id": 1}), shop.update(1, {"n": 2}), shop.drop()
+    async with opened(either.handler) as former, opened(either.handler) as later:
+        await deliver(former, first)
+        await deliver(later, first, second, identity=LATER)
+        with pytest.raises(Fenced, match="a later epoch"):
+            await deliver(former, first)
+        with pytest.raises(Fenced, match="a later epoch"):
+            await send(former, third)
+    assert [each["n"] for each in either.documents("shop", "orders").values()] == [2]
+
+
+async def test_a_trial_leaves_nothing_and_tells_what_a_start_would(either: Redis) -> None:
+    told = "keys" if either.sent() is None else f"streams {either.name}/shop.orders"
+    with either.server.client() as client:
+        former = client.dbsize()
+        assert told in await attempted(either.handler)
+        assert client.dbsize() == former
 
 
 async def test_a_server_of_a_cluster_refuses_the_start(tmp_path: Path) -> None:

@@ -51,6 +51,11 @@ class RedisHandlerSettings(MessageHandlerSettings):
     def needs_documents(self) -> bool:
         return self.key is not None
 
+    def own_key(self, what: str, handler: str, scope: str) -> str:
+        """A key of Tailrace's own; handlers with other streams or keys have others."""
+        form = self.key if self.stream is None else self.stream.text
+        return f"tailrace:{what}:{handler}:{scope}:{form}"
+
     @property
     def prefix(self) -> Template:
         """What precedes the document key in a ``key``."""

@@ -47,6 +47,7 @@ class KeyNames:
 
     def __init__(self, name: str, settings: RedisHandlerSettings, follows: Sequence[Scope]) -> None:
         self._name = name
+        self._settings = settings
         self._template = settings.prefix
         self._scopes = {scope.name: scope for scope in follows}
         for scope in follows:
@@ -62,7 +63,7 @@ class KeyNames:
 
     def noted(self, scope: str) -> str:
         """The set of the keys that a snapshot of a scope has not named yet."""
-        return f"tailrace:unnamed:{self._name}:{scope}"
+        return self._settings.own_key("unnamed", self._name, scope)
 
     def prefix(self, database: str, collection: str, scope: str) -> str:
         """What the keys of a collection begin with."""

@@ -13,6 +13,7 @@ from tailrace.event.snapshot_events import SNAPSHOT_BEGIN, SNAPSHOT_END
 from tailrace.handlers.handler_type import Opening, Trial
 from tailrace.handlers.namespace import Places
 from tailrace.handlers.redis import RedisHandlerSettings
+from tailrace.handlers.redis.fence import Fence
 from tailrace.handlers.redis.key_names import KeyNames, Listed
 from tailrace.handlers.redis.server import Command, Connection, Server
 from tailrace.handlers.redis.streams import IN_A_THREAD
@@ -26,6 +27,7 @@ class RedisKeys:
 
     def __init__(self, opening: Opening, settings: RedisHandlerSettings) -> None:
         self._server = Server(opening.name, settings)
+        self._fence = Fence(opening.name, settings)
         self._settings = settings
         self._names = KeyNames(opening.name, settings, opening.follows)
         self._places = Places(opening.follows)
@@ -56,10 +58,12 @@ class RedisKeys:
         ]
         async with self._server.connection(scope) as connection:
             sweep = await self._sweep(batch.scope, connection)
-            await connection.at_once(commands + sweep.named(list(values)))
+            claim = await self._fence.claim(connection, batch.scope)
+            await connection.at_once([claim, *commands, *sweep.named(list(values))])
 
     async def on_ddl(self, event: ChangeEvent, scope: ScopeContext) -> None:
         async with self._server.connection(scope.name) as connection:
+            await connection.at_once([await self._fence.claim(connection, scope)])
             match event.operation_type, event.ns:
                 case "drop", Namespace(db, str(coll)):
                     await self._remove(connection, self._names.prefix(db, coll, scope.name))

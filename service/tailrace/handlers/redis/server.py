@@ -79,11 +79,13 @@ class Connection:
     async def at_once(self, commands: Sequence[Command]) -> None:
         """Executes the commands in one transaction (``MULTI``), all of them or none.
 
-        Raises the first error of the server. Only an error that depends on what a key holds ends
-        one command alone.
+        Raises the first error of the server, and :class:`Unavailable` if a key that was watched has
+        changed. Only an error that depends on what a key holds ends one command alone.
         """
         *queued, executed = await self.answers([("MULTI",), *commands, ("EXEC",)])
         _raise_first([*queued, executed])
+        if executed is None:
+            raise Unavailable("another process has written to Redis meanwhile", retry_after=0)
         _raise_first(executed)
 
     async def close(self) -> None:

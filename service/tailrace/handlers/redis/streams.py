@@ -16,6 +16,7 @@ from tailrace.event.memo import Memo
 from tailrace.handlers.handler_type import Opening, Trial
 from tailrace.handlers.namespace import Places
 from tailrace.handlers.redis import RedisHandlerSettings
+from tailrace.handlers.redis.fence import Fence
 from tailrace.handlers.redis.server import Command, Connection, Server
 
 IN_A_THREAD = 50
@@ -27,6 +28,7 @@ class RedisStreams:
 
     def __init__(self, opening: Opening, settings: RedisHandlerSettings) -> None:
         self._server = Server(opening.name, settings)
+        self._fence = Fence(opening.name, settings)
         self._settings = settings
         self._places = Places(opening.follows)
         self._mapping = settings.fields.mapping()
@@ -46,10 +48,10 @@ class RedisStreams:
         await self._server.close()
 
     async def write(self, batch: Batch) -> None:
-        await self._add(list(batch), batch.scope.name)
+        await self._add(list(batch), batch.scope)
 
     async def on_ddl(self, event: ChangeEvent, scope: ScopeContext) -> None:
-        await self._add([event], scope.name)
+        await self._add([event], scope)
 
     async def attempt(self, trial: Trial) -> str:
         version = await self._server.require_usable()
@@ -65,14 +67,14 @@ class RedisStreams:
         told = ", ".join(dict.fromkeys(found))
         return f"Redis {version} can be written to" + (f": streams {told}" if told else "")
 
-    async def _add(self, events: Sequence[ChangeEvent], scope: str) -> None:
-        make = partial(self._commands, events, scope)
+    async def _add(self, events: Sequence[ChangeEvent], scope: ScopeContext) -> None:
+        make = partial(self._commands, events, scope.name)
         large = len(events) >= IN_A_THREAD
         commands = await to_thread.run_sync(make) if large else make()
         if commands:
-            async with self._server.connection(scope) as connection:
+            async with self._server.connection(scope.name) as connection:
                 await _require_streams(connection, {str(command[1]) for command in commands})
-                await connection.at_once(commands)
+                await connection.at_once([await self._fence.claim(connection, scope), *commands])
 
     def _commands(self, events: Sequence[ChangeEvent], scope: str) -> list[Command]:
         settings = self._settings

@@ -1,0 +1,32 @@
+"""Keeps out a process that was replaced: the epoch of the last owner of a scope is in Redis.
+
+A process that was suspended in the middle of a call would otherwise write older changes over those
+of the process that took over meanwhile.
+"""
+
+from tailrace.engine.batch import ScopeContext
+from tailrace.errors import Fenced
+from tailrace.handlers.redis import RedisHandlerSettings
+from tailrace.handlers.redis.server import Command, Connection
+
+
+class Fence:
+    """Of handler ``name``."""
+
+    def __init__(self, name: str, settings: RedisHandlerSettings) -> None:
+        self._name = name
+        self._settings = settings
+
+    async def claim(self, connection: Connection, scope: ScopeContext) -> Command:
+        """The first command of the next transaction, which fails if another process comes first.
+
+        Raises :class:`Fenced` if a later one has written.
+        """
+        key = self._settings.own_key("epoch", self._name, scope.name)
+        _, stored = await connection.each([("WATCH", key), ("GET", key)])
+        if stored is not None and int(stored) > scope.epoch:
+            raise Fenced(
+                f"the key {key!r} of Redis has a later epoch, so another process follows the scope "
+                "now. If none does because the store was replaced, delete that key"
+            )
+        return "SET", key, scope.epoch
