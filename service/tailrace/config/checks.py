@@ -120,15 +120,24 @@ def _routes(routes: list[Data], scopes: list[Data], handlers: Data | None) -> It
 
 def _grouped(scopes: list[Data], routes: list[Data], handlers: Data) -> Iterator[Finding]:
     """A handler whose batches are divided by key cannot get transactions whole."""
-    by_key = {name for name, each in handlers.items() if _mapping(each).get("order") == "key"}
+    by_key = {name: key for name, each in handlers.items() if (key := _divides(_mapping(each)))}
     for index, scope in enumerate(scopes):
         if scope.get("transactions") != "grouped" or not _text(scope.get("name")):
             continue
         given = [route.get("handlers") for route in routes if route.get("scope") == scope["name"]]
         names = [name for each in given if isinstance(each, list) for name in each]
-        for name in sorted(by_key.intersection(map(_text, names)), key=str):
-            told = f"grouped does not fit handler {name!r}: its order: key divides transactions"
+        for name in sorted(by_key.keys() & set(map(_text, names)), key=str):
+            told = f"grouped does not fit handler {name!r}: its {by_key[name]} divides transactions"
             yield ("scopes", index, "transactions"), told
+
+
+def _divides(handler: Data) -> str:
+    """The setting with which a handler gets several batches at once, if it has one."""
+    if handler.get("type") != "http":
+        return "order: key" if handler.get("order") == "key" else ""
+    sizes = handler.get("batch_size", 1), handler.get("concurrency", 1)
+    several = all(isinstance(each, int) and each > 1 for each in sizes)
+    return f"concurrency: {sizes[1]}" if several else ""
 
 
 def _unknown(what: str, name: str, known: list[str]) -> str:

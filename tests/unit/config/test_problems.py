@@ -51,6 +51,7 @@ scope: {split_large_events: 'true'} | scopes[0].split_large_events | must be tru
 scope: {read_preference: secondaryprefered} | scopes[0].read_preference | did you mean 'secondaryPreferred'?
 scope: {collation: en} | scopes[0].collation | must be a mapping, not 'en'
 handlers: {log: {type: python, target: 'a:b', order: key}}, scope: {transactions: grouped} | scopes[0].transactions | grouped does not fit handler 'log': its order: key divides transactions
+handlers: {log: {type: http, url: 'http://a', batch_size: 2, concurrency: 2}}, scope: {transactions: grouped} | scopes[0].transactions | 'log': its concurrency: 2 divides transactions
 scope: {snapshot: {parallel: 5}} | scopes[0].snapshot.parallel | must be at most 4
 scope: {snapshot: {parallel: 2}}, delivery: {max_in_flight_bytes: 1} | scopes[0].snapshot.parallel | must be at most 1: twice as many chunks of 4194304 bytes fit half of delivery.max_in_flight_bytes
 scope: {snapshot: {filter: {a: "\\ud800"}}} | scopes[0].snapshot.filter | holds a value that BSON cannot store

@@ -108,7 +108,7 @@ class HttpHandlerSettings(MessageHandlerSettings):
     concurrency: Count | None = None
     """The largest number of requests of a scope at once, each about other documents: 16 with
     `batch_size: 1`. With a larger batch it is 1, in the stream's order; with more, each document
-    keeps its order. `delivery.lanes` limits it."""
+    keeps its order, which `transactions: grouped` excludes. `delivery.lanes` limits it."""
 
     timeout_seconds: Seconds = 30.0
     """The time limit of a request and its answer. A request without an answer is an outage, not a
