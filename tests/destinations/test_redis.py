@@ -142,6 +142,16 @@ async def test_the_sweep_deletes_what_neither_a_row_nor_a_change_has_named(
     assert [each["event"] for each in logs] == ["redis.sweep_skipped"]
 
 
+async def test_a_rename_during_a_snapshot_names_the_new_keys(keys: Redis, shop: Changes) -> None:
+    """The collection that it replaces had documents with the same keys."""
+    before = [each.insert({"_id": 1}) for each in (shop, shop.elsewhere("replaced"))]
+    async with opened(keys.handler, SHOP) as handler:
+        await send(handler, *before, barrier("snapshotBegin"), shop.read(1))
+        shop.elsewhere("replaced").drop()  # of which a rename with dropTarget tells nothing
+        await send(handler, shop.rename("replaced"), barrier("snapshotEnd", replaced="done"))
+    assert ids(keys, "replaced") == [1]
+
+
 @pytest.mark.parametrize(
     "more", [{"filter": '{"n": 1}'}, {"chosen": ["other"]}], ids=["filter", "chosen"]
 )

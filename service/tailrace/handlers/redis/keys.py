@@ -68,7 +68,7 @@ class RedisKeys:
                 case "drop", Namespace(db, str(coll)):
                     await self._remove(connection, self._names.prefix(db, coll, scope.name))
                 case "rename", Namespace(db, str(coll)):
-                    await self._rename(connection, Namespace(db, coll), event.to, scope.name)
+                    await self._rename(connection, Namespace(db, coll), event.to, scope)
                 case operation, _ if operation in (SNAPSHOT_BEGIN, SNAPSHOT_END):
                     await self._snapshot(connection, event, scope)
 
@@ -98,19 +98,23 @@ class RedisKeys:
             await connection.one("UNLINK", *keys)
 
     async def _rename(
-        self, connection: Connection, of: Namespace, to: Namespace | None, scope: str
+        self, connection: Connection, of: Namespace, to: Namespace | None, scope: ScopeContext
     ) -> None:
         """Gives the keys of a collection the names of another one, if the scope follows it."""
-        prefix = self._names.prefix(of.db, of.coll or "", scope)
-        if to is None or to.coll is None or not self._names.follows(scope, to):
+        prefix = self._names.prefix(of.db, of.coll or "", scope.name)
+        if to is None or to.coll is None or not self._names.follows(scope.name, to):
             await self._remove(connection, prefix)
             return
-        new = self._names.prefix(to.db, to.coll, scope).encode()
+        new, former = self._names.prefix(to.db, to.coll, scope.name).encode(), len(prefix.encode())
+        sweep = await self._sweep(scope, connection)
         pattern = self._names.pattern(prefix)
         async for keys in found_keys(connection, pattern, Listed({prefix}).owns):
-            moved = [("RENAME", key, new + key[len(prefix.encode()) :]) for key in keys]
+            names = [new + key[former:] for key in keys]
+            moved: list[Command] = [
+                ("RENAME", key, name) for key, name in zip(keys, names, strict=True)
+            ]
             # A key may have expired, or SCAN gave it twice.
-            for answer in await connection.answers(moved):
+            for answer in await connection.answers(sweep.named(names) + moved):
                 if isinstance(answer, Exception) and "no such key" not in str(answer):
                     raise answer
 

@@ -41,7 +41,7 @@ class Sweep:
         """Asks whether a snapshot is running that another process began."""
         self._runs = bool(await connection.one("EXISTS", self._noted))
 
-    def named(self, keys: Sequence[str]) -> list[Command]:
+    def named(self, keys: Sequence[str | bytes]) -> list[Command]:
         """The commands to execute together with writes of these keys."""
         return [("SREM", self._noted, *keys)] if self._runs and keys else []
 
