@@ -54,8 +54,8 @@ def test_a_refused_event_is_a_dead_letter_and_the_others_arrive(logged: Copying)
 
 def test_a_replay_delivers_what_was_set_aside(logged: Copying) -> None:
     """The attempts are spent because the destination does not answer in time."""
-    if logged.destination.once or logged.destination.handler["type"] == "http":
-        return  # it begins again, and waits for an answer; or no answer is an outage
+    if logged.destination.handler["type"] not in ("nats", "redis"):
+        return  # no answer is an outage, or it begins again and waits for an answer
     run = logged.daemon(handler={"timeout_seconds": 0.5, "on_failure": "dead_letter"}).start()
     logged.insert([0])
     logged.until_has(0)
