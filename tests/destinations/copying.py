@@ -2,7 +2,7 @@
 
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from itertools import pairwise
 from typing import Any
@@ -132,7 +132,7 @@ class Copying:
         assert last == {key: document["n"] for key, document in self.source.items()}
 
 
-def until_seen(condition: Any, what: str, *, fails: bool = True) -> None:
+def until_seen(condition: Callable[[], Any], what: str, *, fails: bool = True) -> None:
     """Like ``until``, for looks that cost the destination something."""
     end = time.monotonic() + SECONDS
     while not condition():
