@@ -391,3 +391,36 @@ def test_credentials_that_end_are_an_outage_until_the_file_has_others(
     target.renew()
     until_equal(orders, target)
     assert run.stop() == 0
+
+
+@pytest.mark.parametrize("command", ["update", "insert", "commitTransaction"])
+def test_a_call_that_is_cancelled_is_repeated_once_whatever_became_of_its_transaction(
+    orders: Orders, outbox: Target, command: str
+) -> None:
+    """The server is slow with one command, and the handler's time limit cancels the call."""
+    handler = {"timeout_seconds": 1, "batch_size": 10, "retry": {"attempts": 5}}
+    run = following(orders, outbox, handler=handler).start()
+    orders.insert(0)
+    with outbox.client() as client:
+        events = client[outbox.database].events
+        until(lambda: events.count_documents({}) == 1, "the first event")
+        outbox.server.fail(command, blockConnection=True, blockTimeMS=4000)
+        orders.insert(*range(1, 41))
+        until(lambda: events.count_documents({}) >= 41, "the others")
+        until(lambda: run.logged("handler.failed"), "the attempt that was cancelled")
+        assert run.stop() == 0
+        found = [each["documentKey"]["_id"] for each in events.find().sort(["clusterTime", "_id"])]
+        assert found == list(range(41))
+        assert client[outbox.database].tailrace_positions.count_documents({}) == 1
+
+
+def test_a_batch_may_be_larger_than_a_command_and_than_an_entry_of_the_oplog(
+    orders: Orders, target: Target
+) -> None:
+    handler = {"linger_seconds": 1, "batch_bytes": 64 * 1024 * 1024}
+    run = following(orders, target, handler=handler).start()
+    for number in range(4):
+        orders.insert(number, text="x" * 7_000_000)
+    until_equal(orders, target)
+    assert run.stop() == 0
+    assert not run.logged("handler.failed")

@@ -78,6 +78,8 @@ class Barriers:
             return  # repeated: some rows may be there already
         await self.run.position.require()
         for each in told.get("collections", ()):
+            if each.get("state") == "refused":  # a view, a time series, or capped
+                continue
             await self.copy(Namespace(each["db"], each["coll"]))
         some = [] if told.get("filter") else await self._copies_of(event.ns)
         copies = [copy for source, copy in some if is_chosen(told, source)]
