@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -16,7 +16,7 @@ from redis.exceptions import RedisError
 
 from tailrace.demo.destinations.redis import program
 from tests.daemon import until
-from tests.destinations.destination import Sent
+from tests.destinations.destination import Make, Sent
 from tests.machine import free_port
 
 
@@ -164,3 +164,11 @@ def serve() -> Iterator[Any]:
             yield lambda name, log=False: Redis(server, name, log=log)
         finally:
             server.stop()
+
+
+def made(served: Callable[[str], Make], name: str, *, log: bool = False) -> Iterator[Redis]:
+    """The destination of a test of its own, for a fixture; it runs at the end."""
+    found = served("redis")(name, log=log)
+    assert isinstance(found, Redis)
+    yield found
+    found.start()

@@ -34,7 +34,7 @@ class NatsHandlerSettings(MessageHandlerSettings):
     """Selects this handler."""
 
     servers: OneOrMore[ServerUrl]
-    """The servers of a cluster, such as `nats://127.0.0.1:4222`. The first that answers is used."""
+    """The servers of a cluster, such as `nats://127.0.0.1:4222`. One that answers is used."""
 
     subject: NameTemplate
     """The subject of each message, with `{database}`, `{collection}` and `{scope}`, such as
