@@ -36,6 +36,7 @@ from tailrace.handlers.postgresql.tables import (
     TABLES,
     Registry,
     TableRefused,
+    exists,
     lock_names,
     made,
     require_server,
@@ -202,10 +203,13 @@ class PostgreSQL:
         return ConfigurationError(Problem(f"handlers.{self._handler}", message))
 
     async def _make_own_tables(self, connection: Connection) -> None:
-        await lock_names(connection)
+        """Locks only if one is missing: a batch locks the row of its position first."""
         schema, allowed = self._settings.db_schema, self._settings.create
-        await made(connection, schema, POSITIONS, self._positions.create, allowed=allowed)
-        await made(connection, schema, TABLES, self._registry.create, allowed=allowed)
+        own = {POSITIONS: self._positions.create, TABLES: self._registry.create}
+        for name, create in own.items():
+            if not await exists(connection, schema, name):
+                await lock_names(connection)
+                await made(connection, schema, name, create, allowed=allowed)
 
     @asynccontextmanager
     async def _closed_after_failure(self, scope: str) -> AsyncIterator[None]:

@@ -1,0 +1,66 @@
+"""Handlers of type ``postgresql`` on a real server, called as the engine calls them."""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from prometheus_client import CollectorRegistry
+
+from tailrace.config.delivery import DeliverySettings
+from tailrace.engine import Handler, RunIdentity
+from tailrace.handlers.destination import Destination
+from tailrace.handlers.handler_type import Opening
+from tailrace.handlers.postgresql import PostgreSQLSettings, postgresql
+from tailrace.model import Scope
+from tests.destinations.destination import Make
+from tests.destinations.postgresql import PostgreSQLDestination
+from tests.handlers import OWNER
+
+SHOP = Scope("orders", "shop", None)
+ORDERS = Scope("orders", "shop", "orders")
+
+
+@dataclass
+class Store:
+    """Handlers of one database; each event is written as the engine does it."""
+
+    server: PostgreSQLDestination
+    targets: list[Any] = field(default_factory=list)
+    registry: CollectorRegistry = field(default_factory=CollectorRegistry)
+
+    async def opened(self, *scopes: Scope, **settings: Any) -> Handler:
+        """A handler that has begun. Without ``log``, tables are named after collections."""
+        form = {} if "log" in settings else {"table": "{collection}"}
+        found = PostgreSQLSettings.model_validate(
+            {"type": "postgresql", "dsn": self.server.handler["dsn"], **form, **settings}
+        )
+        opening = Opening("it", DeliverySettings(), self.registry, follows=scopes or (SHOP,))
+        target = postgresql(opening, found)
+        await target.__aenter__()
+        self.targets.append(target)
+        called = Destination("it", target, self.registry)
+        handler = Handler("it", called.calls(), called.position)
+        await begin(handler)
+        return handler
+
+    @property
+    def orders(self) -> dict[str, Any]:
+        return dict(self.server.query("SELECT key, document FROM orders"))
+
+
+async def begin(handler: Handler, identity: RunIdentity = OWNER) -> Any:
+    assert handler.position is not None
+    return await handler.position.load(identity)
+
+
+@asynccontextmanager
+async def store_of(served: Callable[[str], Make], database: str) -> AsyncIterator[Store]:
+    """The database of one test; its server runs at the end."""
+    made = served("postgresql")(database)
+    assert isinstance(made, PostgreSQLDestination)
+    found = Store(made)
+    yield found
+    for target in found.targets:
+        await target.__aexit__()
+    made.start()

@@ -1,0 +1,175 @@
+"""Who may write to PostgreSQL, and which of its errors are outages."""
+
+from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
+from typing import Any
+
+import psycopg
+import pytest
+
+from tailrace import Fenced, Refused, Unavailable
+from tailrace.config.secret import Secret
+from tailrace.handlers.postgresql.connection import connected, transaction
+from tailrace.testing import Changes
+from tests.destinations.destination import Make
+from tests.destinations.postgresql_store import ORDERS, Store, begin, store_of
+from tests.handlers import OWNER, deliver
+
+
+@pytest.fixture
+async def store(served: Callable[[str], Make], database: str) -> AsyncIterator[Store]:
+    async with store_of(served, database) as found:
+        yield found
+
+
+@pytest.fixture
+def changes() -> Changes:
+    return Changes()
+
+
+async def test_of_two_daemons_with_stores_of_their_own_the_second_writer_is_fenced(
+    store: Store, changes: Changes
+) -> None:
+    one, two = await store.opened(), await store.opened()
+    first = changes.insert({"_id": 1})
+    await deliver(one, first)
+    with pytest.raises(Fenced, match="another process writes there"):
+        await deliver(two, first)
+    three = await store.opened()
+    await deliver(one, changes.insert({"_id": 2}))
+    with pytest.raises(Fenced, match="another process writes there"):
+        await deliver(three, changes.drop())
+    await begin(two, replace(OWNER, epoch=2))
+    with pytest.raises(Fenced, match="SET epoch = 0"):
+        await begin(one)
+    assert len(store.orders) == 2
+
+
+async def test_a_restored_backup_gets_what_it_lacks_and_fences_who_wrote_after_it(
+    store: Store, changes: Changes
+) -> None:
+    handler = await store.opened()
+    await deliver(handler, changes.insert({"_id": 1}))
+    before = await begin(handler)
+    store.server.execute("CREATE TABLE kept AS SELECT * FROM orders")
+    store.server.execute("CREATE TABLE kept_positions AS SELECT * FROM tailrace_positions")
+    await deliver(handler, changes.insert({"_id": 2}))
+    store.server.execute("DELETE FROM orders; INSERT INTO orders SELECT * FROM kept")
+    store.server.execute("""
+        UPDATE tailrace_positions p SET position = k.position FROM kept_positions k
+    """)
+    last = changes.insert({"_id": 3})
+    with pytest.raises(Fenced, match="the database was restored"):
+        await deliver(handler, last)
+    assert await begin(handler) == before
+
+
+async def test_a_killed_backend_is_an_outage_and_stores_nothing(
+    store: Store, changes: Changes
+) -> None:
+    handler = await store.opened(ORDERS)
+    store.server.execute("""
+        CREATE FUNCTION die() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS $$ BEGIN
+            PERFORM pg_terminate_backend(pg_backend_pid()); RETURN NEW;
+        END $$;
+        CREATE TRIGGER die BEFORE INSERT ON orders FOR EACH ROW EXECUTE FUNCTION die();
+    """)
+    event = changes.insert({"_id": 1})
+    with pytest.raises(Unavailable, match="57P01"):
+        await deliver(handler, event)
+    store.server.execute("DROP TRIGGER die ON orders")
+    assert await begin(handler) is None
+    await deliver(handler, event)
+    assert len(store.orders) == 1
+
+
+STATES = {
+    "serialization_failure": True,
+    "disk_full": True,
+    "query_canceled": True,
+    "insufficient_privilege": True,
+    "lock_not_available": True,
+    "division_by_zero": False,
+    "exclusion_violation": False,
+    "raise_exception": False,
+}
+
+
+@pytest.mark.parametrize("state", STATES)
+async def test_an_error_of_the_server_is_an_outage_or_refuses_its_event(
+    store: Store, changes: Changes, state: str
+) -> None:
+    """Nothing of the batch is stored."""
+    handler = await store.opened(ORDERS)
+    store.server.execute(f"""
+        CREATE FUNCTION fail() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+            IF NEW.document ->> '_id' = '1' THEN RAISE {state}; END IF; RETURN NEW;
+        END $$;
+        CREATE TRIGGER fail BEFORE INSERT ON orders FOR EACH ROW EXECUTE FUNCTION fail();
+    """)
+    events = [changes.insert({"_id": n}) for n in range(3)]
+    with pytest.raises(Unavailable if STATES[state] else Refused, match="SQLSTATE") as raised:
+        await deliver(handler, *events)
+    if isinstance(raised.value, Refused):
+        assert list(raised.value.reasons) == [1]
+    assert store.orders == {}
+    assert await begin(handler) is None
+
+
+async def test_a_process_that_is_paused_in_a_transaction_does_not_hold_up_the_next(
+    store: Store, changes: Changes
+) -> None:
+    """The server ends its transaction, and it stores nothing when it wakes up."""
+    handler = await store.opened(ORDERS)
+    async with await connected(Secret(store.server.dsn)) as paused:
+        with pytest.raises(psycopg.errors.IdleInTransactionSessionTimeout):  # noqa: PT012
+            async with transaction(paused):
+                await paused.execute("UPDATE tailrace_positions SET position = 'late'")
+                assert await begin(handler, replace(OWNER, epoch=2)) is None
+                await paused.execute("SELECT 1")
+    await deliver(handler, changes.insert({"_id": 1}), identity=replace(OWNER, epoch=2))
+    assert len(store.orders) == 1
+
+
+@pytest.mark.parametrize(
+    ("statement", "undo", "told"),
+    [
+        (
+            "ALTER DATABASE {} SET default_transaction_read_only = on",
+            "ALTER DATABASE {} RESET default_transaction_read_only",
+            "SQLSTATE 25006",
+        ),
+        (
+            "ALTER DATABASE {} CONNECTION LIMIT 0",
+            "ALTER DATABASE {} CONNECTION LIMIT -1",
+            "too man",
+        ),
+    ],
+    ids=["read-only", "connections"],
+)
+async def test_a_server_that_takes_no_writes_or_connections_is_waited_out(
+    store: Store, changes: Changes, statement: Any, undo: Any, told: str
+) -> None:
+    handler = await store.opened(ORDERS)
+    store.server.execute(statement.format(store.server.database))
+    with pytest.raises(Unavailable, match=told):
+        await begin(handler)
+    store.server.execute(undo.format(store.server.database))
+    await begin(handler)
+    await deliver(handler, changes.insert({"_id": 1}))
+
+
+async def test_a_changed_dsn_file_is_read_at_the_next_connection(
+    store: Store, changes: Changes
+) -> None:
+    handler = await store.opened(ORDERS)
+    await deliver(handler, changes.insert({"_id": 1}))
+    store.server.expire()
+    with pytest.raises(Unavailable):
+        await deliver(handler, changes.insert({"_id": 2}))
+    with pytest.raises(Unavailable, match="not permitted to log in"):
+        await begin(handler)
+    store.server.renew()
+    await begin(handler)
+    await deliver(handler, changes.insert({"_id": 3}))
+    assert len(store.orders) == 2
