@@ -14,6 +14,7 @@ from bson.raw_bson import RawBSONDocument
 from tailrace.event.bson import encoded
 from tests.daemon import Daemon, until
 from tests.destinations.mongodb import Target, raw_documents
+from tests.machine import free_port
 from tests.mongod import ReplicaSet, Standalone
 from tests.orders import QUICK, Orders
 from tests.snapshots import mixed_ids
@@ -424,3 +425,22 @@ def test_a_batch_may_be_larger_than_a_command_and_than_an_entry_of_the_oplog(
     until_equal(orders, target)
     assert run.stop() == 0
     assert not run.logged("handler.failed")
+
+
+def test_a_collection_that_is_renamed_during_a_further_snapshot_is_swept_under_its_new_name(
+    orders: Orders, target: Target
+) -> None:
+    slow = {"documents_per_second": 100, "chunk_documents": 20}
+    scope = {"collection": None, "snapshot": slow}
+    run = following(orders, target, scope=scope, http={"port": free_port()}).start()
+    orders.insert(*range(300))
+    until_equal(orders, target)
+    with orders.server.client() as client, target.client() as copies:
+        copy = copies[target.database]
+        copy.orders.insert_many([{"_id": number} for number in range(1000, 1300)])
+        run.command("snapshot", "start", "orders")
+        until(lambda: copy.tailrace_unseen.count_documents({}) < 550, "some rows")
+        client[orders.database].orders.rename("renamed")
+        until_equal(orders, target, "renamed")
+        until(lambda: not copy.tailrace_unseen.count_documents({}), "an empty list")
+    assert run.stop() == 0

@@ -19,7 +19,6 @@ from tailrace.event import ChangeEvent, Namespace
 from tailrace.event.bson import elements as elements_of
 from tailrace.event.bson import encoded
 from tailrace.handlers.mongodb.cluster import Cluster
-from tailrace.handlers.mongodb.state import Copies
 from tailrace.handlers.mongodb.statements import Command, commands, deletion, nested
 
 UNSEEN = "tailrace_unseen"
@@ -39,7 +38,6 @@ class Unseen:
     async def begin(self, copies: Iterable[Namespace]) -> bool:
         """Lists what these copies have; returns whether there is anything."""
         await self.end()
-        await Copies(self._cluster, self._place.db).make(self._place)
         for copy in copies:
             await self._merge(copy, [{"$project": {"_id": self._key("$_id", copy)}}])
         return await self._collection.find_one(self._range()) is not None
