@@ -7,6 +7,7 @@ from importlib import import_module
 
 import pytest
 
+from tests.destinations import kafka
 from tests.destinations.copying import Copying
 from tests.destinations.destination import Destination, Make
 from tests.orders import Orders
@@ -62,3 +63,11 @@ def logged(orders: Orders, log: Destination) -> Iterator[Copying]:
     """A collection whose changes go to a destination that keeps each."""
     with closing(Copying(orders, log)) as copying:
         yield copying
+
+
+@pytest.fixture
+def topics(served: Callable[[str], Make], database: str) -> kafka.Kafka:
+    """Kafka's server, and the topics of this test: ``{prefix}.shop.orders``."""
+    found = served("kafka")(database)
+    assert isinstance(found, kafka.Kafka)
+    return found

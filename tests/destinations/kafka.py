@@ -1,9 +1,11 @@
 """Kafka in the contract suite: a topic of one partition for each collection."""
 
 import signal
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
+from uuid import uuid4
 
 from bson import json_util
 from confluent_kafka import Message
@@ -22,14 +24,20 @@ class Kafka:
         self.once = once
         self.server = server
         self.prefix = prefix
+        self._secret = server.directory / f"{prefix}.password"
+        self.renew()
         self.handler: Mapping[str, Any] = {
             "type": "kafka",
-            "bootstrap_servers": server.bootstrap_servers,
+            "bootstrap_servers": server.guarded_servers,
+            "security_protocol": "sasl_plaintext",
+            "sasl_mechanism": "SCRAM-SHA-256",
+            "username": prefix,
+            "password": {"file": str(self._secret)},
             "prefix": prefix,
             "exactly_once": once,
             "partitions": 1,
             "max_message_bytes": 100_000,
-            "delivery_timeout_seconds": 2,  # below the lease of the suite
+            "timeout_seconds": 2,  # below the lease of the suite
             "positions_topic": f"{prefix}-positions",
         }
 
@@ -41,6 +49,16 @@ class Kafka:
 
     def pause(self) -> None:
         self.server.pause()
+
+    def expire(self) -> None:
+        """The broker asks for the password every second, also on open connections."""
+        self.server.set_password(self.prefix, "another")
+        time.sleep(1.5)
+
+    def renew(self) -> None:
+        password = uuid4().hex
+        self.server.set_password(self.prefix, password)
+        self._secret.write_text(password)
 
     def sent(self) -> Sequence[Sent]:
         """Without tombstones, which say nothing more than the message before."""

@@ -16,7 +16,12 @@ from functools import cached_property
 from pathlib import Path
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import (
+    AdminClient,
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialUpsertion,
+)
 
 from tailrace.demo.destinations.kafka_programs import broker_command, kafka_jars
 from tests.machine import exclusive, free_port, run
@@ -33,7 +38,7 @@ listener.security.protocol.map=PLAIN:PLAINTEXT,GUARDED:SASL_PLAINTEXT,CONTROLLER
 listener.name.guarded.sasl.enabled.mechanisms=SCRAM-SHA-256
 listener.name.guarded.scram-sha-256.sasl.jaas.config=\
 org.apache.kafka.common.security.scram.ScramLoginModule required;
-listener.name.guarded.connections.max.reauth.ms=2000
+listener.name.guarded.connections.max.reauth.ms=1000
 log.dirs={data}
 num.partitions=2
 auto.create.topics.enable=false
@@ -43,6 +48,8 @@ transaction.state.log.num.partitions=1
 transaction.state.log.replication.factor=1
 transaction.state.log.min.isr=1
 group.initial.rebalance.delay.ms=0
+broker.session.timeout.ms=2000
+broker.heartbeat.interval.ms=500
 log.cleaner.dedupe.buffer.size=8388608
 """
 _START_SECONDS = 120
@@ -52,7 +59,7 @@ class KafkaServer:
     """Its data is in a directory of its own, and stays over stops; so do its addresses."""
 
     def __init__(self, directory: Path) -> None:
-        self._directory = directory
+        self.directory = directory
         with exclusive():
             self._jars = kafka_jars()
         self._plain, self._guarded = free_port(), free_port()
@@ -76,12 +83,19 @@ class KafkaServer:
 
     @property
     def guarded_servers(self) -> str:
-        """Where clients need a user and a password, by SCRAM-SHA-256, again every two seconds."""
+        """Where clients need a user and a password, by SCRAM-SHA-256, again every second."""
         return f"127.0.0.1:{self._guarded}"
 
     @cached_property
     def admin(self) -> AdminClient:
         return AdminClient({"bootstrap.servers": self.bootstrap_servers, "log_level": 0})
+
+    def set_password(self, user: str, password: str) -> None:
+        """Of a user of :attr:`guarded_servers`, who is created if missing."""
+        info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, 4096)
+        change = UserScramCredentialUpsertion(user, info, password.encode())
+        for result in self.admin.alter_user_scram_credentials([change]).values():
+            result.result(10)
 
     def messages(self, *topics: str, isolation: str = "read_committed") -> list[Message]:
         """What is in the topics now, by topic and partition, in order."""
@@ -111,11 +125,11 @@ class KafkaServer:
         if self._process is not None:
             self._process.send_signal(signal.SIGCONT)
             return
-        log = self._directory / "log"
+        log = self.directory / "log"
         with log.open("ab") as output:
             self._process = subprocess.Popen(
                 [*broker_command(self._jars, "kafka.Kafka"), str(self._properties)],
-                cwd=self._directory,
+                cwd=self.directory,
                 stdout=output,
                 stderr=output,
             )

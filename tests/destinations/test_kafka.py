@@ -1,83 +1,24 @@
-"""What is special about Kafka: keys, topics, refusals by the broker, transactions, credentials."""
+"""What is special about Kafka: keys, topics, refusals by the broker, outages."""
 
-import json
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
-import structlog
-from anyio import to_thread
-from bson.timestamp import Timestamp
-from confluent_kafka import Producer, murmur2
+from confluent_kafka import murmur2
 from confluent_kafka.admin import (
     AlterConfigOpType,
     ConfigEntry,
     ConfigResource,
-    ScramCredentialInfo,
-    ScramMechanism,
-    UserScramCredentialUpsertion,
 )
 from confluent_kafka.cimpl import NewTopic
-from prometheus_client import CollectorRegistry
 
-from tailrace.config.delivery import DeliverySettings
-from tailrace.engine.batch import Batch, ScopeContext
-from tailrace.errors import Fenced, PermanentError, Refused, TemporaryError, Unavailable
+from tailrace.errors import PermanentError, Refused, Unavailable
 from tailrace.event import ChangeEvent
-from tailrace.handlers.handler_type import Opening, Trial
-from tailrace.handlers.kafka.at_least_once import Kafka
-from tailrace.handlers.kafka.exactly_once import ExactlyOnceKafka
-from tailrace.handlers.kafka.settings import KafkaHandlerSettings
+from tailrace.handlers.handler_type import Trial
 from tailrace.model import Scope
 from tests.destinations import kafka
-from tests.destinations.destination import Make
-
-
-@pytest.fixture
-def topics(served: Callable[[str], Make], database: str) -> kafka.Kafka:
-    """The real server, and the topics of this test: ``{prefix}.shop.orders``."""
-    found = served("kafka")(database)
-    assert isinstance(found, kafka.Kafka)
-    return found
-
-
-def event(identity: Any = 7, operation: str = "insert", text: str = "") -> ChangeEvent:
-    document: dict[str, Any] = {
-        "_id": {"_data": f"8265{identity:08}"},
-        "operationType": operation,
-        "clusterTime": Timestamp(1_700_000_000, 1),
-        "ns": {"db": "shop", "coll": "orders"},
-        "documentKey": {"_id": identity},
-        "fullDocument": {"_id": identity, "text": text},
-    }
-    return ChangeEvent.from_document(document)
-
-
-def scope(name: str = "orders", epoch: int = 1) -> ScopeContext:
-    return ScopeContext(name, epoch, 1, structlog.get_logger(), CollectorRegistry())
-
-
-def batch(*events: ChangeEvent, epoch: int = 1, **positions: str | None) -> Batch:
-    return Batch(events, scope(epoch=epoch), **positions)
-
-
-@asynccontextmanager
-async def opened(topics: kafka.Kafka, **more: Any) -> AsyncIterator[Any]:
-    """The handler ``bus``, entered."""
-    settings = KafkaHandlerSettings(**{**topics.handler, **more})
-    kind = ExactlyOnceKafka if settings.exactly_once else Kafka
-    async with kind(Opening("bus", DeliverySettings(), CollectorRegistry()), settings) as found:
-        yield found
-
-
-def ids(topics: kafka.Kafka, isolation: str = "read_committed") -> list[int]:
-    """The ``_id`` of each message of ``shop.orders``, in order."""
-    found = topics.server.messages(f"{topics.prefix}.shop.orders", isolation=isolation)
-    return [json.loads(each.value() or b"")["documentKey"]["_id"] for each in found]
+from tests.destinations.kafka_calls import batch, event, ids, opened, scope
 
 
 def limit_messages(topics: kafka.Kafka, size: int) -> None:
@@ -214,11 +155,11 @@ async def test_brokers_that_are_not_there_are_told_in_a_line(
 
 
 @pytest.mark.parametrize("exactly_once", [False, True])
-async def test_a_silent_broker_is_an_outage_after_delivery_timeout_seconds(
+async def test_a_silent_broker_is_an_outage_after_timeout_seconds(
     topics: kafka.Kafka, exactly_once: bool
 ) -> None:
     """It may have taken the batch; the next try uses another producer."""
-    more = {"exactly_once": exactly_once, "delivery_timeout_seconds": 3}
+    more = {"exactly_once": exactly_once, "timeout_seconds": 3}
     async with opened(topics, **more) as bus:
         former = None
         for number in range(2):
@@ -250,7 +191,7 @@ async def test_a_silent_broker_is_an_outage_after_delivery_timeout_seconds(
 
 
 async def test_a_cancelled_write_ends_and_sends_nothing_more(topics: kafka.Kafka) -> None:
-    async with opened(topics, delivery_timeout_seconds=60) as bus:
+    async with opened(topics, timeout_seconds=60) as bus:
         await bus.write(batch(event(0)))
         topics.pause()
         try:
@@ -261,123 +202,3 @@ async def test_a_cancelled_write_ends_and_sends_nothing_more(topics: kafka.Kafka
         assert limit.cancelled_caught
         await bus.write(batch(event(2)))
     assert [each for each in ids(topics) if each != 1] == [0, 2]
-
-
-# --- positions -------------------------------------------------------------------------------
-
-
-async def test_a_later_process_fences_an_earlier_one(topics: kafka.Kafka) -> None:
-    async with opened(topics, exactly_once=True) as one, opened(topics, exactly_once=True) as two:
-        await one.begin(scope(epoch=1))
-        await one.write(batch(event(1), position="a"))
-        assert await two.begin(scope(epoch=2)) == "a"
-        with pytest.raises(Fenced):
-            await one.write(batch(event(9), position="x", former="a"))
-        with pytest.raises(Fenced):
-            await one.begin(scope(epoch=1))
-        await two.write(batch(event(2), epoch=2, position="b", former="a"))
-        with pytest.raises(Fenced):
-            await two.write(batch(event(3), epoch=2, position="c", former="a"))
-        assert await one.begin(scope(epoch=3)) == "b"
-        await one.write(batch(event(3), epoch=3, position="c", former="b"))
-    assert ids(topics) == [1, 2, 3]
-
-
-async def test_a_producer_that_was_fenced_begins_again_if_nobody_has_written(
-    topics: kafka.Kafka,
-) -> None:
-    """Its transaction may have been open for too long, as after a pause."""
-    async with opened(topics, exactly_once=True) as one, opened(topics, exactly_once=True) as two:
-        await one.begin(scope())
-        await two.begin(scope())
-        with pytest.raises(TemporaryError, match="transaction_timeout_seconds"):
-            await one.write(batch(event(1), position="a"))
-        assert await one.begin(scope()) is None
-        await one.write(batch(event(1), position="a"))
-        with pytest.raises(Fenced):
-            await two.write(batch(event(1), position="a"))
-    assert ids(topics) == [1]
-
-
-async def test_a_position_is_found_behind_many_others_and_after_open_transactions(
-    topics: kafka.Kafka,
-) -> None:
-    name = f"{topics.prefix}-positions"
-    more = {"exactly_once": True, "delivery_timeout_seconds": 1}
-    async with opened(topics, **more) as bus:
-        await bus.begin(scope())
-        await bus.write(batch(position="a"))
-        options = {
-            "bootstrap.servers": topics.server.bootstrap_servers,
-            "transactional.id": topics.prefix,
-        }
-        other = Producer(options)
-        other.init_transactions(10)
-        other.begin_transaction()
-        for _ in range(1500):
-            other.produce(name, b"{}", b"other/bus")
-        other.flush(10)
-        with pytest.raises(Unavailable, match=f"a transaction in topic {name} is open"):
-            await bus.begin(scope())
-        other.commit_transaction(10)
-        assert await bus.begin(scope()) == "a"
-
-
-async def test_a_positions_topic_of_several_partitions_is_not_used(topics: kafka.Kafka) -> None:
-    name = f"{topics.prefix}-positions"
-    topics.server.admin.create_topics([NewTopic(name, 2)])[name].result(10)
-    async with opened(topics, exactly_once=True) as bus:
-        with pytest.raises(Unavailable, match=r"positions_topic.*2 partitions instead of 1"):
-            await bus.begin(scope())
-
-
-async def test_transaction_timeout_seconds_above_the_limit_of_the_broker_is_told(
-    topics: kafka.Kafka,
-) -> None:
-    async with opened(topics, exactly_once=True, transaction_timeout_seconds=3600) as bus:
-        with pytest.raises(Unavailable, match=r"handlers\.bus.*transaction"):
-            await bus.begin(scope())
-
-
-# --- credentials -----------------------------------------------------------------------------
-
-
-async def _write_for_ever(bus: Kafka) -> None:
-    while True:
-        await bus.write(batch(event(2)))
-        await anyio.sleep(0.2)
-
-
-def set_password(topics: kafka.Kafka, password: str) -> None:
-    info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, 4096)
-    user = UserScramCredentialUpsertion("tailrace", info, password.encode())
-    admin = topics.server.admin
-    for result in admin.alter_user_scram_credentials([user]).values():
-        result.result(10)
-
-
-@pytest.fixture
-def secret(tmp_path: Path) -> Path:
-    path = tmp_path / "password"
-    path.write_text("first")
-    return path
-
-
-async def test_a_password_that_ends_is_read_again(topics: kafka.Kafka, secret: Path) -> None:
-    """The broker asks for it again every two seconds, also on open connections."""
-    set_password(topics, "first")
-    more = {
-        "bootstrap_servers": topics.server.guarded_servers,
-        "security_protocol": "sasl_plaintext",
-        "sasl_mechanism": "SCRAM-SHA-256",
-        "username": "tailrace",
-        "password": {"file": str(secret)},
-    }
-    async with opened(topics, **more) as bus:
-        await bus.write(batch(event(1)))
-        set_password(topics, "second")
-        with anyio.fail_after(30), pytest.raises(Unavailable, match="username, password"):
-            await _write_for_ever(bus)
-        await to_thread.run_sync(secret.write_text, "second")
-        await bus.write(batch(event(3)))
-    assert (ids(topics)[0], ids(topics)[-1]) == (1, 3)

@@ -31,7 +31,7 @@ class Kafka:
         self._names = names
         self.senders: dict[str, Sender] = {}
         # Also after a pause: a process that was replaced meanwhile must not send what it had.
-        seconds = settings.delivery_timeout_seconds
+        seconds = settings.timeout_seconds
         self._options = {"message.timeout.ms": max(round(seconds * 1000), 1)}
 
     async def __aenter__(self) -> Self:

@@ -12,7 +12,6 @@ from tailrace.engine.batch import Batch, ScopeContext
 from tailrace.errors import Fenced, TemporaryError
 from tailrace.handlers.handler_type import Opening, Trial
 from tailrace.handlers.kafka.at_least_once import Kafka, failure
-from tailrace.handlers.kafka.connection import ANSWER_SECONDS
 from tailrace.handlers.kafka.outcomes import classified, fences
 from tailrace.handlers.kafka.positions import Positions, Stored
 from tailrace.handlers.kafka.records import Record
@@ -110,7 +109,7 @@ class ExactlyOnceKafka(Kafka):
             if fences(error):
                 raise KafkaException(error)
         if failed:
-            producer.abort_transaction(ANSWER_SECONDS)
+            sender.wait_for(producer.abort_transaction)
             raise failure(self.connection.name, self.topics, failed, stored=False)
         sender.wait_for(producer.commit_transaction)
 

@@ -161,7 +161,7 @@ class Positions:
                     found = message.value()
             if noted.error is not None and ends_waiting(noted.error):
                 raise outage(self._connection.name, noted.error)
-            if time.monotonic() - since > self._connection.settings.delivery_timeout_seconds:
+            if time.monotonic() - since > self._connection.settings.timeout_seconds:
                 raise Unavailable(
                     f"handlers.{self._connection.name}.positions_topic: a transaction in topic "
                     f"{self._topic} is open, or its broker does not answer"

@@ -41,7 +41,7 @@ class Sender:
 
     def __init__(self, connection: Connection, more: dict[str, Any]) -> None:
         self._name = connection.name
-        self._patience = connection.settings.delivery_timeout_seconds
+        self._patience = connection.settings.timeout_seconds
         self._transactional = "transactional.id" in more
         self._noted = Noted()
         options = connection.options(self._noted.note) | _OPTIONS
@@ -65,7 +65,7 @@ class Sender:
         return dict(failed)  # the end of a transaction adds what was not sent
 
     def wait_for(self, call: Callable[[float], object]) -> None:
-        """Calls ``init_transactions`` or ``commit_transaction`` until it has an answer.
+        """Calls a method of the producer that begins or ends a transaction until it has an answer.
 
         Raises :class:`Unavailable` if there is none, and what the call raises otherwise.
         """
@@ -78,6 +78,7 @@ class Sender:
                     raise
                 if error.args[0].code() != KafkaError._TIMED_OUT:  # as while it is loading
                     time.sleep(_LOOK_SECONDS)
+                self.producer.poll(0)  # an abort waits for what it has purged to be reported
                 return 1
             return 0
 
@@ -109,7 +110,7 @@ class Sender:
                     raise outage(self._name, error)
                 raise Unavailable(
                     f"handlers.{self._name}: the brokers confirmed nothing in "
-                    f"{self._patience:g} s (delivery_timeout_seconds)"
+                    f"{self._patience:g} s (timeout_seconds)"
                 )
 
     def drop(self) -> None:

@@ -143,10 +143,11 @@ class KafkaHandlerSettings(MessageHandlerSettings):
     """What happens to an event whose message is larger: `refuse` makes it a dead letter (or halts
     the scope, by `on_failure`), `leave_out` logs it as `event.left_out` and goes on."""
 
-    delivery_timeout_seconds: Seconds = 5.0
-    """How long the brokers may take to confirm a batch before that counts as an outage, and with
-    `exactly_once`, how long they may confirm nothing of it. The batch is sent again then, so that
-    without `exactly_once` messages may come twice. Keep it well below `replicas.lease_seconds`."""
+    timeout_seconds: Seconds = 5.0
+    """How long the brokers may take to confirm a batch, and with `exactly_once`, how long they may
+    confirm nothing of it. Then it is an outage, not a failed attempt, and the batch is sent again:
+    without `exactly_once` messages may come twice. Keep it well above 1 s, which a new producer may
+    take, and below `replicas.lease_seconds`."""
 
     security_protocol: Literal["plaintext", "ssl", "sasl_plaintext", "sasl_ssl"] = "plaintext"
     """How to connect to the brokers."""
@@ -171,6 +172,11 @@ class KafkaHandlerSettings(MessageHandlerSettings):
     def needs_documents(self) -> bool:
         """Of an update without its document, the envelope `document` has no message."""
         return self.envelope == "document"
+
+    @property
+    def attempt_seconds(self) -> float | None:
+        """Calls end by themselves."""
+        return None
 
     @model_validator(mode="after")
     def _require_consistency(self) -> Self:

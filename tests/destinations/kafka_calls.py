@@ -1,0 +1,54 @@
+"""Calls a Kafka handler as the engine does, and reads what it has sent."""
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import structlog
+from bson.timestamp import Timestamp
+from prometheus_client import CollectorRegistry
+
+from tailrace.config.delivery import DeliverySettings
+from tailrace.engine.batch import Batch, ScopeContext
+from tailrace.event import ChangeEvent
+from tailrace.handlers.handler_type import Opening
+from tailrace.handlers.kafka.at_least_once import Kafka
+from tailrace.handlers.kafka.exactly_once import ExactlyOnceKafka
+from tailrace.handlers.kafka.settings import KafkaHandlerSettings
+from tests.destinations import kafka
+
+
+def event(identity: Any = 7, operation: str = "insert", text: str = "") -> ChangeEvent:
+    document: dict[str, Any] = {
+        "_id": {"_data": f"8265{identity:08}"},
+        "operationType": operation,
+        "clusterTime": Timestamp(1_700_000_000, 1),
+        "ns": {"db": "shop", "coll": "orders"},
+        "documentKey": {"_id": identity},
+        "fullDocument": {"_id": identity, "text": text},
+    }
+    return ChangeEvent.from_document(document)
+
+
+def scope(name: str = "orders", epoch: int = 1) -> ScopeContext:
+    return ScopeContext(name, epoch, 1, structlog.get_logger(), CollectorRegistry())
+
+
+def batch(*events: ChangeEvent, epoch: int = 1, **positions: str | None) -> Batch:
+    return Batch(events, scope(epoch=epoch), **positions)
+
+
+@asynccontextmanager
+async def opened(topics: kafka.Kafka, **more: Any) -> AsyncIterator[Any]:
+    """The handler ``bus``, entered."""
+    settings = KafkaHandlerSettings(**{**topics.handler, **more})
+    kind = ExactlyOnceKafka if settings.exactly_once else Kafka
+    async with kind(Opening("bus", DeliverySettings(), CollectorRegistry()), settings) as found:
+        yield found
+
+
+def ids(topics: kafka.Kafka, isolation: str = "read_committed") -> list[int]:
+    """The ``_id`` of each message of ``shop.orders``, in order."""
+    found = topics.server.messages(f"{topics.prefix}.shop.orders", isolation=isolation)
+    return [json.loads(each.value() or b"")["documentKey"]["_id"] for each in found]

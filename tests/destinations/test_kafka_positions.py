@@ -1,0 +1,82 @@
+"""Transactions of Kafka: who is fenced, and which position is found."""
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.cimpl import NewTopic
+
+from tailrace.errors import Fenced, TemporaryError, Unavailable
+from tests.destinations import kafka
+from tests.destinations.kafka_calls import batch, event, ids, opened, scope
+
+
+async def test_a_later_process_fences_an_earlier_one(topics: kafka.Kafka) -> None:
+    async with opened(topics, exactly_once=True) as one, opened(topics, exactly_once=True) as two:
+        await one.begin(scope(epoch=1))
+        await one.write(batch(event(1), position="a"))
+        assert await two.begin(scope(epoch=2)) == "a"
+        with pytest.raises(Fenced):
+            await one.write(batch(event(9), position="x", former="a"))
+        with pytest.raises(Fenced):
+            await one.begin(scope(epoch=1))
+        await two.write(batch(event(2), epoch=2, position="b", former="a"))
+        with pytest.raises(Fenced):
+            await two.write(batch(event(3), epoch=2, position="c", former="a"))
+        assert await one.begin(scope(epoch=3)) == "b"
+        await one.write(batch(event(3), epoch=3, position="c", former="b"))
+    assert ids(topics) == [1, 2, 3]
+
+
+async def test_a_producer_that_was_fenced_begins_again_if_nobody_has_written(
+    topics: kafka.Kafka,
+) -> None:
+    """Its transaction may have been open for too long, as after a pause."""
+    async with opened(topics, exactly_once=True) as one, opened(topics, exactly_once=True) as two:
+        await one.begin(scope())
+        await two.begin(scope())
+        with pytest.raises(TemporaryError, match="transaction_timeout_seconds"):
+            await one.write(batch(event(1), position="a"))
+        assert await one.begin(scope()) is None
+        await one.write(batch(event(1), position="a"))
+        with pytest.raises(Fenced):
+            await two.write(batch(event(1), position="a"))
+    assert ids(topics) == [1]
+
+
+async def test_a_position_is_found_behind_many_others_and_after_open_transactions(
+    topics: kafka.Kafka,
+) -> None:
+    name = f"{topics.prefix}-positions"
+    more = {"exactly_once": True, "timeout_seconds": 1}
+    async with opened(topics, **more) as bus:
+        await bus.begin(scope())
+        await bus.write(batch(position="a"))
+        options = {
+            "bootstrap.servers": topics.server.bootstrap_servers,
+            "transactional.id": topics.prefix,
+        }
+        other = Producer(options)
+        other.init_transactions(10)
+        other.begin_transaction()
+        for _ in range(1500):
+            other.produce(name, b"{}", b"other/bus")
+        other.flush(10)
+        with pytest.raises(Unavailable, match=f"a transaction in topic {name} is open"):
+            await bus.begin(scope())
+        other.commit_transaction(10)
+        assert await bus.begin(scope()) == "a"
+
+
+async def test_a_positions_topic_of_several_partitions_is_not_used(topics: kafka.Kafka) -> None:
+    name = f"{topics.prefix}-positions"
+    topics.server.admin.create_topics([NewTopic(name, 2)])[name].result(10)
+    async with opened(topics, exactly_once=True) as bus:
+        with pytest.raises(Unavailable, match=r"positions_topic.*2 partitions instead of 1"):
+            await bus.begin(scope())
+
+
+async def test_transaction_timeout_seconds_above_the_limit_of_the_broker_is_told(
+    topics: kafka.Kafka,
+) -> None:
+    async with opened(topics, exactly_once=True, transaction_timeout_seconds=3600) as bus:
+        with pytest.raises(Unavailable, match=r"handlers\.bus.*transaction"):
+            await bus.begin(scope())
