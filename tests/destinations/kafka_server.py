@@ -38,7 +38,6 @@ listener.security.protocol.map=PLAIN:PLAINTEXT,GUARDED:SASL_PLAINTEXT,CONTROLLER
 listener.name.guarded.sasl.enabled.mechanisms=SCRAM-SHA-256
 listener.name.guarded.scram-sha-256.sasl.jaas.config=\
 org.apache.kafka.common.security.scram.ScramLoginModule required;
-listener.name.guarded.connections.max.reauth.ms=1000
 log.dirs={data}
 num.partitions=2
 auto.create.topics.enable=false
@@ -83,7 +82,7 @@ class KafkaServer:
 
     @property
     def guarded_servers(self) -> str:
-        """Where clients need a user and a password, by SCRAM-SHA-256, again every second."""
+        """Where clients need a user and a password, by SCRAM-SHA-256."""
         return f"127.0.0.1:{self._guarded}"
 
     @cached_property

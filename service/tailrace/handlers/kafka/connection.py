@@ -1,5 +1,6 @@
 """How clients of one handler connect: librdkafka's options, made anew for each client."""
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -73,11 +74,13 @@ def common_options(settings: KafkaHandlerSettings) -> dict[str, Any]:
     """The options of any client, without the password."""
     found: dict[str, Any] = {
         "client.id": "tailrace",
-        "log_level": 0,  # librdkafka writes to stderr; what matters comes as errors
+        "log_level": 0,
         **settings.client,
         "bootstrap.servers": settings.bootstrap_servers,
         "security.protocol": settings.security_protocol,
     }
+    if "debug" not in settings.client:
+        found["logger"] = _silent()
     if settings.sasl_mechanism is not None:
         found["sasl.mechanism"] = settings.sasl_mechanism
     if settings.username is not None:
@@ -85,6 +88,13 @@ def common_options(settings: KafkaHandlerSettings) -> dict[str, Any]:
     if settings.ssl_ca_location is not None:
         found["ssl.ca.location"] = settings.ssl_ca_location
     return found
+
+
+def _silent() -> logging.Logger:
+    """Instead of stderr, to which librdkafka writes. What matters comes as errors."""
+    logger = logging.Logger("kafka")
+    logger.addHandler(logging.NullHandler())
+    return logger
 
 
 def unusable(settings: KafkaHandlerSettings) -> str:
