@@ -56,7 +56,7 @@ def test_a_replay_delivers_what_was_set_aside(logged: Copying) -> None:
     """The attempts are spent because the destination does not answer in time."""
     if logged.destination.handler["type"] not in ("nats", "redis"):
         return  # no answer is an outage, or it begins again and waits for an answer
-    run = logged.daemon(handler={"timeout_seconds": 0.5, "on_failure": "dead_letter"}).start()
+    run = logged.daemon(handler={"timeout_seconds": 2, "on_failure": "dead_letter"}).start()
     logged.insert([0])
     logged.until_has(0)
     logged.destination.pause()
