@@ -47,9 +47,9 @@ def test_a_server_that_is_killed_in_mid_batch_has_everything_afterwards(logged: 
 def test_a_hand_over_in_mid_batch_loses_nothing(logged: Copying, crashes: bool) -> None:
     """The owner is killed, or paused for longer than its lease: then it wakes up in mid batch."""
     one, two = logged.replica("one").start(), logged.replica("two")
+    until(lambda: one.status().get("state") == "caught_up", "its stream")
     with logged.load() as load:
         load.more(100)
-        until(lambda: one.metric("tailrace_lease_held") == 1, "its lease")
         two.start(ready=False).until_answers()
         if crashes:
             one.kill()
