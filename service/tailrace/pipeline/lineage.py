@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 from tailrace.pipeline.schemas import of_database, table_name
@@ -148,11 +149,18 @@ class Hop:
 
 @dataclass(frozen=True, slots=True)
 class VersionRoute:
-    """The line and hops of versions made in ``table``, from ``after`` on and before ``before``."""
+    """The line and hops of versions that are in ``table`` at some times and were made at others.
+
+    They are there from ``after`` on and before ``before``: since the change that made them, or
+    since the rename that moved them. That change was from ``made_after`` on and before
+    ``made_before``: a snapshot ends the versions that were made before it began.
+    """
 
     table: str
     after: int | None
     before: int | None
+    made_after: int | None
+    made_before: int | None
     line: str
     hops: tuple[Hop, ...]
 
@@ -162,13 +170,30 @@ def routes(tables: Iterable[str], statements: Sequence[Statement]) -> list[Versi
     ordered = sorted(set(statements))
     found = []
     for table in sorted(tables):
-        own = sorted({each.begin for each in ordered if each.concerns(table)})
-        bounds: list[int | None] = [None, *own]
-        for at, after in enumerate(bounds):
-            before = bounds[at + 1] if at + 1 < len(bounds) else None
-            line, hops = _follow(table, after, ordered)
-            found.append(VersionRoute(table, after, before, line, hops))
+        reached = _reached(table, ordered)
+        moves = {each.at for each in ordered if each.since is None and each.concerns(table)}
+        snapshots = {each.since for each in ordered if any(map(each.concerns, reached))} - {None}
+        for after, before in _spans(moves):
+            for made_after, made_before in _spans(snapshots):
+                line, hops = _follow(table, after, made_after, ordered)
+                route = VersionRoute(table, after, before, made_after, made_before, line, hops)
+                found.append(route)
     return found
+
+
+def _spans(bounds: Iterable[int | None]) -> list[tuple[int | None, int | None]]:
+    """The spans of time between the bounds, without a begin or an end at the outer ones."""
+    ordered = [None, *sorted(each for each in bounds if each is not None), None]
+    return list(pairwise(ordered))
+
+
+def _reached(table: str, statements: Iterable[Statement]) -> set[str]:
+    """The table, and those to which renames may move its documents."""
+    renames = [each for each in statements if each.operation == "rename"]
+    members = {table}
+    while more := {each.target for each in renames if each.table in members} - members:
+        members |= more
+    return members
 
 
 def connected(table: str, statements: Iterable[Statement]) -> set[str]:
@@ -183,25 +208,26 @@ def connected(table: str, statements: Iterable[Statement]) -> set[str]:
 
 
 def _follow(
-    table: str, after: int | None, statements: Sequence[Statement]
+    table: str, after: int | None, made_after: int | None, statements: Sequence[Statement]
 ) -> tuple[str, tuple[Hop, ...]]:
     hops: list[Hop] = []
-    since: int | None = None
+    moved: int | None = None
     gone = False
     for statement in statements:
         # A version with the time of a statement was made after it.
-        if after is not None and statement.begin <= after:
+        since = after if statement.since is None else made_after
+        if since is not None and statement.begin <= since:
             continue
         if not statement.concerns(table):
             continue
         if not gone:
-            hops.append(Hop(table, since, statement.at, statement.operation))
+            hops.append(Hop(table, moved, statement.at, statement.operation))
         if statement.operation == SNAPSHOT_END:
             gone = True  # newer versions continue the same line
             continue
         if statement.operation != "rename" or statement.table != table:
             return f"{table}@{statement.at}", tuple(hops)
-        table, since = statement.target, statement.at
+        table, moved = statement.target, statement.at
     if not gone:
-        hops.append(Hop(table, since, None, None))
+        hops.append(Hop(table, moved, None, None))
     return table, tuple(hops)

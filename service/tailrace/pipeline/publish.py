@@ -164,7 +164,10 @@ def next_state(
     ways = routes((source.name for source in work.sources), work.statements)
     images = {each.low.get("image", "present") for source in work.sources for each in source.news}
     sequence = reduce(DataFrame.unionAll, parts)
-    made = versions(sequence, ways, partial=not images <= {"present"})
+    scopes = {each.partition["scope"] for source in work.sources for each in source.news}
+    known = [each for source in work.sources for each in _known(work, source, log_snapshot)]
+    scopes |= {each.partition["scope"] for each in known}
+    made = versions(sequence, ways, partial=not images <= {"present"}, shared=len(scopes) > 1)
     if metrics is not None:
         # Only for `current`, which is always published, so that each value is counted once.
         columns = log_snapshot.columns(target.name) if kind is CURRENT_STATE else {}
@@ -189,16 +192,20 @@ def _events(work: Publication, log_snapshot: LogSnapshot) -> list[DataFrame]:
         is_new = changes.after(source.through)
         if source.news:
             parts.append(of_events(read(source.news).where(is_new), NEW))
-        known = [
-            each
-            for each in log_snapshot.of(source.name)
-            if each.low.get("segment", 0) <= source.through[each.partition["scope"] or ""]
-            and each.high.get("position", BEFORE_ALL) >= work.first
-        ]
-        if known:
+        if known := _known(work, source, log_snapshot):
             old = read(known).where(~is_new).where(F.col("position") >= work.first)
             parts.append(of_events(old, KNOWN))
     return parts or [of_events(read([]), NEW)]
+
+
+def _known(work: Publication, source: TableInput, log_snapshot: LogSnapshot) -> list[DataFile]:
+    """The files of the log with published events that the new ones may repeat."""
+    return [
+        each
+        for each in log_snapshot.of(source.name)
+        if each.low.get("segment", 0) <= source.through[each.partition["scope"] or ""]
+        and each.high.get("position", BEFORE_ALL) >= work.first
+    ]
 
 
 def _touched(

@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
 from tailrace.pipeline.folding import fold
-from tailrace.pipeline.lineage import BEFORE_ALL, VersionRoute, time_sql
+from tailrace.pipeline.lineage import BEFORE_ALL, VersionRoute, position_sql, time_sql
 
 OPEN, KNOWN, NEW = 0, 1, 2
 """The stages of a sequence's rows."""
@@ -22,6 +22,8 @@ _SAME = (
     *("key", "document_key", "operation", "cluster_seconds", "cluster_increment"),
     *("scope", "ordinal"),
 )
+
+_BEFORE = f"{BEFORE_ALL + 1}L - 1"  # Spark cannot read the least number
 
 _LINE = "PARTITION BY line, key"
 _ORDER = f"{_LINE} ORDER BY at, stage, scope, ordinal"
@@ -33,6 +35,14 @@ _ARRIVAL = "IF(stage = 0 OR cluster_seconds IS NULL, NULL, struct(at, -segment A
 _STALE = (
     f"stage = 2 AND coalesce({_ARRIVAL} < max({_ARRIVAL}) OVER ({_LINE} ORDER BY stage, scope, "
     "ordinal ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), false)"
+)
+
+# Another scope may land an event that is published already. Segments of different scopes have no
+# order, but the event has the same token and time. (A repeated row of a snapshot may have a later
+# time, and newer content.)
+_PUBLISHED = (
+    f"stage = {NEW} AND coalesce(min(IF(token IS NULL, NULL, stage)) OVER (PARTITION BY line, key, "
+    f"at, token) = {KNOWN}, false)"
 )
 
 # The last document key. A delete with another key is for the same `_id` on another shard: a change
@@ -54,8 +64,10 @@ def of_open(rows: DataFrame, table: str) -> DataFrame:
         "document",
         "CAST(-1 AS BIGINT) AS segment",
         "valid_from_position AS at",
+        f"coalesce({position_sql('cluster_seconds', 'cluster_increment')}, {_BEFORE}) AS made",
         "'present' AS image",
         "CAST(NULL AS STRING) AS update_description",
+        "CAST(NULL AS STRING) AS token",
         f"'{table}' AS table",
         f"{OPEN} AS stage",
     )
@@ -66,22 +78,27 @@ def of_events(rows: DataFrame, stage: int) -> DataFrame:
         *_SAME,
         "full_document AS document",
         "segment",
-        f"coalesce(position, {BEFORE_ALL + 1}L - 1) AS at",
+        f"coalesce(position, {_BEFORE}) AS at",
+        f"coalesce(position, {_BEFORE}) AS made",
         "image",
         "update_description",
+        "token",
         "table",
         f"{stage} AS stage",
     )
 
 
-def versions(sequence: DataFrame, ways: Sequence[VersionRoute], *, partial: bool) -> DataFrame:
+def versions(
+    sequence: DataFrame, ways: Sequence[VersionRoute], *, partial: bool, shared: bool
+) -> DataFrame:
     """A sequence with the effect of each row, and the position and operation of the next row.
 
     ``stale`` marks a repeated event, ``live`` a row with an effect, ``gone`` a row that leaves no
     document. ``partial``: some events have no image, so updates are applied by
-    :mod:`tailrace.pipeline.folding`.
+    :mod:`tailrace.pipeline.folding`. ``shared``: several scopes have landed the events.
     """
-    rows = _routed(sequence, ways).selectExpr("*", f"{_STALE} AS stale")
+    stale = f"({_STALE}) OR ({_PUBLISHED})" if shared else _STALE
+    rows = _routed(sequence, ways).selectExpr("*", f"{stale} AS stale")
     rows = rows.selectExpr("*", f"{_OWN} AS own")
     rows = rows.selectExpr(
         "*", f"NOT stale AND stage <> {KNOWN} AND NOT ({_OF_ANOTHER}) AS live"
@@ -130,17 +147,21 @@ def intervals(rows: DataFrame, table: str) -> DataFrame:
 
 def _routed(sequence: DataFrame, ways: Sequence[VersionRoute]) -> DataFrame:
     """Each row with its line, and the tables that have its version over time."""
-    if all(way.after is None and way.before is None for way in ways):
+    bounds = [(way.after, way.before, way.made_after, way.made_before) for way in ways]
+    if not any(each is not None for bound in bounds for each in bound):
         home = "named_struct('home', table, 'since', CAST(NULL AS BIGINT), 'until', "
         home += "CAST(NULL AS BIGINT), 'ended_by', CAST(NULL AS STRING))"
         return sequence.selectExpr("*", "table AS line", f"array({home}) AS hops")
     known = sequence.sparkSession.createDataFrame(
         [astuple(way) for way in ways],
-        "way string, after long, before long, line string, "
+        "way string, after long, before long, made_after long, made_before long, line string, "
         "hops array<struct<home: string, since: long, until: long, ended_by: string>>",
     )
     rows = sequence.join(
         F.broadcast(known),
-        F.expr("table = way AND at >= coalesce(after, at) AND (before IS NULL OR at < before)"),
+        F.expr(
+            "table = way AND at >= coalesce(after, at) AND (before IS NULL OR at < before) "
+            "AND made >= coalesce(made_after, made) AND (made_before IS NULL OR made < made_before)"
+        ),
     )
-    return rows.drop("way", "after", "before")
+    return rows.drop("way", "after", "before", "made_after", "made_before")

@@ -145,8 +145,9 @@ class Service:
 
     @property
     def recoveries(self) -> int:
-        """How often the stream resumed or the watcher restarted, in the current process."""
-        return self.said.count('"stream.resumed"') + self.said.count('"watcher.restarting"')
+        """How often the stream resumed or opened anew, or the watcher restarted, in a process."""
+        said, how = self.said, ("stream.resumed", "stream.reopening", "watcher.restarting")
+        return sum(said.count(f'"{event}"') for event in how)
 
     @property
     def letters(self) -> list[str]:
