@@ -3,10 +3,9 @@
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
+import psycopg
 import pytest
-from bson import (
-    Timestamp,
-)
+from bson import Timestamp
 
 from tailrace import PermanentError, Refused
 from tailrace.event import ChangeEvent
@@ -90,6 +89,22 @@ async def test_a_drop_and_a_rename_follow_the_policy_of_ddl(
     await begin(handler)
     await deliver(handler, drop)
     assert keys("old") == ["5"]
+
+
+@pytest.mark.parametrize("needed_by", ["a view", "a query"])
+async def test_a_renamed_table_stays_empty_if_something_needs_it(
+    store: Store, changes: Changes, needed_by: str
+) -> None:
+    handler = await store.opened()
+    await deliver(handler, changes.insert({"_id": 1}))
+    with psycopg.connect(store.server.dsn) as connection:
+        view = "CREATE VIEW seen AS SELECT * FROM orders"
+        connection.execute(view if needed_by == "a view" else "SELECT * FROM orders")
+        if needed_by == "a view":
+            connection.commit()
+        await deliver(handler, changes.rename("old"))
+    assert (len(store.orders), len(store.server.query("SELECT 1 FROM old"))) == (0, 1)
+    assert len(store.server.query("SELECT 1 FROM tailrace_tables")) == 2
 
 
 def snapshot_end(changes: Changes, began: Timestamp, **more: Any) -> ChangeEvent:

@@ -190,7 +190,7 @@ class PostgreSQL:
         except TableRefused as error:
             raise self._wrong(str(error)) from error
         except psycopg.errors.InsufficientPrivilege as error:
-            raise self._wrong(f"{told(error)}: grant it") from error
+            raise self._wrong(f"{told(error)}: grant it, or name another schema") from error
         except psycopg.Error as error:
             if is_outage(error):
                 raise Unavailable(told(error)) from error

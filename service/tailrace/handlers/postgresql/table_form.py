@@ -155,14 +155,14 @@ class TableForm:
             await self._remove(connection, source, checked)
 
     async def _remove(self, connection: Connection, name: str, checked: set[str]) -> None:
-        """Drops a table that we made, unless it has rows, or a view depends on it."""
+        """Drops a table that we made, unless it has rows, or a view or a query needs it."""
         found: Any = await (await connection.execute(self._table(name).first, ())).fetchone()
         if found is not None or not await self._registry.is_made(connection, name):
             return
-        await connection.execute(b"SAVEPOINT removal")
+        await connection.execute(b"SAVEPOINT removal; SET LOCAL lock_timeout = '1s'")
         try:
             await connection.execute(self._table(name).drop, ())
-        except psycopg.errors.DependentObjectsStillExist:
+        except (psycopg.errors.DependentObjectsStillExist, psycopg.errors.LockNotAvailable):
             await connection.execute(b"ROLLBACK TO SAVEPOINT removal")
             return
         await self._registry.remove(connection, name)
