@@ -56,7 +56,8 @@ class Contest:
     log: bool = False
 
 
-ONCE, AT_LEAST_ONCE = {"exactly_once": True}, {"exactly_once": False}
+ONCE = {"exactly_once": True, "timeout_seconds": 30}
+AT_LEAST_ONCE = {**ONCE, "exactly_once": False}
 ALL = (
     Contest("postgresql", "PostgreSQL, table, each once", "postgresql", "postgresql", 22),
     Contest("mongodb", "MongoDB, mirror, each once", "mongodb", "mongodb", None),

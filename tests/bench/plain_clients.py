@@ -160,9 +160,16 @@ def kafka(convert: Callable[[bytes, Json], tuple[bytes, bytes]], *, once: bool) 
         from confluent_kafka import Producer
         from confluent_kafka.admin import AdminClient, NewTopic
 
-        servers = {"bootstrap.servers": handler["bootstrap_servers"]}
+        servers = {
+            "bootstrap.servers": handler["bootstrap_servers"],
+            "security.protocol": handler["security_protocol"],
+            "sasl.mechanism": handler["sasl_mechanism"],
+            "sasl.username": handler["username"],
+            "sasl.password": _text(handler["password"]),
+        }
         topic = f"plain{time.time_ns()}"
-        for made in AdminClient(servers).create_topics([NewTopic(topic, 1, 1)]).values():
+        admin = AdminClient(servers)
+        for made in admin.create_topics([NewTopic(topic, 1, 1)]).values():
             made.result()
         more = {"transactional.id": topic} if once else {"enable.idempotence": True}
         producer = Producer({**servers, **more, "partitioner": "murmur2_random", "linger.ms": 5})
