@@ -42,11 +42,15 @@ class Requests:
     def of_batch(self, events: Sequence[ChangeEvent], scope: str) -> "BatchRequest | None":
         """The request of several events; ``None`` if the envelope has no form for any of them."""
         made = self._messages(events, scope)
-        sent = [index for index, message in enumerate(made) if not message.is_empty]
-        if not sent:
+        parts = [self._part(message) for message in made]
+        sent: Sequence[int] = range(len(parts))
+        if self._keyed:  # the other envelopes have a form for every event
+            sent = [index for index, message in enumerate(made) if not message.is_empty]
+            parts = [parts[index] for index in sent]
+        if not parts:
             return None
-        parts = [self._part(made[index]) for index in sent]
-        identity = batch_id([events[index].field_bytes("_id") or b"" for index in sent])
+        ids = [event.field_bytes("_id") or b"" for event in events]
+        identity = batch_id([ids[index] for index in sent])
         if self._lines:
             body, headers = b"%b\n" % b"\n".join(parts), _LINES
         else:
@@ -60,10 +64,9 @@ class Requests:
         return messages(events, scope, self._envelope, canonical=self._canonical)
 
     def _part(self, message: Message) -> bytes:
-        value = message.value or b"null"
         if not self._keyed:
-            return value
-        return b'{"key":%b,"value":%b}' % (message.key or b"null", value)
+            return message.value or b"null"
+        return b'{"key":%b,"value":%b}' % (message.key or b"null", message.value or b"null")
 
 
 @dataclass(frozen=True, slots=True)
