@@ -1,8 +1,8 @@
 """Change events as Extended JSON, with what all of them share written without decoding.
 
 The usual event is a document with a few fields around it, whose places the layout knows. They take
-as long to decode and encode as a document of 500 bytes. Other events are converted as a whole; the
-text is the same.
+as long to decode and encode as a document of 500 bytes. Other events are converted as a whole, to
+the same JSON.
 """
 
 from collections.abc import Sequence

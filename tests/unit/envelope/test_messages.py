@@ -43,6 +43,11 @@ def test_a_native_message_is_the_line_that_jsonl_writes(
     assert made.key == (event.key_text.encode() if event.key_text else None)
 
 
+def pairs(text: bytes | None) -> Any:
+    """JSON with the order and repetitions of its keys."""
+    return json.loads(text or b"", object_pairs_hook=list)
+
+
 USUAL = st.builds(
     lambda document, described: {
         **change("insert", 7),
@@ -59,10 +64,11 @@ USUAL = st.builds(
 def test_native_messages_are_lines_whatever_a_pipeline_made_of_the_events(
     some: list[dict[str, Any]],
 ) -> None:
+    """Except for the form of a number, where a document cannot be encoded in C."""
     raw = [in_order(event) for event in some]
     made = messages([ChangeEvent(each) for each in raw], "orders", "native")
     lines = b"".join(json_lines(raw, canonical=False)).splitlines()
-    assert [each.value for each in made] == lines
+    assert [pairs(each.value) for each in made] == [pairs(line) for line in lines]
 
 
 @pytest.mark.parametrize("operation", ["insert", "update", "replace", "read"])
