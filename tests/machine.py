@@ -5,9 +5,11 @@ import fcntl
 import itertools
 import os
 import random
+import signal
 import socket
 import subprocess
 import tempfile
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -38,6 +40,26 @@ def run(command: Sequence[str], *, seconds: float = SECONDS, **options: object) 
         shown = " ".join(command)
         raise CheckFailed(f"{shown}\nended with {done.returncode}:\n{done.stdout}{done.stderr}")
     return str(done.stdout)
+
+
+def suspend(pid: int) -> None:
+    """Stops a process with SIGSTOP, and returns when each of its threads has stopped.
+
+    Until then it may still answer.
+    """
+    os.kill(pid, signal.SIGSTOP)
+    end = time.monotonic() + 30
+    while not all(_is_stopped(thread) for thread in Path(f"/proc/{pid}/task").iterdir()):
+        if time.monotonic() > end:
+            raise CheckFailed(f"process {pid} has not stopped")
+        time.sleep(0.001)
+
+
+def _is_stopped(thread: Path) -> bool:
+    try:
+        return (thread / "stat").read_text().rpartition(")")[2].split()[0] == "T"
+    except OSError:  # it has ended
+        return True
 
 
 def free_port() -> int:

@@ -20,7 +20,7 @@ from nats.js.errors import NotFoundError
 
 from tests.daemon import until
 from tests.destinations.destination import Sent
-from tests.machine import free_port
+from tests.machine import free_port, suspend
 from tests.scripted.loop_thread import LoopThread
 
 MAX_PAYLOAD = 64 * 1024
@@ -74,7 +74,7 @@ class NatsServer:
 
     def pause(self) -> None:
         assert self._process is not None
-        self._process.send_signal(signal.SIGSTOP)
+        suspend(self._process.pid)
 
     def close(self) -> None:
         self.stop()

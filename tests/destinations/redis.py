@@ -17,7 +17,7 @@ from redis.exceptions import RedisError
 from tailrace.demo.destinations.redis import program
 from tests.daemon import until
 from tests.destinations.destination import Make, Sent
-from tests.machine import free_port
+from tests.machine import free_port, suspend
 
 
 class RedisServer:
@@ -53,7 +53,7 @@ class RedisServer:
 
     def pause(self) -> None:
         assert self._process is not None
-        self._process.send_signal(signal.SIGSTOP)
+        suspend(self._process.pid)
 
     @contextmanager
     def client(self, **options: Any) -> Iterator[Client]:
