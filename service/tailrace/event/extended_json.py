@@ -15,6 +15,7 @@ from json.encoder import encode_basestring as quote
 from struct import Struct, error
 from typing import TypeAlias
 
+import orjson
 from bson.decimal128 import Decimal128
 
 from tailrace.event import bson
@@ -93,6 +94,14 @@ def _double(raw: bytes, start: int, end: int, writers: Writers) -> str:
     return f'{{"$numberDouble":"{name}"}}'
 
 
+def _relaxed_double(raw: bytes, start: int, end: int, writers: Writers) -> str:
+    """In the notation of orjson, which writes most relaxed documents: ``0.00001``, ``1e-7``."""
+    value = FLOAT64(raw, start)[0]
+    if value - value == 0.0:  # finite
+        return orjson.dumps(value).decode()
+    return _double(raw, start, end, writers)
+
+
 def _canonical_double(raw: bytes, start: int, end: int, writers: Writers) -> str:
     text = _double(raw, start, end, writers)
     return text if text.startswith("{") else f'{{"$numberDouble":"{text}"}}'
@@ -169,7 +178,7 @@ def _timestamp(raw: bytes, start: int, end: int, writers: Writers) -> str:
 
 
 RELAXED: Writers = {
-    bson.DOUBLE: _double,
+    bson.DOUBLE: _relaxed_double,
     bson.STRING: _string,
     bson.DOCUMENT: _document,
     bson.ARRAY: _array,
