@@ -1,5 +1,6 @@
 """Transactions of Kafka: who is fenced, and which position is found."""
 
+import anyio
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.cimpl import NewTopic
@@ -64,6 +65,30 @@ async def test_a_position_is_found_behind_many_others_and_after_open_transaction
             await bus.begin(scope())
         other.commit_transaction(10)
         assert await bus.begin(scope()) == "a"
+
+
+async def test_a_transaction_that_a_dead_process_left_open_is_ended_at_once(
+    topics: kafka.Kafka,
+) -> None:
+    """``transaction_timeout_seconds`` is a minute."""
+    async with opened(topics, exactly_once=True) as bus:
+        await bus.begin(scope())
+        await bus.write(batch(event(1), position="a"))
+        dead = Producer(
+            {
+                "bootstrap.servers": topics.server.bootstrap_servers,
+                "transactional.id": f"{topics.prefix}-positions.bus.orders",
+            }
+        )
+        dead.init_transactions(10)
+        dead.begin_transaction()
+        dead.produce(f"{topics.prefix}-positions", b"{}", b"orders/bus")
+        dead.produce(f"{topics.prefix}.shop.orders", b"{}")
+        dead.flush(10)
+        with anyio.fail_after(20):
+            assert await bus.begin(scope()) == "a"
+        await bus.write(batch(event(2), position="b", former="a"))
+    assert ids(topics) == [1, 2]
 
 
 async def test_a_positions_topic_of_several_partitions_is_not_used(topics: kafka.Kafka) -> None:

@@ -1,5 +1,6 @@
 """The destination without transactions: each change at least once, in order per key."""
 
+import time
 from types import TracebackType
 from typing import Self
 
@@ -30,7 +31,7 @@ class Kafka:
         self.records = Records(settings, names)
         self._names = names
         self.senders: dict[str, Sender] = {}
-        # Also after a pause: a process that was replaced meanwhile must not send what it had.
+        # A process that was paused, and replaced meanwhile, must not send what it had.
         seconds = settings.timeout_seconds
         self._options = {"message.timeout.ms": max(round(seconds * 1000), 1)}
 
@@ -60,13 +61,17 @@ class Kafka:
         )
 
     def _write(self, batch: Batch) -> None:
-        self.send(batch.scope.name, self.records.of(batch), len(batch))
+        began = time.monotonic()
+        self.send(batch.scope.name, self.records.of(batch), len(batch), began)
 
     def _write_ddl(self, event: ChangeEvent, scope: str) -> None:
-        self.send(scope, self.records.of_ddl(event, scope), 1)
+        self.send(scope, self.records.of_ddl(event, scope), 1, time.monotonic())
 
-    def send(self, scope: str, records: list[Record], events: int) -> None:
-        """Returns when the brokers have the records of so many events. Blocks."""
+    def send(self, scope: str, records: list[Record], events: int, began: float) -> None:
+        """Returns when the brokers have the records of so many events. Blocks.
+
+        ``began``: when they were handed over, on the monotonic clock.
+        """
         if not records:
             return
         self.topics.require({record.topic for record in records})
@@ -74,7 +79,7 @@ class Kafka:
             with classified(self.connection.name, "nothing can be sent"):
                 if scope not in self.senders:
                     self.senders[scope] = Sender(self.connection, self._options)
-                failed = self.senders[scope].send(records)
+                failed = self.senders[scope].send(records, began)
         except BaseException:
             self._drop(scope)
             raise

@@ -39,7 +39,8 @@ class ExactlyOnceKafka(Kafka):
     def _begin(self, scope: ScopeContext) -> str | None:
         name = scope.name
         self._drop(name)
-        self._require_epoch(scope, self._positions.last(name))
+        # This process may have died in a transaction: it is open until the id is taken over.
+        self._require_epoch(scope, self._positions.last(name, waits=False))
         try:
             self.senders[name] = self._taken_over(name)
             stored = self._positions.last(name)
@@ -80,7 +81,7 @@ class ExactlyOnceKafka(Kafka):
         self._commit(batch.scope.name, records, after)
         self._stored[batch.scope.name] = after
 
-    def send(self, scope: str, records: list[Record], events: int) -> None:
+    def send(self, scope: str, records: list[Record], events: int, began: float) -> None:
         if records:
             self._commit(scope, records, None)
 

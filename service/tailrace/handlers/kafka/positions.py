@@ -65,8 +65,11 @@ class Positions:
         """The record that stores a position with a transaction."""
         return Record(-1, self._topic, self._key(scope), stored.value(), [])
 
-    def last(self, scope: str) -> Stored:
-        """What is stored for a scope. Raises :class:`Unavailable`."""
+    def last(self, scope: str, *, waits: bool = True) -> Stored:
+        """What is stored for a scope. Raises :class:`Unavailable`.
+
+        With ``waits``, transactions that are open now are over then; without, they do not count.
+        """
         self._require_topic()
         noted = Noted()
         options = self._connection.options(noted.note) | {
@@ -81,7 +84,7 @@ class Positions:
         with classified(self._connection.name, f"positions_topic: {self._topic} cannot be read"):
             consumer = Consumer(options)
             try:
-                return Stored.of(self._found(consumer, noted, key, self._end()))
+                return Stored.of(self._found(consumer, noted, key, self._end(), waits))
             finally:
                 consumer.close()
 
@@ -135,19 +138,21 @@ class Positions:
         )
         return int(result[partition].result().offset)
 
-    def _found(self, consumer: Consumer, noted: Noted, key: bytes, end: int) -> bytes | None:
+    def _found(
+        self, consumer: Consumer, noted: Noted, key: bytes, end: int, waits: bool
+    ) -> bytes | None:
         """The last value of the key: looks from the end, further back each time."""
         window, begin, found = _FIRST_WINDOW, end, None
         while begin > 0 and found is None:
             begin = max(0, end - window)
-            found = self._last_value(consumer, noted, key, begin, end)
+            found = self._last_value(consumer, noted, key, begin, end, waits)
             window *= _GROWTH
         return found
 
     def _last_value(
-        self, consumer: Consumer, noted: Noted, key: bytes, begin: int, end: int
+        self, consumer: Consumer, noted: Noted, key: bytes, begin: int, end: int, waits: bool
     ) -> bytes | None:
-        """The last value of the key from ``begin`` to ``end``; waits for open transactions."""
+        """The last value of the key from ``begin`` to ``end``."""
         consumer.assign([TopicPartition(self._topic, 0, begin)])
         found, at, since = None, begin, time.monotonic()
         while at < end:
@@ -159,6 +164,8 @@ class Positions:
                 at, since = (message.offset() or 0) + (error is None), time.monotonic()
                 if error is None and message.key() == key:
                     found = message.value()
+                if error is not None and not waits:
+                    return found
             if noted.error is not None and ends_waiting(noted.error):
                 raise outage(self._connection.name, noted.error)
             if time.monotonic() - since > self._connection.settings.timeout_seconds:

@@ -48,15 +48,18 @@ class Sender:
         options["message.max.bytes"] = connection.settings.max_message_bytes
         self.producer = Producer(options | more)
 
-    def send(self, records: Sequence[Record]) -> dict[int, KafkaError]:
+    def send(self, records: Sequence[Record], began: float | None = None) -> dict[int, KafkaError]:
         """Returns when the brokers have all; returns what they refuse, by index of the event.
 
-        In a transaction it returns with the first one: librdkafka sends no more then.
+        In a transaction it returns with the first one: librdkafka sends no more then. ``began``:
+        when the records were handed over; what is older than ``timeout_seconds`` is not sent.
 
         Raises :class:`Unavailable` if they do not answer: what they have is not known then.
         """
         failed: dict[int, KafkaError] = {}
         self._produce(records, failed)
+        if began is not None and time.monotonic() - began > self._patience:
+            raise Unavailable(f"handlers.{self._name}: the process was paused: not sent")
         self._wait(
             lambda: 0 if self._transactional and failed else self.producer.flush(_LOOK_SECONDS)
         )
