@@ -1,0 +1,192 @@
+"""Faults of the destination ``mongodb``: refusals, kills, elections, credentials, cancellations."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pymongo
+import pytest
+
+from tests.daemon import Daemon, until
+from tests.destinations.copies import following, halted, until_equal
+from tests.destinations.mongodb import Target, raw_documents
+from tests.machine import free_port
+from tests.mongod import ReplicaSet, Standalone
+from tests.orders import QUICK, Orders
+
+
+@pytest.fixture
+def target(served: Callable[[str], Any], database: str) -> Iterator[Target]:
+    made = served("mongodb")(database)
+    yield made
+    made.start()
+
+
+@pytest.fixture
+def outbox(served: Callable[[str], Any], database: str) -> Iterator[Target]:
+    made = served("mongodb")(database, log=True)
+    yield made
+    made.start()
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
+def test_the_cluster_that_it_follows_is_refused_whatever_its_name(
+    orders: Orders, target: Target, host: str
+) -> None:
+    uri = f"mongodb://{host}:{orders.server.ports[0]}/?directConnection=true"
+    for scope, database in (({"collection": None}, orders.database), ({"database": None}, "x")):
+        handler = {"uri": uri, "database": database}
+        whole = {"database": orders.database, "collection": None} | scope
+        run = following(orders, target, f"{host}{database}", scope=whole, handler=handler)
+        run.start(ready=False)
+        assert "leads to the same cluster" in halted(run)
+        with run.begun("check", "--connect") as check:
+            _, errors = check.communicate(timeout=60)
+        assert check.returncode == 1
+        (line,) = errors.splitlines()
+        assert "leads to the same cluster" in line
+    beside = following(
+        orders, target, host, handler={"uri": uri, "database": f"{orders.database}_x"}
+    )
+    beside.start()
+    orders.insert(1)
+    with orders.server.client() as client:
+        copy = client[f"{orders.database}_x"]
+        until(lambda: copy.orders.count_documents({}) == 1, "the copy in another database")
+        assert beside.stop() == 0
+        client.drop_database(copy.name)
+
+
+def test_a_standalone_server_is_refused_at_the_start_in_one_line(
+    orders: Orders, target: Target, standalone: Standalone
+) -> None:
+    run = following(orders, target, handler={"uri": standalone.uri})
+    run.start(ready=False)
+    assert run.wait() == 2
+    assert "is a standalone server, and transactions need a replica set" in run.log
+    assert "Traceback" not in run.log
+
+
+def test_a_second_daemon_with_another_store_is_kept_out(orders: Orders, target: Target) -> None:
+    """Both have the epoch 1: the position that one of them moves is not what the other expects."""
+    runs = [following(orders, target, name).start() for name in ("one", "two")]
+    fenced: list[Daemon] = []
+    for number in range(500):
+        orders.insert(number)
+        fenced = [run for run in runs if run.logged("scope.halted")]
+        if fenced:
+            break
+    (one,) = fenced
+    assert "another process writes there" in halted(one)
+    until_equal(orders, target)
+
+
+def test_a_transaction_of_a_killed_process_does_not_hold_up_the_next_one(
+    orders: Orders, target: Target
+) -> None:
+    """The server would end it only after transactionLifetimeLimitSeconds, 300 in these tests."""
+    run = following(orders, target).start()
+    orders.insert(1)
+    until_equal(orders, target)
+    assert run.stop() == 0
+    client: Any = pymongo.MongoClient(target.uri)
+    with client, client.start_session() as session:
+        positions = client[target.database].tailrace_positions
+        positions.update_one({}, {"$set": {"session": session.session_id}})
+        session.start_transaction()
+        positions.update_one({}, {"$set": {"position": None}}, session=session)
+        run = following(orders, target).start()
+        orders.insert(2)
+        until_equal(orders, target)
+        assert run.stop() == 0
+
+
+def test_elections_and_a_killed_primary_in_mid_transaction_lose_nothing(
+    replica_set: ReplicaSet, orders: Orders, target: Target
+) -> None:
+    uri = replica_set.uri + QUICK
+    handler = {"uri": uri, "database": target.database, "batch_size": 20}
+    run = following(orders, target, handler=handler).start()
+    with orders.load() as load:
+        load.more(50)
+        replica_set.fail("commitTransaction", closeConnection=True)
+        load.more(50)
+        replica_set.fail("update", errorCode=112, errorLabels=["TransientTransactionError"])
+        load.more(50)
+        replica_set.step_down()
+        load.more(50)
+        replica_set.stop_member(replica_set.primary())
+        load.more(50)
+
+    def equal() -> bool:
+        source = raw_documents(orders.server, orders.database, "orders")
+        return source == raw_documents(replica_set, target.database, "orders")
+
+    until(equal, "that the copy equals the source")
+    assert run.stop() == 0
+    assert not run.logged("event.dead_lettered")
+
+
+def test_credentials_that_end_are_an_outage_until_the_file_has_others(
+    orders: Orders, target: Target
+) -> None:
+    run = following(orders, target).start()
+    orders.insert(1)
+    until_equal(orders, target)
+    target.expire()
+    orders.insert(2)
+    until(lambda: run.status()["state"] == "waiting", "the outage")
+    target.renew()
+    until_equal(orders, target)
+    assert run.stop() == 0
+
+
+@pytest.mark.parametrize("command", ["update", "insert", "commitTransaction"])
+def test_a_call_that_is_cancelled_is_repeated_once_whatever_became_of_its_transaction(
+    orders: Orders, outbox: Target, command: str
+) -> None:
+    """The server is slow with one command, and the handler's time limit cancels the call."""
+    handler = {"timeout_seconds": 1, "batch_size": 10, "retry": {"attempts": 5}}
+    run = following(orders, outbox, handler=handler).start()
+    orders.insert(0)
+    with outbox.client() as client:
+        events = client[outbox.database].events
+        until(lambda: events.count_documents({}) == 1, "the first event")
+        outbox.server.fail(command, blockConnection=True, blockTimeMS=4000)
+        orders.insert(*range(1, 41))
+        until(lambda: events.count_documents({}) >= 41, "the others")
+        until(lambda: run.logged("handler.failed"), "the attempt that was cancelled")
+        assert run.stop() == 0
+        found = [each["documentKey"]["_id"] for each in events.find().sort(["clusterTime", "_id"])]
+        assert found == list(range(41))
+        assert client[outbox.database].tailrace_positions.count_documents({}) == 1
+
+
+def test_a_batch_may_be_larger_than_a_command_and_than_an_entry_of_the_oplog(
+    orders: Orders, target: Target
+) -> None:
+    handler = {"linger_seconds": 1, "batch_bytes": 64 * 1024 * 1024}
+    run = following(orders, target, handler=handler).start()
+    for number in range(4):
+        orders.insert(number, text="x" * 7_000_000)
+    until_equal(orders, target)
+    assert run.stop() == 0
+    assert not run.logged("handler.failed")
+
+
+def test_a_collection_that_is_renamed_during_a_further_snapshot_is_swept_under_its_new_name(
+    orders: Orders, target: Target
+) -> None:
+    slow = {"documents_per_second": 100, "chunk_documents": 20}
+    scope = {"collection": None, "snapshot": slow}
+    run = following(orders, target, scope=scope, http={"port": free_port()}).start()
+    orders.insert(*range(300))
+    until_equal(orders, target)
+    with orders.server.client() as client, target.client() as copies:
+        copy = copies[target.database]
+        copy.orders.insert_many([{"_id": number} for number in range(1000, 1300)])
+        run.command("snapshot", "start", "orders")
+        until(lambda: copy.tailrace_unseen.count_documents({}) < 550, "some rows")
+        client[orders.database].orders.rename("renamed")
+        until_equal(orders, target, "renamed")
+        until(lambda: not copy.tailrace_unseen.count_documents({}), "an empty list")
+    assert run.stop() == 0
