@@ -238,10 +238,8 @@ class ChangeEvent:
         return None if self._shared is None else self._shared.get((kind, self._start))
 
     def keep(self, kind: Hashable, value: Any) -> None:
-        """Keeps an immutable result about this event for all handlers of its scope.
-
-        It is released when all have handled the event. Events of tests keep nothing.
-        """
+        """Keeps an immutable result about this event until every handler of its scope has handled
+        it. Events of tests keep nothing."""
         if self._shared is not None:
             self._shared[kind, self._start] = value
 
@@ -289,15 +287,13 @@ class ChangeEvent:
 
 
 _EMPTY = bson.encode({})
-_WHOLE = -1
-"""The key of the whole document among the decoded values."""
-_PARTS = {
+_WHOLE = -1  # the key of the whole document among the decoded values
+_PARTS = {  # by name, the fields whose offsets the layout finds
     "_id": layout.TOKEN,
     "fullDocument": FULL_DOCUMENT,
     "documentKey": DOCUMENT_KEY,
     "updateDescription": layout.UPDATE,
     "fullDocumentBeforeChange": layout.BEFORE_CHANGE,
 }
-"""By name, the fields whose offsets the layout finds."""
 _OF_DOCUMENTS = frozenset({"insert", "update", "replace", "delete", "read"})
 _namespaces: Memo[bytes, Namespace | None] = Memo(lambda raw: namespace(bson.decode(raw, CODEC)))
