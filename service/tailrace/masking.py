@@ -61,9 +61,13 @@ _own: list[str] = []
 
 
 def keep_secret(*secrets: str) -> None:
-    """Masks these secrets everywhere from now on, also percent-encoded."""
+    """Masks these secrets everywhere from now on, also percent-encoded.
+
+    Not one that is the name of a secret itself, such as ``password``: without the name before it,
+    another secret would not be recognized.
+    """
     for secret in secrets:
-        if len(secret) >= SHORTEST_OWN:
+        if len(secret) >= SHORTEST_OWN and not _SECRET_NAME.fullmatch(secret):
             forms = {*_own, secret, quote(secret, safe=""), quote_plus(secret)}
             _own[:] = sorted(
                 forms, key=len, reverse=True

@@ -95,6 +95,11 @@ def test_what_is_secret_in_a_uri(uri: str, secrets: set[str]) -> None:
     assert set(secrets_of(uri)) - {""} == secrets
 
 
+def test_a_secret_that_is_a_name_of_secrets_hides_no_other_names() -> None:
+    keep_secret("password")
+    assert without_secrets(f"password={SECRET}") == "password=***"
+
+
 def test_values_of_any_depth_are_masked() -> None:
     class Client:
         def __repr__(self) -> str:
