@@ -1,15 +1,17 @@
 """The destinations of the contract suite, each with its real server."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import ExitStack, closing
 from functools import cache
 from importlib import import_module
 
 import pytest
 
+from tailrace.testing import Changes
 from tests.destinations import kafka
 from tests.destinations.copying import Copying
 from tests.destinations.destination import Destination, Make
+from tests.destinations.postgresql_store import Store, store_of
 from tests.orders import Orders
 
 NAMES = ("postgresql", "mongodb", "redis", "nats", "http", "kafka", "kafka_once")
@@ -71,3 +73,31 @@ def topics(served: Callable[[str], Make], database: str) -> kafka.Kafka:
     found = served("kafka")(database)
     assert isinstance(found, kafka.Kafka)
     return found
+
+
+@pytest.fixture
+async def store(served: Callable[[str], Make], database: str) -> AsyncIterator[Store]:
+    """A database of PostgreSQL for handlers in this process."""
+    async with store_of(served, database) as found:
+        yield found
+
+
+@pytest.fixture
+def changes() -> Changes:
+    return Changes()
+
+
+@pytest.fixture
+def target(served: Callable[[str], Make], database: str) -> Iterator[Destination]:
+    """The mirror of the destination ``mongodb``; its server runs at the end."""
+    made = served("mongodb")(database)
+    yield made
+    made.start()
+
+
+@pytest.fixture
+def outbox(served: Callable[[str], Make], database: str) -> Iterator[Destination]:
+    """The outbox of the destination ``mongodb``; its server runs at the end."""
+    made = served("mongodb")(database, log=True)
+    yield made
+    made.start()

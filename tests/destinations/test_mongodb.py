@@ -1,8 +1,6 @@
 """What is special about the destination ``mongodb``: a mirror, or an outbox, in another cluster."""
 
-from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 import bson
 import pytest
@@ -14,20 +12,6 @@ from tests.destinations.copies import ODD, following, halted, odd_documents, unt
 from tests.destinations.mongodb import Target
 from tests.orders import QUICK, Orders
 from tests.snapshots import mixed_ids
-
-
-@pytest.fixture
-def target(served: Callable[[str], Any], database: str) -> Iterator[Target]:
-    made = served("mongodb")(database)
-    yield made
-    made.start()
-
-
-@pytest.fixture
-def outbox(served: Callable[[str], Any], database: str) -> Iterator[Target]:
-    made = served("mongodb")(database, log=True)
-    yield made
-    made.start()
 
 
 def test_odd_field_names_and_every_type_are_byte_for_byte_as_in_the_source(

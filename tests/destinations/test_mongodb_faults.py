@@ -1,6 +1,5 @@
 """Faults of the destination ``mongodb``: refusals, kills, elections, credentials, cancellations."""
 
-from collections.abc import Callable, Iterator
 from typing import Any
 
 import pymongo
@@ -12,20 +11,6 @@ from tests.destinations.mongodb import Target, raw_documents
 from tests.machine import free_port
 from tests.mongod import ReplicaSet, Standalone
 from tests.orders import QUICK, Orders
-
-
-@pytest.fixture
-def target(served: Callable[[str], Any], database: str) -> Iterator[Target]:
-    made = served("mongodb")(database)
-    yield made
-    made.start()
-
-
-@pytest.fixture
-def outbox(served: Callable[[str], Any], database: str) -> Iterator[Target]:
-    made = served("mongodb")(database, log=True)
-    yield made
-    made.start()
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])

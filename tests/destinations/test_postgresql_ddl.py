@@ -1,6 +1,5 @@
 """Deletes, drops, renames and snapshots in tables of PostgreSQL, and the log."""
 
-from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import psycopg
@@ -11,20 +10,8 @@ from tailrace import PermanentError, Refused
 from tailrace.event import ChangeEvent
 from tailrace.event.snapshot_events import barrier
 from tailrace.testing import Changes
-from tests.destinations.destination import Make
-from tests.destinations.postgresql_store import Store, begin, store_of
+from tests.destinations.postgresql_store import Store, begin
 from tests.handlers import deliver
-
-
-@pytest.fixture
-async def store(served: Callable[[str], Make], database: str) -> AsyncIterator[Store]:
-    async with store_of(served, database) as found:
-        yield found
-
-
-@pytest.fixture
-def changes() -> Changes:
-    return Changes()
 
 
 async def test_an_update_without_its_document_is_no_row(store: Store, changes: Changes) -> None:

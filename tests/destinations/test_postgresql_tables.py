@@ -1,6 +1,5 @@
 """Tables of PostgreSQL: their names, columns and rights, and constraints of users."""
 
-from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from typing import Any
 
@@ -10,20 +9,8 @@ from tailrace import PermanentError, Refused, Unavailable
 from tailrace.errors import ConfigurationError
 from tailrace.model import Scope
 from tailrace.testing import Changes
-from tests.destinations.destination import Make
-from tests.destinations.postgresql_store import ORDERS, SHOP, Store, begin, store_of
+from tests.destinations.postgresql_store import ORDERS, SHOP, Store, begin
 from tests.handlers import deliver
-
-
-@pytest.fixture
-async def store(served: Callable[[str], Make], database: str) -> AsyncIterator[Store]:
-    async with store_of(served, database) as found:
-        yield found
-
-
-@pytest.fixture
-def changes() -> Changes:
-    return Changes()
 
 
 async def test_long_collection_names_get_tables_of_their_own(

@@ -1,6 +1,5 @@
 """Documents and declared columns in PostgreSQL: odd keys, odd values, and what is refused."""
 
-from collections.abc import AsyncIterator, Callable
 from math import inf, nan
 from typing import Any
 
@@ -22,21 +21,8 @@ from bson import (
 from tailrace import Refused
 from tailrace.event import ChangeEvent
 from tailrace.testing import Changes
-from tests.destinations.destination import Make
-from tests.destinations.postgresql_store import Store, store_of
+from tests.destinations.postgresql_store import Store
 from tests.handlers import deliver
-
-
-@pytest.fixture
-async def store(served: Callable[[str], Make], database: str) -> AsyncIterator[Store]:
-    async with store_of(served, database) as found:
-        yield found
-
-
-@pytest.fixture
-def changes() -> Changes:
-    return Changes()
-
 
 IDS = [
     *("", "a" * 10_000, "ä\0b", 7.5, nan, inf, -0.0, True, None, 2**31, Int64(5)),

@@ -1,6 +1,5 @@
 """Who may write to PostgreSQL, and which of its errors are outages."""
 
-from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from typing import Any
 
@@ -11,20 +10,8 @@ from tailrace import Fenced, Refused, Unavailable
 from tailrace.config.secret import Secret
 from tailrace.handlers.postgresql.connection import connected, transaction
 from tailrace.testing import Changes
-from tests.destinations.destination import Make
-from tests.destinations.postgresql_store import ORDERS, Store, begin, store_of
+from tests.destinations.postgresql_store import ORDERS, Store, begin
 from tests.handlers import OWNER, deliver
-
-
-@pytest.fixture
-async def store(served: Callable[[str], Make], database: str) -> AsyncIterator[Store]:
-    async with store_of(served, database) as found:
-        yield found
-
-
-@pytest.fixture
-def changes() -> Changes:
-    return Changes()
 
 
 async def test_of_two_daemons_with_stores_of_their_own_the_second_writer_is_fenced(

@@ -28,6 +28,10 @@ class Scope:
         """The database on which the aggregate runs: ``admin`` for the cluster (specification)."""
         return self.database if self.database is not None else "admin"
 
+    def covers(self, database: str, collection: str | None) -> bool:
+        """Whether it follows the collection."""
+        return self.database in (None, database) and self.collection in (None, collection)
+
     def __str__(self) -> str:
         if self.database is None:
             return "cluster"

@@ -11,9 +11,9 @@ import sys
 from base64 import b64encode
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 
-import anyio
 from aiohttp import web
 from standardwebhooks import Webhook, WebhookVerificationError
 
@@ -22,6 +22,7 @@ from tailrace.demo.destinations.target import (
     NATIVE,
     Source,
     Target,
+    accepts,
     message_differences,
     until_answers,
 )
@@ -39,20 +40,13 @@ async def opened(layout: Layout, database: str) -> AsyncIterator[Target]:
     secret = f"whsec_{b64encode(secrets.token_bytes(32)).decode()}"
     command = (sys.executable, "-m", __name__, str(port), file)
 
-    async def answers() -> bool:
-        try:
-            async with await anyio.connect_tcp("127.0.0.1", port):
-                return True
-        except OSError:
-            return False
-
     async def differences(source: Source) -> list[str]:
         return message_differences(file.read_bytes().splitlines(), source)
 
     environment = {**os.environ, _SECRET: secret}
     log = layout.log("destination")
     async with child_process(command, log=log, environment=environment) as child:
-        await until_answers(child, "the endpoint", answers)
+        await until_answers(child, "the endpoint", partial(accepts, port))
         url = f"http://127.0.0.1:{port}/changes"
         handler = {"type": "http", "url": url, "secret": secret, "batch_size": 100, **NATIVE}
         yield Target(handler, str(file), differences)

@@ -4,9 +4,9 @@ import shutil
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 
-import anyio
 import nats as client
 
 from tailrace.demo.child_process import child_process
@@ -14,6 +14,7 @@ from tailrace.demo.destinations.target import (
     NATIVE,
     Source,
     Target,
+    accepts,
     message_differences,
     until_answers,
 )
@@ -34,18 +35,11 @@ async def opened(layout: Layout, database: str) -> AsyncIterator[Target]:
         *("--jetstream", "--store_dir", layout.destination / "jetstream"),
     )
 
-    async def answers() -> bool:
-        try:
-            async with await anyio.connect_tcp("127.0.0.1", port):
-                return True
-        except OSError:
-            return False
-
     async def differences(source: Source) -> list[str]:
         return message_differences(await _messages(url), source)
 
     async with child_process(command, log=layout.log("destination")) as child:
-        await until_answers(child, "NATS", answers)
+        await until_answers(child, "NATS", partial(accepts, port))
         names = {"subject": "shop.{database}.{collection}", "stream": _STREAM}
         handler = {"type": "nats", "servers": [url], **names, "create_stream": True, **NATIVE}
         yield Target(handler, f"the stream {_STREAM!r} at {url}", differences)

@@ -55,6 +55,15 @@ async def until_answers(
     raise StartRefused(f"{name} did not start; the end of its log:\n{last_lines(child.log)}")
 
 
+async def accepts(port: int) -> bool:
+    """Whether a server on loopback accepts connections."""
+    try:
+        async with await anyio.connect_tcp("127.0.0.1", port):
+            return True
+    except OSError:
+        return False
+
+
 def as_plain(text: str) -> Any:
     """Relaxed Extended JSON with exact numbers, whatever their notation."""
     from decimal import Decimal

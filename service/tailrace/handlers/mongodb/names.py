@@ -31,9 +31,9 @@ class Names:
 
 def covers(scope: Scope, place: Namespace) -> bool:
     """Whether the scope follows the collection; for a database: any collection of it."""
-    return scope.database in (None, place.db) and (
-        place.coll is None or scope.collection in (None, place.coll)
-    )
+    if place.coll is None:
+        return scope.database in (None, place.db)
+    return scope.covers(place.db, place.coll)
 
 
 def require_apart(path: str, names: Names, scopes: Sequence[Scope]) -> None:

@@ -37,11 +37,6 @@ def table_name(template: Template, scope: str, namespace: Namespace) -> str:
     return identifier(template.name(namespace.db, namespace.coll or "", scope=scope))
 
 
-def covers(scope: Scope, namespace: Namespace) -> bool:
-    """Whether the scope follows the collection."""
-    return scope.database in (None, namespace.db) and scope.collection in (None, namespace.coll)
-
-
 def collections(scopes: Sequence[Scope]) -> Sequence[tuple[Scope, Namespace]]:
     """The collections that scopes of one collection follow."""
     return [
@@ -55,7 +50,7 @@ def require_apart(handler: str, template: Template, scopes: Sequence[Scope]) -> 
     """Raises :class:`ConfigurationError` if two scopes would write to one table."""
     for one, other in combinations(scopes, 2):
         for _, namespace in collections([one, other]):
-            if covers(one, namespace) and covers(other, namespace):
+            if all(each.covers(namespace.db, namespace.coll) for each in (one, other)):
                 raise _collision(
                     handler,
                     f"scopes {one.name!r} and {other.name!r} both follow {namespace}: "

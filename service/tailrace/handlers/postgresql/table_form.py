@@ -12,7 +12,7 @@ from tailrace.errors import PermanentError
 from tailrace.event import ChangeEvent, Namespace
 from tailrace.handlers.postgresql.column_types import column_name
 from tailrace.handlers.postgresql.connection import Connection
-from tailrace.handlers.postgresql.names import collections, covers, table_name
+from tailrace.handlers.postgresql.names import collections, table_name
 from tailrace.handlers.postgresql.rows import EPOCH_SECONDS, RowMaker, Rows
 from tailrace.handlers.postgresql.statements import TableStatements
 from tailrace.handlers.postgresql.tables import Registry, lock_names, made, require_columns
@@ -129,7 +129,7 @@ class TableForm:
 
     def _covers(self, scope: ScopeContext, namespace: Namespace) -> bool:
         followed = self._follows.get(scope.name)
-        return followed is not None and covers(followed, namespace)
+        return followed is not None and followed.covers(namespace.db, namespace.coll)
 
     async def _empty(self, connection: Connection, name: str, time: Timestamp) -> None:
         await connection.execute(self._table(name).empty, {"at": version_of(time)})

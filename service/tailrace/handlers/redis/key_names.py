@@ -105,8 +105,7 @@ class KeyNames:
 
     def follows(self, scope: str, ns: Namespace) -> bool:
         """Whether a scope follows a collection."""
-        found = self._scopes.get(scope, Scope(scope))
-        return found.database in (None, ns.db) and found.collection in (None, ns.coll)
+        return self._scopes.get(scope, Scope(scope)).covers(ns.db, ns.coll)
 
     def _expression(self, scope: str) -> re.Pattern[str]:
         follows = self._scopes.get(scope, Scope(scope))
