@@ -9,7 +9,7 @@ import structlog
 from structlog.testing import LogCapture
 
 from tailrace.engine import blocking_handler
-from tailrace.engine.handle.delivery import Delivery
+from tailrace.engine.handle.delivery import Delivery, Handled
 from tailrace.event import ChangeEvent
 from tailrace.model.failure_policy import FailurePolicy
 from tailrace.observe import loop_watch
@@ -66,7 +66,7 @@ async def test_a_handler_of_single_events_is_named_with_its_scope_and_line(
         synchronous_client()
 
     with watch.watching():
-        await delivery(timeout_seconds, on_event=on_order).deliver(EVENT)
+        await delivery(timeout_seconds, on_event=on_order).deliver_all([EVENT], Handled())
         await until(lambda: bool(log.named(RELEASED)))
     (blocked,) = log.named(BLOCKED)
     assert (blocked["scope"], blocked["handler"]) == ("orders", "mine")

@@ -2,6 +2,7 @@
 
 from structlog.testing import capture_logs
 
+from tailrace.engine.handle.delivery import Handled
 from tailrace.observe.tracebacks import LONGEST, frames_of
 from tests.unit.engine.handle.test_retry import Case, Refusing, event
 
@@ -43,7 +44,7 @@ def test_a_traceback_tells_the_cause_too() -> None:
 async def test_the_frames_of_a_handler_come_without_those_of_the_engine() -> None:
     case = Case(Refusing(n1=3), attempts=3)
     with capture_logs() as logs:
-        await case.delivery.deliver(event(1, "a"))
+        await case.delivery.deliver_all([event(1, "a")], Handled())
     assert [log["event"] for log in logs] == ["handler.failed"] * 2 + ["event.dead_lettered"]
     for log in logs:
         assert log["document_key"] == '{"_id": "a"}'

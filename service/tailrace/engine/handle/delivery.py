@@ -1,6 +1,6 @@
 """Hands events to one handler of one scope, until each is handled or dead-lettered."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Any
@@ -83,15 +83,20 @@ class Delivery:
 
     # --- deliveries, with retries ------------------------------------------------------------
 
-    async def deliver(self, event: ChangeEvent) -> None:
-        """Hands one event to a handler of single events. Raises what the retry raises."""
+    def deliver(self, event: ChangeEvent) -> Awaitable[BaseException | None]:
+        """Hands one event to a handler of single events; returns its error, for :meth:`recover`.
+
+        A plain function, because each event would pay for a further coroutine.
+        """
         if self._held:
-            if await self._retry.queue_after_letters(event):
-                return
-            self._retry.require_running()
-        error = await self._attempt(self._call, event, event, 1)
-        if error is not None:
-            await self._recover([event], error, Handled())
+            return self._deliver_unheld(event)
+        return self._attempt(self._call, event, event, 1)
+
+    async def _deliver_unheld(self, event: ChangeEvent) -> BaseException | None:
+        if await self._retry.queue_after_letters(event):
+            return None
+        self._retry.require_running()
+        return await self._attempt(self._call, event, event, 1)
 
     async def deliver_all(self, events: Sequence[ChangeEvent], handled: Handled) -> None:
         """Hands events to a handler of sequences.
@@ -107,7 +112,7 @@ class Delivery:
         call, payload = called_with(self._calls, events)
         error = await self._attempt(call, payload, events[0], len(events))
         if error is not None:
-            await self._recover(events, error, handled)
+            await self.recover(events, error, handled)
         elif self._owns and call is self._call:
             self.position.stored(events[-1])
 
@@ -117,9 +122,9 @@ class Delivery:
         left = await self._unheld(rest, handled)
         error = await self._once_more(left)
         if error is not None:
-            await self._recover(left, error, handled)
+            await self.recover(left, error, handled)
 
-    async def _recover(
+    async def recover(
         self, events: Sequence[ChangeEvent], error: BaseException, handled: Handled
     ) -> None:
         """Gets the events handled after ``error``, or makes dead letters of those at fault."""
@@ -160,7 +165,7 @@ class Delivery:
         others, aside = divided(events, reasons)
         error = await self._once_more(others)
         if error is not None:
-            await self._recover(others, error, handled)
+            await self.recover(others, error, handled)
         handled.tokens.update(event.token for event in others)
         await self._dead_letter_refused(aside, handled)
 

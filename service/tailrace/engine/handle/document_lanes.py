@@ -70,10 +70,10 @@ class DocumentLanes(SharedLane):
                         try:
                             if again:  # its worker was lost: deliver it in a task of its own
                                 await self.delivery.deliver_apart([event], Handled())
-                            else:
-                                await deliver(event)
-                        except TailraceError as error:
-                            self._fail(error)
+                            elif (error := await deliver(event)) is not None:
+                                await self.delivery.recover([event], error, Handled())
+                        except TailraceError as failure:
+                            self._fail(failure)
                         else:
                             opened.left.discard(event)
                             if not opened.left:
@@ -81,7 +81,7 @@ class DocumentLanes(SharedLane):
                     item = release(key)
                     if key is None or (item is not None and self._blocked == MOST_WAITING - 1):
                         self._wake_one()  # more may be taken than before
-                    if share.closed and item is not None:
+                    if item is not None and share.closed:
                         await share.next_turn(self.delivery, begun=True)
                 if opened_one:
                     await self._give_way()

@@ -50,7 +50,7 @@ async def test_a_failure_that_halts_names_handler_event_and_cause(
 
     to = delivery_to(handler("audit", refuse, failure=HALT), recorder=recorder)
     with pytest.raises(HandlerGaveUp) as failed:
-        await to.deliver(EVENT)
+        await to.deliver_all([EVENT], Handled())
     assert f"handler 'audit' failed on event {token(1).digest}" in str(failed.value)
     assert "OSError: [Errno 28] No space left on device" in str(failed.value)
     assert isinstance(failed.value.__cause__, OSError)

@@ -96,7 +96,7 @@ def event(n: int, key: object = None) -> ChangeEvent:
 
 async def test_an_event_is_tried_again_until_it_works() -> None:
     case = Case(Refusing(n1=2))
-    await case.delivery.deliver(event(1))
+    await case.delivery.deliver_all([event(1)], Handled())
     assert case.refusing.calls == [[1], [1], [1]]
     assert case.recorder.retries == 2
     assert case.recorder.outcomes == {"ok": 1, "error": 2, "dead_letter": 0}
@@ -105,7 +105,7 @@ async def test_an_event_is_tried_again_until_it_works() -> None:
 
 async def test_after_the_last_attempt_it_is_set_aside_whole() -> None:
     case = Case(Refusing(n1=99))
-    await case.delivery.deliver(event(1))
+    await case.delivery.deliver_all([event(1)], Handled())
     (letter,) = await case.set_aside()
     assert (letter.scope, letter.handler, letter.attempts) == ("orders", "audit", 3)
     assert letter.error == "OSError: refused"
@@ -119,7 +119,7 @@ async def test_after_the_last_attempt_it_is_set_aside_whole() -> None:
 
 async def test_a_permanent_error_is_not_tried_again() -> None:
     case = Case(Refusing(PermanentError("never"), n1=99))
-    await case.delivery.deliver(event(1))
+    await case.delivery.deliver_all([event(1)], Handled())
     assert case.refusing.calls == [[1]]
     (letter,) = await case.set_aside()
     assert letter.attempts == 1
@@ -129,11 +129,11 @@ async def test_more_than_max_ratio_of_the_last_ratio_window_events_trips_the_bre
     odd = {f"n{n}": 99 for n in range(1, 40, 2)}
     case = Case(Refusing(**odd), attempts=1, max_ratio=0.4, ratio_window=10)
     for n in range(9):
-        await case.delivery.deliver(event(n))
+        await case.delivery.deliver_all([event(n)], Handled())
     assert len(await case.set_aside()) == 4
-    await case.delivery.deliver(event(10))
+    await case.delivery.deliver_all([event(10)], Handled())
     with pytest.raises(HandlerGaveUp, match="5 of the last 10 events"):
-        await case.delivery.deliver(event(11))
+        await case.delivery.deliver_all([event(11)], Handled())
 
 
 async def test_letters_that_several_lanes_store_at_once_are_counted_with_their_events(
@@ -151,7 +151,7 @@ async def test_letters_that_several_lanes_store_at_once_are_counted_with_their_e
     monkeypatch.setattr(case.letters, "add", slowly)
     async with anyio.create_task_group() as tasks:
         for n in range(40):
-            tasks.start_soon(case.delivery.deliver, event(n))
+            tasks.start_soon(case.delivery.deliver_all, [event(n)], Handled())
         await settle()
         stored.set()
     assert len(await case.set_aside()) == 40
@@ -161,7 +161,7 @@ async def test_a_stop_ends_the_waiting_between_attempts() -> None:
     case = Case(Refusing(n1=99), backoff=Backoff(3600, 3600))
     case.stop.set()
     with anyio.fail_after(5), pytest.raises(DeliveryInterrupted):
-        await case.delivery.deliver(event(1))
+        await case.delivery.deliver_all([event(1)], Handled())
     assert case.refusing.calls == [[1]]
     assert await case.set_aside() == []
 
@@ -181,7 +181,7 @@ async def delays(error: BaseException | None = None, **policy: Any) -> list[floa
     """The delays between the attempts at an event that is always refused."""
     patience = Patience()
     case = Case(Refusing(error, n1=10**6), stop=patience, **policy)
-    await case.delivery.deliver(event(1))
+    await case.delivery.deliver_all([event(1)], Handled())
     assert len(case.refusing.calls) == case.policy.attempts
     return patience.slept
 

@@ -47,7 +47,7 @@ class TestReturned:
         if batches:
             await case.of(on_events=forgets).deliver_all([event(1)], Handled())
         else:
-            await case.of(forgets).deliver(event(1))
+            await case.of(forgets).deliver_all([event(1)], Handled())
         (letter,) = await case.set_aside()
         assert "returned a coroutine that nobody awaited" in letter.error
         assert case.recorder.outcomes["ok"] == 0
@@ -64,7 +64,7 @@ class TestReturned:
         case = Case(Refusing())
         odd = case.of(returns)
         for n in range(3):
-            await odd.deliver(event(n))
+            await odd.deliver_all([event(n)], Handled())
         assert case.recorder.outcomes == {"ok": 3, "error": 0, "dead_letter": 0}
         (warning,) = logged(log, "handler.return_ignored")
         assert (warning["scope"], warning["handler"]) == ("orders", "odd")
@@ -79,7 +79,7 @@ class TestRaised:
     )
     async def test_what_would_end_the_process_is_a_failure(self, error: BaseException) -> None:
         case = Case(Refusing(error, n1=1))
-        await case.delivery.deliver(event(1))
+        await case.delivery.deliver_all([event(1)], Handled())
         assert case.refusing.calls == [[1], [1]]
         assert case.recorder.outcomes == {"ok": 1, "error": 1, "dead_letter": 0}
 
@@ -94,7 +94,7 @@ class TestRaised:
 
         case = Case(Refusing(), attempts=1)
         with anyio.move_on_after(0) as scope:
-            await case.of(translates).deliver(event(1))
+            await case.of(translates).deliver_all([event(1)], Handled())
         assert scope.cancelled_caught
         assert case.recorder.outcomes == {"ok": 0, "error": 0, "dead_letter": 0}
         assert await case.set_aside() == []
@@ -124,7 +124,7 @@ class TestTimeLimit:
         case = Case(Refusing(), timeout_seconds=0.01)
         odd = case.of(stubborn)
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(odd.deliver, event(1))
+            tasks.start_soon(odd.deliver_all, [event(1)], Handled())
             await until(lambda: case.recorder.overdue == 1)
             (warning,) = logged(log, "handler.overdue")
             assert warning["event_id"] == event(1).token.digest
@@ -146,7 +146,7 @@ class TestTimeLimit:
 
         case = Case(Refusing(), attempts=1, timeout_seconds=0.01)
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(case.of(waits).deliver, event(1))
+            tasks.start_soon(case.of(waits).deliver_all, [event(1)], Handled())
             await anyio.lowlevel.checkpoint()
             time.sleep(0.2)  # noqa: ASYNC251 - this is the fault
         assert logged(log, "handler.overdue") == []
@@ -190,7 +190,7 @@ class TestMutated:
             raise OSError("half done")
 
         case = Case(Refusing())
-        await case.of(spoils).deliver(event(1))
+        await case.of(spoils).deliver_all([event(1)], Handled())
         assert seen == [event(1).document] * 3
         (letter,) = await case.set_aside()
         assert letter.raw == event(1).raw
