@@ -6,12 +6,12 @@ This module imports little, so that it can listen before anything heavier is imp
 """
 
 import os
+import select
 import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from queue import Empty, SimpleQueue
 from threading import Thread
 from types import FrameType
 
@@ -48,27 +48,33 @@ class StopSignals:
     def __init__(self) -> None:
         self.received: list[signal.Signals] = []
         self.last_resort = LastResort(START_SECONDS, 0.0, _leave_start)
-        self._readable = self._writable = -1
-        self._noted: SimpleQueue[signal.Signals | None] = SimpleQueue()
+        self._readable = self._writable = self._arrived = -1
+        self._closed = False
 
     @contextmanager
     def listening(self) -> Iterator[None]:
         """Records the signals that arrive while the block runs."""
         before = {number: signal.getsignal(number) for number in self._numbers()}
-        self._readable, self._writable = os.pipe()
-        os.set_blocking(self._writable, False)
+        self._closed = False
+        self._readable, self._writable = _pipe()
+        readable, self._arrived = _pipe()
+        # Written when a signal arrives, even if the main thread then blocks in a system call before
+        # Python's handler runs. An event loop may replace it: it wakes up for signals itself.
+        earlier = signal.set_wakeup_fd(self._arrived, warn_on_full_buffer=False)
         self.listen()
-        thread = Thread(target=self._give_up, name="last resort", daemon=True)
+        thread = Thread(target=self._give_up, args=(readable,), name="last resort", daemon=True)
         thread.start()
         try:
             yield
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
-            self._noted.put(None)
+            signal.set_wakeup_fd(earlier)
+            self._closed = True
+            _wake(self._arrived)
             thread.join()
-            os.close(self._readable)
-            os.close(self._writable)
+            for descriptor in (self._readable, self._writable, readable, self._arrived):
+                os.close(descriptor)
 
     def listen(self) -> None:
         """Installs the signal handlers. Call it again if other code may have replaced them."""
@@ -89,12 +95,14 @@ class StopSignals:
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         self.received.append(signal.Signals(number))
-        self._noted.put(signal.Signals(number))  # reentrant, as a signal handler must be
-        with suppress(BlockingIOError):  # the pipe is full, so the reader will wake anyway
-            os.write(self._writable, b".")
+        _wake(self._writable)
+        _wake(self._arrived)
 
-    def _give_up(self) -> None:
-        """Ends the process at the time that :attr:`last_resort` gives, which may change."""
+    def _give_up(self, readable: int) -> None:
+        """Ends the process at the time that :attr:`last_resort` gives, which may change.
+
+        ``readable`` has bytes after a signal, at least one byte each.
+        """
         leave_to_main_thread()
         begun = forced = float("inf")
         while True:
@@ -104,15 +112,13 @@ class StopSignals:
             if left is not None and left <= 0:
                 resort.leave()
                 return
-            try:
-                number = self._noted.get(timeout=left)
-            except Empty:
+            if not select.select((readable,), (), (), left)[0]:
                 continue
-            if number is None:
+            os.read(readable, 512)
+            if self._closed:
                 return
-            if begun == float("inf"):
-                begun = time.monotonic()
-            elif self.forces(number):
+            begun = min(begun, time.monotonic())
+            if any(map(self.forces, self.received[1:])):
                 forced = min(forced, time.monotonic())
 
     @staticmethod
@@ -121,3 +127,15 @@ class StopSignals:
         if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # nohup ignores it
             numbers.append(signal.SIGHUP)
         return numbers
+
+
+def _pipe() -> tuple[int, int]:
+    """A pipe whose writing end does not block, as in a signal handler it must not."""
+    readable, writable = os.pipe()
+    os.set_blocking(writable, False)
+    return readable, writable
+
+
+def _wake(writable: int) -> None:
+    with suppress(BlockingIOError):  # the pipe is full, so the reader will wake anyway
+        os.write(writable, b".")

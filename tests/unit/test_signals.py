@@ -75,6 +75,21 @@ def test_a_second_one_shortens_the_time(signals: StopSignals, leaving: Leaving) 
     assert leaving.left.wait(10)
 
 
+def test_the_process_is_left_though_the_main_thread_never_ran_the_handler(
+    signals: StopSignals, leaving: Leaving
+) -> None:
+    """As when a signal arrives just before a system call that blocks, such as reading a pipe."""
+    signals.last_resort = leaving.resort(0, 3600)
+    main = Path(f"/proc/self/task/{os.getpid()}/stat")
+
+    def arrive_beside_it() -> None:
+        until(lambda: ") S " in main.read_text(), "that the main thread waits")
+        signal.pthread_kill(threading.get_ident(), signal.SIGTERM)
+
+    threading.Thread(target=arrive_beside_it).start()
+    assert leaving.left.wait(10)
+
+
 def test_a_hang_up_that_is_ignored_stays_ignored() -> None:
     """Like under ``nohup``."""
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
