@@ -80,8 +80,9 @@ format: $(VENV)/dev ## apply ruff's format and safe fixes
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-reference: $(VENV)/dev ## write docs/configuration.md from the docstrings of the settings
+reference: $(VENV)/dev ## write docs/configuration.md and docs/http.md from the code
 	$(BIN)/python -m docs.configuration_reference > docs/configuration.md
+	$(BIN)/python -m docs.http_reference > docs/http.md
 
 # Hashes of every wheel that an image may need, for any Linux and Python 3.11 or newer, without a
 # registry's address. UPGRADE=--upgrade takes newer versions; otherwise locked versions stay.

@@ -18,6 +18,7 @@ import structlog
 from tailrace import __version__
 from tailrace.assembly import followed_by, local_store, scope_plans, server_store
 from tailrace.config import Settings
+from tailrace.control import Api, Control, Health
 from tailrace.drivers import DRIVERS, identify
 from tailrace.engine import (
     ByteBudget,
@@ -35,7 +36,7 @@ from tailrace.memory import settle_malloc, settled_memory
 from tailrace.model.cluster import ClusterIdentity
 from tailrace.model.lease import Member
 from tailrace.observe.access import Access
-from tailrace.observe.http import Health, HttpServer, bind
+from tailrace.observe.http import HttpServer, bind
 from tailrace.observe.loop_watch import LoopWatch
 from tailrace.observe.metrics import Metrics
 from tailrace.observe.output import Output
@@ -68,7 +69,8 @@ async def serve(settings: Settings, signals: StopSignals, output: Output) -> int
             token=token.get_secret_value() if token else "",
             protect_reads=settings.http.protect == "everything",
         )
-        server = HttpServer(server_socket, service.metrics.registry, service.health, access)
+        api = Api(service.control, service.health, service.metrics.registry, access)
+        server = HttpServer(server_socket, api)
         outcome = FAILED
         failure: Exception | None = None
         async with anyio.create_task_group() as tasks:
@@ -103,14 +105,8 @@ class _Service:
         self.metrics.log_lines_dropped = lambda: output.dropped
         self._supervisor = Supervisor(settings.http.liveness_seconds)
         scopes = self._supervisor
-        self.health = Health(
-            scopes.not_alive,
-            self._not_ready,
-            self._degraded,
-            self._status,
-            scopes.restart,
-            scopes.snapshot,
-        )
+        self.health = Health(scopes.not_alive, self._not_ready, self._degraded, self._status)
+        self.control = Control(scopes)
         self._started_at = datetime.now(UTC)
         self.log = structlog.get_logger()
         self.stop = Interrupt()

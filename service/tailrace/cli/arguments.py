@@ -12,6 +12,7 @@ from tailrace.errors import ConfigurationError, Problem
 
 if TYPE_CHECKING:
     from tailrace.config import Settings
+    from tailrace.control.client import Client
 
 _CONFIG = os.environ.get("TAILRACE_CONFIG") or "config.yaml"
 
@@ -31,6 +32,15 @@ def read_settings(options: argparse.Namespace) -> Settings:
     settings = load(options.config, handler_models)
     sys.path[:0] = [str(Path(options.config).absolute().parent), ""]
     return settings
+
+
+def client_of(settings: Settings, config: str) -> Client:
+    """A client of the daemon that runs with these settings on this machine."""
+    from tailrace.control.client import Client
+
+    http = settings.http
+    token = http.token.get_secret_value() if http.token else ""
+    return Client(http.host, http.port, token, config)
 
 
 def with_lines(error: Exception, options: argparse.Namespace) -> Exception:

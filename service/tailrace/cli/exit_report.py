@@ -22,6 +22,9 @@ from tailrace.errors import (
     describe,
 )
 
+_USAGE = (400, 401, 403, 404, 413, 422)
+"""The daemon's answers to a wrong request (:class:`tailrace.control.ActionRefused`)."""
+
 LONGEST = 1700
 """The largest reason, in bytes of JSON; the other keys of the line need the rest."""
 
@@ -44,7 +47,7 @@ def print_error(error: Exception) -> int:
     """Prints why a command failed, each problem on its own line; returns the exit code."""
     if not isinstance(error, ConfigurationError):
         print(f"tailrace: {describe(error)}", file=sys.stderr)
-        return 1
+        return 2 if getattr(error, "status", 1) in _USAGE else 1
     head, problems = f"{error.source}: " if error.source else "", error.problems
     told = "".join(f"\n  {problem}" for problem in problems)
     told = str(problems[0]) if len(problems) == 1 else f"{len(problems)} problems{told}"

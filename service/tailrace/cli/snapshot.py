@@ -4,16 +4,15 @@ Exit codes: 0 done or begun, 1 refused or no daemon, 2 wrong usage or a wrong to
 """
 
 import argparse
-import json
 import sys
 import time
+from dataclasses import dataclass
 from typing import Any
-from urllib.parse import quote, urlencode
 
 from tailrace.cli import snapshot_text
-from tailrace.cli.arguments import add_config, read_settings, refuse
-from tailrace.config.settings import HttpSettings
-from tailrace.observe.health_check import request
+from tailrace.cli.arguments import add_config, client_of, read_settings, refuse
+from tailrace.control.client import Client
+from tailrace.control.outcome import ActionRefused
 from tailrace.snapshot.filter import canonical
 
 _LOOK_SECONDS = 1.0
@@ -21,14 +20,6 @@ _PLAN_SECONDS = 10.0
 """How long ``start`` waits until the daemon has found the collections."""
 
 Snapshot = dict[str, Any]
-
-
-class _Refused(Exception):
-    """The daemon refused the request, or there is no daemon; with the exit code."""
-
-    def __init__(self, message: str, code: int = 1) -> None:
-        super().__init__(message)
-        self.code = code
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -64,60 +55,41 @@ def run(options: argparse.Namespace) -> int:
     if options.scope not in names:
         told = f"is not in {options.config}, which has: {', '.join(names)}"
         refuse(f"scope {options.scope!r}", told)
-    daemon = _Daemon(settings.http, options.config, options.scope)
-    try:
-        match options.verb:
-            case "status":
-                return _watch(daemon) if options.watch else _show(daemon)
-            case "start":
-                return _start(daemon, options.collection, options.filter)
-        print(daemon.order(options.verb))
-    except _Refused as error:
-        print(f"tailrace: {error}", file=sys.stderr)
-        return error.code
+    daemon = _Daemon(client_of(settings, options.config), options.scope)
+    match options.verb:
+        case "status":
+            return _watch(daemon) if options.watch else _show(daemon)
+        case "start":
+            return _start(daemon, options.collection, options.filter)
+    print(daemon.order(options.verb))
     return 0
 
 
+@dataclass(frozen=True, slots=True)
 class _Daemon:
     """The daemon on this machine, and one of its scopes."""
 
-    def __init__(self, http: HttpSettings, config: str, scope: str) -> None:
-        self.scope = scope
-        self._http = http
-        self._config = config
+    client: Client
+    scope: str
 
     def snapshot(self) -> Snapshot | None:
         """The scope's last snapshot, as in ``/status``."""
-        scopes = json.loads(self._ask("/status"))["scopes"]
+        scopes = self.client.get("/status")["scopes"]
         if self.scope not in scopes:
-            raise _Refused(f"the daemon does not follow scope {self.scope!r}, or not yet")
+            told = f"the daemon does not follow scope {self.scope!r}, or not yet"
+            raise ActionRefused(409, told)
         if scopes[self.scope]["state"] == "standby":
             told = (
                 f"scope {self.scope!r} is standby here: {scopes[self.scope]['reason']}: ask there"
             )
-            raise _Refused(told)
+            raise ActionRefused(409, told)
         found: Snapshot | None = scopes[self.scope]["snapshot"]
         return found
 
     def order(self, action: str, **more: Any) -> str:
         """Sends an action; returns the answer if the daemon accepts it."""
-        query = urlencode({"action": action, **more}, doseq=True)
-        return self._ask(f"/scopes/{quote(self.scope, safe='')}/snapshot?{query}", "POST")
-
-    def _ask(self, path: str, method: str = "GET") -> str:
-        http, token = self._http, self._http.token.get_secret_value() if self._http.token else ""
-        status, answer = request(http.host, http.port, path, method=method, token=token)
-        match status:
-            case 200 | 202:
-                return answer
-            case 0:
-                raise _Refused(f"{answer}. Does the daemon of {self._config} run on this machine?")
-            case 401:
-                told = f"its token is not the http.token of {self._config}"
-                raise _Refused(f"the daemon refuses this: {told}", 2)
-            case 403:
-                raise _Refused(f"the daemon refuses this: it {answer}", 2)
-        raise _Refused(answer, 2 if status in (400, 404) else 1)
+        done = self.client.scope(self.scope, "snapshot", {"action": action, **more})
+        return str(done["message"])
 
 
 def _show(daemon: _Daemon) -> int:
@@ -149,13 +121,13 @@ def _start(daemon: _Daemon, collections: list[str], matching: str) -> int:
     except ValueError as error:
         refuse("--filter", str(error))
     before = daemon.snapshot()
-    accepted = daemon.order("start", collection=collections, filter=matching)
+    accepted = daemon.order("start", collections=collections, filter=matching)
     deadline = time.monotonic() + _PLAN_SECONDS
     while time.monotonic() < deadline:
         snapshot = daemon.snapshot()
         if snapshot is not None and snapshot["id"] != (before or {}).get("id"):
             if snapshot["state"] == "cancelled" and snapshot["reason"]:
-                raise _Refused(snapshot["reason"])
+                raise ActionRefused(409, snapshot["reason"])
             if snapshot["state"] != "planned":
                 for line in snapshot_text.lines(snapshot):
                     print(line)

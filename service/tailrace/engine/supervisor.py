@@ -53,6 +53,10 @@ class Supervisor:
                 log = structlog.get_logger()
                 log.error("watcher.cancelled", scope=watcher.name, error=str(error))
 
+    def find(self, name: str) -> Watcher | None:
+        """The watcher of a scope; ``None`` if it is not followed here."""
+        return next((each for each in self.watchers if each.name == name), None)
+
     def restart(self, name: str, by: str = "operator") -> str:
         """Restarts a halted scope; returns why it cannot, or an empty string.
 
@@ -73,31 +77,6 @@ class Supervisor:
         self.watchers[index] = halted.anew(by)
         self._start(self.watchers[index])
         return ""
-
-    def snapshot(self, name: str, action: str, collections: tuple[str, ...], filter: str) -> str:
-        """Starts, pauses, resumes or cancels a scope's snapshot; returns why it cannot, or "".
-
-        Raises :class:`LookupError` for a scope that is not followed here.
-        """
-        if not self.watchers:
-            return "the service is starting"
-        watcher = next((one for one in self.watchers if one.name == name), None)
-        if watcher is None:
-            raise LookupError(name)
-        rows = watcher.plan.rows
-        match watcher.status.state:
-            case WatcherState.HALTED:
-                return f"scope {name!r} is halted, and its snapshot with it: restart it first"
-            case WatcherState.STANDBY:
-                return f"scope {name!r} is standby here: {watcher.status.reason}: ask there"
-            case WatcherState.STOPPED:
-                return f"scope {name!r} is stopped: it is not followed any more"
-        match action:
-            case "start":
-                return rows.start(collections, filter)
-            case "cancel":
-                return rows.cancel()
-        return rows.pause(paused=action == "pause")
 
     @property
     def halted(self) -> list[str]:

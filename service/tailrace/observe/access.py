@@ -12,8 +12,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from ipaddress import ip_address
 
+from tailrace.observe.exchange import Request
+
+_LONGEST_NAME = 100
+
 CHANGE_HEADER = b"tailrace-change"
-"""With any value. Scripts of foreign pages cannot send it (https://fetch.spec.whatwg.org/#http-cors-protocol)."""
+"""With any value, which the log shows: the command line says there who runs it.
+
+Scripts of foreign pages cannot send it (https://fetch.spec.whatwg.org/#http-cors-protocol).
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +74,12 @@ class Access:
         if CHANGE_HEADER not in headers:
             return Refusal(403, f"needs the header '{CHANGE_HEADER.decode().title()}: 1'")
         return None
+
+    def sender(self, request: Request) -> str:
+        """Who asks, for the log: an address, and the name that the sender gave, if any."""
+        given = request.headers.get(CHANGE_HEADER, b"").decode(errors="replace")[:_LONGEST_NAME]
+        name = "".join(each if each.isprintable() else "?" for each in given).strip()
+        return f"{name} at {request.client}" if name not in ("", "1") else request.client
 
     def _gave_token(self, headers: Mapping[bytes, bytes], *schemes: bytes) -> bool:
         scheme, _, given = headers.get(b"authorization", b"").strip().partition(b" ")

@@ -29,21 +29,24 @@ def request(
     *,
     method: str = "GET",
     token: str = "",
+    by: str = "1",
+    body: str | None = None,
     seconds: float = SECONDS,
 ) -> tuple[int, str]:
     """The status (0 if nothing answers), and the answer, or why there is none.
 
-    A change needs the token or, if none is configured, the header that foreign pages cannot send.
+    A change needs the token or, if none is configured, the header that foreign pages cannot send;
+    its value is ``by``: who asks.
     """
     if port == 0:
         return 0, "http.port is 0: only the daemon's log knows which port that became"
     where = _HERE.get(host, host)
     connection = http.client.HTTPConnection(where, port, timeout=seconds)
     try:
-        headers = {CHANGE_HEADER.decode(): "1"} if method == "POST" else {}
+        headers = {CHANGE_HEADER.decode(): by} if method == "POST" else {}
         if token:
             headers["Authorization"] = f"Bearer {token}"
-        connection.request(method, path, headers=headers)
+        connection.request(method, path, body, headers)
         reply = connection.getresponse()
         return reply.status, reply.read().decode(errors="replace").strip()
     except (OSError, http.client.HTTPException) as error:

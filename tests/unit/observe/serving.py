@@ -8,8 +8,9 @@ from typing import Any
 import anyio
 import httpx
 
+from tailrace.control import ActionRefused, Api, Done, Health
 from tailrace.observe.access import Access
-from tailrace.observe.http import Health, HttpServer, bind
+from tailrace.observe.http import HttpServer, bind
 from tailrace.observe.metrics import Metrics, ScopeGauges
 
 HERE = Access(loopback=True)
@@ -26,34 +27,34 @@ class Service:
         self.ordered: list[tuple[str, str, tuple[str, ...], str]] = []
         self.status: dict[str, Any] = {"scopes": {"orders": {"state": "streaming", "odd": {1, 2}}}}
 
-    def restart(self, scope: str) -> str:
-        if scope == "nowhere":
-            raise LookupError(scope)
-        if scope == "busy":
-            return "scope 'busy' is streaming: only a halted one is restarted"
+    async def restart(self, scope: str) -> Done:
+        self._require(scope, "scope 'busy' is streaming: only a halted one is restarted")
         self.restarted.append(scope)
-        return ""
+        return Done(f"scope {scope!r} starts again", "halted", "starting")
 
-    def snapshot(self, scope: str, action: str, chosen: tuple[str, ...], filter: str) -> str:
-        if scope == "nowhere":
-            raise LookupError(scope)
+    async def snapshot(self, scope: str, action: str, chosen: tuple[str, ...], filter: str) -> Done:
         if filter == "odd":
-            raise ValueError("the filter is not Extended JSON")
-        if scope == "busy":
-            return "snapshot 5f3a is not over"
+            raise ActionRefused(400, "the filter is not Extended JSON")
+        self._require(scope, "snapshot 5f3a is not over")
         self.ordered.append((scope, action, chosen, filter))
-        return ""
+        return Done("accepted")
+
+    def _require(self, scope: str, busy: str) -> None:
+        if scope == "nowhere":
+            raise ActionRefused(404, "there is no scope 'nowhere'")
+        if scope == "busy":
+            raise ActionRefused(409, busy)
 
     @property
     def health(self) -> Health:
         return Health(
-            lambda: self.dead,
-            lambda: self.unready,
-            lambda: self.degraded,
-            lambda: self.status,
-            self.restart,
-            self.snapshot,
+            lambda: self.dead, lambda: self.unready, lambda: self.degraded, lambda: self.status
         )
+
+    def api(self, access: Access = HERE) -> Api:
+        metrics = Metrics(["streaming"])
+        metrics.watch("orders", lambda: ScopeGauges("streaming"))
+        return Api(self, self.health, metrics.registry, access)  # type: ignore[arg-type]
 
 
 @contextmanager
@@ -61,12 +62,8 @@ def serving(
     service: Service, access: Access = HERE, patience_seconds: float = 30
 ) -> Iterator[httpx.Client]:
     """A client of a server with these access rules."""
-    metrics = Metrics(["streaming"])
-    metrics.watch("orders", lambda: ScopeGauges("streaming"))
     with bind("127.0.0.1", 0) as listener:
-        server = HttpServer(
-            listener, metrics.registry, service.health, access, patience_seconds=patience_seconds
-        )
+        server = HttpServer(listener, service.api(access), patience_seconds=patience_seconds)
         thread = threading.Thread(target=anyio.run, args=(server.run,))
         thread.start()
         url = f"http://127.0.0.1:{server.port}"

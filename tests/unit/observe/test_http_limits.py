@@ -7,6 +7,7 @@ from contextlib import suppress
 import httpx
 import pytest
 
+from tailrace.observe.http import LARGEST_BODY_BYTES
 from tests.daemon import until
 from tests.unit.observe.serving import Service, serving
 
@@ -27,12 +28,17 @@ def everything(connection: socket.socket) -> bytes:
     return received
 
 
-@pytest.mark.parametrize(("method", "path"), [("GET", "/status"), ("POST", "/scopes/a/restart")])
-def test_a_body_is_refused(method: str, path: str) -> None:
+def test_a_body_is_refused_where_none_is_taken_or_if_it_is_too_large() -> None:
+    large = b"x" * (LARGEST_BODY_BYTES + 1)
     with serving(service := Service()) as client:
-        for content in (b"x" * 100_000, iter([b"x"])):
-            answer = client.request(method, path, content=content, headers={"tailrace-change": "1"})
-            assert (answer.status_code, answer.text) == (413, "no request here takes a body\n")
+        for content in (large, iter([b"{}"])):
+            refused = client.request("GET", "/status", content=content)
+            assert (refused.status_code, "takes no body" in refused.text) == (413, True)
+        for content in (large, iter([large[:-1], b"xx"])):
+            refused = client.post(
+                "/scopes/a/restart", content=content, headers={"tailrace-change": "1"}
+            )
+            assert (refused.status_code, "more than 65536 bytes" in refused.text) == (413, True)
     assert service.restarted == []
 
 

@@ -1,0 +1,130 @@
+"""Answers requests by the table of routes: 404 and 405, rights, views, actions, and their log."""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import structlog
+from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import choose_encoder
+
+from tailrace.control.bodies import read_body
+from tailrace.control.control import Control
+from tailrace.control.openapi import document
+from tailrace.control.outcome import ActionRefused
+from tailrace.control.routes import ROUTES, Route, Values, matching
+from tailrace.observe.access import Access, Refusal
+from tailrace.observe.exchange import Answer, Call, Request, line
+from tailrace.observe.page import PAGE, POLICY
+
+_PATHS = ", ".join(sorted({route.path for route in ROUTES}))
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """What the process shows of itself.
+
+    ``alive`` and ``ready`` return the reasons why not; an empty list means yes. ``degraded``
+    returns what waits for an operator although the service is ready.
+    """
+
+    alive: Callable[[], list[str]]
+    ready: Callable[[], list[str]]
+    degraded: Callable[[], list[str]]
+    status: Callable[[], Mapping[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Api:
+    """The application of :class:`tailrace.observe.http.HttpServer`."""
+
+    control: Control
+    health: Health
+    registry: CollectorRegistry
+    access: Access
+
+    def find(self, request: Request) -> Answer | Call:
+        """Refuses a request, or says how it is answered."""
+        if refusal := self.access.stranger(request.headers):
+            return _refused(refusal)
+        found = matching(ROUTES, request.path)
+        if not found:
+            told = f"there is nothing at {request.path!a:.200}; the paths are: {_PATHS}"
+            return line(404, told)
+        method = "GET" if request.method == "HEAD" else request.method
+        route, values = next((one for one in found if one[0].method == method), (None, {}))
+        if route is None:
+            methods = sorted({route.method for route, _ in found})
+            allow = ", ".join([*methods, *(["HEAD"] if "GET" in methods else [])])
+            # RFC 9110, 15.5.6
+            return line(405, f"only {' and '.join(methods)}", (b"allow", allow.encode()))
+        if request.has_body and (route.takes is None or route.method != "POST"):
+            return line(413, "this request takes no body: send it without one")
+        if route.act is not None:
+            if refusal := self.access.changer(request.headers):
+                self._log(route, values, request).warning("action.refused", reason=refusal.message)
+                return _refused(refusal)
+            return Call(route.pace, partial(self._act, route, values, request))
+        refusal = self.access.reader(request.headers)
+        if refusal is not None and route.path not in _PROBES:
+            return _refused(refusal)
+        return Call(route.pace, partial(self._show, route, request, refusal))
+
+    async def _act(self, route: Route, values: Values, request: Request, body: bytes) -> Answer:
+        """Acts, and logs who did what."""
+        log = self._log(route, values, request)
+        assert route.act is not None  # noqa: S101 - for the type checker
+        try:
+            taken = route.takes and read_body(route.takes, body, request.query)
+            done = await route.act(self.control, values, taken)
+        except ActionRefused as refused:
+            log.warning("action.refused", reason=str(refused))
+            return line(refused.status, str(refused))
+        log.info("action.done", **{"from": done.before, "to": done.after})
+        return _json(route.status, {"message": done.message, **done.details})
+
+    async def _show(
+        self, route: Route, request: Request, refusal: Refusal | None, body: bytes
+    ) -> Answer:
+        if route.path in _PROBES:
+            return self._probed(route.path, refusal)
+        match route.path:
+            case "/metrics":
+                accept = request.headers.get(b"accept", b"").decode("latin-1")
+                encode, kind = choose_encoder(accept)
+                return Answer(200, encode(self.registry), kind)
+            case "/status":
+                return _json(200, {**self.health.status(), "changes_need": self.access.changes})
+            case "/openapi.json":
+                return _json(200, document(ROUTES))
+        return Answer(200, PAGE, "text/html; charset=utf-8", (POLICY,))
+
+    def _probed(self, path: str, refusal: Refusal | None) -> Answer:
+        """Without the token only the status is shown, which is all that an orchestrator needs."""
+        live = path == "/livez"
+        if reasons := self.health.alive() if live else self.health.ready():
+            return line(503, "no" if refusal else "\n".join(reasons))
+        if live or not (reasons := self.health.degraded()):
+            return line(200, "ok")
+        return line(200, "\n".join(["degraded", *(() if refusal else reasons)]))
+
+    def _log(self, route: Route, values: Values, request: Request) -> Any:
+        return structlog.get_logger().bind(
+            action=route.name, scope=values.get("name"), by=self.access.sender(request)
+        )
+
+
+_PROBES = ("/livez", "/readyz")
+
+
+def _json(status: int, content: Mapping[str, Any]) -> Answer:
+    text = json.dumps(content, default=str, indent=2) + "\n"
+    return Answer(status, text.encode(), "application/json")
+
+
+def _refused(refusal: Refusal) -> Answer:
+    challenge = refusal.challenge.encode()
+    headers = ((b"www-authenticate", challenge),) if challenge else ()
+    return line(refusal.status, refusal.message, *headers)

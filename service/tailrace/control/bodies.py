@@ -1,0 +1,88 @@
+"""What requests may carry: the models of their bodies and queries, and how these are read."""
+
+import json
+from collections.abc import Mapping
+from typing import Any, Literal, TypeVar
+from urllib.parse import parse_qs
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from tailrace.control.outcome import ActionRefused
+
+B = TypeVar("B", bound="Body")
+
+
+class Body(BaseModel):
+    """What a request carries: strict, and without unknown keys."""
+
+    model_config = ConfigDict(
+        strict=True,
+        frozen=True,
+        extra="forbid",
+        hide_input_in_errors=True,
+        use_attribute_docstrings=True,
+        json_schema_extra=lambda schema: schema.pop("title", None) and None,
+    )
+
+
+class NoBody(Body):
+    """For actions that need nothing said: no body, or an empty JSON object."""
+
+
+class SnapshotBody(Body):
+    action: Literal["start", "pause", "resume", "cancel"] = "start"
+    """What to do with the scope's snapshot."""
+    collections: list[str] = Field(default=[], max_length=1000)
+    """`start`: only these collections; without any, all of the scope."""
+    filter: str = ""
+    """`start`: only documents that match this filter, in Extended JSON."""
+
+
+def read_body(model: type[B], body: bytes, query: str) -> B:
+    """What a request carries: the JSON object of its body or, without a body, its query.
+
+    Raises :class:`ActionRefused`.
+    """
+    try:
+        if body:
+            return model.model_validate_json(json.dumps(_object(body)))
+        return model.model_validate(_fields(model, query))
+    except ValidationError as error:
+        raise ActionRefused(400, _told(model, error)) from error
+
+
+def _object(body: bytes) -> Mapping[str, Any]:
+    try:
+        found = json.loads(body, object_pairs_hook=_unique)
+    except (ValueError, RecursionError) as error:
+        raise ActionRefused(400, f"the body is not JSON ({error}): send a JSON object") from error
+    if not isinstance(found, dict):
+        raise ActionRefused(400, "the body is not a JSON object: send one, as {}")
+    return found
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    if len(found := dict(pairs)) < len(pairs):
+        raise ValueError("a key is given twice")
+    return found
+
+
+def _fields(model: type[Body], query: str) -> Mapping[str, Any]:
+    found: dict[str, Any] = {}
+    for name, values in parse_qs(query, keep_blank_values=True).items():
+        field = model.model_fields.get(name)
+        kind = field.annotation if field is not None else None
+        found[name] = values if kind == list[str] else values[-1]
+        if kind is bool:
+            found[name] = {"true": True, "false": False}.get(values[-1], values[-1])
+    return found
+
+
+def _told(model: type[Body], error: ValidationError) -> str:
+    """The first mistake as a sentence that says what is possible."""
+    first = error.errors(include_url=False, include_input=False)[0]
+    where = ".".join(map(str, first["loc"])) or "the request"
+    takes = ", ".join(model.model_fields) or "nothing"
+    if first["type"] == "extra_forbidden":
+        return f"{where!a} is not known here, which takes: {takes}"
+    return f"{where}: {first['msg'].removeprefix('Value error, ')}; this request takes: {takes}"

@@ -1,0 +1,75 @@
+"""Asks the daemon on this machine, as the command line does."""
+
+import json
+import os
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote, urlencode
+
+from tailrace.control.outcome import ActionRefused
+from tailrace.observe.health_check import request
+
+
+class NoDaemon(ActionRefused):
+    """No daemon answers on this machine."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(0, reason)
+
+
+@dataclass(frozen=True, slots=True)
+class Client:
+    """The daemon that listens on ``host`` and ``port``; ``config`` names its configuration.
+
+    Every call raises :class:`ActionRefused` with the daemon's own sentence, and :class:`NoDaemon`.
+    """
+
+    host: str
+    port: int
+    token: str
+    config: str
+
+    def get(self, path: str, **query: Any) -> Any:
+        """What a path answers, in JSON types."""
+        given = {name: value for name, value in query.items() if value is not None}
+        return self._ask("GET", f"{path}?{urlencode(given, doseq=True)}" if given else path)
+
+    def act(self, path: str, body: Mapping[str, Any] | None = None, seconds: float = 30.0) -> Any:
+        """The answer to an action."""
+        return self._ask("POST", path, json.dumps(body or {}), seconds)
+
+    def scope(self, name: str, action: str, body: Mapping[str, Any] | None = None) -> Any:
+        """The answer to an action on a scope."""
+        return self.act(f"/scopes/{quote(name, safe='')}/{action}", body)
+
+    def _ask(self, method: str, path: str, body: str | None = None, seconds: float = 30.0) -> Any:
+        status, answer = request(
+            self.host,
+            self.port,
+            path,
+            method=method,
+            token=self.token,
+            by=operator(),
+            body=body,
+            seconds=seconds,
+        )
+        match status:
+            case 200 | 202:
+                return json.loads(answer)
+            case 0:
+                told = f"{answer}. Does the daemon of {self.config} run on this machine?"
+                raise NoDaemon(told)
+            case 401:
+                told = f"its token is not the http.token of {self.config}"
+                raise ActionRefused(status, f"the daemon refuses this: {told}")
+            case 403:
+                raise ActionRefused(status, f"the daemon refuses this: it {answer}")
+        raise ActionRefused(status, answer)
+
+
+def operator() -> str:
+    """Who runs this process, for the log of a daemon: user and machine, in ASCII."""
+    user = os.environ.get("USER") or f"user {os.getuid()}"
+    return f"{user} on {socket.gethostname()}".encode("ascii", "replace").decode()

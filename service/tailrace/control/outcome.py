@@ -1,0 +1,32 @@
+"""The outcome of an action: done, or refused."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from tailrace.errors import TailraceError
+
+
+class ActionRefused(TailraceError):
+    """Nothing was done. ``status`` is that of HTTP; the message is one sentence, with what to do.
+
+    400: the request is malformed. 404: what it names does not exist. 409: the state does not allow
+    it. 422: it can never be done as asked. 503: a store or a server did not answer.
+    """
+
+    def __init__(self, status: int, reason: str) -> None:
+        super().__init__(reason)
+        self.status = status
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """What was done, in one sentence. ``before`` and ``after`` say so in the log.
+
+    ``details`` stand beside the message in the answer, in JSON types.
+    """
+
+    message: str
+    before: str = ""
+    after: str = ""
+    details: Mapping[str, Any] = field(default_factory=dict)

@@ -1,0 +1,102 @@
+"""The table of the HTTP API: every path, who may ask, what it takes, and what answers it."""
+
+import re
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tailrace.control.bodies import Body, NoBody, SnapshotBody
+from tailrace.control.control import Control
+from tailrace.control.outcome import Done
+from tailrace.observe.exchange import Pace
+
+Values = Mapping[str, str]
+"""The values of the parts of a path in braces."""
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """``path`` has parts in braces. ``act`` is an action, which needs the right to change; without
+    one, the route is a view of the process, which :mod:`tailrace.control.api` answers.
+
+    ``summary`` is a sentence for the OpenAPI document and docs/http.md. ``takes``: a body of JSON,
+    or a query.
+    """
+
+    method: str
+    path: str
+    summary: str
+    act: Callable[[Control, Values, Any], Awaitable[Done]] | None = None
+    takes: type[Body] | None = None
+    pace: Pace = Pace.WAITS
+    gives: str = "application/json"
+
+    @property
+    def name(self) -> str:
+        """The action: the last part of the path."""
+        return self.path.rpartition("/")[2]
+
+    @property
+    def status(self) -> int:
+        """The status of its answer if all is well."""
+        return 202 if self.method == "POST" else 200
+
+    def values(self, path: str) -> Values | None:
+        """The values in a path; ``None`` if it is another one."""
+        found = re.fullmatch(re.sub(r"\\{(\w+)\\}", r"(?P<\1>[^/]+)", re.escape(self.path)), path)
+        return found.groupdict() if found else None
+
+
+async def _restart(control: Control, values: Values, _: NoBody) -> Done:
+    return await control.restart(values["name"])
+
+
+async def _snapshot(control: Control, values: Values, body: SnapshotBody) -> Done:
+    chosen = tuple(body.collections)
+    return await control.snapshot(values["name"], body.action, chosen, body.filter)
+
+
+_IN_TURN: Mapping[str, Any] = {"pace": Pace.IN_TURN}
+
+ROUTES = (
+    Route("GET", "/", "The status page.", gives="text/html", **_IN_TURN),
+    Route("GET", "/metrics", "Prometheus metrics.", gives="text/plain", **_IN_TURN),
+    Route(
+        "GET",
+        "/livez",
+        "Whether a restart of the process would not help: 200, or 503 with the reasons.",
+        pace=Pace.AT_ONCE,
+        gives="text/plain",
+    ),
+    Route(
+        "GET",
+        "/readyz",
+        "Whether changes flow in every scope: 200, or 503 with the reasons.",
+        pace=Pace.AT_ONCE,
+        gives="text/plain",
+    ),
+    Route("GET", "/status", "Every scope with its state, position and lags.", **_IN_TURN),
+    Route("GET", "/openapi.json", "This API as an OpenAPI 3.1 document.", **_IN_TURN),
+    Route(
+        "POST",
+        "/scopes/{name}/restart",
+        "Restarts a halted scope from its checkpoint.",
+        _restart,
+        NoBody,
+        pace=Pace.IN_TURN,
+    ),
+    Route(
+        "POST",
+        "/scopes/{name}/snapshot",
+        "Starts, pauses, resumes or cancels the snapshot of a scope.",
+        _snapshot,
+        SnapshotBody,
+        pace=Pace.IN_TURN,
+    ),
+)
+
+
+def matching(routes: Iterable[Route], path: str) -> list[tuple[Route, Values]]:
+    """The routes of a path, by whatever method, with the values in it."""
+    found = ((route, route.values(path)) for route in routes)
+    return [(route, values) for route, values in found if values is not None]

@@ -1,0 +1,150 @@
+"""The HTTP API against its own OpenAPI document: nothing else is there, or is done."""
+
+import json
+import re
+from typing import Any
+from urllib.parse import quote
+
+import httpx
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from structlog.testing import capture_logs
+
+from docs.http_reference import reference
+from tests.checkout import ROOT
+from tests.unit.observe.serving import Service, serving
+
+CHANGE = {"tailrace-change": "ann on laptop"}
+
+
+def test_the_page_of_the_api_is_up_to_date() -> None:
+    """If this fails, run ``make reference``."""
+    assert (ROOT / "docs/http.md").read_text() == reference()
+
+
+@pytest.fixture(scope="module")
+def served() -> Any:
+    service = Service()
+    with serving(service) as client:
+        yield service, client, client.get("/openapi.json").json()
+
+
+def test_every_path_of_the_document_has_these_methods_and_no_others(
+    served: tuple[Service, httpx.Client, dict[str, Any]],
+) -> None:
+    _, client, document = served
+    for path, operations in document["paths"].items():
+        place = re.sub(r"\{\w+\}", "orders", path)
+        for method in ("GET", "POST", "PUT", "PATCH", "DELETE"):
+            answer = client.request(method, place, headers=CHANGE)
+            assert (answer.status_code == 405) is (method.lower() not in operations), (method, path)
+            if answer.status_code == 405:
+                assert method not in answer.headers["allow"]
+
+
+def fitting(schema: dict[str, Any]) -> st.SearchStrategy[Any]:
+    """Values that fit the schema of a body, or of a key in it."""
+    if "enum" in schema:
+        return st.sampled_from(schema["enum"])
+    if "anyOf" in schema:
+        return st.one_of(map(fitting, schema["anyOf"]))
+    match schema.get("type"):
+        case "object":
+            keys = {name: fitting(each) for name, each in schema.get("properties", {}).items()}
+            needed = {name: keys.pop(name) for name in schema.get("required", ())}
+            return st.fixed_dictionaries(needed, optional=keys)
+        case "array":
+            return st.lists(fitting(schema["items"]), max_size=3)
+    simple: dict[Any, st.SearchStrategy[Any]] = {
+        "string": st.text(),
+        "boolean": st.booleans(),
+        "integer": st.integers(schema.get("minimum"), schema.get("maximum")),
+        "null": st.none(),
+    }
+    return simple[schema["type"]]
+
+
+ANYTHING = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=6,
+)
+SLOW = settings(
+    max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+
+
+@SLOW
+@given(data=st.data())
+def test_whatever_is_sent_is_done_or_refused_in_one_line(
+    served: tuple[Service, httpx.Client, dict[str, Any]], data: st.DataObject
+) -> None:
+    """A body that fits the schema is never malformed; one that does not is never accepted."""
+    service, client, document = served
+    posts = {path: each["post"] for path, each in document["paths"].items() if "post" in each}
+    path = data.draw(st.sampled_from(sorted(posts)))
+    fits = fitting(posts[path]["requestBody"]["content"]["application/json"]["schema"])
+    name = data.draw(st.sampled_from(["orders", "busy", "nowhere"]) | st.text(min_size=1))
+    chosen = data.draw(
+        fits.map(lambda each: (True, each)) | ANYTHING.map(lambda each: (False, each))
+    )
+    body = data.draw(st.just(json.dumps(chosen[1]).encode()) | st.binary(max_size=40))
+    fitted = chosen[0] and body == json.dumps(chosen[1]).encode()
+    place = re.sub(r"\{\w+\}", lambda _: quote(name, safe=""), path)
+    done = len(service.restarted) + len(service.ordered)
+    answer = client.post(place, content=body, headers=CHANGE)
+    acted = len(service.restarted) + len(service.ordered) > done
+    assert answer.status_code in (202, 400, 404, 409, 422)
+    assert acted is (answer.status_code == 202)
+    assert not (fitted and answer.status_code == 400)
+    if answer.status_code == 202:
+        assert answer.json()["message"]
+    else:
+        assert answer.text.endswith("\n")
+        assert len(answer.text.splitlines()) == 1 or "/" in name
+
+
+@pytest.mark.parametrize(
+    ("body", "told"),
+    [
+        (b"{", "the body is not JSON"),
+        (b"[]", "the body is not a JSON object: send one"),
+        (b"[" * 5000, "the body is not JSON"),
+        (b'{"action": "start", "action": "cancel"}', "a key is given twice"),
+        (b'{"acton": "start"}', "'acton' is not known here, which takes: action, collections"),
+        (b'{"action": 1}', "action: Input should be 'start', 'pause', 'resume' or 'cancel'"),
+        (b'{"collections": "a"}', "collections: Input should be a valid array"),
+    ],
+)
+def test_a_body_with_a_mistake_is_refused_with_what_is_possible(
+    served: tuple[Service, httpx.Client, dict[str, Any]], body: bytes, told: str
+) -> None:
+    _, client, _ = served
+    answer = client.post("/scopes/orders/snapshot", content=body, headers=CHANGE)
+    assert (answer.status_code, told in answer.text) == (400, True), answer.text
+
+
+def test_each_action_is_a_line_of_the_log_with_who_did_what(
+    served: tuple[Service, httpx.Client, dict[str, Any]],
+) -> None:
+    _, client, _ = served
+    with capture_logs() as logs:
+        client.post("/scopes/orders/restart", headers=CHANGE)
+        client.post("/scopes/busy/restart", headers={"tailrace-change": "1"})
+    done, refused = logs
+    assert done == {
+        "event": "action.done",
+        "log_level": "info",
+        "action": "restart",
+        "scope": "orders",
+        "by": "ann on laptop at 127.0.0.1",
+        "from": "halted",
+        "to": "starting",
+    }
+    assert (refused["event"], refused["scope"], refused["by"]) == (
+        "action.refused",
+        "busy",
+        "127.0.0.1",
+    )
+    assert "only a halted one" in refused["reason"]
