@@ -17,8 +17,9 @@ from tailrace.config.name_template import Template
 from tailrace.errors import ConfigurationError, Refused, Unavailable
 from tailrace.event import ChangeEvent, Namespace
 from tailrace.handlers import check_handlers
+from tailrace.handlers.followed import require_apart
 from tailrace.handlers.mongodb import MONGODB, MongodbHandlerSettings
-from tailrace.handlers.mongodb.names import Names, followed, places, require_apart
+from tailrace.handlers.mongodb.names import Names, followed, places, shared
 from tailrace.handlers.mongodb.outcomes import Rejected, outages
 from tailrace.handlers.mongodb.statements import Change, Command, changes, insertions
 from tailrace.handlers.mongodb.wanted import Wanted, last_indices
@@ -73,10 +74,10 @@ def test_an_outbox_takes_updates_without_documents_and_a_mirror_does_not() -> No
 def test_names_that_collide_are_refused_at_the_start(scopes: list[Scope], told: str) -> None:
     names = Names(Template("copy"), Template("{collection}"))
     if not told:
-        require_apart("p", names, scopes)
+        require_apart("p", scopes, names.of, shared)
         return
     with pytest.raises(ConfigurationError, match=told):
-        require_apart("p", names, scopes)
+        require_apart("p", scopes, names.of, shared)
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,9 @@ from tailrace.config.name_template import NameTemplate, Template
 from tailrace.config.secret import SecretUri
 from tailrace.errors import ConfigurationError, Problem, Unavailable
 from tailrace.handlers.destination_type import own_destination_type
+from tailrace.handlers.followed import require_apart
 from tailrace.handlers.handler_type import Opening
-from tailrace.handlers.mongodb.names import Names, require_apart
+from tailrace.handlers.mongodb.names import Names, shared
 
 if TYPE_CHECKING:
     from tailrace.handlers.mongodb.destination import Destination
@@ -132,7 +133,8 @@ def mongodb(opening: Opening, settings: MongodbHandlerSettings) -> "Destination"
     from tailrace.handlers.mongodb.destination import Destination
 
     if settings.outbox is None:
-        require_apart(f"handlers.{opening.name}.collection", settings.names, opening.follows)
+        path = f"handlers.{opening.name}.collection"
+        require_apart(path, opening.follows, settings.names.of, shared)
     return Destination(opening, settings)
 
 

@@ -2,10 +2,8 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import combinations
 
 from tailrace.config.name_template import Template
-from tailrace.errors import ConfigurationError, Problem
 from tailrace.event import Namespace
 from tailrace.model import Scope
 from tailrace.model.cluster import ClusterIdentity
@@ -34,22 +32,6 @@ def covers(scope: Scope, place: Namespace) -> bool:
     if place.coll is None:
         return scope.database in (None, place.db)
     return scope.covers(place.db, place.coll)
-
-
-def require_apart(path: str, names: Names, scopes: Sequence[Scope]) -> None:
-    """Raises :class:`ConfigurationError` if two scopes would write to one copy."""
-    for one, other in combinations(scopes, 2):
-        for source in _collections([one, other]):
-            if covers(one, source) and covers(other, source):
-                told = f"scopes {one.name!r} and {other.name!r} both follow {source}"
-                raise ConfigurationError(Problem(path, f"{told}: give each a handler of its own"))
-    sources: dict[Namespace, Namespace] = {}
-    for scope in scopes:
-        for source in _collections([scope]):
-            copy = names.of(scope.name, source)
-            former = sources.setdefault(copy, source)
-            if former != source:
-                raise ConfigurationError(Problem(path, shared(copy, former, source)))
 
 
 def shared(copy: Namespace, former: Namespace, source: Namespace) -> str:
@@ -96,9 +78,3 @@ def places(names: Names, state: str, scopes: Sequence[Scope]) -> Iterator[Namesp
             yield copy
         elif "{collection}" not in names.database.text:
             yield Namespace(copy.db)
-
-
-def _collections(scopes: Sequence[Scope]) -> Iterator[Namespace]:
-    for scope in scopes:
-        if scope.database is not None and scope.collection is not None:
-            yield Namespace(scope.database, scope.collection)

@@ -1,6 +1,7 @@
 """The type ``postgresql``. psycopg is an extra, imported when a handler of this type is used."""
 
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Literal, Self
 
 from pydantic import Field, model_validator
@@ -11,9 +12,10 @@ from tailrace.config.name_template import NameTemplate
 from tailrace.config.secret import SecretUri
 from tailrace.errors import ConfigurationError, Problem, Unavailable, how_to_install
 from tailrace.handlers.destination_type import own_destination_type
+from tailrace.handlers.followed import require_apart
 from tailrace.handlers.handler_type import Opening
 from tailrace.handlers.postgresql.column_types import ColumnType, column_name
-from tailrace.handlers.postgresql.names import require_apart
+from tailrace.handlers.postgresql.names import shared, table_name
 
 if TYPE_CHECKING:
     from tailrace.handlers.postgresql.destination import PostgreSQL
@@ -119,7 +121,8 @@ def postgresql(opening: Opening, settings: PostgreSQLSettings) -> "PostgreSQL":
     from tailrace.handlers.postgresql.destination import PostgreSQL
 
     if settings.table is not None:
-        require_apart(opening.name, settings.table, opening.follows)
+        place = partial(table_name, settings.table)
+        require_apart(f"handlers.{opening.name}.table", opening.follows, place, shared)
     return PostgreSQL(opening, settings)
 
 

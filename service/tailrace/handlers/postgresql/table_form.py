@@ -10,9 +10,10 @@ from tailrace.config.name_template import Template
 from tailrace.engine.batch import ScopeContext
 from tailrace.errors import PermanentError
 from tailrace.event import ChangeEvent, Namespace
+from tailrace.handlers.followed import collections
 from tailrace.handlers.postgresql.column_types import column_name
 from tailrace.handlers.postgresql.connection import Connection
-from tailrace.handlers.postgresql.names import collections, table_name
+from tailrace.handlers.postgresql.names import table_name
 from tailrace.handlers.postgresql.rows import EPOCH_SECONDS, RowMaker, Rows
 from tailrace.handlers.postgresql.statements import TableStatements
 from tailrace.handlers.postgresql.tables import Registry, lock_names, made, require_columns
