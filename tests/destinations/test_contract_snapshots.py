@@ -1,8 +1,16 @@
 """What every destination does with the rows of a snapshot, beside changes."""
 
-from tests.daemon import Daemon, until
-from tests.destinations.copying import Copying, assert_untroubled, key_of, until_waiting
+from functools import partial
 
+from tests.daemon import Daemon, until
+from tests.destinations.copying import (
+    Copying,
+    assert_untroubled,
+    key_of,
+    until_waiting,
+)
+
+ONLY_INSERTS = [{"$match": {"operationType": "insert"}}]
 WITHOUT_DELETES = [{"$match": {"operationType": {"$ne": "delete"}}}]
 
 
@@ -36,6 +44,31 @@ def test_a_snapshot_beside_changes_gives_the_source_and_removes_what_is_gone(
         found, source = copied.documents, copied.source
         assert {key: found[key] for key in source} == source
     assert_untroubled(run)
+
+
+def test_the_older_state_of_a_document_stays_if_its_row_becomes_a_dead_letter(
+    copied: Copying,
+) -> None:
+    """Also in a later snapshot, whose row waits after that letter. What is gone is removed."""
+    refused = copied.destination.refused
+    if refused is None or copied.destination.sent() is not None:
+        return
+    handler = {"on_failure": "dead_letter"}
+    run = copied.daemon(handler=handler, scope={"pipeline": ONLY_INSERTS}).start()
+    copied.insert([1, 2, 3])
+    copied.until_has(1, 2, 3)
+    copied.collection.update_one({"_id": 1}, {"$set": refused})
+    copied.collection.delete_one({"_id": 2})
+    for times in (1, 2):
+        run.command("snapshot", "start", "orders")
+        snapshot_done(run, times)
+        copied.insert([10 + times])
+        copied.until_has(10 + times)
+    letters = partial(run.metric, "tailrace_dead_letters_waiting", handler="it")
+    until(lambda: letters() == 2, "the rows of two snapshots")
+    assert copied.documents == {**copied.source, key_of(1): {"_id": 1, "n": 0}}
+    assert len(run.logged("event.dead_lettered")) == 1
+    assert run.stop() == 0, run.log
 
 
 def test_an_outage_during_a_snapshot_loses_no_row(logged: Copying) -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Any, overload
 
 from prometheus_client import CollectorRegistry
@@ -21,7 +21,9 @@ class ScopeContext:
     counts the calls of ``begin`` since the last batch was stored, from 1. ``log`` is a structlog
     logger bound to scope and handler. Metrics made with ``registry`` (of prometheus_client) appear
     in ``/metrics``; it is shared by all handlers, so make each metric once. ``cluster`` is the
-    identity of the cluster that the scope follows.
+    identity of the cluster that the scope follows. ``dead_letter_keys`` are the ``event.key`` of
+    documents with unresolved dead letters of this handler, as known now: the destination may have
+    an older state of them, and their rows of a snapshot do not reach it.
     """
 
     name: str
@@ -30,6 +32,7 @@ class ScopeContext:
     log: Any
     registry: CollectorRegistry
     cluster: str = ""
+    dead_letter_keys: Collection[bytes | None] = field(default=(), compare=False, repr=False)
 
     def __str__(self) -> str:
         return self.name

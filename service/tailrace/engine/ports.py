@@ -54,12 +54,16 @@ class CheckpointStore(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class RunIdentity:
-    """Whose run of a scope calls a handler. ``epoch`` grows with each process that takes over."""
+    """Whose run of a scope calls a handler. ``epoch`` grows with each process that takes over.
+
+    ``dead_letter_keys``: the keys of documents with unresolved dead letters of this handler.
+    """
 
     scope: str
     cluster: str
     fingerprint: str
     epoch: int
+    dead_letter_keys: Collection[bytes | None] = field(default=(), compare=False, repr=False)
 
 
 Call = Callable[[Any, RunIdentity], Awaitable[Any]]

@@ -104,6 +104,8 @@ class Run:
         )
 
     def _delivery(self, handler: Handler, identity: RunIdentity) -> Delivery:
+        held = self.runtime.letters.held(identity.scope, handler.name)
+        identity = replace(identity, dead_letter_keys=held)
         retry = Retry(
             identity,
             handler.name,

@@ -14,21 +14,25 @@ https://www.mongodb.com/docs/manual/reference/bson-type-comparison-order/):
 collation of its collection: keys that only a collation makes equal are different here.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from decimal import Decimal, localcontext
 from struct import pack
 
+from bson import decode
 from bson.decimal128 import Decimal128, create_decimal128_context
 
 from tailrace.event import bson
 from tailrace.event.bson import FLOAT64, INT32, encoded, walk, walk_between
 from tailrace.event.extended_json import to_json
 from tailrace.event.layout import DOCUMENT_KEY, NAMESPACE, Parts
+from tailrace.event.namespace import Namespace, namespace
 
 _ID_OF_OBJECT = b"%c_id\0" % bson.OBJECT_ID
 _NO_ID = b"%c_id\0" % bson.NULL
 _OBJECT_ID_BYTES = len(_ID_OF_OBJECT) + 12
 _OBJECT_ID_KEY_BYTES = bson.EMPTY_DOCUMENT + _OBJECT_ID_BYTES
+_NAMESPACE = b"%cdb\0" % bson.STRING
+"""A namespace begins so, after its length."""
 _NAN = pack("<d", float("nan"))
 _CONTEXT = create_decimal128_context()
 
@@ -48,6 +52,20 @@ def document_key(buffer: bytes, start: int, parts: Parts) -> bytes | None:
     if first.startswith(_ID_OF_OBJECT):  # by far the most
         return namespace + first
     return namespace + (identity(buffer, key) or _NO_ID)
+
+
+def identities(keys: Iterable[bytes | None]) -> Mapping[Namespace, Sequence[bytes]]:
+    """The elements ``_id`` in keys of :func:`document_key`, by collection.
+
+    Keys of events whose namespace a pipeline removed are left out.
+    """
+    found: dict[Namespace, list[bytes]] = {}
+    for key in keys:
+        if key is not None and key.startswith(_NAMESPACE, 4):
+            at = INT32(key, 0)[0]
+            if (of := namespace(decode(key[:at]))) is not None:
+                found.setdefault(of, []).append(key[at:])
+    return found
 
 
 def identity(buffer: bytes, key: int) -> bytes:

@@ -139,5 +139,11 @@ class Destination:
         log = structlog.get_logger().bind(scope=identity.scope, handler=self._name)
         attempt = max(self._attempts.get(identity.scope, 1), 1)
         return ScopeContext(
-            identity.scope, identity.epoch, attempt, log, self._registry, identity.cluster
+            identity.scope,
+            identity.epoch,
+            attempt,
+            log,
+            self._registry,
+            identity.cluster,
+            identity.dead_letter_keys,
         )

@@ -3,15 +3,20 @@
 from typing import Any
 
 import pytest
+from bson import Binary, ObjectId
 from pydantic import ValidationError
 
 from tailrace.errors import ConfigurationError
+from tailrace.event import ChangeEvent
+from tailrace.event.snapshot_barrier import SnapshotBarrier
 from tailrace.handlers.redis import RedisHandlerSettings
 from tailrace.handlers.redis.key_names import KeyNames
 from tailrace.model import Scope
+from tailrace.testing import Changes
 
 URL = "redis://127.0.0.1:6379/0"
 KEY = "{database}.{collection}:{key}"
+UUID_OF_1 = Binary(bytes(15) + b"\1", 4)
 
 
 def settings(**given: Any) -> RedisHandlerSettings:
@@ -79,5 +84,18 @@ def test_a_sweep_is_about_the_collections_that_were_read_or_are_gone(
     key: str, chosen: list[str], swept: bool
 ) -> None:
     names = KeyNames("it", settings(key=KEY), [Scope("s", "shop")])
-    told = {"chosen": chosen, "collections": [DONE, REFUSED]}
-    assert names.swept("s", told).owns(key.encode()) is swept
+    told = {"id": "s", "filter": "", "chosen": chosen, "collections": [DONE, REFUSED]}
+    snapshot = SnapshotBarrier.of(ChangeEvent.from_document({"_id": {}, "snapshot": told}))
+    assert names.swept("s", snapshot).owns(key.encode()) is swept
+
+
+@pytest.mark.parametrize(
+    "identity", [7, "ä", ObjectId(bytes(12)), {"b": 1, "a": [None]}, 1.5, UUID_OF_1], ids=str
+)
+def test_a_sweep_leaves_the_keys_of_documents_with_dead_letters(identity: Any) -> None:
+    names = KeyNames("it", settings(key=KEY), [Scope("s", "shop")])
+    snapshot = SnapshotBarrier("s", None, False, [], {})
+    refused, other = (Changes().insert({"_id": each}) for each in (identity, "other"))
+    swept = names.swept("s", snapshot, {refused.key})
+    assert not swept.owns(f"shop.orders:{refused.key_text}".encode())
+    assert swept.owns(f"shop.orders:{other.key_text}".encode())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass
 from typing import Literal
 
@@ -10,24 +10,28 @@ from pymongo.errors import OperationFailure
 
 from tailrace.errors import PermanentError
 from tailrace.event import ChangeEvent, Namespace
+from tailrace.event.bson import encoded
+from tailrace.event.document_key import identities
+from tailrace.event.snapshot_barrier import REFUSED, SnapshotBarrier
 from tailrace.handlers.mongodb.names import Names
 from tailrace.handlers.mongodb.outcomes import NAMESPACE_NOT_FOUND
 from tailrace.handlers.mongodb.run import Run
 from tailrace.handlers.mongodb.statements import Change, changes
-from tailrace.handlers.mongodb.sweep import is_chosen, is_complete, listed
 
 
 @dataclass(frozen=True, slots=True)
 class Barriers:
     """Handles the events of one run that are not about a document, by the policy ``ddl``.
 
-    ``copy`` makes the copy of a collection. An event may be repeated after a crash.
+    ``copy`` makes the copy of a collection; ``dead_letter_keys`` are those of the scope's context.
+    An event may be repeated after a crash.
     """
 
     run: Run
     names: Names
     policy: Literal["follow", "keep", "refuse"]
     copy: Callable[[Namespace], Awaitable[Namespace]]
+    dead_letter_keys: Collection[bytes | None]
 
     async def handle(self, event: ChangeEvent) -> None:
         """Raises the driver's errors, and :class:`PermanentError` for what is refused."""
@@ -73,28 +77,30 @@ class Barriers:
         self.run.copies.pop(source, None)
 
     async def begin_snapshot(self, event: ChangeEvent) -> None:
-        told, noted = listed(event), self.run.position.snapshot
-        if noted is not None and noted["id"] == told.get("id"):
+        snapshot, noted = SnapshotBarrier.of(event), self.run.position.snapshot
+        if noted is not None and noted["id"] == snapshot.id:
             return  # repeated: some rows may be there already
         await self.run.position.require()
-        for each in told.get("collections", ()):
-            if each.get("state") == "refused":  # a view, a time series, or capped
-                continue
-            await self.copy(Namespace(each["db"], each["coll"]))
-        some = [] if told.get("filter") else await self._copies_of(event.ns)
-        copies = [copy for source, copy in some if is_chosen(told, source)]
+        for source, states in snapshot.states.items():
+            if states != {REFUSED}:  # a view, a time series, or capped
+                await self.copy(source)
+        some = [] if snapshot.filtered else await self._copies_of(event.ns)
+        copies = [copy for source, copy in some if snapshot.reads(source)]
         unseen = await self.run.unseen.begin(copies)
-        await self.run.position.note({"id": told.get("id"), "unseen": unseen})
+        await self.run.position.note({"id": snapshot.id, "unseen": unseen})
 
     async def end_snapshot(self, event: ChangeEvent) -> None:
-        told, noted = listed(event), self.run.position.snapshot
-        if noted is None or noted["id"] != told.get("id"):
+        snapshot, noted = SnapshotBarrier.of(event), self.run.position.snapshot
+        if noted is None or noted["id"] != snapshot.id:
             return  # repeated
-        follows = self.policy == "follow"
-        if self.run.sweeps and not told.get("filter"):
+        kept, follows = identities(self.dead_letter_keys), self.policy == "follow"
+        if self.run.sweeps:
             for source, copy in await self._copies_of(event.ns):
-                if not is_complete(told, source, dropped=follows):
+                if not snapshot.is_complete(source, dropped=follows):
                     continue
+                # Rows of documents with dead letters did not come: what the copy has stays.
+                held = [encoded(each) for each in kept.get(source, ())]
+                await self.run.transact(self.run.unseen.named(copy, held))
                 while keys := await self.run.unseen.page(copy):
                     gone = [Change(-1, key, None) for key in keys]
                     plan = [*changes(copy, gone, anew=False), *self.run.unseen.named(copy, keys)]

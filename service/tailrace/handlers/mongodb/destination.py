@@ -130,7 +130,11 @@ class Destination:
                 await run.transact(self._inserts([(0, event)], again=True))
                 return
             barriers = Barriers(
-                run, self._names, self._settings.ddl, lambda source: self._copy(run, source)
+                run,
+                self._names,
+                self._settings.ddl,
+                lambda source: self._copy(run, source),
+                scope.dead_letter_keys,
             )
             await barriers.handle(event)
 

@@ -15,7 +15,7 @@ from bson import MaxKey, MinKey
 from bson.codec_options import CodecOptions
 from bson.raw_bson import RawBSONDocument
 
-from tailrace.event import ChangeEvent, Namespace
+from tailrace.event import Namespace
 from tailrace.event.bson import elements as elements_of
 from tailrace.event.bson import encoded
 from tailrace.handlers.mongodb.cluster import Cluster
@@ -78,33 +78,6 @@ class Unseen:
         first = {"of": self._of, "in": MinKey() if copy is None else str(copy), "_id": MinKey()}
         last = {"of": self._of, "in": MaxKey() if copy is None else str(copy), "_id": MaxKey()}
         return {"_id": {"$gte": first, "$lte": last}}
-
-
-def listed(event: ChangeEvent) -> Mapping[str, Any]:
-    """What a ``snapshotBegin`` or ``snapshotEnd`` tells about its snapshot."""
-    told = event.document.get("snapshot")
-    return told if isinstance(told, dict) else {}
-
-
-def is_chosen(snapshot: Mapping[str, Any], source: Namespace) -> bool:
-    """Whether a snapshot reads a collection of its scope."""
-    chosen = snapshot.get("chosen") or ()
-    return not chosen or source.coll in chosen or str(source) in chosen
-
-
-def is_complete(snapshot: Mapping[str, Any], source: Namespace, *, dropped: bool) -> bool:
-    """Whether what the snapshot has not named is gone (docs/snapshots.md).
-
-    ``dropped``: whether documents of a collection that is not there any more are gone, too.
-    """
-    states = [
-        each.get("state")
-        for each in snapshot.get("collections", ())
-        if (each.get("db"), each.get("coll")) == (source.db, source.coll)
-    ]
-    if states:
-        return "done" in states
-    return dropped and not snapshot.get("chosen")
 
 
 def _text(value: str) -> bytes:

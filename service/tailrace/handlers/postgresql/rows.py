@@ -69,14 +69,14 @@ class RowMaker:
                 rows = tables[namespace] = Rows(values=[[] for _ in range(columns)])
             version = (seconds - EPOCH_SECONDS) << 32 | parts[INCREMENT]
             if document is None or text is None:
-                rows.gone.append(row_id(key, parts[NAMESPACE]))
+                rows.gone.append(row_id(key, len(parts[NAMESPACE])))
                 rows.gone_at.append(version)
                 continue
             stored = without_nul(text, replace=self.replace_nul)
             if stored is None:
                 refused[number] = _told(event, "its document holds a NUL character")
             elif not columns or self._take_values(number, event, document, rows, refused):
-                rows.ids.append(row_id(key, parts[NAMESPACE]))
+                rows.ids.append(row_id(key, len(parts[NAMESPACE])))
                 rows.keys.append(event.key_text or "")
                 rows.documents.append(stored)
                 rows.versions.append(version)
@@ -129,12 +129,11 @@ def _last_changes(
     return found
 
 
-def row_id(key: bytes, namespace: bytes) -> bytes:
+def row_id(key: bytes, at: int = 0) -> bytes:
     """The key of a row: type and value of ``_id``, the same for values that MongoDB holds equal.
 
-    A hash of it, if it is too long for an index. ``key`` is the event's.
+    A hash of it, if it is too long for an index. ``at``: where the element is in the event's key.
     """
-    at = len(namespace)
     found = key[at : at + 1] + key[at + 5 :]  # without the name _id and its NUL
     return found if len(found) <= _LONGEST_ID else _HASHED + sha256(found).digest()
 

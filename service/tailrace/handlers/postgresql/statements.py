@@ -100,8 +100,8 @@ class TableStatements:
 
     @property
     def sweep(self) -> bytes:
-        """Removes the rows before the version ``at``."""
-        return self._remove("tailrace_version < %(at)s")
+        """Removes the rows before the version ``at``, except those with the ids ``kept``."""
+        return self._remove("tailrace_version < %(at)s AND tailrace_id <> ALL(%(kept)s::bytea[])")
 
     def _remove(self, which: str) -> bytes:
         if not self._soft:

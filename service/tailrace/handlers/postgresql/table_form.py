@@ -10,11 +10,13 @@ from tailrace.config.name_template import Template
 from tailrace.engine.batch import ScopeContext
 from tailrace.errors import PermanentError
 from tailrace.event import ChangeEvent, Namespace
+from tailrace.event.document_key import identities
+from tailrace.event.snapshot_barrier import SnapshotBarrier
 from tailrace.handlers.followed import collections
 from tailrace.handlers.postgresql.column_types import column_name
 from tailrace.handlers.postgresql.connection import Connection
 from tailrace.handlers.postgresql.names import table_name
-from tailrace.handlers.postgresql.rows import EPOCH_SECONDS, RowMaker, Rows
+from tailrace.handlers.postgresql.rows import EPOCH_SECONDS, RowMaker, Rows, row_id
 from tailrace.handlers.postgresql.statements import TableStatements
 from tailrace.handlers.postgresql.tables import Registry, lock_names, made, require_columns
 from tailrace.model import Scope
@@ -170,19 +172,19 @@ class TableForm:
         checked.clear()
 
     async def _sweep(self, connection: Connection, scope: ScopeContext, event: ChangeEvent) -> None:
-        """Removes the rows of documents that the snapshot did not find (docs/snapshots.md)."""
-        snapshot: Any = event.document.get("snapshot") or {}
-        began = snapshot.get("began")
-        if snapshot.get("filter") != "" or not isinstance(began, Timestamp):
+        """Removes the rows of documents that the snapshot did not find.
+
+        Documents with dead letters keep theirs: their rows of the snapshot did not come.
+        """
+        snapshot = SnapshotBarrier.of(event)
+        if snapshot.began is None:
             return
-        states: dict[Namespace, set[str]] = {}
-        for each in snapshot["collections"]:
-            states.setdefault(Namespace(each["db"], each["coll"]), set()).add(each["state"])
-        dropped_go = snapshot["chosen"] == [] and self._policy == "follow"
+        kept, follows = identities(scope.dead_letter_keys), self._policy == "follow"
         for namespace, name in (await self._registry.tables(connection, scope.name)).items():
-            of_it = states.get(namespace)
-            if dropped_go if of_it is None else "done" in of_it:
-                await connection.execute(self._table(name).sweep, {"at": version_of(began)})
+            if snapshot.is_complete(namespace, dropped=follows):
+                ids = [row_id(each) for each in kept.get(namespace, ())]
+                given = {"at": version_of(snapshot.began), "kept": ids}
+                await connection.execute(self._table(name).sweep, given)
 
 
 def version_of(time: Timestamp) -> int:

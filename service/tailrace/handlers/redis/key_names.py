@@ -2,27 +2,40 @@
 
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+
+import bson
+from bson import json_util
+from bson.codec_options import DatetimeConversion
+from bson.json_util import JSONMode
 
 from tailrace.errors import ConfigurationError, Problem
 from tailrace.event import Namespace
+from tailrace.event.document_key import identities, identity
+from tailrace.event.snapshot_barrier import SnapshotBarrier
 from tailrace.handlers.redis import RedisHandlerSettings
 from tailrace.model import Scope
 
 Owns = Callable[[bytes], bool]
 _TAIL = b'{"'
 """A document key as Extended JSON begins with this, and no prefix holds it."""
+_CANONICAL = json_util.JSONOptions(
+    json_mode=JSONMode.CANONICAL, datetime_conversion=DatetimeConversion.DATETIME_AUTO
+)
 _GLOB = re.compile(r"([*?\[\]\\^])")
 
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """The keys with these prefixes; with ``others``, those that match it and have none of them."""
+    """The keys with these prefixes; with ``others``, also those that match it and are not ``kept``.
+
+    Not, by prefix, the keys of documents with an ``_id`` (as BSON elements) among ``held``.
+    """
 
     prefixes: Collection[str]
     others: re.Pattern[str] | None = None
     kept: Collection[str] = ()
+    held: Mapping[str, Collection[bytes]] = field(default_factory=dict)
 
     def owns(self, key: bytes) -> bool:
         """Whether it is one of these keys."""
@@ -30,13 +43,18 @@ class Listed:
         if not brace or not rest.endswith(b"}") or b'_id":' not in rest:
             return False
         prefix = begin.decode(errors="replace")
-        if prefix in self.prefixes:
-            return True
-        return (
+        if prefix in self.held and _identity(brace + rest) in self.held[prefix]:
+            return False
+        return prefix in self.prefixes or (
             self.others is not None
             and prefix not in self.kept
             and self.others.fullmatch(prefix) is not None
         )
+
+
+def _identity(document_key: bytes) -> bytes:
+    """The element ``_id`` of a document key that is canonical Extended JSON."""
+    return identity(bson.encode(json_util.loads(document_key, json_options=_CANONICAL)), 0)
 
 
 class KeyNames:
@@ -92,16 +110,25 @@ class KeyNames:
         """All keys of a scope."""
         return Listed((), self._expression(scope))
 
-    def swept(self, scope: str, told: Mapping[str, Any]) -> Listed:
-        """The keys whose documents a ``snapshotEnd`` would have named: ``told`` is its
-        ``snapshot``. See docs/snapshots.md."""
-        done: set[str] = set()
-        kept: set[str] = set()
-        for each in told.get("collections", ()):
-            prefix = self.prefix(each["db"], each["coll"], scope)
-            (done if each.get("state") == "done" else kept).add(prefix)
-        whole = told.get("chosen") == []
-        return Listed(done, self._expression(scope) if whole else None, kept - done)
+    def swept(
+        self, scope: str, snapshot: SnapshotBarrier, dead_letter_keys: Collection[bytes | None] = ()
+    ) -> Listed:
+        """The keys whose documents would have been named before this ``snapshotEnd``.
+
+        Rows of documents with dead letters did not come: their keys stay.
+        """
+        prefixes = {
+            self.prefix(each.db, each.coll or "", scope): snapshot.is_complete(each)
+            for each in snapshot.states
+        }
+        done = [prefix for prefix, complete in prefixes.items() if complete]
+        others = not (snapshot.filtered or snapshot.chosen)
+        expression = self._expression(scope) if others else None
+        held = {
+            self.prefix(each.db, each.coll or "", scope): of_it
+            for each, of_it in identities(dead_letter_keys).items()
+        }
+        return Listed(done, expression, [*prefixes], held)
 
     def follows(self, scope: str, ns: Namespace) -> bool:
         """Whether a scope follows a collection."""

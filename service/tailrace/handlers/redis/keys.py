@@ -2,13 +2,14 @@
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, Self
+from typing import Self
 
 from anyio import to_thread
 
 from tailrace.engine.batch import Batch, ScopeContext
 from tailrace.envelope import messages
 from tailrace.event import ChangeEvent, Namespace
+from tailrace.event.snapshot_barrier import SnapshotBarrier
 from tailrace.event.snapshot_events import SNAPSHOT_BEGIN, SNAPSHOT_END
 from tailrace.handlers.handler_type import Opening, Trial
 from tailrace.handlers.namespace import Places
@@ -121,17 +122,17 @@ class RedisKeys:
     async def _snapshot(
         self, connection: Connection, event: ChangeEvent, scope: ScopeContext
     ) -> None:
-        told: dict[str, Any] = event.document.get("snapshot") or {}
+        snapshot = SnapshotBarrier.of(event)
         sweep = await self._sweep(scope, connection)
-        identity = str(told.get("id", ""))
-        if told.get("filter") or not identity:
+        if snapshot.filtered:
             return  # it does not show what is missing
         if event.operation_type == SNAPSHOT_BEGIN:
             pattern = self._names.pattern_of(scope.name)
-            await sweep.begin(connection, identity, pattern, self._names.all_of(scope.name).owns)
+            owns = self._names.all_of(scope.name).owns
+            await sweep.begin(connection, snapshot.id, pattern, owns)
             return
-        gone = self._names.swept(scope.name, told)
-        count = await sweep.end(connection, identity, gone.owns)
+        gone = self._names.swept(scope.name, snapshot, scope.dead_letter_keys)
+        count = await sweep.end(connection, snapshot.id, gone.owns)
         if count is None:
             scope.log.warning("redis.sweep_skipped", reason="what it had noted is not there")
         elif count:
