@@ -19,7 +19,7 @@ NO_TOKEN = ResumeToken(bson.encode({}))
 """The token of a destination that has rows of a snapshot, but no change yet."""
 
 
-class Handled(Protocol):
+class PositionedEvent(Protocol):
     """The attributes of an event that a position uses."""
 
     @property
@@ -65,7 +65,9 @@ class SinkPosition:
         object.__setattr__(self, "fingerprint", fingerprint)
 
     @classmethod
-    def after(cls, events: Iterable[Handled], before: SinkPosition | None = None) -> SinkPosition:
+    def after(
+        cls, events: Iterable[PositionedEvent], before: SinkPosition | None = None
+    ) -> SinkPosition:
         """The position of a destination at ``before`` when it has stored ``events``."""
         token = before.token if before is not None else NO_TOKEN
         time = before.cluster_time if before is not None else None
@@ -94,7 +96,7 @@ class SinkPosition:
         except (ValueError, RecursionError) as error:
             raise InvalidPosition(f"it is not the text of a position: {error}") from error
 
-    def is_at(self, event: Handled) -> bool:
+    def is_at(self, event: PositionedEvent) -> bool:
         """Whether the event is one of the last that the destination has."""
         of_snapshot = StoredRows.up_to(event.token.raw)
         if of_snapshot is None:

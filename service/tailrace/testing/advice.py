@@ -3,40 +3,56 @@
 from collections.abc import Sequence
 
 from tailrace.testing.comparison import Difference, Symptom
-from tailrace.testing.scenarios import Kind
+from tailrace.testing.scenarios import FaultKind
 
 _IN_ORDER = (
     "Apply the changes of a document one after another, in the order of the batch: not with "
     "gather, and not in tasks of your own."
 )
 _ADVICE = {
-    (Kind.PLAIN, Symptom.UNDELETED): "Apply deletes: remove the document of a delete event.",
-    (Kind.PLAIN, Symptom.STALE): _IN_ORDER,
-    (Kind.PLAIN, Symptom.DISORDER): _IN_ORDER,
-    (Kind.ERROR, Symptom.MISSING): "Raise every error: a call that returns says that all of its "
-    "events are stored.",
-    (Kind.ERROR, Symptom.TWICE): "Store the data and batch.position in one transaction, and roll "
+    (FaultKind.PLAIN, Symptom.UNDELETED): "Apply deletes: remove the document of a delete event.",
+    (FaultKind.PLAIN, Symptom.STALE): _IN_ORDER,
+    (FaultKind.PLAIN, Symptom.DISORDER): _IN_ORDER,
+    (
+        FaultKind.ERROR,
+        Symptom.MISSING,
+    ): "Raise every error: a call that returns says that all of its events are stored.",
+    (
+        FaultKind.ERROR,
+        Symptom.TWICE,
+    ): "Store the data and batch.position in one transaction, and roll "
     "it back on every error: what a failed call had stored is repeated.",
-    (Kind.REPEAT, Symptom.TWICE): "Store batch.position with the data, and return the stored text "
-    "from begin.",
-    (Kind.KILL, Symptom.TWICE): "Store the data and batch.position in one transaction: a process "
+    (
+        FaultKind.REPEAT,
+        Symptom.TWICE,
+    ): "Store batch.position with the data, and return the stored text from begin.",
+    (
+        FaultKind.KILL,
+        Symptom.TWICE,
+    ): "Store the data and batch.position in one transaction: a process "
     "can be killed between two of them.",
-    (Kind.KILL, Symptom.MISSING): "Return only when the data is stored, and store batch.position "
+    (
+        FaultKind.KILL,
+        Symptom.MISSING,
+    ): "Return only when the data is stored, and store batch.position "
     "in the same transaction, never before it.",
-    (Kind.HAND_OVER, Symptom.TWICE): "Compare the stored text with batch.former in the transaction "
+    (
+        FaultKind.HAND_OVER,
+        Symptom.TWICE,
+    ): "Compare the stored text with batch.former in the transaction "
     "that writes, and raise Fenced if they differ. The epoch alone does not stop a process that "
     "was paused in mid transaction.",
 }
 _BY_KIND = {
-    Kind.PLAIN: "This happens without any fault.",
-    Kind.ERROR: _ADVICE[Kind.ERROR, Symptom.MISSING],
-    Kind.REPEAT: "Changes that come again must not go back: compare, or let the last one win.",
-    Kind.KILL: _ADVICE[Kind.KILL, Symptom.MISSING],
-    Kind.HAND_OVER: _ADVICE[Kind.HAND_OVER, Symptom.TWICE],
+    FaultKind.PLAIN: "This happens without any fault.",
+    FaultKind.ERROR: _ADVICE[FaultKind.ERROR, Symptom.MISSING],
+    FaultKind.REPEAT: "Changes that come again must not go back: compare, or let the last one win.",
+    FaultKind.KILL: _ADVICE[FaultKind.KILL, Symptom.MISSING],
+    FaultKind.HAND_OVER: _ADVICE[FaultKind.HAND_OVER, Symptom.TWICE],
 }
 
 
-def advice(kind: Kind, differences: Sequence[Difference]) -> str:
+def advice(kind: FaultKind, differences: Sequence[Difference]) -> str:
     """One sentence for the first difference for which there is one."""
     found = (_ADVICE.get((kind, each.symptom)) for each in differences)
     return next((each for each in found if each), _BY_KIND[kind])

@@ -14,7 +14,7 @@ from tailrace.event.change_event import CODEC
 from tailrace.event.reply import read_reply
 from tailrace.event.snapshot_events import SNAPSHOT_BEGIN, SNAPSHOT_END, ReadEvents, barrier
 from tailrace.testing.entry import EXPANDED, Entry, Shown
-from tailrace.testing.oplog import Collection, Oplog, id_of
+from tailrace.testing.oplog import CollectionHistory, Oplog, id_of
 from tailrace.testing.tokens import invalidate_token
 
 SNAPSHOT = "0123456789abcdef"
@@ -174,7 +174,7 @@ class Changes:
     # --- what they share -------------------------------------------------------------------
 
     @property
-    def _collection(self) -> Collection:
+    def _collection(self) -> CollectionHistory:
         return self.oplog.collection(self.ns)
 
     def _existing(self, id: Any) -> tuple[bytes, bytes]:

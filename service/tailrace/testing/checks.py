@@ -12,7 +12,7 @@ from tailrace.testing.changes import Changes
 from tailrace.testing.comparison import Difference, of_log, of_state
 from tailrace.testing.harness import Harness, NotHandled
 from tailrace.testing.history import Document, History, numbered
-from tailrace.testing.scenarios import Kind, Scenario, scenarios
+from tailrace.testing.scenarios import FaultKind, Scenario, scenarios
 
 Holds: TypeAlias = Callable[[], Any | Awaitable[Any]]
 """Reads what the destination holds: a mapping of each ``_id`` to its row, or a sequence with the
@@ -24,7 +24,7 @@ _MOST_TOLD = 5
 class GuaranteeBroken(AssertionError):
     """What a check has found: the ``fault`` that had happened, and what is wrong since then."""
 
-    def __init__(self, kind: Kind, fault: str, differences: Sequence[Difference]) -> None:
+    def __init__(self, kind: FaultKind, fault: str, differences: Sequence[Difference]) -> None:
         self.fault = fault
         self.differences = differences
         told = [f"  {each}" for each in differences[:_MOST_TOLD]]

@@ -23,7 +23,7 @@ START = Timestamp(1_764_500_000, 1)
 
 
 @dataclass(slots=True, eq=False)
-class Collection:
+class CollectionHistory:
     """The documents of one collection, each with its versions, in the order of their first insert.
 
     ``uuid`` stays the same over renames. A dropped collection is not in :attr:`Oplog.collections`.
@@ -60,7 +60,7 @@ class Oplog:
     def __init__(self) -> None:
         self.now = START
         self.entries: list[Entry] = []
-        self.collections: dict[Namespace, Collection] = {}
+        self.collections: dict[Namespace, CollectionHistory] = {}
         self.grown = anyio.Event()
         self.transaction: Transaction | None = None
         """The open transaction: its changes share their time."""
@@ -69,14 +69,16 @@ class Oplog:
         self._tokens: list[str] = []
         self._index = 0
 
-    def collection(self, ns: Namespace) -> Collection:
+    def collection(self, ns: Namespace) -> CollectionHistory:
         """The collection, created if there is none."""
         if ns not in self.collections:
             self._created += 1
-            self.collections[ns] = Collection(ns, f"{ns}/{self._created}")
+            self.collections[ns] = CollectionHistory(ns, f"{ns}/{self._created}")
         return self.collections[ns]
 
-    def append(self, operation: str, ns: Namespace, of: Collection | None, **parts: Any) -> Entry:
+    def append(
+        self, operation: str, ns: Namespace, of: CollectionHistory | None, **parts: Any
+    ) -> Entry:
         """Writes a change, and gives it the next time and token."""
         if self.transaction is None or not self._index:
             self.tick()

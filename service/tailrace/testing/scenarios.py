@@ -12,7 +12,7 @@ from tailrace.testing.harness import Harness
 from tailrace.testing.history import History
 
 
-class Kind(StrEnum):
+class FaultKind(StrEnum):
     """What a fault is about; the advice depends on it."""
 
     PLAIN = "no fault"
@@ -42,7 +42,7 @@ class Scenario:
     until no call awaits as often.
     """
 
-    kind: Kind
+    kind: FaultKind
     name: str
     plan: Plan = _nothing
     happens: Happens = _burst
@@ -59,21 +59,23 @@ def scenarios(*, once: bool, drops: bool) -> Iterator[Scenario]:
         history.drop()
         history.burst()
 
-    yield Scenario(Kind.PLAIN, "a snapshot of what was there before", happens=_wait)
-    yield Scenario(Kind.PLAIN, "changes without a fault")
-    yield Scenario(Kind.PLAIN, "a dropped collection", happens=drop)
-    yield Scenario(Kind.PLAIN, "another snapshot", happens=_snapshot)
+    yield Scenario(FaultKind.PLAIN, "a snapshot of what was there before", happens=_wait)
+    yield Scenario(FaultKind.PLAIN, "changes without a fault")
+    yield Scenario(FaultKind.PLAIN, "a dropped collection", happens=drop)
+    yield Scenario(FaultKind.PLAIN, "another snapshot", happens=_snapshot)
     yield from _errors()
-    yield Scenario(Kind.REPEAT, "a stop and a start", happens=_restart)
-    yield Scenario(Kind.REPEAT, "a start from an older checkpoint", happens=_set_back)
+    yield Scenario(FaultKind.REPEAT, "a stop and a start", happens=_restart)
+    yield Scenario(FaultKind.REPEAT, "a start from an older checkpoint", happens=_set_back)
     for happens, of in ((_burst, ""), (_snapshot, " of a snapshot"), (drop, " around a drop")):
-        yield Scenario(Kind.KILL, f"a kill before a call{of}", _kill("before"), happens)
-        yield Scenario(Kind.KILL, f"a kill in a call{of}, at await", _kill("inside"), happens, True)
-        yield Scenario(Kind.KILL, f"a kill after a call{of}", _kill("after"), happens)
+        yield Scenario(FaultKind.KILL, f"a kill before a call{of}", _kill("before"), happens)
+        yield Scenario(
+            FaultKind.KILL, f"a kill in a call{of}, at await", _kill("inside"), happens, True
+        )
+        yield Scenario(FaultKind.KILL, f"a kill after a call{of}", _kill("after"), happens)
     if drops:
         for when in ("before", "after"):
             plan = _kill("before" if when == "before" else "after", "on_ddl")
-            yield Scenario(Kind.KILL, f"a kill {when} on_ddl", plan, drop)
+            yield Scenario(FaultKind.KILL, f"a kill {when} on_ddl", plan, drop)
     yield from _around_commits()
     if once:
         yield from _hand_overs()
@@ -84,13 +86,13 @@ def _errors() -> Iterator[Scenario]:
         (RuntimeError("planned by the check"), "an error"),
         (ConnectionError("planned by the check"), "a lost connection"),
     ):
-        yield Scenario(Kind.ERROR, f"{name} before a call", _fail(error, "before"))
+        yield Scenario(FaultKind.ERROR, f"{name} before a call", _fail(error, "before"))
         yield Scenario(
-            Kind.ERROR, f"{name} in a call, at await", _fail(error, "inside"), by_step=True
+            FaultKind.ERROR, f"{name} in a call, at await", _fail(error, "inside"), by_step=True
         )
-        yield Scenario(Kind.ERROR, f"{name} after a call", _fail(error, "after"))
-    yield Scenario(Kind.ERROR, "an outage of three calls", _outage("write"))
-    yield Scenario(Kind.ERROR, "an outage at the start", _outage("begin"), _restart)
+        yield Scenario(FaultKind.ERROR, f"{name} after a call", _fail(error, "after"))
+    yield Scenario(FaultKind.ERROR, "an outage of three calls", _outage("write"))
+    yield Scenario(FaultKind.ERROR, "an outage at the start", _outage("begin"), _restart)
 
 
 def _around_commits() -> Iterator[Scenario]:
@@ -98,31 +100,33 @@ def _around_commits() -> Iterator[Scenario]:
     lost = ConnectionError("planned by the check")
     for when in ("before", "after"):
         at: When = "before" if when == "before" else "after"
-        yield Scenario(Kind.ERROR, f"a lost connection {when} a commit", _fail(lost, at, "commit"))
-        yield Scenario(Kind.KILL, f"a kill {when} a commit", _kill(at, "commit"))
+        yield Scenario(
+            FaultKind.ERROR, f"a lost connection {when} a commit", _fail(lost, at, "commit")
+        )
+        yield Scenario(FaultKind.KILL, f"a kill {when} a commit", _kill(at, "commit"))
     inside = _kill("inside", "commit")
-    yield Scenario(Kind.KILL, "a kill in a commit, at await", inside, by_step=True)
+    yield Scenario(FaultKind.KILL, "a kill in a commit, at await", inside, by_step=True)
 
 
 def _hand_overs() -> Iterator[Scenario]:
     yield Scenario(
-        Kind.HAND_OVER,
+        FaultKind.HAND_OVER,
         "another process takes over before a paused call",
         lambda harness, step: harness.hand_over("before"),
     )
     yield Scenario(
-        Kind.HAND_OVER,
+        FaultKind.HAND_OVER,
         "another process takes over while a call is paused at await",
         lambda harness, step: harness.hand_over("inside", step=step),
         by_step=True,
     )
     yield Scenario(
-        Kind.HAND_OVER,
+        FaultKind.HAND_OVER,
         "another process has begun when a call goes on that was paused before it",
         lambda harness, step: harness.hand_over("before", until="begun"),
     )
     yield Scenario(
-        Kind.HAND_OVER,
+        FaultKind.HAND_OVER,
         "another process has begun when a call goes on that was paused at await",
         lambda harness, step: harness.hand_over("inside", step=step, until="begun"),
         by_step=True,

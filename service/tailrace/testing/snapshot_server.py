@@ -11,7 +11,7 @@ from tailrace.errors import CommandFailed
 from tailrace.event import Namespace
 from tailrace.event.reply import Reply
 from tailrace.snapshot.server import Find
-from tailrace.testing.oplog import Collection, Oplog
+from tailrace.testing.oplog import CollectionHistory, Oplog
 from tailrace.testing.stream import found
 
 
@@ -65,7 +65,7 @@ class MemorySnapshotServer:
         return [found(rows[: find.command["limit"]])]
 
 
-def _is_wanted(each: Collection, wanted: Mapping[str, Any]) -> bool:
+def _is_wanted(each: CollectionHistory, wanted: Mapping[str, Any]) -> bool:
     if "$or" in wanted:
         return any(_is_wanted(each, one) for one in wanted["$or"])
     if "info.uuid" in wanted:
