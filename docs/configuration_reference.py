@@ -32,7 +32,9 @@ schema for editors.
 - Unknown keys, keys that are given twice and values of another type are errors. A number in quotes
   is text.
 - Units are in the names of the keys: `_seconds`, `_ms`, `_bytes`, `_hours`.
-- A relative path is relative to the working directory of the process.
+- A relative path is relative to the working directory of the process, except those of `include`.
+- A message about an included file names it beside the line; the numbers in `scopes[3]` and
+  `routes[3]` count in the joined lists.
 """
 
 _WORDS = {

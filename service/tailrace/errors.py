@@ -22,15 +22,20 @@ class TailraceError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A mistake in the configuration: its path, its line (from 1; 0: unknown), and what to do."""
+    """A mistake in the configuration: its path, its line (from 1; 0: unknown), and what to do.
+
+    ``file``: the included file that has the line; empty for the configuration itself.
+    """
 
     path: str
     message: str
     line: int = 0
+    file: str = ""
 
     def __str__(self) -> str:
         told = f"{self.path}: {self.message}" if self.path else self.message
-        return f"{told} (line {self.line})" if self.line else told
+        places = (self.file, f"line {self.line}" if self.line else "")
+        return f"{told} ({place})" if (place := ", ".join(filter(None, places))) else told
 
 
 class ConfigurationError(TailraceError):

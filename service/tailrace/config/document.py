@@ -37,6 +37,8 @@ class Document:
         self.data: Any = None
         self.findings: list[Finding] = []
         self.marks: dict[Location, tuple[int, int]] = {}
+        self.files: dict[Location, str] = {}
+        """The included file of each location that comes from one, and of what is below it."""
         self._yaml = yaml
         self._environ = environ
         self._count = 0
@@ -46,6 +48,12 @@ class Document:
         while location and location not in self.marks:
             location = location[:-1]
         return self.marks.get(location, (0, 0))
+
+    def file(self, location: Location) -> str:
+        """The included file that has the location; empty for the configuration itself."""
+        while location and location not in self.files:
+            location = location[:-1]
+        return self.files.get(location, "")
 
     def _note(self, location: Location, message: str) -> Unresolved:
         self.findings.append((location, message))

@@ -10,9 +10,10 @@ from typing import Any, TypeVar
 from pydantic import Field, ValidationError
 
 from tailrace.config.checks import check
-from tailrace.config.document import Document, read
+from tailrace.config.document import Document, Location, read
 from tailrace.config.fields import Section, empty_is_none
 from tailrace.config.handlers import AnyHandlerSettings, HandlerModels
+from tailrace.config.includes import include
 from tailrace.config.interpolation import Unresolved
 from tailrace.config.messages import findings_of, path_of
 from tailrace.config.pipeline import PipelineSettings
@@ -131,26 +132,31 @@ def located(error: ConfigurationError, path: str | os.PathLike[str]) -> Configur
     """
     source = os.fspath(path)
     try:
-        document = read(_text(source), os.environ)
+        document = _sections(_text(source), None, source)
     except (ValueError, ConfigurationError):
         return error
-    lines = {path_of(place): line for place, (line, _) in document.marks.items() if place}
-    lines |= {
-        ".".join(map(str, place)): line for place, (line, _) in document.marks.items() if place
-    }
+    places = {path_of(place): place for place in document.marks if place}
+    places |= {".".join(map(str, place)): place for place in document.marks if place}
     problems = [
-        problem if problem.line else replace(problem, line=_line(problem.path, lines))
+        problem if problem.line else _at(problem, document, _nearest(problem.path, places))
         for problem in error.problems
     ]
     found = any(problem.line for problem in problems)
     return ConfigurationError(*problems, source=error.source or (source if found else ""))
 
 
-def _line(path: str, lines: Mapping[str, int]) -> int:
-    """The line of a path, or of the nearest part of it that is in the file; 0 if none is."""
-    while path and path not in lines:
+def _at(problem: Problem, document: Document, place: Location) -> Problem:
+    """The problem with the line and the file of a place; unchanged if there is none."""
+    if not place:
+        return problem
+    return replace(problem, line=document.mark(place)[0], file=document.file(place))
+
+
+def _nearest(path: str, places: Mapping[str, Location]) -> Location:
+    """The place of a path, or of the nearest part of it that is in the file."""
+    while path and path not in places:
         path = _LAST_PART.sub("", path) if _LAST_PART.search(path) else ""
-    return lines.get(path, 0)
+    return places.get(path, ())
 
 
 def masked(settings: Settings) -> dict[str, Any]:
@@ -181,7 +187,17 @@ def _file(source: str) -> str:
 
 
 def _sections(text: str, environ: Mapping[str, str] | None, source: str) -> Document:
-    """The document of a text. Its data is a mapping; its findings are those of reading alone."""
+    """The document of a text and of the files that it includes.
+
+    Its data is a mapping; its findings are those of reading alone.
+    """
+    document = _mapping(text, environ, source)
+    include(document, source, lambda file: _mapping(_text(file), environ, file))
+    return document
+
+
+def _mapping(text: str, environ: Mapping[str, str] | None, source: str) -> Document:
+    """The document of a text alone, whose data is a mapping."""
     document = read(text, os.environ if environ is None else environ, source)
     if not isinstance(document.data, dict):
         if not document.findings:
@@ -193,8 +209,15 @@ def _sections(text: str, environ: Mapping[str, str] | None, source: str) -> Docu
 
 def _refused(document: Document, source: str) -> ConfigurationError:
     """An error with every problem once, in the order of the file."""
-    ordered = sorted(document.findings, key=lambda found: document.mark(found[0]))
-    problems = [Problem(path_of(place), told, document.mark(place)[0]) for place, told in ordered]
+    files = ["", *dict.fromkeys(document.files.values())]
+    ordered = sorted(
+        document.findings,
+        key=lambda found: (files.index(document.file(found[0])), document.mark(found[0])),
+    )
+    problems = [
+        Problem(path_of(place), told, document.mark(place)[0], document.file(place))
+        for place, told in ordered
+    ]
     return ConfigurationError(*dict.fromkeys(problems), source=source)
 
 

@@ -1,6 +1,7 @@
 """The whole configuration, its smaller sections, and its JSON schema.
 
-Units are in the keys. A relative path is relative to the working directory of the process.
+Units are in the keys. A relative path is relative to the working directory of the process, except
+the files of ``include``.
 """
 
 from collections.abc import Iterable, Mapping
@@ -171,6 +172,11 @@ class Settings(Section):
 
     routes: OneOrMore[RouteSettings]
     """Which changes go to which handlers. Every scope needs at least one route."""
+
+    include: OneOrMore[Text] | None = None
+    """Further files of this configuration, relative to the file that names them. Their scopes and
+    routes are joined in the order of the files, and their handlers are put together. A handler, or
+    any other section, is given in one file only."""
 
 
 def model_of(handlers: Iterable[type[AnyHandlerSettings]]) -> type[Settings]:
