@@ -8,11 +8,10 @@ from collections.abc import Sequence
 from json.encoder import encode_basestring as quote
 from urllib.parse import quote as percent_encoded
 
-from tailrace.envelope.event_json import event_texts, time_text, token_data
+from tailrace.envelope.event_json import EventText, event_texts, time_text
 from tailrace.envelope.message import Message
 from tailrace.event import ChangeEvent
-from tailrace.event.bson import encoded
-from tailrace.event.extended_json import LAST_MS, to_json
+from tailrace.event.extended_json import LAST_MS
 from tailrace.event.json_lines import Form
 from tailrace.event.layout import SECONDS, WALL_TIME
 from tailrace.event.memo import Memo
@@ -30,31 +29,21 @@ def cloudevents_messages(events: Sequence[ChangeEvent], scope: str, form: Form) 
     return [_message(event, source, text) for event, text in zip(events, texts, strict=True)]
 
 
-def _message(event: ChangeEvent, source: str, data: bytes) -> Message:
-    time, key, identity = _time(event), event.key_text, event_id(event)
-    kind = _kinds[event.operation_type]
+def _message(event: ChangeEvent, source: str, converted: EventText) -> Message:
+    data, identity, key = converted
+    time, kind = _time(event), _kinds[event.operation_type]
     headers = [_VERSION, ("id", identity), ("source", source), ("type", kind)]
     text = f'{{"specversion":"1.0","id":{quote(identity)},"source":"{source}","type":{quote(kind)}'
     if time is not None:
         headers.append(("time", time))
         text += f',"time":"{time}"'
     if key is not None:
-        headers.append(("subject", key))
-        text += f',"subject":{quote(key)}'
+        subject = key.decode()
+        headers.append(("subject", subject))
+        text += f',"subject":{quote(subject)}'
     headers.append(_CONTENT_TYPE)
     before = f'{text},"datacontenttype":"application/json","data":'.encode()
-    whole = b"%b%b}" % (before, data)
-    return Message(None if key is None else key.encode(), whole, headers, len(before))
-
-
-def event_id(event: ChangeEvent) -> str:
-    """A text that is the same at every delivery of the event, and of no other event.
-
-    It is the ``_data`` of a resume token, and the canonical Extended JSON of other ids.
-    """
-    token = event.field_bytes("_id") or encoded(b"")
-    data = token_data(token)
-    return to_json(token, canonical=True) if data is None else data.decode()
+    return Message(key, b"%b%b}" % (before, data), identity, headers, len(before))
 
 
 def _time(event: ChangeEvent) -> str | None:

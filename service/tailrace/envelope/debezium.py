@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from json.encoder import encode_basestring as quote
 
 from tailrace.envelope.debezium_json import STRICT, escaped, id_text, quoted
+from tailrace.envelope.identity import event_id
 from tailrace.envelope.message import NOTHING, Message
 from tailrace.event import ChangeEvent, Namespace
 from tailrace.event.bson import ARRAY, DOCUMENT, EMPTY_DOCUMENT, INT32, document_at, elements
@@ -42,7 +43,8 @@ def debezium_messages(events: Sequence[ChangeEvent], scope: str, form: Form) -> 
         value = b'{"before":%b,"after":%b,"updateDescription":%b,"source":%b%b,"op":"%b",' % (
             *values, source, _source(event, now), letter,
         )  # fmt: skip
-        made.append(Message(key, b'%b"ts_ms":%d,"transaction":null}' % (value, now)))
+        whole = b'%b"ts_ms":%d,"transaction":null}' % (value, now)
+        made.append(Message(key, whole, event_id(event)))
     return made
 
 

@@ -1,12 +1,11 @@
 """What a destination sends for one event."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 
-@dataclass(frozen=True, slots=True)
-class Message:
-    """Key and value as UTF-8, and headers.
+class Message(NamedTuple):
+    """Key and value as UTF-8, and headers. A tuple, because one is made for every event.
 
     A message with a key and without a value says that the document is gone (a tombstone). A message
     with neither says nothing: the envelope has no form for this event, and nothing is to be sent.
@@ -14,6 +13,8 @@ class Message:
 
     key: bytes | None
     value: bytes | None
+    id: str = ""
+    """The event's, see :func:`tailrace.envelope.identity.event_id`."""
     headers: Sequence[tuple[str, str]] = ()
     data_at: int = 0
     """Where :attr:`data` begins in the value."""

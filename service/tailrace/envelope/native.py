@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from tailrace.envelope.event_json import event_texts
+from tailrace.envelope.identity import event_id, key_of
 from tailrace.envelope.message import NOTHING, Message
 from tailrace.event import ChangeEvent
 from tailrace.event.json_lines import Form, json_texts
@@ -10,8 +11,7 @@ from tailrace.event.json_lines import Form, json_texts
 
 def native_messages(events: Sequence[ChangeEvent], scope: str, form: Form) -> list[Message]:
     """The whole event as Extended JSON, as in a file of lines. DDL has no key."""
-    texts = event_texts(events, form)
-    return [Message(key_of(event), text) for event, text in zip(events, texts, strict=True)]
+    return [Message(key, text, identity) for text, identity, key in event_texts(events, form)]
 
 
 def document_messages(events: Sequence[ChangeEvent], scope: str, form: Form) -> list[Message]:
@@ -23,16 +23,10 @@ def document_messages(events: Sequence[ChangeEvent], scope: str, form: Form) -> 
     documents = [event.field_bytes("fullDocument") for event in events]
     texts = iter(json_texts([raw for raw in documents if raw is not None], form))
     return [
-        Message(key_of(event), next(texts))
+        Message(key_of(event), next(texts), event_id(event))
         if raw is not None
-        else Message(key_of(event), None)
+        else Message(key_of(event), None, event_id(event))
         if event.operation_type == "delete"
         else NOTHING
         for event, raw in zip(events, documents, strict=True)
     ]
-
-
-def key_of(event: ChangeEvent) -> bytes | None:
-    """The key of a message about the event's document: its document key."""
-    text = event.key_text
-    return None if text is None else text.encode()

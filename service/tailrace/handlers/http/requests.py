@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from tailrace.envelope import Message, messages
-from tailrace.envelope.cloudevents import event_id
 from tailrace.event import ChangeEvent
 from tailrace.handlers.http.endpoint import Request
 from tailrace.handlers.http.settings import HttpHandlerSettings
@@ -31,7 +30,7 @@ class Requests:
         (message,) = self._messages([event], scope)
         if message.is_empty:
             return None
-        identity = webhook_id(event_id(event))
+        identity = webhook_id(message.id)
         if self._binary:
             return Request(identity, message.data or b"", _attributes(message))
         headers = _EVENT if self._envelope == "cloudevents" else _JSON

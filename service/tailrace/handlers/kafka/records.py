@@ -1,17 +1,17 @@
 """Makes the records of events: topic, key, value and headers. Refuses what is too large."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from tailrace.engine.batch import Batch
 from tailrace.engine.naming import named
 from tailrace.envelope import Message, messages
-from tailrace.envelope.cloudevents import event_id
 from tailrace.errors import Refused
-from tailrace.event import ChangeEvent
+from tailrace.event import ChangeEvent, Namespace
+from tailrace.event.layout import OPERATION
 from tailrace.event.memo import Memo
 from tailrace.handlers.kafka.settings import KafkaHandlerSettings
-from tailrace.handlers.kafka.topics import Namespaces, TopicNames
+from tailrace.handlers.kafka.topics import TopicNames
 
 Headers = list[tuple[str, str | bytes | None]]
 """Names and values, which are UTF-8; confluent-kafka's type."""
@@ -40,6 +40,15 @@ class Record(NamedTuple):
         return contents + _OVERHEAD + _HEADER_OVERHEAD * len(headers)
 
 
+class _Kind(NamedTuple):
+    """What records of the same collection and operation share. ``deletes``: the event is a delete,
+    so that a tombstone may follow."""
+
+    topic: str
+    headers: Headers
+    deletes: bool
+
+
 class Records:
     """Makes them for the handler with these settings, whose topics have these names."""
 
@@ -52,7 +61,7 @@ class Records:
         self._tombstones = settings.tombstones and settings.envelope != "document"
         self._largest = settings.max_message_bytes
         self._surely_small = self._largest // 2
-        self._common: Memo[tuple[str, Namespaces], Headers] = Memo(_common_headers)
+        self._kinds: Memo[tuple[bytes | None, Namespace | None, str], _Kind] = Memo(self._kind)
 
     def of(self, batch: Batch) -> list[Record]:
         """The records of a batch, in order. Raises :class:`Refused` for events that have none.
@@ -60,17 +69,24 @@ class Records:
         Takes milliseconds.
         """
         events = self._mapping.of(batch) if self._mapping is not None else list(batch)
+        scope, headers, value_of = batch.scope.name, self._headers, self._value
         refused: dict[int, str] = {}
         made: list[Record] = []
-        for index, (event, message) in enumerate(
-            zip(events, self._messages(events, batch.scope.name), strict=True)
+        for at, (event, message) in enumerate(
+            zip(events, self._messages(events, scope), strict=True)
         ):
-            if message.is_empty:
+            key, value = message.key, message.value
+            if key is None and value is None:
                 continue
             try:
-                made += self._records(index, event, message, batch.scope.name)
+                kind = self._kinds[event.parts[OPERATION], event.ns, scope]
             except ValueError as error:
-                refused[index] = str(error)
+                refused[at] = str(error)
+                continue
+            found = headers(kind, message)
+            made.append(Record(at, kind.topic, key, value_of(message), found))
+            if kind.deletes and key is not None:
+                made.append(Record(at, kind.topic, key, None, found))
         refused |= self._oversize(made)
         if refused and self._settings.on_oversize == "leave_out":
             made, refused = self._left_out(batch, made, refused)
@@ -83,40 +99,36 @@ class Records:
         topic = self._settings.ddl_topic
         if topic is None:
             return []
-        namespace = _namespace(event, scope)
+        kind = _Kind(topic, _common_headers(event.operation_type, event.ns, scope), deletes=False)
         return [
-            Record(0, topic, None, self._value(message), self._headers(event, message, namespace))
-            for message in self._messages([event], scope)
+            Record(0, topic, None, self._value(each), self._headers(kind, each))
+            for each in self._messages([event], scope)
         ]
 
     def _messages(self, events: Sequence[ChangeEvent], scope: str) -> list[Message]:
         canonical = self._settings.json_format == "canonical"
         return messages(events, scope, self._settings.envelope, canonical=canonical)
 
-    def _records(
-        self, index: int, event: ChangeEvent, message: Message, scope: str
-    ) -> Iterator[Record]:
-        namespace = _namespace(event, scope)
-        if not namespace[1]:
+    def _kind(self, of: tuple[bytes | None, Namespace | None, str]) -> _Kind:
+        operation, namespace, scope = of
+        if namespace is None or not namespace.coll:
             raise ValueError("topic: the event names no collection")
-        topic = self._names.of(namespace)
-        headers = self._headers(event, message, namespace)
-        yield Record(index, topic, message.key, self._value(message), headers)
-        if self._tombstones and message.key is not None and event.operation_type == "delete":
-            yield Record(index, topic, message.key, None, headers)
+        topic = self._names.of((namespace.db, namespace.coll, scope))
+        deletes = self._tombstones and operation == b"delete"
+        name = (operation or b"").decode("utf-8", "replace")
+        return _Kind(topic, _common_headers(name, namespace, scope), deletes)
 
     def _value(self, message: Message) -> bytes | None:
         return message.data if self._binary else message.value
 
-    def _headers(self, event: ChangeEvent, message: Message, namespace: Namespaces) -> Headers:
+    def _headers(self, kind: _Kind, message: Message) -> Headers:
         if self._binary:
             return [_binding(name, value) for name, value in message.headers]
         if self._cloudevents:
             return _STRUCTURED
         if not self._settings.headers:
             return []
-        common = self._common[event.operation_type, namespace]
-        return [*common, ("tailrace.event_id", event_id(event).encode())]
+        return [*kind.headers, ("tailrace.event_id", message.id.encode())]
 
     def _oversize(self, records: Sequence[Record]) -> dict[int, str]:
         largest, small = self._largest, self._surely_small
@@ -136,17 +148,10 @@ class Records:
         return made, {index: why for index, why in refused.items() if index not in left_out}
 
 
-def _namespace(event: ChangeEvent, scope: str) -> Namespaces:
-    ns = event.ns
-    return (ns.db, ns.coll or "", scope) if ns is not None else ("", "", scope)
-
-
-def _common_headers(of: tuple[str, Namespaces]) -> Headers:
-    operation, (database, collection, scope) = of
-    namespace = f"{database}.{collection}" if collection else database
+def _common_headers(operation: str, namespace: Namespace | None, scope: str) -> Headers:
     return [
         ("tailrace.operation", operation.encode()),
-        ("tailrace.namespace", namespace.encode()),
+        ("tailrace.namespace", str(namespace or "").encode()),
         ("tailrace.scope", scope.encode()),
     ]
 

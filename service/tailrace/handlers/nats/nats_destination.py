@@ -9,7 +9,6 @@ from anyio import to_thread
 
 from tailrace.engine.batch import Batch, ScopeContext
 from tailrace.envelope import messages
-from tailrace.envelope.cloudevents import event_id
 from tailrace.errors import PermanentError, Refused, Unavailable
 from tailrace.event import ChangeEvent
 from tailrace.event.memo import Memo
@@ -101,7 +100,7 @@ class NatsDestination:
                 continue
             database, collection = self._places.of(event, scope)
             headers = {
-                "Nats-Msg-Id": event_id(event),
+                "Nats-Msg-Id": message.id,
                 **self._stream,
                 "Tailrace-Operation": event.operation_type,
                 "Tailrace-Namespace": f"{database}.{collection}",

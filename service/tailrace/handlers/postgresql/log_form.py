@@ -5,7 +5,6 @@ from typing import Any
 
 from tailrace.engine.batch import ScopeContext
 from tailrace.envelope import messages
-from tailrace.envelope.cloudevents import event_id
 from tailrace.errors import PermanentError
 from tailrace.event import ChangeEvent
 from tailrace.event.field_mapping import FieldMapping
@@ -52,7 +51,7 @@ class LogForm:
                 refused[number] = f"it holds a NUL character ({event.ns}, {event.key_text!s:.120})"
                 continue
             namespace = event.ns
-            ids.append(event_id(event))
+            ids.append(message.id)
             operations.append(event.operation_type)
             namespaces.append(None if namespace is None else str(namespace))
             keys.append(event.key_text)

@@ -8,7 +8,7 @@ transaction, and one with another store.
 from typing import Any
 
 from tailrace.engine.batch import ScopeContext
-from tailrace.envelope.cloudevents import event_id
+from tailrace.envelope.identity import event_id
 from tailrace.errors import Fenced
 from tailrace.event import ChangeEvent
 from tailrace.event.layout import INCREMENT, SECONDS

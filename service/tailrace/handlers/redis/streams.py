@@ -9,7 +9,6 @@ from anyio import to_thread
 from tailrace.config.name_template import Template
 from tailrace.engine.batch import Batch, ScopeContext
 from tailrace.envelope import messages
-from tailrace.envelope.cloudevents import event_id
 from tailrace.errors import Unavailable
 from tailrace.event import ChangeEvent
 from tailrace.event.memo import Memo
@@ -90,7 +89,7 @@ class RedisStreams:
             made.append(
                 (
                     *("XADD", self._streams[database, collection, scope], *self._trim, "*"),
-                    *("id", event_id(event), "operation", event.operation_type),
+                    *("id", message.id, "operation", event.operation_type),
                     *("namespace", f"{database}.{collection}"),
                     *(() if message.key is None else ("key", message.key)),
                     *(() if message.value is None else ("value", message.value)),
