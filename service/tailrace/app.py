@@ -29,6 +29,7 @@ from tailrace.engine import (
     WatcherState,
     blocking_handler,
     watch_letters,
+    watch_orders,
 )
 from tailrace.errors import ConfigurationError
 from tailrace.handlers import check_handlers, open_handlers
@@ -166,10 +167,12 @@ class _Service:
                 ByteBudget(settings.delivery.max_in_flight_bytes, streams),
                 self.metrics,
                 clock,
+                orders=store.orders,
                 lease=leases.observed if leases is not None else lambda scope: None,
             )
             watchers = [Watcher(plan, runtime) for plan in scope_plans(settings, handlers, driver)]
             self._supervisor.watchers = watchers
+            self.control.runtime, self.control.server = runtime, driver
             self.log.info("service.started", cluster=str(cluster), scopes=len(watchers))
             with self._running, settled_memory():
                 try:
@@ -177,6 +180,8 @@ class _Service:
                         beside.start_soon(watch.run, name="cluster watch")
                         letters = store.dead_letters, self.metrics
                         beside.start_soon(watch_letters, *letters, name="letters watch")
+                        orders = store.orders, self._supervisor.obey
+                        beside.start_soon(watch_orders, *orders, name="orders watch")
                         if leases is not None:
                             beside.start_soon(leases.run, self.stop, name="leases")
                         follow = Watcher.run if leases is None else leases.follow

@@ -27,6 +27,7 @@ FIRING: dict[WatcherState, set[str]] = {
     WatcherState.BACKING_OFF: READS_NOTHING,
     WatcherState.DRAINING: READS_NOTHING | HOLDS_EVENTS,
     WatcherState.WAITING: {"TailraceLagGrowing"} | HOLDS_EVENTS,
+    WatcherState.PAUSED: {"TailraceLagGrowing"},  # somebody may have forgotten it
     WatcherState.HALTED: {"TailraceScopeHalted"},
     WatcherState.STOPPED: set(),  # as configured
     WatcherState.STANDBY: {"TailraceScopeUnowned"},  # and no process follows the scope

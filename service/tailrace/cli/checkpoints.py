@@ -81,9 +81,11 @@ async def _answer(options: argparse.Namespace) -> str:
         if options.verb == "show":
             return await show_position(store, scope, now, options.json)
         follower = await followers(opened, settings, [scope])
+        order = await opened.orders.load(scope)
+        obeyed = order.number if order is not None else 0  # what is chosen here replaces a seek
         if position is None:
-            return await reset_position(store, scope, now, options.dry_run) + follower
-        return await set_position(store, scope, position, now, options.dry_run) + follower
+            return await reset_position(store, scope, now, options.dry_run, obeyed) + follower
+        return await set_position(store, scope, position, now, options.dry_run, obeyed) + follower
 
 
 async def list_positions(store: CheckpointStore, now: datetime) -> str:
@@ -112,9 +114,17 @@ async def show_position(
 
 
 async def set_position(
-    store: CheckpointStore, scope: str, position: Position, now: datetime, dry_run: bool = False
+    store: CheckpointStore,
+    scope: str,
+    position: Position,
+    now: datetime,
+    dry_run: bool = False,
+    obeyed: int = 0,
 ) -> str:
-    """Makes the scope resume at ``position``. Also replaces a record that cannot be read."""
+    """Makes the scope resume at ``position``. Also replaces a record that cannot be read.
+
+    ``obeyed``: the number of the last order for the scope, which is not obeyed after this.
+    """
     before, text, epoch = await _before(store, scope, now)
     if epoch is not None and epoch > LARGEST:
         refuse(f"scope {scope!r}", "its epoch is the greatest there is; reset it, then set it")
@@ -129,6 +139,7 @@ async def set_position(
         epoch=int(now.timestamp()) if epoch is None else epoch,
         sequence=1,
         saved_at=now,
+        obeyed=obeyed,
     )
     if not dry_run:
         advice = "Look at it again, and repeat"
@@ -140,7 +151,7 @@ async def set_position(
 
 
 async def reset_position(
-    store: CheckpointStore, scope: str, now: datetime, dry_run: bool = False
+    store: CheckpointStore, scope: str, now: datetime, dry_run: bool = False, obeyed: int = 0
 ) -> str:
     """Removes the scope's checkpoint, readable or not, so that it starts at its ``start_at``."""
     before, text, epoch = await _before(store, scope, now)
@@ -151,7 +162,8 @@ async def reset_position(
     if epoch is None or epoch > LARGEST:
         await store.reset(scope)
         epoch = int(now.timestamp())
-    after = replace(Checkpoint.nowhere(scope), epoch=epoch, sequence=1, saved_at=now)
+    nowhere = Checkpoint.nowhere(scope)
+    after = replace(nowhere, epoch=epoch, sequence=1, saved_at=now, obeyed=obeyed)
     await _save(store, after, "nothing was reset: {}. Look at it again, and repeat")
     return f"Before:\n{text}\nForgotten: the scope starts at its start_at the next time. {_FENCED}"
 

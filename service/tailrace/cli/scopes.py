@@ -1,8 +1,9 @@
-"""``tailrace scopes list | release``: who follows which scope, from the store without a daemon.
+"""``tailrace scopes``: who follows which scope, from the store without a daemon; and its orders.
 
 ``release`` takes a lease from its owner, with a greater epoch, so that the owner cannot renew it.
 
-Exit codes: 0 listed or released, 1 the store failed, 2 wrong usage or configuration.
+Exit codes: 0 done, 1 the store failed or the state does not allow it, 2 wrong usage or
+configuration.
 """
 
 import argparse
@@ -12,6 +13,7 @@ from datetime import UTC, datetime, timedelta
 import anyio
 
 from tailrace.assembly import open_store
+from tailrace.cli import scope_orders
 from tailrace.cli.arguments import add_config, read_settings, refuse
 from tailrace.cli.checkpoint_text import moment_of
 from tailrace.cli.terminal_text import UNKNOWN, age, columns, iso
@@ -44,6 +46,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     release = verbs.add_parser("release", help="take a scope's lease from its owner, and free it")
     release.add_argument("scope", help="the scope's name")
     release.add_argument("--dry-run", action="store_true", help="say what would change")
+    scope_orders.add(verbs)
     for verb in verbs.choices.values():
         add_config(verb, default=argparse.SUPPRESS)
 
@@ -56,6 +59,8 @@ def run(options: argparse.Namespace) -> int:
 
 async def _answer(options: argparse.Namespace) -> str:
     settings, now = read_settings(options), datetime.now(UTC)
+    if options.verb in scope_orders.VERBS:
+        return await scope_orders.answer(options, settings)
     if isinstance(settings.store, MemoryStoreSettings):
         refuse("store.type", _MEMORY)
     names = [scope.name for scope in settings.scopes]
@@ -90,6 +95,11 @@ async def list_scopes(
         if not lease.free and not table.alive(lease.owner):
             told = abandoned(lease, lease.seconds_left)
             text += f"\nNo process follows scope {scope!r}: {told}.\n"
+    for order in await store.orders.list():
+        if order.paused:
+            at = iso(order.at)
+            text += f"\nScope {order.scope!r} is paused by {order.by} since {at}: resume it with "
+            text += f"'tailrace scopes resume {order.scope}'.\n"
     return text + "".join(f"\n{each}\n" for _, each in sorted(table.unreadable.items()))
 
 

@@ -27,8 +27,8 @@ class MongodbStoreSettings(Section):
     """Selects this store."""
 
     database: DatabaseName = "tailrace"
-    """The database for the collections `checkpoints`, `dead_letters` and `leases`, which are
-    created if missing. No scope may follow it, or each save would be a change."""
+    """The database for the collections `checkpoints`, `dead_letters`, `leases` and `orders`, which
+    are created if missing. No scope may follow it, or each save would be a change."""
 
 
 class MemoryStoreSettings(Section):

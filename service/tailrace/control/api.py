@@ -67,9 +67,12 @@ class Api:
                 self._log(route, values, request).warning("action.refused", reason=refusal.message)
                 return _refused(refusal)
             return Call(route.pace, partial(self._act, route, values, request))
-        refusal = self.access.reader(request.headers)
+        private = route.read is not None
+        refusal = self.access.reader(request.headers, private=private)
         if refusal is not None and route.path not in _PROBES:
             return _refused(refusal)
+        if route.read is not None:
+            return Call(route.pace, partial(self._read, route, values, request))
         return Call(route.pace, partial(self._show, route, request, refusal))
 
     async def _act(self, route: Route, values: Values, request: Request, body: bytes) -> Answer:
@@ -78,12 +81,20 @@ class Api:
         assert route.act is not None  # noqa: S101 - for the type checker
         try:
             taken = route.takes and read_body(route.takes, body, request.query)
-            done = await route.act(self.control, values, taken)
+            done = await route.act(self.control, values, taken, self.access.sender(request))
         except ActionRefused as refused:
             log.warning("action.refused", reason=str(refused))
             return line(refused.status, str(refused))
         log.info("action.done", **{"from": done.before, "to": done.after})
         return _json(route.status, {"message": done.message, **done.details})
+
+    async def _read(self, route: Route, values: Values, request: Request, body: bytes) -> Answer:
+        assert route.read is not None  # noqa: S101 - for the type checker
+        try:
+            taken = route.takes and read_body(route.takes, body, request.query)
+            return _json(200, await route.read(self.control, values, taken))
+        except ActionRefused as refused:
+            return line(refused.status, str(refused))
 
     async def _show(
         self, route: Route, request: Request, refusal: Refusal | None, body: bytes

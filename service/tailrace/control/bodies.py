@@ -38,6 +38,17 @@ class SnapshotBody(Body):
     """`start`: only documents that match this filter, in Extended JSON."""
 
 
+class SeekBody(Body):
+    at: str | None = None
+    """A time in ISO 8601 with its zone: changes from that second on come."""
+    token: str | dict[str, Any] | None = None
+    """A resume token, as `positions` shows them: changes after it come."""
+    undo: bool = False
+    """Where the scope was before its last seek."""
+    dry_run: bool = False
+    """Only say what would come again or be skipped."""
+
+
 def read_body(model: type[B], body: bytes, query: str) -> B:
     """What a request carries: the JSON object of its body or, without a body, its query.
 

@@ -9,7 +9,7 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 from tailrace.control.outcome import ActionRefused
-from tailrace.observe.health_check import request
+from tailrace.observe.health_check import NO_ANSWER, NOBODY, request
 
 
 class NoDaemon(ActionRefused):
@@ -58,9 +58,9 @@ class Client:
         match status:
             case 200 | 202:
                 return json.loads(answer)
-            case 0:
+            case 0 | -1:
                 told = f"{answer}. Does the daemon of {self.config} run on this machine?"
-                raise NoDaemon(told)
+                raise NoDaemon(told) if status == NOBODY else ActionRefused(NO_ANSWER, told)
             case 401:
                 told = f"its token is not the http.token of {self.config}"
                 raise ActionRefused(status, f"the daemon refuses this: {told}")

@@ -1,27 +1,104 @@
 """The actions. Each is done as a whole, or refused with :class:`ActionRefused`."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
+import anyio
+
+from tailrace.control.bodies import SeekBody
+from tailrace.control.orders import Given, give
 from tailrace.control.outcome import ActionRefused, Done
-from tailrace.engine import Supervisor, Watcher, WatcherState
+from tailrace.control.seeking import Seeking, shown
+from tailrace.engine import (
+    CheckpointStore,
+    CommandRunner,
+    OrderStore,
+    Runtime,
+    Supervisor,
+    Watcher,
+    WatcherState,
+)
+from tailrace.errors import CheckpointError, describe
+
+_STARTING = ActionRefused(409, "the service is starting: ask again when /readyz answers 200")
+_STILL = {WatcherState.HALTED, WatcherState.STANDBY, WatcherState.STOPPED}
+"""The states in which no run here can obey."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Control:
-    """The actions of one running process. ``supervisor`` follows its scopes."""
+    """The actions of one running process. ``supervisor`` follows its scopes.
+
+    ``runtime`` is what its watchers share, ``server`` the source; ``None`` until the service has
+    started. ``by``: who
+    asks. An answer waits for ``patience_seconds`` until an order is obeyed.
+    """
 
     supervisor: Supervisor
+    runtime: Runtime | None = None
+    server: CommandRunner | None = None
+    patience_seconds: float = 5.0
 
-    async def restart(self, scope: str) -> Done:
+    async def restart(self, scope: str, by: str) -> Done:
         """Restarts a halted scope from its checkpoint."""
         before = self._watcher(scope).status.state.value
         if reason := self.supervisor.restart(scope):
             raise ActionRefused(409, reason)
         return Done(f"scope {scope!r} starts again", before, "starting")
 
+    async def pause(self, scope: str, by: str) -> Done:
+        """Drains and saves the scope, and reads nothing more until it is resumed."""
+        return await self._pause(scope, by, paused=True)
+
+    async def resume(self, scope: str, by: str) -> Done:
+        """Lets a paused scope continue."""
+        return await self._pause(scope, by, paused=False)
+
+    async def _pause(self, scope: str, by: str, *, paused: bool) -> Done:
+        watcher, runtime = self._ordered(scope)
+        before = watcher.status.state.value
+        given = await give(runtime.orders, scope, by, {"paused": paused})
+        watcher.obey(given.order)
+        word = "paused" if paused else "resumed"
+        state = await self._until(
+            watcher, lambda: (watcher.status.state is WatcherState.PAUSED) is paused
+        )
+        return Done(_told(watcher, given, word, state), before, state.value, {"state": state.value})
+
+    async def seek(self, scope: str, body: SeekBody, by: str) -> Done:
+        """Lets the scope continue at another position."""
+        watcher, runtime = self._ordered(scope)
+        plan = watcher.plan
+        seeking = Seeking(
+            plan.scope,
+            plan.options,
+            [each.handler.name for each in plan.routed],
+            runtime.store,
+            runtime.orders,
+            runtime.driver,
+            runtime.clock.now,
+            self.server,
+        )
+        sought = await seeking.find(body)
+        details: dict[str, Any] = {**sought.details, "dry_run": body.dry_run}
+        if body.dry_run:
+            told = f"scope {scope!r}: {sought.effect}. Dry run: nothing was changed"
+            return Done(told, details=details)
+        given = await give(runtime.orders, scope, by, sought.order)
+        watcher.obey(given.order)
+        state = await self._until(watcher, lambda: watcher.obeyed >= given.order.number)
+        message = f"{_told(watcher, given, 'moved', state)}: {sought.effect}"
+        before, after = (str(details[key]) for key in ("from", "to"))
+        return Done(message, before, after, details | {"state": state.value})
+
+    async def positions(self, scope: str) -> Mapping[str, Any]:
+        """Where the scope is and was, the latest first."""
+        _, runtime = self._ordered(scope)
+        return await positions_of(scope, runtime.store, runtime.orders)
+
     async def snapshot(
-        self, scope: str, action: str, collections: tuple[str, ...], filter: str
+        self, scope: str, action: str, collections: tuple[str, ...], filter: str, by: str
     ) -> Done:
         """Starts, pauses, resumes or cancels a scope's snapshot."""
         watcher = self._watcher(scope)
@@ -51,11 +128,67 @@ class Control:
             raise ActionRefused(409, reason)
         return Done(f"scope {scope!r}: {action} of its snapshot is accepted", before, action)
 
+    async def _until(self, watcher: Watcher, obeyed: Callable[[], bool]) -> WatcherState:
+        """Waits for a while until an order is obeyed; returns the state then."""
+        with anyio.move_on_after(self.patience_seconds):
+            while not obeyed() and watcher.status.state not in _STILL:  # noqa: ASYNC110 - rare
+                await anyio.sleep(0.01)
+        return watcher.status.state
+
+    def _ordered(self, scope: str) -> tuple[Watcher, Runtime]:
+        """The scope's watcher, whose process need not be the one that obeys the order."""
+        watcher = self._watcher(scope)
+        if self.runtime is None:
+            raise _STARTING
+        if watcher.status.state is WatcherState.STOPPED:
+            raise ActionRefused(409, f"scope {scope!r} is stopped: it is not followed any more")
+        return watcher, self.runtime
+
     def _watcher(self, scope: str) -> Watcher:
         if not self.supervisor.watchers:
-            raise ActionRefused(409, "the service is starting: ask again when /readyz answers 200")
+            raise _STARTING
         found = self.supervisor.find(scope)
         if found is None:
             names = ", ".join(each.name for each in self.supervisor.watchers)
             raise ActionRefused(404, f"there is no scope {scope!r}; there are: {names}")
         return found
+
+
+async def positions_of(
+    scope: str, checkpoints: CheckpointStore, orders: OrderStore
+) -> Mapping[str, Any]:
+    """The current position of a scope, if it has one, and former ones, in JSON types."""
+    try:
+        now, former = await checkpoints.load(scope), await orders.positions(scope)
+    except CheckpointError as error:
+        raise ActionRefused(503, describe(error)) from error
+    known = [now] if now is not None and not now.is_reset else []
+    return {
+        "scope": scope,
+        "positions": [
+            {
+                **shown(each.position),
+                "kind": each.position.kind.value,
+                "saved_at": each.saved_at.isoformat(),
+                "epoch": each.epoch,
+                "current": each is now,
+            }
+            for each in [*known, *former]
+        ],
+    }
+
+
+def _told(watcher: Watcher, given: Given, word: str, state: WatcherState) -> str:
+    """What became of an order."""
+    name = f"scope {watcher.name!r}"
+    if given.repeated:
+        return f"{name} is {word} already" if word == "paused" else f"{name} was not paused"
+    match state:
+        case WatcherState.STANDBY:
+            return f"{name}: stored; {watcher.status.reason}, and obeys within a second"
+        case WatcherState.HALTED:
+            return f"{name}: stored; it is halted, and obeys when it is restarted"
+    if word == "paused" and state is not WatcherState.PAUSED:
+        why = watcher.status.explanation or "running handler calls end first"
+        return f"{name}: stored; it is {state.value} and is paused after that: {why}"
+    return f"{name} is {word}"

@@ -65,6 +65,8 @@ def _operation(route: Route) -> Mapping[str, Any]:
         }
         for name in re.findall(r"\{(\w+)\}", route.path)
     ]
+    if route.read:
+        operation["security"] = [{"token": []}, {}]
     if route.act:
         operation["security"] = [{"token": []}, {"header": []}]
     if route.takes is not None:
@@ -80,6 +82,6 @@ def _operation(route: Route) -> Mapping[str, Any]:
                     "required": name in taken.get("required", ()),
                     "schema": each,
                 }
-                for name, each in taken["properties"].items()
+                for name, each in taken.get("properties", {}).items()
             ]
     return operation

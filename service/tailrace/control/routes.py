@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tailrace.control.bodies import Body, NoBody, SnapshotBody
+from tailrace.control.bodies import Body, NoBody, SeekBody, SnapshotBody
 from tailrace.control.control import Control
 from tailrace.control.outcome import Done
 from tailrace.observe.exchange import Pace
@@ -16,8 +16,9 @@ Values = Mapping[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """``path`` has parts in braces. ``act`` is an action, which needs the right to change; without
-    one, the route is a view of the process, which :mod:`tailrace.control.api` answers.
+    """``path`` has parts in braces. ``act`` is an action, which needs the right to change; ``read``
+    asks the store, and shows what only operators may see. Without both, the route is a view of the
+    process, which :mod:`tailrace.control.api` answers.
 
     ``summary`` is a sentence for the OpenAPI document and docs/http.md. ``takes``: a body of JSON,
     or a query.
@@ -26,10 +27,11 @@ class Route:
     method: str
     path: str
     summary: str
-    act: Callable[[Control, Values, Any], Awaitable[Done]] | None = None
+    act: Callable[[Control, Values, Any, str], Awaitable[Done]] | None = None
     takes: type[Body] | None = None
     pace: Pace = Pace.WAITS
     gives: str = "application/json"
+    read: Callable[[Control, Values, Any], Awaitable[Mapping[str, Any]]] | None = None
 
     @property
     def name(self) -> str:
@@ -47,13 +49,29 @@ class Route:
         return found.groupdict() if found else None
 
 
-async def _restart(control: Control, values: Values, _: NoBody) -> Done:
-    return await control.restart(values["name"])
+async def _restart(control: Control, values: Values, _: NoBody, by: str) -> Done:
+    return await control.restart(values["name"], by)
 
 
-async def _snapshot(control: Control, values: Values, body: SnapshotBody) -> Done:
+async def _pause(control: Control, values: Values, _: NoBody, by: str) -> Done:
+    return await control.pause(values["name"], by)
+
+
+async def _resume(control: Control, values: Values, _: NoBody, by: str) -> Done:
+    return await control.resume(values["name"], by)
+
+
+async def _seek(control: Control, values: Values, body: SeekBody, by: str) -> Done:
+    return await control.seek(values["name"], body, by)
+
+
+async def _snapshot(control: Control, values: Values, body: SnapshotBody, by: str) -> Done:
     chosen = tuple(body.collections)
-    return await control.snapshot(values["name"], body.action, chosen, body.filter)
+    return await control.snapshot(values["name"], body.action, chosen, body.filter, by)
+
+
+async def _positions(control: Control, values: Values, _: NoBody) -> Mapping[str, Any]:
+    return await control.positions(values["name"])
 
 
 _IN_TURN: Mapping[str, Any] = {"pace": Pace.IN_TURN}
@@ -84,6 +102,29 @@ ROUTES = (
         _restart,
         NoBody,
         pace=Pace.IN_TURN,
+    ),
+    Route(
+        "POST",
+        "/scopes/{name}/pause",
+        "Drains and saves a scope, and reads nothing more until it is resumed, whichever process "
+        "follows it.",
+        _pause,
+        NoBody,
+    ),
+    Route("POST", "/scopes/{name}/resume", "Lets a paused scope continue.", _resume, NoBody),
+    Route(
+        "POST",
+        "/scopes/{name}/seek",
+        "Lets a scope continue at another position: at a time, after a token, or where it was.",
+        _seek,
+        SeekBody,
+    ),
+    Route(
+        "GET",
+        "/scopes/{name}/positions",
+        "Where a scope is, and where it was: its last 50 positions, the latest first.",
+        takes=NoBody,
+        read=_positions,
     ),
     Route(
         "POST",

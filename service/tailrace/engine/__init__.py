@@ -13,8 +13,10 @@ from tailrace.engine.plan.router import Routed, routed
 from tailrace.engine.plan.scope_plan import Runtime, ScopePlan
 from tailrace.engine.ports import (
     CheckpointStore,
+    CommandRunner,
     Commit,
     Handler,
+    OrderStore,
     OwnPosition,
     PerBatch,
     PerEvent,
@@ -25,15 +27,17 @@ from tailrace.engine.ports import (
 from tailrace.engine.status.watcher_state import WatcherState
 from tailrace.engine.supervisor import Supervisor
 from tailrace.engine.watcher import Watcher
-from tailrace.engine.watches import ClusterWatch, watch_letters
+from tailrace.engine.watches import ClusterWatch, watch_letters, watch_orders
 
 __all__ = [
     "ByteBudget",
     "CheckpointStore",
     "ClusterWatch",
+    "CommandRunner",
     "Commit",
     "Handler",
     "HeldLease",
+    "OrderStore",
     "OwnPosition",
     "PerBatch",
     "PerEvent",
@@ -49,4 +53,5 @@ __all__ = [
     "raw_list",
     "routed",
     "watch_letters",
+    "watch_orders",
 ]

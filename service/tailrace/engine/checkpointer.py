@@ -19,6 +19,8 @@ from tailrace.stream import Interrupt
 
 SAVE_SECONDS = 5.0
 """The time limit of a save after its run was told to end."""
+NOTE_SECONDS = 15.0
+"""The least time between two positions that are noted as former ones."""
 
 
 @dataclass
@@ -30,6 +32,8 @@ class CheckpointClaim:
     epoch: int = 0
     sequence: int = 0
     """The highest sequence of any attempted save, successful or not."""
+    obeyed: int = 0
+    """The number of the last order whose position the checkpoint has taken."""
 
     async def load(self, store: CheckpointStore) -> Checkpoint | None:
         """The scope's checkpoint. The first load claims it with a new epoch: the lease's, if any.
@@ -40,7 +44,7 @@ class CheckpointClaim:
             self.lease.require()
             if not self.epoch:
                 claimed = await store.claim(self.scope, self.lease.epoch)
-                self.epoch = claimed.epoch
+                self.epoch, self.obeyed = claimed.epoch, claimed.obeyed
                 return None if claimed.is_reset else claimed
         found = await store.load(self.scope)
         stored = found.order if found else (0, 0)
@@ -59,7 +63,14 @@ class CheckpointClaim:
                 "follows the scope now, or an operator has set or reset its position. Restart "
                 "this scope to follow from there"
             )
+        self.obeyed = found.obeyed if found is not None else 0
         return None if found is not None and found.is_reset else found
+
+
+def as_former(checkpoint: Checkpoint) -> Checkpoint:
+    """Only the position itself, which is small."""
+    position = replace(checkpoint.position, sink_digests={}, beyond={}, snapshot=None)
+    return replace(checkpoint, position=position)
 
 
 @dataclass(slots=True)
@@ -78,6 +89,8 @@ class Checkpointer:
     _first: Position = field(init=False)
     _seen: Position | None = None
     _saving: anyio.Lock = field(default_factory=anyio.Lock)
+    _noted: float = -NOTE_SECONDS
+    """When a position was last noted, by the event loop's clock."""
 
     def __post_init__(self) -> None:
         self._first = self.watermark.position
@@ -153,6 +166,7 @@ class Checkpointer:
                 epoch=identity.epoch,
                 sequence=self.claim.sequence,
                 saved_at=datetime.now(UTC),
+                obeyed=self.claim.obeyed,
             )
             try:
                 if self.claim.lease is not None:
@@ -165,3 +179,16 @@ class Checkpointer:
             self.runtime.metrics.saves.labels(identity.scope, "ok").inc()
             self.status.checkpoint = checkpoint
             self.status.committed(later(position.cluster_time, handled_time))
+            await self._note(checkpoint)
+
+    async def _note(self, checkpoint: Checkpoint) -> None:
+        """Now and then keeps a position, so that an operator can go back to it."""
+        now = anyio.current_time()
+        if now - self._noted < NOTE_SECONDS:
+            return
+        self._noted = now
+        try:
+            await self.runtime.orders.note(as_former(checkpoint))
+        except CheckpointError as error:
+            log = structlog.get_logger().bind(scope=self.identity.scope)
+            log.debug("position.not_noted", error=describe(error))

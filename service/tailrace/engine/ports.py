@@ -12,6 +12,7 @@ from tailrace.model import Checkpoint, SinkPosition
 from tailrace.model.dead_letter import DeadLetter, How
 from tailrace.model.failure_policy import FailurePolicy
 from tailrace.model.gap import Gap
+from tailrace.model.order import Order
 
 
 class CheckpointStore(Protocol):
@@ -50,6 +51,54 @@ class CheckpointStore(Protocol):
 
     async def gaps(self, scope: str) -> Sequence[Gap]:
         """Every gap of the scope, in the order of recording."""
+
+
+MOST_POSITIONS = 50
+"""How many former positions of a scope are kept."""
+
+
+class OrderStore(Protocol):
+    """Keeps the last order for each scope, and where scopes were before.
+
+    Any process may give orders. Failures are those of :class:`CheckpointStore`.
+    """
+
+    async def load(self, scope: str) -> Order | None:
+        """The scope's last order, or ``None`` if there never was one."""
+
+    async def list(self) -> Sequence[Order]:
+        """The last order of every scope, by scope name."""
+
+    async def give(self, order: Order) -> bool:
+        """Stores the order durably if the last one has the number before, or there is none.
+
+        Returns whether the store has this order now: an order whose outcome is not known may be
+        given again.
+        """
+
+    async def note(self, former: Checkpoint) -> None:
+        """Keeps a position of the past, and the last :data:`MOST_POSITIONS` of its scope."""
+
+    async def positions(self, scope: str) -> Sequence[Checkpoint]:
+        """The positions of the past that are kept, the latest first."""
+
+
+class NoOrders:
+    """For watchers that nobody gives orders."""
+
+    async def load(self, scope: str) -> Order | None:
+        return None
+
+    async def list(self) -> Sequence[Order]:
+        return ()
+
+    async def give(self, order: Order) -> bool:
+        return False
+
+    async def note(self, former: Checkpoint) -> None: ...
+
+    async def positions(self, scope: str) -> Sequence[Checkpoint]:
+        return ()
 
 
 @dataclass(frozen=True, slots=True)

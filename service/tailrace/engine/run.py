@@ -13,19 +13,15 @@ import structlog
 
 from tailrace.engine.checkpointer import CheckpointClaim, Checkpointer
 from tailrace.engine.final_position import final_position, reached_position
-from tailrace.engine.handle.batch_lane import BatchLane
 from tailrace.engine.handle.commit_delivery import CommitDelivery
-from tailrace.engine.handle.commit_lane import CommitLane
 from tailrace.engine.handle.delivery import Delivery
 from tailrace.engine.handle.destination_position import load_positions
-from tailrace.engine.handle.document_lanes import DocumentLanes
 from tailrace.engine.handle.isolation import required
-from tailrace.engine.handle.key_lanes import KeyLanes
 from tailrace.engine.handle.lane import Lane
+from tailrace.engine.handle.lane_kinds import lane_of
 from tailrace.engine.handle.retry import Breaker, Retry
-from tailrace.engine.plan.router import Routed
 from tailrace.engine.plan.scope_plan import Runtime, ScopePlan
-from tailrace.engine.ports import Handler, PerEvent, RunIdentity
+from tailrace.engine.ports import Handler, RunIdentity
 from tailrace.engine.position.history_lost import LostHistory
 from tailrace.engine.position.start_position import RunStart, StartPosition, start_position
 from tailrace.engine.position.watermark import Watermark
@@ -33,6 +29,8 @@ from tailrace.engine.read.admission import Admission
 from tailrace.engine.read.read_limit import ReadLimit
 from tailrace.engine.read.reader import CLOSING_SECONDS, Ending, Reader, Stream
 from tailrace.engine.read.row_reader import RowReader
+from tailrace.engine.seek import seek
+from tailrace.engine.standing_order import StandingOrder
 from tailrace.engine.status.status import Status
 from tailrace.engine.status.watcher_state import WatcherState
 from tailrace.errors import CheckpointError, DeliveryInterrupted, TailraceError, TaskCancelled
@@ -54,6 +52,7 @@ class Run:
     claim: CheckpointClaim
     history: LostHistory
     breakers: Mapping[str, Breaker]
+    standing: StandingOrder
     interrupt: Interrupt
     start: StartPoint = NOW
     start_position: StartPosition = field(default_factory=lambda: StartPosition(NOW))
@@ -78,6 +77,13 @@ class Run:
             self.claim.epoch,
         )
         await self.runtime.letters.claim(identity.scope, identity.epoch)
+        await self.standing.load(self.runtime.orders)
+        if (order := self.standing.seeks(self.claim.obeyed)) is not None:
+            checkpoint = await seek(order, checkpoint, self.claim, identity, self.runtime)
+            self.status.stored(checkpoint)
+            self.history.progressed()
+        if self.standing.pauses:
+            return Ending.PAUSED
         self._deliveries = [self._delivery(each.handler, identity) for each in self.plan.routed]
         with self.interrupt.interrupts() as asking:
             self.start_position = await self._start_position(checkpoint, identity)
@@ -151,7 +157,7 @@ class Run:
             lambda: reached_position(watermark, self._lanes),
         )
         self._lanes = [
-            self._lane(delivery, routed, begin)
+            lane_of(delivery, routed.wants, watermark, begin, plan.lanes)
             for delivery, routed in zip(self._deliveries, plan.routed, strict=True)
         ]
         admission = Admission(
@@ -182,20 +188,6 @@ class Run:
                 self.history.progressed()
             with anyio.move_on_after(CLOSING_SECONDS, shield=True):
                 await stream.aclose()
-
-    def _lane(self, delivery: Delivery, routed: Routed, begin: RunStart) -> Lane:
-        """The handler's lane: by the kind of its calls, and by their order."""
-        handler, wants, watermark = delivery.handler, routed.wants, self._watermark
-        before, snapshot = begin.before.get(handler.name), begin.position.snapshot
-        rows = set(snapshot.handled.get(handler.name, ())) if snapshot is not None else set()
-        workers = min(handler.calls.concurrency, self.plan.lanes)
-        if isinstance(handler.calls, PerEvent):
-            return DocumentLanes(delivery, wants, watermark, before, rows, workers=workers)
-        if isinstance(delivery, CommitDelivery):
-            return CommitLane(delivery, wants, watermark, before, rows)
-        if handler.calls.concurrency > 1:
-            return KeyLanes(delivery, wants, watermark, before, rows, workers=workers)
-        return BatchLane(delivery, wants, watermark, before, rows)
 
     async def _record(self, gap: Gap) -> None:
         """Stores the gap and tells the handlers, before anything after it is handled."""

@@ -13,11 +13,12 @@ from tailrace.engine.status.document import status_document
 from tailrace.engine.status.watcher_state import ENDED, READING, WatcherState
 from tailrace.engine.watcher import Watcher
 from tailrace.errors import TaskCancelled
+from tailrace.model.order import Order
 from tailrace.stream import Interrupt
 
 Follow = Callable[[Watcher, Interrupt], Awaitable[None]]
 
-_READY = {WatcherState.WAITING, WatcherState.STOPPED}
+_READY = {WatcherState.WAITING, WatcherState.PAUSED, WatcherState.STOPPED}
 
 
 class Supervisor:
@@ -56,6 +57,11 @@ class Supervisor:
     def find(self, name: str) -> Watcher | None:
         """The watcher of a scope; ``None`` if it is not followed here."""
         return next((each for each in self.watchers if each.name == name), None)
+
+    def obey(self, order: Order) -> None:
+        """Passes an operator's order on to the scope's watcher, if there is one."""
+        if (watcher := self.find(order.scope)) is not None:
+            watcher.obey(order)
 
     def restart(self, name: str, by: str = "operator") -> str:
         """Restarts a halted scope; returns why it cannot, or an empty string.
@@ -120,12 +126,13 @@ class Supervisor:
         ]
 
     def degraded(self) -> list[str]:
-        """What is wrong while changes flow: outages of destinations, handler calls that outlived
-        the lease of their scope, and dead letters that wait."""
+        """What an operator should know of a ready service: paused scopes, outages of destinations,
+        handler calls that outlived the lease of their scope, and dead letters that wait."""
         outages = [
             f"scope {watcher.name}: {watcher.status.reason}"
             for watcher in self.watchers
-            if (watcher.status.state is WatcherState.WAITING and watcher.status.reason)
+            if watcher.status.state is WatcherState.PAUSED
+            or (watcher.status.state is WatcherState.WAITING and watcher.status.reason)
             or (watcher.status.outlived is not None and _followed_elsewhere(watcher))
         ]
         return outages + [

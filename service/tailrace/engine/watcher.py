@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from functools import partial
 
+import anyio
 import structlog
 from bson.timestamp import Timestamp
 
@@ -21,9 +22,11 @@ from tailrace.engine.plan.scope_plan import Runtime, ScopePlan
 from tailrace.engine.position.history_lost import LostHistory
 from tailrace.engine.read.reader import Ending
 from tailrace.engine.run import Run
+from tailrace.engine.standing_order import StandingOrder
 from tailrace.engine.status.status import Status
 from tailrace.engine.status.watcher_state import WatcherState
 from tailrace.errors import StreamBeganInMidEvent, describe
+from tailrace.model.order import Order
 from tailrace.stream import Interrupt
 
 
@@ -47,6 +50,9 @@ class Watcher:
         }
         self._claim = CheckpointClaim(plan.scope.name)
         self._history = LostHistory()
+        self._standing = StandingOrder(plan.scope.name)
+        self._running: Interrupt | None = None
+        """Ends the run, drained; ``None`` while there is none."""
         self._failures = 0
         self._trouble = ""
         """Why the last run failed: shown while the next one starts."""
@@ -62,12 +68,24 @@ class Watcher:
         """The scope's name."""
         return self.plan.scope.name
 
+    @property
+    def obeyed(self) -> int:
+        """The number of the last order whose position the checkpoint has taken."""
+        return self._claim.obeyed
+
     def anew(self, by: str) -> Watcher:
         """A new watcher for a halted scope. It keeps the status, with its counts and errors."""
         self._count_restart(by)
         self.status.enter(WatcherState.STARTING, f"restarted by {by}")
         self._log.info("scope.restarted", by=by)
         return Watcher(self.plan, self._runtime, self.status)
+
+    def obey(self, order: Order) -> None:
+        """Hears of an operator's order. It ends the run, drained, if it demands that."""
+        newer = self._standing.hear(order)
+        demands = self._standing.pauses or self._standing.seeks(self._claim.obeyed) is not None
+        if newer and demands and self._running is not None:
+            self._running.set()
 
     async def run(self, stop: Interrupt, lease: HeldLease | None = None) -> None:
         """Makes runs until the state is ``stopped`` or ``halted``.
@@ -79,8 +97,9 @@ class Watcher:
             self._claim, self._history = CheckpointClaim(self.name, lease), LostHistory()
             self._failures, self._trouble = 0, ""
         while not stop.is_set:
-            before = self._order
+            before, heard = self._order, self._standing.number
             with stop.child() as interrupt:
+                self._running = interrupt
                 run = Run(
                     self.plan,
                     self._runtime,
@@ -88,16 +107,22 @@ class Watcher:
                     self._claim,
                     self._history,
                     self._breakers,
+                    self._standing,
                     interrupt,
                 )
-                self.status.enter(WatcherState.STARTING, self._trouble)
+                if not (self._standing.pauses and self.status.state is WatcherState.PAUSED):
+                    self.status.enter(WatcherState.STARTING, self._trouble)
                 try:
                     ending = await required(run.run, f"the watcher of scope {self.name!r}")
                 except Exception as error:  # noqa: BLE001 - only its state ends a watcher
-                    if not await self._recover(error, run, before, stop):
+                    if not await self._recover(error, run, before, heard, stop):
                         return
                     continue
+                finally:
+                    self._running = None
             self._trouble = ""
+            if ending is Ending.PAUSED:
+                await self._pause(stop)
             if ending is Ending.INVALIDATED:
                 if self.plan.stop_on_invalidate:
                     self._log.info("scope.ended", reason="invalidate")
@@ -106,11 +131,30 @@ class Watcher:
                     self._failures = 0
                 else:  # a server that sends only invalidates must not cause a busy loop
                     self.status.enter(WatcherState.BACKING_OFF, "only an invalidate came")
-                    await stop.sleep(self._next_delay())
+                    await self._back_off(self._next_delay(), heard, stop)
         self.status.enter(WatcherState.STOPPED)
 
+    async def _pause(self, stop: Interrupt) -> None:
+        """Waits for an order that ends the pause, or changes where the scope continues."""
+        order = self._standing.order
+        assert order is not None  # noqa: S101 - it has paused the run
+        if self.status.state is not WatcherState.PAUSED:
+            self._log.info("scope.paused", by=order.by)
+        since, name = order.at.isoformat(timespec="seconds"), self.name
+        reason = f"paused by {order.by} at {since}: 'tailrace scopes resume {name}' continues"
+        self.status.enter(WatcherState.PAUSED, reason)
+        await self._standing.until_newer(order.number, stop)
+        if not (stop.is_set or self._standing.pauses):
+            assert self._standing.order is not None  # noqa: S101 - for the type checker
+            self._log.info("scope.resumed", by=self._standing.order.by)
+
     async def _recover(
-        self, error: Exception, run: Run, before: tuple[int, int] | None, stop: Interrupt
+        self,
+        error: Exception,
+        run: Run,
+        before: tuple[int, int] | None,
+        heard: int,
+        stop: Interrupt,
     ) -> bool:
         """Waits until the next run may start; returns False if there must be none."""
         opening, leader = run.replies <= 1, run.start_position.leader
@@ -142,8 +186,13 @@ class Watcher:
         waits = decision.reason == Reason.DESTINATION
         state = WatcherState.WAITING if waits else WatcherState.BACKING_OFF
         self.status.enter(state, decision.message)
-        await stop.sleep(delay)
+        await self._back_off(delay, heard, stop)
         return True
+
+    async def _back_off(self, seconds: float, heard: int, stop: Interrupt) -> None:
+        """Waits before the next run: less, if an order came after the one with this number."""
+        with anyio.move_on_after(seconds):
+            await self._standing.until_newer(heard, stop)
 
     def _next_delay(self) -> float:
         self._failures += 1

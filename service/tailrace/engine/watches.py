@@ -1,12 +1,12 @@
-"""Periodic queries beside the streams, each in its own task: the server, the dead-letter store.
+"""Periodic queries beside the streams, each in its own task: the server, dead letters, orders.
 
 A paused or halted stream receives no server time, so its lag would not grow. The lag alone does not
-tell whether the oplog still covers it. Dead letters outlive the process.
+tell whether the oplog still covers it. Dead letters outlive the process. Orders may come from any.
 """
 
 import itertools
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,8 +14,15 @@ import anyio
 import structlog
 from bson.timestamp import Timestamp
 
-from tailrace.engine.ports import CommandRunner, DeadLetterStore
-from tailrace.errors import CommandFailed, DeadLetterError, DriverError, describe
+from tailrace.engine.ports import CommandRunner, DeadLetterStore, OrderStore
+from tailrace.errors import (
+    CheckpointError,
+    CommandFailed,
+    DeadLetterError,
+    DriverError,
+    describe,
+)
+from tailrace.model.order import Order
 from tailrace.observe.metrics import Metrics, ServerGauges
 from tailrace.stream import ASK_SECONDS, ServerClock
 
@@ -130,3 +137,20 @@ async def watch_letters(letters: DeadLetterStore, metrics: Metrics, seconds: flo
             failed = True
         took = anyio.current_time() - started
         await anyio.sleep(max(seconds, _PAUSE_RATIO * took))
+
+
+async def watch_orders(
+    orders: OrderStore, hear: Callable[[Order], None], seconds: float = 1.0
+) -> None:
+    """Tells of the orders in the store until cancelled; a failure is logged once."""
+    failed = False
+    while True:
+        try:
+            for order in await orders.list():
+                hear(order)
+            failed = False
+        except CheckpointError as error:
+            if not failed:
+                structlog.get_logger().warning("orders.unreadable", error=describe(error))
+            failed = True
+        await anyio.sleep(seconds)

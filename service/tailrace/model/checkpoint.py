@@ -17,7 +17,8 @@ class Checkpoint(StoredRecord):
     """Everything needed to continue exactly after the last handled change.
 
     ``epoch`` counts owners and ``sequence`` an owner's writes: stores refuse a write that is not
-    newer in this order.
+    newer in this order. ``obeyed`` is the number of the last operator's order whose position it has
+    taken (:class:`tailrace.model.order.Order`).
     """
 
     NAME: ClassVar = "checkpoint"
@@ -32,6 +33,7 @@ class Checkpoint(StoredRecord):
     epoch: int
     sequence: int
     saved_at: datetime
+    obeyed: int = 0
 
     @classmethod
     def nowhere(cls, scope: str) -> Checkpoint:
@@ -50,7 +52,7 @@ class Checkpoint(StoredRecord):
         return self.position.kind is PositionKind.RESET
 
     def check(self) -> None:
-        if min(self.order) < 0:
-            raise ValueError("epoch and sequence must not be negative")
+        if min(*self.order, self.obeyed) < 0:
+            raise ValueError("epoch and sequence must not be negative, nor obeyed")
         if self.position.start_point == StartPoint() and not self.is_reset:
             raise ValueError("it holds neither a token nor a time")

@@ -17,7 +17,7 @@ class Gap(StoredRecord):
     """What a scope may have missed: everything after its last handled position, up to ``until``.
 
     ``token`` and ``since`` are that position, as far as it is known. ``reason`` is the server's
-    error, ``policy`` the setting that allowed the gap.
+    error, ``policy`` the setting that allowed the gap, or ``seek``: an operator moved the scope.
     """
 
     NAME: ClassVar = "gap record"

@@ -53,9 +53,16 @@ class Access:
             return None
         return Refusal(403, "this service answers to localhost only: ask for 127.0.0.1")
 
-    def reader(self, headers: Mapping[bytes, bytes]) -> Refusal | None:
-        """Refuses a read without the token. A browser may send the token as a password."""
-        if not self.protect_reads or self._gave_token(headers, b"bearer", b"basic"):
+    def reader(self, headers: Mapping[bytes, bytes], *, private: bool = False) -> Refusal | None:
+        """Refuses a read without the token. A browser may send the token as a password.
+
+        What is ``private`` (it quotes documents) nobody may read without the token, where there is
+        one; without one, only this machine may.
+        """
+        if private and not self.token and not self.loopback:
+            return Refusal(403, "is refused beyond loopback unless http.token is configured")
+        needs = self.protect_reads or (private and self.token)
+        if not needs or self._gave_token(headers, b"bearer", b"basic"):
             return None
         asked = "reading needs http.token, as a bearer token or as a password"
         return Refusal(401, asked, 'Basic realm="tailrace", charset="UTF-8", Bearer')

@@ -7,6 +7,11 @@ from tailrace.observe.access import CHANGE_HEADER
 SECONDS = 5.0
 """How long an answer may take: if its event loop hangs for longer, the daemon is unhealthy."""
 
+NOBODY = 0
+"""In place of a status: nothing listens, so nothing was done."""
+NO_ANSWER = -1
+"""In place of a status: the answer did not come, so it is not known what was done."""
+
 _HERE = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}  # noqa: S104 - replaced, not bound
 
 
@@ -33,13 +38,13 @@ def request(
     body: str | None = None,
     seconds: float = SECONDS,
 ) -> tuple[int, str]:
-    """The status (0 if nothing answers), and the answer, or why there is none.
+    """The status (or one of the above), and the answer, or why there is none.
 
     A change needs the token or, if none is configured, the header that foreign pages cannot send;
     its value is ``by``: who asks.
     """
     if port == 0:
-        return 0, "http.port is 0: only the daemon's log knows which port that became"
+        return NOBODY, "http.port is 0: only the daemon's log knows which port that became"
     where = _HERE.get(host, host)
     connection = http.client.HTTPConnection(where, port, timeout=seconds)
     try:
@@ -51,6 +56,7 @@ def request(
         return reply.status, reply.read().decode(errors="replace").strip()
     except (OSError, http.client.HTTPException) as error:
         reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
-        return 0, f"no answer from {where}:{port}: {reason}"
+        code = NOBODY if isinstance(error, ConnectionRefusedError) else NO_ANSWER
+        return code, f"no answer from {where}:{port}: {reason}"
     finally:
         connection.close()

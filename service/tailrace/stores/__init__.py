@@ -1,12 +1,12 @@
-"""The data that outlives the process, in one store: checkpoints, gaps, dead letters and leases.
+"""What outlives the process, in one store: checkpoints, gaps, orders, dead letters and leases.
 
 ``sqlite``, ``mongodb`` and ``memory`` each have a function ``open_store`` that yields a
-:class:`Store`. A contract suite for each of its three parts checks that all behave the same.
+:class:`Store`. A contract suite for each of its parts checks that all behave the same.
 """
 
 from dataclasses import dataclass
 
-from tailrace.engine.ports import CheckpointStore, DeadLetterStore
+from tailrace.engine.ports import CheckpointStore, DeadLetterStore, OrderStore
 from tailrace.replicas.ports import LeaseStore
 
 
@@ -17,3 +17,4 @@ class Store:
     checkpoints: CheckpointStore
     dead_letters: DeadLetterStore
     leases: LeaseStore
+    orders: OrderStore

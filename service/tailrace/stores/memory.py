@@ -5,9 +5,11 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
+from tailrace.engine.ports import MOST_POSITIONS
 from tailrace.model import Checkpoint
 from tailrace.model.dead_letter import DeadLetter, How
 from tailrace.model.gap import Gap
+from tailrace.model.order import Order
 from tailrace.stores import Store
 from tailrace.stores.indexed_letters import IndexedLetters, Key
 from tailrace.stores.memory_leases import MemoryLeases
@@ -17,7 +19,7 @@ from tailrace.stores.records import claim_first, fenced, letter_fenced
 @asynccontextmanager
 async def open_store() -> AsyncIterator[Store]:
     """A store that lasts as long as the process."""
-    yield Store(MemoryCheckpoints(), MemoryDeadLetters(), MemoryLeases())
+    yield Store(MemoryCheckpoints(), MemoryDeadLetters(), MemoryLeases(), MemoryOrders())
 
 
 class MemoryCheckpoints:
@@ -55,6 +57,36 @@ class MemoryCheckpoints:
     async def gaps(self, scope: str) -> Sequence[Gap]:
         found = (gap for gap in self._gaps if gap.scope == scope)
         return sorted(found, key=lambda gap: gap.order)
+
+
+class MemoryOrders:
+    """A :class:`tailrace.engine.ports.OrderStore`."""
+
+    def __init__(self) -> None:
+        self._orders: dict[str, Order] = {}
+        self._positions: dict[str, dict[tuple[int, int], Checkpoint]] = {}
+
+    async def load(self, scope: str) -> Order | None:
+        return self._orders.get(scope)
+
+    async def list(self) -> Sequence[Order]:
+        return [self._orders[scope] for scope in sorted(self._orders)]
+
+    async def give(self, order: Order) -> bool:
+        stored = self._orders.get(order.scope)
+        if stored is None or stored.number + 1 == order.number:
+            self._orders[order.scope] = order
+        return self._orders[order.scope] == order
+
+    async def note(self, former: Checkpoint) -> None:
+        kept = self._positions.setdefault(former.scope, {})
+        kept[former.order] = former
+        for order in sorted(kept)[:-MOST_POSITIONS]:
+            del kept[order]
+
+    async def positions(self, scope: str) -> Sequence[Checkpoint]:
+        kept = self._positions.get(scope, {})
+        return [kept[order] for order in sorted(kept, reverse=True)]
 
 
 class MemoryDeadLetters(IndexedLetters):

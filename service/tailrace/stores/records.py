@@ -24,6 +24,15 @@ def read_record(kind: type[R], document: Any, *, scope: str, where: str) -> R:
     return record
 
 
+def read_json(kind: type[R], text: bytes, *, scope: str, where: str) -> R:
+    """The record in a text of JSON."""
+    try:
+        document = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise kind.unreadable(where, f"it is not JSON ({error})") from error
+    return read_record(kind, document, scope=scope, where=where)
+
+
 def fenced(checkpoint: Checkpoint, stored: object, *, where: str) -> CheckpointFenced:
     """The error for a save that is not newer than the ``stored`` (epoch, sequence)."""
     match stored:

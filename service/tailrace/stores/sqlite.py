@@ -16,10 +16,11 @@ from tailrace.model import Checkpoint
 from tailrace.model.gap import Gap
 from tailrace.model.stored_record import StoredRecord
 from tailrace.stores import Store
-from tailrace.stores.records import claim_first, fenced, read_record
+from tailrace.stores.records import claim_first, fenced, read_json
 from tailrace.stores.sqlite_dead_letters import SqliteDeadLetters
 from tailrace.stores.sqlite_file import SqliteFile
 from tailrace.stores.sqlite_leases import SqliteLeases
+from tailrace.stores.sqlite_orders import SqliteOrders
 
 R = TypeVar("R", bound=StoredRecord)
 
@@ -55,7 +56,9 @@ async def open_store(path: str | Path) -> AsyncIterator[Store]:
     """Opens the file at ``path``; :func:`.sqlite_schema.open_connection` says how."""
     file = await to_thread.run_sync(SqliteFile, Path(path))
     try:
-        yield Store(SqliteCheckpoints(file), SqliteDeadLetters(file), SqliteLeases(file))
+        yield Store(
+            SqliteCheckpoints(file), SqliteDeadLetters(file), SqliteLeases(file), SqliteOrders(file)
+        )
     finally:
         await file.close()
 
@@ -108,12 +111,7 @@ class SqliteCheckpoints:
         return self._read(Checkpoint, text, scope.decode(errors="replace"))
 
     def _read(self, kind: type[R], text: bytes, scope: str, which: str = "") -> R:
-        where = f"{self._file.path}{_of(scope)}{which}"
-        try:
-            document = json.loads(text)
-        except (ValueError, RecursionError) as error:
-            raise kind.unreadable(where, f"it is not JSON ({error})") from error
-        return read_record(kind, document, scope=scope, where=where)
+        return read_json(kind, text, scope=scope, where=f"{self._file.path}{_of(scope)}{which}")
 
 
 def _of(scope: str) -> str:

@@ -13,7 +13,7 @@ from tailrace.errors import CheckpointError, ConfigurationError, Problem, Tailra
 APPLICATION_ID = 0x7461696C
 """``tail``: four bytes of the header that distinguish our files from others."""
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 """``PRAGMA user_version``: the version of the tables, not of the records in them."""
 
 BUSY_SECONDS = 5.0
@@ -38,6 +38,18 @@ CREATE TABLE gaps (
     digest   TEXT NOT NULL,
     document TEXT NOT NULL,  -- JSON: tailrace/model/gap.py
     PRIMARY KEY (scope, digest)
+) WITHOUT ROWID;
+CREATE TABLE orders (
+    scope    TEXT PRIMARY KEY NOT NULL,
+    number   INTEGER NOT NULL,
+    document TEXT NOT NULL  -- JSON: tailrace/model/order.py
+) WITHOUT ROWID;
+CREATE TABLE positions (
+    scope    TEXT NOT NULL,
+    epoch    INTEGER NOT NULL,
+    sequence INTEGER NOT NULL,
+    document TEXT NOT NULL,  -- JSON: a checkpoint of the past
+    PRIMARY KEY (scope, epoch, sequence)
 ) WITHOUT ROWID;
 CREATE TABLE dead_letters (
     number      INTEGER PRIMARY KEY,  -- in the order in which they came

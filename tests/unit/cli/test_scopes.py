@@ -9,7 +9,7 @@ from tailrace.cli import main
 from tailrace.cli.scopes import list_scopes, release
 from tailrace.model.lease import Lease, Member
 from tailrace.stores import Store
-from tailrace.stores.memory import MemoryCheckpoints, MemoryDeadLetters
+from tailrace.stores.memory import MemoryCheckpoints, MemoryDeadLetters, MemoryOrders
 from tailrace.stores.memory_leases import MemoryLeases
 from tests.unit.cli.conftest import Configure
 from tests.unit.cli.test_checkpoints import NOW, ORDERS
@@ -38,7 +38,8 @@ def seconds() -> list[float]:
 @pytest.fixture
 def store(seconds: list[float]) -> Store:
     leases = MemoryLeases(lambda: seconds[0])
-    return Store(MemoryCheckpoints({"orders": SAVED}), MemoryDeadLetters(), leases)
+    checkpoints = MemoryCheckpoints({"orders": SAVED})
+    return Store(checkpoints, MemoryDeadLetters(), leases, MemoryOrders())
 
 
 async def test_scopes_are_listed_with_owner_and_position_and_the_live_members(

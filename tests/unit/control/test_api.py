@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
 from docs.http_reference import reference
+from tailrace.observe.access import Access
 from tests.checkout import ROOT
 from tests.unit.observe.serving import Service, serving
 
@@ -97,12 +98,26 @@ def test_whatever_is_sent_is_done_or_refused_in_one_line(
     acted = len(service.restarted) + len(service.ordered) > done
     assert answer.status_code in (202, 400, 404, 409, 422)
     assert acted is (answer.status_code == 202)
-    assert not (fitted and answer.status_code == 400)
+    assert not (fitted and answer.status_code == 400 and not path.endswith("seek"))
     if answer.status_code == 202:
         assert answer.json()["message"]
     else:
         assert answer.text.endswith("\n")
         assert len(answer.text.splitlines()) == 1 or "/" in name
+
+
+def test_what_quotes_documents_needs_the_token_where_there_is_one() -> None:
+    """And without one, only this machine may see it."""
+    path, token = "/scopes/orders/positions", "0123456789abcdef-token"
+    for access, sent, status in (
+        (Access(loopback=True), {}, 200),
+        (Access(loopback=False), {}, 403),
+        (Access(loopback=True, token=token), {}, 401),
+        (Access(loopback=False, token=token), {"authorization": f"Bearer {token}"}, 200),
+    ):
+        with serving(Service(), access) as client:
+            assert client.get(path, headers=sent).status_code == status
+            assert client.get(f"{path}?odd=1", headers=sent).status_code in (400, status)
 
 
 @pytest.mark.parametrize(

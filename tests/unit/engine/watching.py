@@ -19,14 +19,14 @@ from tailrace.engine import (
     WatcherState,
 )
 from tailrace.engine.held_lease import ObservedLease
-from tailrace.engine.ports import DeadLetterStore
+from tailrace.engine.ports import DeadLetterStore, OrderStore
 from tailrace.errors import DestinationUnavailable
 from tailrace.event import ChangeEvent
 from tailrace.model import Checkpoint, Scope, StartPoint
 from tailrace.model.cluster import ClusterIdentity
 from tailrace.model.failure_policy import Backoff
 from tailrace.observe.metrics import Metrics
-from tailrace.stores.memory import MemoryDeadLetters
+from tailrace.stores.memory import MemoryDeadLetters, MemoryOrders
 from tailrace.stream import ChangeStreamOptions, Interrupt
 from tests.handlers import handler
 from tests.unit.engine.changes import number, time, until
@@ -93,6 +93,7 @@ class Watching:
         runtime: Runtime | None = None,
         letters: DeadLetterStore | None = None,
         lease: Callable[[str], ObservedLease | None] = lambda scope: None,
+        orders: OrderStore | None = None,
         **following: Any,
     ) -> None:
         self.driver = driver
@@ -108,6 +109,7 @@ class Watching:
             cluster,
             self.budget,
             self.metrics,
+            orders=orders or MemoryOrders(),
             lease=lease,
         )
         fields: dict[str, Any] = {"backoff": AT_ONCE, "checkpoint_seconds": 3600} | following

@@ -168,7 +168,8 @@ def test_a_damaged_record_is_corrupt_or_still_one(kind: type[StoredRecord], dama
 
 
 @pytest.mark.parametrize(
-    ("kind", "name"), [(kind, name) for kind in RECORDS for name in RECORDS[kind]]
+    ("kind", "name"),
+    [(kind, name) for kind in RECORDS for name in RECORDS[kind] if name != "obeyed"],
 )
 def test_a_missing_field_is_named(kind: type[StoredRecord], name: str) -> None:
     record = {key: value for key, value in RECORDS[kind].items() if key != name}

@@ -1,7 +1,7 @@
 """The small HTTP server in a thread, and a service whose answers a test sets."""
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -9,6 +9,8 @@ import anyio
 import httpx
 
 from tailrace.control import ActionRefused, Api, Done, Health
+from tailrace.control.bodies import SeekBody
+from tailrace.control.seeking import read_time, read_token
 from tailrace.observe.access import Access
 from tailrace.observe.http import HttpServer, bind
 from tailrace.observe.metrics import Metrics, ScopeGauges
@@ -27,12 +29,34 @@ class Service:
         self.ordered: list[tuple[str, str, tuple[str, ...], str]] = []
         self.status: dict[str, Any] = {"scopes": {"orders": {"state": "streaming", "odd": {1, 2}}}}
 
-    async def restart(self, scope: str) -> Done:
+    async def restart(self, scope: str, by: str) -> Done:
         self._require(scope, "scope 'busy' is streaming: only a halted one is restarted")
         self.restarted.append(scope)
         return Done(f"scope {scope!r} starts again", "halted", "starting")
 
-    async def snapshot(self, scope: str, action: str, chosen: tuple[str, ...], filter: str) -> Done:
+    async def pause(self, scope: str, by: str) -> Done:
+        self._require(scope, "others give it orders now: ask again")
+        self.ordered.append((scope, "pause", (), ""))
+        return Done("paused")
+
+    resume = pause
+
+    async def seek(self, scope: str, body: SeekBody, by: str) -> Done:
+        self._require(scope, "others give it orders now: ask again")
+        if body.at is not None:
+            read_time(body.at)
+        if body.token is not None:
+            read_token(body.token)
+        self.ordered.append((scope, "seek", (), ""))
+        return Done("moved")
+
+    async def positions(self, scope: str) -> Mapping[str, Any]:
+        self._require(scope, "")
+        return {"scope": scope, "positions": []}
+
+    async def snapshot(
+        self, scope: str, action: str, chosen: tuple[str, ...], filter: str, by: str
+    ) -> Done:
         if filter == "odd":
             raise ActionRefused(400, "the filter is not Extended JSON")
         self._require(scope, "snapshot 5f3a is not over")

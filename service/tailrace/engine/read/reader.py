@@ -40,6 +40,7 @@ class Ending(Enum):
 
     STOPPED = "stopped"
     INVALIDATED = "invalidated"
+    PAUSED = "paused"
 
 
 @dataclass(slots=True)

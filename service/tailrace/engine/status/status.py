@@ -192,7 +192,7 @@ class Status:
             saved = checkpoint.position.event_token if checkpoint else None
             if read == handled and checkpoint and position.event_token == saved:
                 committed = handled  # only bookmarks came since the checkpoint
-        if state in (WatcherState.BACKING_OFF, WatcherState.HALTED):
+        if state in (WatcherState.BACKING_OFF, WatcherState.HALTED, WatcherState.PAUSED):
             # What counts now is where the next run starts.
             committed = checkpoint.position.cluster_time if checkpoint else None
         now = self._server_time(state)

@@ -17,6 +17,8 @@ class WatcherState(StrEnum):
     WAITING = "waiting"
     """A handler's destination is down; or reading waits for handlers: the byte budget is spent, or
     they lag by a whole reply."""
+    PAUSED = "paused"
+    """By an operator: everything that was begun is handled and saved."""
     STANDBY = "standby"
     """Another process follows the scope, as the reason says; this one is ready to take over."""
     HALTED = "halted"

@@ -1,0 +1,62 @@
+"""Gives orders for scopes: records in the store, which the process that follows a scope obeys."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any
+
+from tailrace.control.outcome import ActionRefused
+from tailrace.engine import OrderStore
+from tailrace.errors import CheckpointError, describe
+from tailrace.model.order import Order
+
+_ATTEMPTS = 5
+"""How often an order is tried that meets another process's, or has no answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """An order, and whether the one before it already said the same."""
+
+    order: Order
+    repeated: bool = False
+
+
+async def give(orders: OrderStore, scope: str, by: str, changes: Mapping[str, Any]) -> Given:
+    """Gives an order with these fields changed. The same order twice is one.
+
+    Raises :class:`ActionRefused` if others give orders at the same time, or the store fails.
+    """
+    failure, tried = "", None
+    for _ in range(_ATTEMPTS):
+        try:
+            if tried is None:
+                last = await orders.load(scope)
+                order = _next(last, scope, by, changes)
+                if (
+                    last is not None
+                    and replace(order, number=last.number, by=last.by, at=last.at) == last
+                ):
+                    return Given(last, repeated=True)
+                tried = order
+            if await orders.give(tried):
+                return Given(tried)
+            tried = None
+        except CheckpointError as error:
+            failure = describe(error)
+    if not failure:
+        raise ActionRefused(409, f"scope {scope!r}: others give it orders now: ask again")
+    if tried is None:
+        raise ActionRefused(503, f"nothing was changed: {failure}. Ask again when it answers")
+    told = f"the store did not confirm it: {failure}. It is done if /status shows it; ask again"
+    raise ActionRefused(503, f"{told} when the store answers")
+
+
+def _next(last: Order | None, scope: str, by: str, changes: Mapping[str, Any]) -> Order:
+    now = datetime.now(UTC)
+    if last is None:
+        order = Order(scope, 1, paused=False, by=by, at=now)
+    else:
+        order = replace(last, number=last.number + 1, by=by, at=now)
+    order = replace(order, **changes)
+    return replace(order, sought=order.number) if "seek" in changes else order

@@ -1,0 +1,67 @@
+"""Takes the position of an operator's order as the checkpoint, between two runs of a scope."""
+
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import structlog
+
+from tailrace.engine.checkpointer import CheckpointClaim, as_former
+from tailrace.engine.plan.scope_plan import Runtime
+from tailrace.engine.ports import RunIdentity
+from tailrace.model import Checkpoint, Position
+from tailrace.model.gap import Gap
+from tailrace.model.order import Order
+from tailrace.model.position import CHOSEN
+
+
+async def seek(
+    order: Order,
+    before: Checkpoint | None,
+    claim: CheckpointClaim,
+    identity: RunIdentity,
+    runtime: Runtime,
+) -> Checkpoint:
+    """Saves the order's position as the checkpoint, in place of ``before``; returns it.
+
+    First it notes the position that is replaced, and the gap if changes are skipped. After a crash
+    in between, both are stored again, as the same records. Once the checkpoint is saved, the order
+    is obeyed. Raises :class:`tailrace.errors.CheckpointError`.
+    """
+    assert order.seek is not None  # noqa: S101 - the caller has looked
+    if before is not None:
+        await runtime.orders.note(as_former(before))
+        if (gap := _gap(order, before.position, order.seek)) is not None:
+            await runtime.store.record_gap(gap)
+    snapshot = before.position.snapshot if before is not None else None
+    claim.sequence += 1
+    after = Checkpoint(
+        scope=claim.scope,
+        position=replace(order.seek, sink_digests={CHOSEN: ""}, beyond={}, snapshot=snapshot),
+        cluster=identity.cluster,
+        fingerprint=order.fingerprint or identity.fingerprint,
+        epoch=claim.epoch,
+        sequence=claim.sequence,
+        saved_at=datetime.now(UTC),
+        obeyed=order.number,
+    )
+    if claim.lease is not None:
+        claim.lease.require()
+    await runtime.store.save(after)
+    claim.obeyed = order.number
+    structlog.get_logger().info(
+        "scope.sought",
+        scope=claim.scope,
+        by=order.by,
+        **{"from": before and str(before.position.start_point)},
+        to=str(after.position.start_point),
+    )
+    return after
+
+
+def _gap(order: Order, before: Position, after: Position) -> Gap | None:
+    """The changes that the scope skips, as of the order; ``None`` if it skips none."""
+    since, until = before.cluster_time, after.cluster_time
+    if since is None or until is None or until <= since:
+        return None
+    reason = f"{order.by} moved the scope forward"
+    return Gap(order.scope, before.token, since, until, reason, "seek", order.at)

@@ -1,0 +1,37 @@
+"""What an operator wants of a scope, whichever process follows it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import ClassVar
+
+from tailrace.model.position import Position
+from tailrace.model.stored_record import StoredRecord
+
+
+@dataclass(frozen=True, slots=True)
+class Order(StoredRecord):
+    """The last order for a scope, which the process that follows it obeys, now or when it starts.
+
+    ``number`` grows with each order, from 1. ``by``: who gave it, ``at``: when. ``seek``: where the
+    scope is to continue; ``sought`` is the number of the order that said so, and a checkpoint
+    whose ``obeyed`` is not less has been there. ``fingerprint``: of the pipeline and options to
+    which the tokens of ``seek`` belong; empty: the current ones.
+    """
+
+    NAME: ClassVar = "order"
+    REMEDY: ClassVar = "remove this record: the scope is then not paused"
+
+    scope: str
+    number: int
+    paused: bool
+    by: str
+    at: datetime
+    seek: Position | None = None
+    sought: int = 0
+    fingerprint: str = ""
+
+    def check(self) -> None:
+        if self.number < 1 or not 0 <= self.sought <= self.number:
+            raise ValueError("its numbers are not in order")

@@ -1,0 +1,76 @@
+"""Operators' orders and former positions in a collection of a replica set.
+
+The ``_id`` of an order is its scope's name; that of a former position is
+``position:<scope>:<epoch>:<sequence>``, with numbers of 19 digits, so that they sort.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tailrace.engine.ports import MOST_POSITIONS
+from tailrace.model import Checkpoint
+from tailrace.model.order import Order
+from tailrace.stores.mongodb_collection import RecordCollection
+from tailrace.stores.records import read_record
+
+# No scope name has a colon. As ranges, so that the index on _id serves the query.
+_ORDERS = {"$or": [{"_id": {"$gte": "", "$lt": "position:"}}, {"_id": {"$gte": "position;"}}]}
+
+
+class MongoOrders:
+    """A :class:`tailrace.engine.ports.OrderStore`."""
+
+    def __init__(self, records: RecordCollection) -> None:
+        self._records = records
+
+    async def load(self, scope: str) -> Order | None:
+        found = await self._records.find({"_id": scope}, self._of(scope), level="linearizable")
+        return self._read(found[0]) if found else None
+
+    async def list(self) -> Sequence[Order]:
+        found = await self._records.find_all(_ORDERS, str(self._records), level="majority")
+        return [self._read(each) for each in found]
+
+    async def give(self, order: Order) -> bool:
+        where = self._of(order.scope)
+        update = {
+            "q": {"_id": order.scope, "number": order.number - 1},
+            "u": {"_id": order.scope, **order.to_document()},
+            "upsert": order.number == 1,
+        }
+        if await self._records.update(update, where):
+            return True
+        return await self.load(order.scope) == order
+
+    async def note(self, former: Checkpoint) -> None:
+        where = self._of(former.scope)
+        key = f"position:{former.scope}:{former.epoch:019}:{former.sequence:019}"
+        document = {"_id": key, **former.to_document()}
+        update = {"q": {"_id": key}, "u": document, "upsert": True}
+        await self._records.update(update, where)
+        kept = await self._records.find_all(
+            _of_scope(former.scope), where, level="local", fields=("_id",)
+        )
+        if len(kept) > MOST_POSITIONS:
+            last = kept[-MOST_POSITIONS - 1]["_id"]
+            query = {"_id": {"$gt": f"position:{former.scope}:", "$lte": last}}
+            await self._records.delete_all(query, where)
+
+    async def positions(self, scope: str) -> Sequence[Checkpoint]:
+        where = self._of(scope)
+        found = await self._records.find_all(_of_scope(scope), where, level="majority")
+        return [
+            read_record(Checkpoint, each, scope=scope, where=f"{where}, document {each['_id']!r}")
+            for each in reversed(found)
+        ]
+
+    def _read(self, document: Mapping[str, Any]) -> Order:
+        scope = document["_id"]
+        return read_record(Order, document, scope=scope, where=self._of(scope))
+
+    def _of(self, scope: str) -> str:
+        return f"{self._records}, scope {scope!r}"
+
+
+def _of_scope(scope: str) -> Mapping[str, Any]:
+    return {"_id": {"$gt": f"position:{scope}:", "$lt": f"position:{scope};"}}

@@ -1,0 +1,71 @@
+"""Operators' orders and former positions in the SQLite store: a row for each."""
+
+import json
+from collections.abc import Sequence
+from typing import TypeVar
+
+from tailrace.engine.ports import MOST_POSITIONS
+from tailrace.model import Checkpoint
+from tailrace.model.order import Order
+from tailrace.model.stored_record import StoredRecord
+from tailrace.stores.records import read_json
+from tailrace.stores.sqlite_file import SqliteFile
+
+R = TypeVar("R", bound=StoredRecord)
+
+# As blobs: text that is not UTF-8 must fail where the error can name its record.
+_ORDERS = "SELECT CAST(scope AS BLOB), CAST(document AS BLOB) FROM orders"
+_GIVE = """
+INSERT INTO orders (scope, number, document) VALUES (?, ?, ?)
+ON CONFLICT (scope) DO UPDATE SET number = excluded.number, document = excluded.document
+WHERE excluded.number = orders.number + 1
+"""
+_NOTE = "INSERT OR REPLACE INTO positions (scope, epoch, sequence, document) VALUES (?, ?, ?, ?)"
+_FORGET = """
+DELETE FROM positions WHERE scope = ?1 AND (epoch, sequence) <= (
+    SELECT epoch, sequence FROM positions WHERE scope = ?1
+    ORDER BY epoch DESC, sequence DESC LIMIT 1 OFFSET ?2
+)
+"""
+_POSITIONS = """
+SELECT CAST(scope AS BLOB), CAST(document AS BLOB) FROM positions WHERE scope = ?
+ORDER BY epoch DESC, sequence DESC
+"""
+
+
+class SqliteOrders:
+    """A :class:`tailrace.engine.ports.OrderStore`."""
+
+    def __init__(self, file: SqliteFile) -> None:
+        self._file = file
+
+    async def load(self, scope: str) -> Order | None:
+        found = await self._file.run(f"{_ORDERS} WHERE scope = ?", (scope,), _of(scope))
+        return self._read(Order, *found.rows[0]) if found.rows else None
+
+    async def list(self) -> Sequence[Order]:
+        found = await self._file.run(f"{_ORDERS} ORDER BY scope")
+        return [self._read(Order, *row) for row in found.rows]
+
+    async def give(self, order: Order) -> bool:
+        values = (order.scope, order.number, json.dumps(order.to_document()))
+        changed = (await self._file.run(_GIVE, values, _of(order.scope))).changed
+        return changed > 0 or await self.load(order.scope) == order
+
+    async def note(self, former: Checkpoint) -> None:
+        scope = former.scope
+        values = (scope, *former.order, json.dumps(former.to_document()))
+        await self._file.run(_NOTE, values, _of(scope))
+        await self._file.run(_FORGET, (scope, MOST_POSITIONS), _of(scope))
+
+    async def positions(self, scope: str) -> Sequence[Checkpoint]:
+        found = await self._file.run(_POSITIONS, (scope,), _of(scope))
+        return [self._read(Checkpoint, *row) for row in found.rows]
+
+    def _read(self, kind: type[R], scope: bytes, text: bytes) -> R:
+        name = scope.decode(errors="replace")
+        return read_json(kind, text, scope=name, where=f"{self._file.path}{_of(name)}")
+
+
+def _of(scope: str) -> str:
+    return f", scope {scope!r}"

@@ -1,0 +1,66 @@
+"""What every store keeps of operators' orders, and of where scopes were before."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import replace
+
+import pytest
+from bson.timestamp import Timestamp
+
+from tailrace.engine.ports import MOST_POSITIONS, OrderStore
+from tailrace.model.order import Order
+from tests.contract.stores import NOW, Backing, checkpoint
+
+FIRST = Order("orders", 1, paused=True, by="ann on laptop at ::1", at=NOW)
+
+
+@pytest.fixture
+async def store(backing: Backing) -> AsyncIterator[OrderStore]:
+    async with backing.open() as opened:
+        yield opened.orders
+
+
+async def test_an_order_comes_back_with_every_field(backing: Backing) -> None:
+    position = checkpoint(cluster_time=Timestamp(1_700_000_009, 1)).position
+    second = replace(FIRST, number=2, seek=position, sought=2, fingerprint="c0ffee")
+    async with backing.open() as opened:
+        assert await opened.orders.load("orders") is None
+        assert await opened.orders.give(FIRST)
+        assert await opened.orders.give(second)
+        assert await opened.orders.give(replace(FIRST, scope="a", paused=False))
+    async with backing.open() as opened:
+        assert await opened.orders.load("orders") == second
+        assert [each.scope for each in await opened.orders.list()] == ["a", "orders"]
+
+
+async def test_only_the_next_order_is_stored_and_the_same_one_may_be_given_again(
+    store: OrderStore,
+) -> None:
+    assert await store.give(FIRST)
+    assert await store.give(FIRST), "its answer may have been lost"
+    for other in (replace(FIRST, by="bob"), replace(FIRST, number=3)):
+        assert not await store.give(other)
+    assert await store.load("orders") == FIRST
+
+
+async def test_one_of_two_orders_at_once_is_stored(backing: Backing) -> None:
+    async with backing.open() as one, backing.open() as two:
+        for number in range(1, 10):
+            given = {name: replace(FIRST, number=number, by=name) for name in ("one", "two")}
+            stores = {"one": one.orders, "two": two.orders}
+            outcomes = await asyncio.gather(*(stores[name].give(given[name]) for name in given))
+            assert sorted(outcomes) == [False, True]
+            stored = await two.orders.load("orders")
+            assert stored == given[list(given)[outcomes.index(True)]]
+
+
+async def test_the_last_positions_of_each_scope_are_kept_the_latest_first(
+    store: OrderStore,
+) -> None:
+    noted = [checkpoint(epoch=1 + n // 40, sequence=n) for n in range(60)]
+    other = checkpoint("users")
+    for each in [*noted, noted[-1], other]:
+        await store.note(each)
+    assert list(await store.positions("orders")) == noted[: -MOST_POSITIONS - 1 : -1]
+    assert list(await store.positions("users")) == [other]
+    assert await store.list() == []

@@ -1,0 +1,140 @@
+"""Pause, resume and seek as operators use them: over HTTP and in the shell, on two processes."""
+
+import json
+import urllib.error
+import urllib.request
+from datetime import UTC, datetime
+from typing import Any
+
+from tests.daemon import Daemon, Make, until
+from tests.machine import free_port
+from tests.mongod import ReplicaSet
+
+REPLICAS = {"lease_seconds": 3}
+
+
+def asked(run: Daemon, path: str, **body: Any) -> tuple[int, Any]:
+    """The status and the answer to an action on the scope."""
+    request = urllib.request.Request(
+        f"http://127.0.0.1:{run.port}/scopes/orders/{path}",
+        json.dumps(body).encode(),
+        {"Tailrace-Change": "1"},
+    )
+    try:
+        with urllib.request.urlopen(request, timeout=30) as reply:
+            return reply.status, json.load(reply)
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read().decode()
+
+
+def made(daemon: Make, mongod: ReplicaSet, database: str, **sections: Any) -> Daemon:
+    fields = {"name": "orders", "database": database, "collection": "c", "max_await_time_ms": 200}
+    return daemon(mongod.uri, scopes=[fields], http={"port": free_port()}, **sections)
+
+
+def failed(run: Daemon, *arguments: str) -> tuple[int, str]:
+    """The exit code and the standard error of a command that is refused."""
+    with run.begun(*arguments) as process:
+        _, told = process.communicate(timeout=60)
+    return process.returncode, told
+
+
+def test_a_scope_is_paused_moved_undone_and_resumed_over_http(
+    mongod: ReplicaSet, database: str, daemon: Make
+) -> None:
+    run = made(daemon, mongod, database).start()
+    with mongod.client() as client:
+        client[database].c.insert_many([{"_id": n} for n in range(5)])
+        run.until_events(5)
+        begun = run.events()[0]["clusterTime"]["$timestamp"]["t"]
+        at = datetime.fromtimestamp(begun, UTC).isoformat()
+        status, paused = asked(run, "pause")
+        assert (status, paused["state"]) == (202, "paused")
+        assert run.get("/readyz")[0] == 200
+        assert "paused by" in run.get("/readyz")[1]
+        assert run.metric("tailrace_watcher_state", scope="orders", state="paused") == 1
+        client[database].c.insert_one({"_id": 5})
+        tried = asked(run, "seek", at=at, dry_run=True)[1]
+        assert tried["direction"] in ("back", "none")
+        status, moved = asked(run, "seek", at=at)
+        assert (status, moved["state"], len(run.ids())) == (202, "paused", 5)
+        assert asked(run, "resume")[0] == 202
+        run.until_events(11)
+        assert run.ids() == [*range(5), *range(6)]
+        until(lambda: run.status()["checkpoint"]["kind"] == "idle", "the save")
+        positions = json.loads(run.get("/scopes/orders/positions")[1])["positions"]
+        assert 1 < len(positions) <= 50
+        assert asked(run, "seek", token=positions[0]["token"])[1]["direction"] == "none"
+        assert asked(run, "seek", undo=True)[0] == 202
+    sentence = "is before the oplog, which begins at"
+    for body, code in (
+        ({"at": "2001-01-01T00:00:00Z"}, 422),
+        ({"at": "2099-01-01T00:00:00Z"}, 422),
+    ):
+        status, told = asked(run, "seek", **body)
+        assert status == code, told
+    assert sentence in asked(run, "seek", at="2001-01-01T00:00:00Z")[1]
+    code, told = failed(run, "scopes", "seek", "orders", "--at", "2001-01-01T00:00:00Z")
+    assert (code, sentence in told, told.count("\n")) == (2, True, 1)
+    assert [log["to"] for log in run.logged("action.done") if log["action"] == "pause"] == [
+        "paused"
+    ]
+    assert [log["by"] for log in run.logged("scope.sought")] == ["127.0.0.1"] * 3
+    assert not run.logged("scope.halted")
+    assert run.stop() == 0
+
+
+def test_the_shell_asks_the_daemon_and_the_store_where_none_runs(
+    mongod: ReplicaSet, database: str, daemon: Make
+) -> None:
+    run = made(daemon, mongod, database).start()
+    with mongod.client() as client:
+        client[database].c.insert_one({"_id": 1})
+        run.until_events(1)
+        at = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
+        assert run.command("scopes", "pause", "orders") == "scope 'orders' is paused\n"
+        assert run.stop() == 0
+        client[database].c.insert_one({"_id": 2})
+        assert "Scope 'orders' is paused by " in run.command("scopes", "list")
+        run.start()
+        until(lambda: run.status()["state"] == "paused", "a pause that outlives a restart")
+        assert run.stop() == 0
+        told = run.command("scopes", "resume", "orders")
+        assert told.startswith("scope 'orders' is resumed: no daemon runs here: stored")
+        tried = run.command("scopes", "seek", "orders", "--at", at, "--dry-run")
+        assert "Dry run" in tried
+        assert "CLUSTER TIME" in run.command("scopes", "positions", "orders")
+        run.start()
+        run.until_events(2)
+    assert run.ids() == [1, 2]
+
+
+def test_a_process_that_stands_by_passes_an_order_on_through_the_store(
+    mongod: ReplicaSet, database: str, daemon: Make
+) -> None:
+    store = {"type": "mongodb", "database": f"{database}_store"}
+    one, two = (
+        made(
+            daemon,
+            mongod,
+            database,
+            directory=name,
+            store=store,
+            replicas=REPLICAS | {"name": name},
+        )
+        for name in ("one", "two")
+    )
+    one.start()
+    two.start()
+    until(lambda: two.status().get("state") == "standby", "that the other stands by")
+    status, told = asked(two, "pause")
+    assert status == 202
+    assert "stored; one follows it, and obeys within a second" in told["message"]
+    until(lambda: one.status()["state"] == "paused", "that the owner obeys")
+    assert one.stop() == 0
+    until(lambda: two.status()["state"] == "paused", "that the next owner obeys, too")
+    assert asked(two, "resume")[0] == 202
+    with mongod.client() as client:
+        client[database].c.insert_one({"_id": 1})
+    two.until_events(1)

@@ -1,0 +1,217 @@
+"""The actions of a process in each state of a scope, twice at once, and with a store that fails."""
+
+import json
+from typing import Any
+
+import anyio
+import pytest
+
+from tailrace.control import ActionRefused, Control, Done
+from tailrace.control.bodies import SeekBody
+from tailrace.control.seeking import moment
+from tailrace.engine import WatcherState
+from tailrace.engine.held_lease import ObservedLease
+from tailrace.errors import CheckpointError
+from tailrace.model import Scope
+from tailrace.model.order import Order
+from tailrace.stores.memory import MemoryOrders
+from tests.unit.engine.changes import changes, time, until
+from tests.unit.engine.scripted_driver import ScriptedDriver, refused
+from tests.unit.engine.watching import START, Destination, Watching, running, supervisor_of
+
+BY = "ann on laptop at 127.0.0.1"
+BACK = SeekBody(at=moment(time(4)))
+
+
+def controlled(
+    destination: Destination | None = None, orders: MemoryOrders | None = None, **fields: Any
+) -> tuple[Watching, Control]:
+    handler = (destination or Destination()).routed(concurrency=1)
+    fields |= {"checkpoint_seconds": 0, **START}
+    one = Watching(ScriptedDriver(*changes(1, 10)), handler, orders=orders, **fields)
+    one.runtime.clock.answered(time(9))
+    return one, Control(supervisor_of(one), one.runtime)
+
+
+async def outcome(control: Control, action: str) -> Done | int:
+    """What was done, or the status of the refusal."""
+    calls = {
+        "pause": lambda: control.pause("orders", BY),
+        "resume": lambda: control.resume("orders", BY),
+        "seek": lambda: control.seek("orders", BACK, BY),
+        "restart": lambda: control.restart("orders", BY),
+        "snapshot": lambda: control.snapshot("orders", "start", (), "", BY),
+    }
+    try:
+        return await calls[action]()
+    except ActionRefused as error:
+        return error.status if "\n" not in str(error) else 500
+
+
+async def test_a_scope_is_paused_moved_and_resumed() -> None:
+    audit = Destination()
+    one, control = controlled(audit)
+    async with running(control.supervisor):
+        await until(lambda: len(audit.handled) == 9)
+        await one.until_state(WatcherState.CAUGHT_UP)
+        paused = await control.pause("orders", BY)
+        assert paused.message == "scope 'orders' is paused"
+        assert (paused.before, paused.after) == ("caught_up", "paused")
+        assert (await control.pause("orders", BY)).message == "scope 'orders' is paused already"
+        moved = await control.seek("orders", BACK, BY)
+        told = f"changes from {moment(time(4))} to {moment(time(9))} come again, to audit"
+        assert moved.message == f"scope 'orders' is moved: {told}"
+        assert one.watcher.status.state is WatcherState.PAUSED
+        resumed = await control.resume("orders", BY)
+        assert resumed.message == "scope 'orders' is resumed"
+        await until(lambda: len(audit.handled) == 15)
+        assert (await control.resume("orders", BY)).message == "scope 'orders' was not paused"
+    assert audit.handled == [*range(1, 10), *range(4, 10)]
+
+
+async def test_a_move_is_undone_and_a_dry_run_changes_nothing() -> None:
+    audit = Destination()
+    one, control = controlled(audit)
+    async with running(control.supervisor):
+        await until(lambda: len(audit.handled) == 9)
+        await one.until_state(WatcherState.CAUGHT_UP)
+        await until(lambda: one.saved and one.saved.position.cluster_time == time(9))
+        with pytest.raises(ActionRefused, match="there is none to undo"):
+            await control.seek("orders", SeekBody(undo=True), BY)
+        tried = await control.seek("orders", BACK.model_copy(update={"dry_run": True}), BY)
+        assert tried.message.endswith("Dry run: nothing was changed")
+        assert (tried.details["direction"], tried.details["seconds"]) == ("back", 5)
+        assert tried.details["handlers"] == ["audit"]
+        assert await one.runtime.orders.load("orders") is None
+        audit.held = {5}
+        await control.seek("orders", BACK, BY)
+        await until(lambda: audit.begun[-1] == 5)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(control.seek, "orders", SeekBody(undo=True), BY)
+            await one.until_state(WatcherState.DRAINING)
+            audit.held = set()
+        await one.until_state(WatcherState.CAUGHT_UP)
+        assert audit.handled == [*range(1, 10), 4, 5]
+        found = json.loads(json.dumps(await control.positions("orders")))["positions"]
+        assert found[0]["current"]
+        again = next(each for each in found if each["at"] == moment(time(4)))
+        await control.seek("orders", SeekBody(token=again["token"]), BY)
+        await until(lambda: len(audit.handled) == 17)
+
+
+@pytest.mark.parametrize("state", [*WatcherState])
+async def test_each_action_in_each_state_is_done_or_refused(state: WatcherState) -> None:
+    lease = ObservedLease("two", 3, held=False, reason="two follows it")
+    one, control = controlled(lease=lambda scope: lease)
+    control.patience_seconds = 0.02
+    one.watcher.status.enter(state)
+    actions = ("snapshot", "restart", "seek", "pause", "resume")
+    done = {action: await outcome(control, action) for action in actions}
+    assert done["restart"] == 409  # nothing runs here, not even a halted scope: see below
+    ordered = (done["seek"], done["pause"], done["resume"])
+    if state is WatcherState.STOPPED:
+        assert ordered == (409, 409, 409)
+        return
+    assert all(isinstance(each, Done) for each in ordered), ordered
+    for each in ordered:
+        assert isinstance(each, Done)
+        if state is WatcherState.STANDBY:
+            assert "stored; two follows it, and obeys within a second" in each.message
+        if state is WatcherState.HALTED:
+            assert "it is halted, and obeys when it is restarted" in each.message
+    stored = await one.runtime.orders.load("orders")
+    assert stored is not None
+    assert (stored.number, stored.paused, stored.sought, stored.by) == (3, False, 1, BY)
+
+
+async def test_a_halted_scope_is_moved_where_it_can_continue_and_restarted() -> None:
+    audit = Destination()
+    one, control = controlled(audit)
+    one.driver.faults[3] = [refused(13)]
+    users = Watching(
+        ScriptedDriver(), Destination().routed(), scope=Scope("users", "shop", "users")
+    )
+    control.supervisor.watchers.append(users.watcher)  # else the process would end
+    async with running(control.supervisor):
+        await one.until_state(WatcherState.HALTED)
+        await control.seek("orders", SeekBody(at=moment(time(7))), BY)
+        assert (await control.restart("orders", BY)).before == "halted"
+        await until(lambda: audit.handled == [1, 2, 3, 7, 8, 9])
+
+
+async def test_a_starting_service_and_an_unknown_scope_are_told() -> None:
+    _, control = controlled()
+    assert await outcome(Control(supervisor_of()), "pause") == 409
+    with pytest.raises(ActionRefused, match="there is no scope 'odd'; there are: orders") as told:
+        await control.pause("odd", BY)
+    assert told.value.status == 404
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "told"),
+    [
+        (SeekBody(), 400, "exactly one of at, token and undo"),
+        (SeekBody(at="2026-01-01T00:00:00Z", undo=True), 400, "exactly one"),
+        (SeekBody(at="yesterday"), 400, "not an ISO 8601 time"),
+        (SeekBody(at="2026-01-01T00:00:00"), 400, "has no time zone"),
+        (SeekBody(at="2100-01-01T00:00:00Z"), 422, "in the future: the server's time is"),
+        (SeekBody(at="1900-01-01T00:00:00Z"), 422, "not a time that MongoDB can store"),
+        (SeekBody(token="xyz"), 400, "not a resume token"),
+        (SeekBody(token={}), 400, "not a resume token"),
+        (SeekBody(at=moment(time(4))), 422, "the oplog may not reach back to it"),
+    ],
+)
+async def test_a_position_that_cannot_be_is_refused(body: SeekBody, status: int, told: str) -> None:
+    one, control = controlled()
+    one.driver.faults[3] = [refused(286)]
+    with pytest.raises(ActionRefused, match=told) as error:
+        await control.seek("orders", body, BY)
+    assert error.value.status == status
+    assert await one.runtime.orders.load("orders") is None
+
+
+async def test_two_orders_at_once_are_both_given() -> None:
+    one, control = controlled()
+    one.watcher.status.enter(WatcherState.HALTED)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(control.pause, "orders", BY)
+        tasks.start_soon(control.seek, "orders", BACK, BY)
+    stored = await one.runtime.orders.load("orders")
+    assert stored is not None
+    assert (stored.number, stored.paused, stored.seek is not None) == (2, True, True)
+
+
+class Failing(MemoryOrders):
+    """A store that fails before or after it has stored the order, for so many calls."""
+
+    def __init__(self, when: str, times: int) -> None:
+        super().__init__()
+        self.when, self.times = when, times
+
+    async def give(self, order: Order) -> bool:
+        self.times -= 1
+        if self.times >= 0 and self.when == "before":
+            raise CheckpointError("the disk is full")
+        given = await super().give(order)
+        if self.times >= 0:
+            raise CheckpointError("the answer was lost")
+        return given
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+async def test_a_store_that_fails_for_a_while_delays_an_order_and_gives_it_once(when: str) -> None:
+    one, control = controlled(orders=Failing(when, 2))
+    async with running(control.supervisor):
+        await one.until_state(WatcherState.CAUGHT_UP)
+        assert (await control.pause("orders", BY)).after == "paused"
+    stored = await one.runtime.orders.load("orders")
+    assert stored is not None
+    assert stored.number == 1
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+async def test_an_order_that_a_store_never_confirms_is_not_called_done(when: str) -> None:
+    _, control = controlled(orders=Failing(when, 99))
+    with pytest.raises(ActionRefused, match="did not confirm it") as error:
+        await control.pause("orders", BY)
+    assert error.value.status == 503

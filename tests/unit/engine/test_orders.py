@@ -1,0 +1,220 @@
+"""A scope obeys operators' orders: it pauses, continues and moves, without loss or repetition."""
+
+from datetime import UTC, datetime
+
+import anyio
+import pytest
+
+from tailrace.engine import WatcherState, watch_orders
+from tailrace.errors import CheckpointError
+from tailrace.model import Checkpoint, Position, PositionKind
+from tailrace.model.order import Order
+from tailrace.stores.memory import MemoryOrders
+from tests.unit.engine.changes import changes, time, token, until
+from tests.unit.engine.scripted_driver import ScriptedDriver, disconnected
+from tests.unit.engine.stores import ScriptedStore
+from tests.unit.engine.watching import NEVER, START, Destination, Watching
+
+AT = datetime(2026, 11, 30, 12, tzinfo=UTC)
+
+
+def order(number: int = 1, *, paused: bool = False, seek: int | None = None) -> Order:
+    """An order that pauses the scope, or moves it to the time of an event."""
+    position = None if seek is None else Position(PositionKind.IDLE, None, None, time(seek))
+    sought = number if seek is not None else 0
+    return Order("orders", number, paused, "ann", AT, position, sought)
+
+
+def watching(destination: Destination, *, last: int = 9, **fields: object) -> Watching:
+    driver = ScriptedDriver(*changes(1, last + 1))
+    fields = {"checkpoint_seconds": 0, **START, **fields}
+    return Watching(driver, destination.routed(concurrency=1), **fields)  # type: ignore[arg-type]
+
+
+def following(before: Watching, destination: Destination) -> Watching:
+    """The next process."""
+    return Watching(
+        before.driver,
+        destination.routed(concurrency=1),
+        store=before.store,
+        orders=before.runtime.orders,
+        **START,
+    )
+
+
+async def test_a_pause_drains_saves_and_lasts_until_it_is_ended() -> None:
+    """Also over a restart, and whoever follows the scope then."""
+    audit = Destination()
+    audit.held = {5}
+    one = watching(audit)
+    orders = one.runtime.orders
+    async with one.run():
+        await until(lambda: 5 in audit.begun)
+        await orders.give(order(paused=True))
+        one.watcher.obey(order(paused=True))
+        await one.until_state(WatcherState.DRAINING)
+        audit.held = set()
+        await one.until_state(WatcherState.PAUSED)
+        assert audit.handled == [1, 2, 3, 4, 5]
+        assert one.saved is not None
+        assert one.saved.position.event_token == token(5)
+        assert "paused by ann" in one.reason
+        assert "tailrace scopes resume orders" in one.reason
+    two = following(one, audit)
+    async with two.run():
+        await two.until_state(WatcherState.PAUSED)
+        assert audit.begun == [1, 2, 3, 4, 5]
+        await orders.give(order(2))
+        two.watcher.obey(order(2))
+        await until(lambda: audit.handled == [*range(1, 10)])
+    assert not {"halted", "backing_off"} & {*one.states, *two.states}
+
+
+@pytest.mark.parametrize("trouble", ["server", "destination"])
+async def test_a_pause_also_ends_an_outage(trouble: str) -> None:
+    audit = Destination()
+    one = watching(audit, backoff=NEVER)
+    if trouble == "server":
+        one.driver.refusals = [disconnected()] * 9
+    else:
+        audit.failures[3] = 10_000
+    async with one.run():
+        waiting = WatcherState.BACKING_OFF if trouble == "server" else WatcherState.WAITING
+        await one.until_state(waiting)
+        await one.runtime.orders.give(order(paused=True))
+        one.watcher.obey(order(paused=True))
+        await one.until_state(WatcherState.PAUSED)
+
+
+async def test_an_order_of_another_process_is_heard_through_the_store() -> None:
+    audit, orders = Destination(), MemoryOrders()
+    one = watching(audit, orders=orders)
+    async with one.run(), anyio.create_task_group() as tasks:
+        tasks.start_soon(watch_orders, orders, one.watcher.obey, 0.01)
+        await until(lambda: len(audit.handled) == 9)
+        await orders.give(order(paused=True))
+        await one.until_state(WatcherState.PAUSED)
+        await orders.give(order(2))
+        await one.until_state(WatcherState.CAUGHT_UP)
+        tasks.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("paused", [False, True])
+async def test_a_scope_moves_back_without_halting_and_every_handler_gets_it_again(
+    paused: bool,
+) -> None:
+    audit = Destination()
+    one = watching(audit)
+    async with one.run():
+        await until(lambda: len(audit.handled) == 9)
+        await one.until_state(WatcherState.CAUGHT_UP)
+        moved = order(paused=paused, seek=4)
+        await one.runtime.orders.give(moved)
+        one.watcher.obey(moved)
+        await until(lambda: one.watcher.obeyed == 1)
+        if paused:
+            await one.until_state(WatcherState.PAUSED)
+            assert len(audit.handled) == 9
+            last = Order("orders", 2, False, "ann", AT, moved.seek, 1)
+            await one.runtime.orders.give(last)
+            one.watcher.obey(last)
+        await until(lambda: len(audit.handled) == 15)
+    assert audit.handled == [*range(1, 10), *range(4, 10)]
+    assert "halted" not in one.states
+    former = await one.runtime.orders.positions("orders")
+    before = next(each for each in former if not each.obeyed)
+    assert before.position.event_token == token(9)
+    assert await one.store.gaps("orders") == []
+
+
+async def test_changes_that_a_move_skips_are_recorded_as_a_gap() -> None:
+    audit = Destination()
+    audit.held = {3}
+    one = watching(audit)
+    async with one.run():
+        await until(lambda: 3 in audit.begun)
+        await one.runtime.orders.give(order(seek=8))
+        one.watcher.obey(order(seek=8))
+        await one.until_state(WatcherState.DRAINING)
+        audit.held = set()
+        await until(lambda: audit.handled == [1, 2, 3, 8, 9])
+    (gap,) = await one.store.gaps("orders")
+    assert (gap.since, gap.until, gap.policy) == (time(3), time(8), "seek")
+
+
+class Crashed(BaseException):
+    """The process is gone."""
+
+
+class Crashing(MemoryOrders):
+    """Its process ends in, or right after, the note of a former position."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.crash: str = ""
+
+    async def note(self, former: Checkpoint) -> None:
+        if self.crash == "before the note":
+            raise Crashed
+        await super().note(former)
+        if self.crash == "after the note":
+            raise Crashed
+
+
+class CrashingStore(ScriptedStore):
+    crash = ""
+
+    async def save(self, checkpoint: Checkpoint) -> None:
+        if checkpoint.obeyed and self.crash == "before the save":
+            raise Crashed
+        await super().save(checkpoint)
+        if checkpoint.obeyed and self.crash == "after the save":
+            raise Crashed
+
+
+STEPS = ["before the note", "after the note", "before the save", "after the save"]
+
+
+@pytest.mark.parametrize("step", STEPS)
+async def test_a_crash_between_two_steps_of_a_move_neither_loses_nor_repeats_it(step: str) -> None:
+    audit, orders, store = Destination(), Crashing(), CrashingStore()
+    one = watching(audit, orders=orders, store=store)
+    async with one.run():
+        await until(lambda: len(audit.handled) == 9)
+        await one.until_state(WatcherState.CAUGHT_UP)
+    await orders.give(order(seek=7))
+    orders.crash = store.crash = step
+    two = following(one, audit)
+    with pytest.raises((Crashed, BaseExceptionGroup)):
+        await two.to_the_end()
+    orders.crash = store.crash = ""
+    for expected in (12, 12):
+        three = following(one, audit)
+        async with three.run():
+            await until(lambda expected=expected: len(audit.handled) == expected)
+            await three.until_state(WatcherState.CAUGHT_UP)
+    assert audit.handled == [*range(1, 10), 7, 8, 9]
+
+
+@pytest.mark.parametrize("failing", ["save refused", "save without an answer", "note"])
+async def test_a_store_that_fails_delays_a_move(failing: str) -> None:
+    audit, store = Destination(), ScriptedStore()
+    one = watching(audit, store=store)
+
+    async def fails(former: Checkpoint) -> None:
+        one.runtime.orders.note = noted  # type: ignore[method-assign]
+        raise CheckpointError("the disk is full")
+
+    async with one.run():
+        await until(lambda: len(audit.handled) == 9)
+        await one.until_state(WatcherState.CAUGHT_UP)
+        await one.runtime.orders.give(order(seek=7))
+        noted = one.runtime.orders.note
+        if failing == "note":
+            one.runtime.orders.note = fails  # type: ignore[method-assign]
+        store.failing, store.lying = int(failing == "save refused"), int("without" in failing)
+        one.watcher.obey(order(seek=7))
+        await until(lambda: len(audit.handled) == 12)
+        await one.until_state(WatcherState.CAUGHT_UP)
+    assert audit.handled == [*range(1, 10), 7, 8, 9]
+    assert "halted" not in one.states
