@@ -1,6 +1,6 @@
 """Makes parts from settings: stores, routes and scope plans. :mod:`tailrace.app` runs them."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import (
     AbstractAsyncContextManager,
     AsyncExitStack,
@@ -17,6 +17,7 @@ from tailrace.config.scopes import ScopeSettings
 from tailrace.config.store import MongodbStoreSettings, SqliteStoreSettings
 from tailrace.drivers import DRIVERS, CommandDriver, identify
 from tailrace.engine import Handler, PerEvent, Routed, ScopePlan, routed
+from tailrace.handlers.parquet import ParquetHandlerSettings
 from tailrace.model import ResumeToken, Route, Scope, StartPoint
 from tailrace.model.failure_policy import Backoff
 from tailrace.snapshot.filter import text_of
@@ -24,6 +25,8 @@ from tailrace.snapshot.server import SnapshotServer
 from tailrace.snapshot.snapshots import SnapshotOptions, Snapshots
 from tailrace.stores import Store, memory, mongodb, sqlite
 from tailrace.stream import ChangeStreamOptions
+from tailrace.why.changes import Server
+from tailrace.why.inquiry import Inquiry
 
 
 def local_store(settings: Settings) -> AbstractAsyncContextManager[Store | None]:
@@ -60,15 +63,7 @@ def scope_plans(
     settings: Settings, handlers: dict[str, Handler], server: SnapshotServer
 ) -> Sequence[ScopePlan]:
     """The plan of each scope. Its snapshots read documents from ``server``."""
-    routes = [
-        Route(
-            route.scope,
-            tuple(route.handlers),
-            frozenset(route.operations or ()),
-            tuple(route.namespaces or ()),
-        )
-        for route in settings.routes
-    ]
+    routes = routes_of(settings)
     backoff = Backoff(settings.supervisor.first_seconds, settings.supervisor.cap_seconds)
     return [
         ScopePlan(
@@ -85,6 +80,42 @@ def scope_plans(
         )
         for scope in settings.scopes
     ]
+
+
+def routes_of(settings: Settings) -> Sequence[Route]:
+    """The routes of all scopes."""
+    return [
+        Route(
+            route.scope,
+            tuple(route.handlers),
+            frozenset(route.operations or ()),
+            tuple(route.namespaces or ()),
+        )
+        for route in settings.routes
+    ]
+
+
+def inquiries(settings: Settings, store: Store, server: Server) -> Mapping[str, Inquiry]:
+    """By scope, what can be asked about its documents."""
+    found = {}
+    for scope in settings.scopes:
+        routes = [route for route in routes_of(settings) if route.scope == scope.name]
+        handlers = {name: settings.handlers[name] for route in routes for name in route.handlers}
+        found[scope.name] = Inquiry(
+            scope=target(scope),
+            options=stream_options(scope),
+            start=start_point(scope),
+            routes=routes,
+            lakes={
+                name: each.path
+                for name, each in handlers.items()
+                if isinstance(each, ParquetHandlerSettings)
+            },
+            checkpoints=store.checkpoints,
+            letters=store.dead_letters,
+            server=server,
+        )
+    return found
 
 
 def followed_by(settings: Settings) -> dict[str, list[Scope]]:

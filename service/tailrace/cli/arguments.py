@@ -1,10 +1,12 @@
-"""What several commands share: ``--config``, the settings that it names, and refusals."""
+"""What several commands share: ``--config``, its settings and scopes, and refusals."""
 
 from __future__ import annotations
 
 import argparse
 import os
 import sys
+from collections.abc import Iterable
+from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
@@ -12,6 +14,7 @@ from tailrace.errors import ConfigurationError, Problem
 
 if TYPE_CHECKING:
     from tailrace.config import Settings
+    from tailrace.config.scopes import ScopeSettings
     from tailrace.control.client import Client
 
 _CONFIG = os.environ.get("TAILRACE_CONFIG") or "config.yaml"
@@ -51,6 +54,21 @@ def with_lines(error: Exception, options: argparse.Namespace) -> Exception:
     from tailrace.config import located
 
     return located(error, file)
+
+
+def scope_of(name: str, settings: Settings, config: str) -> ScopeSettings:
+    """The settings of a scope; refuses a name that the configuration does not have."""
+    scopes = {scope.name: scope for scope in settings.scopes}
+    if name not in scopes:
+        told = f"is not in {config}, which has: {', '.join(scopes)}"
+        refuse(f"scope {name!r}", told + meant(name, scopes))
+    return scopes[name]
+
+
+def meant(given: str, names: Iterable[str]) -> str:
+    """The end of a refusal: the name that was probably meant, if one is near."""
+    near = get_close_matches(given, list(names), 1)
+    return f". Did you mean {near[0]!r}?" if near else ""
 
 
 def refuse(where: str, message: str) -> NoReturn:

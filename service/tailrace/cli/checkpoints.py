@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 import anyio
 
 from tailrace.assembly import open_store
-from tailrace.cli.arguments import add_config, read_settings, refuse
+from tailrace.cli.arguments import add_config, read_settings, refuse, scope_of
 from tailrace.cli.checkpoint_text import details, history, table
 from tailrace.cli.position_options import read_position
 from tailrace.cli.scopes import followers
@@ -69,10 +69,8 @@ async def _answer(options: argparse.Namespace) -> str:
             options.token, options.token_data, options.at, options.after_invalidate
         )
     settings = read_settings(options)
-    names = [scope.name for scope in settings.scopes]
-    if position is not None and options.scope not in names:
-        told = f"is not in {options.config}, which has: {', '.join(names)}"
-        refuse(f"scope {options.scope!r}", told)
+    if position is not None:
+        scope_of(options.scope, settings, options.config)
     async with open_store(settings) as opened:
         store = opened.checkpoints
         if options.verb == "list":

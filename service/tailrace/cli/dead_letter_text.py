@@ -1,21 +1,26 @@
 """Dead letters as text for an operator: a table, or all details of one letter."""
 
 import json
-import re
 from collections.abc import Sequence
 from datetime import datetime
 
 from bson import json_util
 
-from tailrace.cli.terminal_text import UNKNOWN, age, columns, fields, iso
+from tailrace.cli.terminal_text import (
+    CONTROL,
+    UNKNOWN,
+    age,
+    columns,
+    escaped,
+    fields,
+    iso,
+    printable,
+)
 from tailrace.engine.handle.replay import event_of, queues
 from tailrace.event.extended_json import to_json
 from tailrace.model.dead_letter import DeadLetter
 
 _KEY, _ERROR = 40, 60
-
-# Control characters in keys, names and errors must not reach the terminal.
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 
 
 def table(letters: Sequence[DeadLetter], now: datetime) -> str:
@@ -44,7 +49,7 @@ def details(letter: DeadLetter, letters: Sequence[DeadLetter], now: datetime) ->
     except ValueError as error:
         return f"{head}  event:        (unreadable: {printable(str(error))}) {letter.raw.hex()}\n"
     lines = json.dumps(event, indent=2, ensure_ascii=False).split("\n")
-    return f"{head}  event:\n" + "".join(f"{_CONTROL.sub(_escaped, line)}\n" for line in lines)
+    return f"{head}  event:\n" + "".join(f"{CONTROL.sub(escaped, line)}\n" for line in lines)
 
 
 def document_id(letter: DeadLetter) -> str:
@@ -66,11 +71,6 @@ def number(count: int) -> str:
     return f"{count} dead letter{'' if count == 1 else 's'}"
 
 
-def printable(text: str) -> str:
-    """The text in one line, with control characters escaped."""
-    return _CONTROL.sub(_escaped, " ".join(text.split()))
-
-
 def _record(letter: DeadLetter, now: datetime) -> dict[str, str]:
     event = event_of(letter)
     return {
@@ -85,10 +85,6 @@ def _record(letter: DeadLetter, now: datetime) -> dict[str, str]:
         "age": age(now - letter.at),
         "error": printable(letter.error),
     }
-
-
-def _escaped(match: re.Match[str]) -> str:
-    return f"\\u{ord(match[0]):04x}"
 
 
 def _queued(letters: Sequence[DeadLetter]) -> dict[tuple[str, str, str], str]:

@@ -23,8 +23,9 @@ import anyio
 
 from tailrace.assembly import open_store
 from tailrace.cli.arguments import add_config, read_settings, refuse
-from tailrace.cli.dead_letter_text import details, number, printable, summary, table
+from tailrace.cli.dead_letter_text import details, number, summary, table
 from tailrace.cli.scopes import followers
+from tailrace.cli.terminal_text import printable
 from tailrace.config import Settings
 from tailrace.engine.handle.replay import queues, refusal, replay_letters
 from tailrace.engine.ports import DeadLetterStore, Handler

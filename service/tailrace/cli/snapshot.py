@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tailrace.cli import snapshot_text
-from tailrace.cli.arguments import add_config, client_of, read_settings, refuse
+from tailrace.cli.arguments import add_config, client_of, read_settings, refuse, scope_of
 from tailrace.control.client import Client
 from tailrace.control.outcome import ActionRefused
 from tailrace.snapshot.filter import canonical
@@ -51,10 +51,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Runs the verb, and prints the result or one line that says why it failed."""
     settings = read_settings(options)
-    names = [each.name for each in settings.scopes]
-    if options.scope not in names:
-        told = f"is not in {options.config}, which has: {', '.join(names)}"
-        refuse(f"scope {options.scope!r}", told)
+    scope_of(options.scope, settings, options.config)
     daemon = _Daemon(client_of(settings, options.config), options.scope)
     match options.verb:
         case "status":

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any, TextIO
 
-from tailrace.cli.terminal_text import age
+from tailrace.cli.terminal_text import age, printable
 
 _WIDTH = 24
 """The width of a bar, in characters."""
@@ -18,7 +18,7 @@ def lines(snapshot: Mapping[str, Any] | None, most: int | None = None) -> list[s
     """A head, and a line for each collection: at most ``most`` lines, unfinished ones first."""
     if snapshot is None:
         return ["the scope has had no snapshot"]
-    why = f": {_printable(snapshot['reason'])}" if snapshot["reason"] else ""
+    why = f": {printable(snapshot['reason'])}" if snapshot["reason"] else ""
     head = f"snapshot {snapshot['id']} ({snapshot['mode']}) is {snapshot['state']}{why}"
     collections = snapshot["collections"]
     if len(collections) > 1:
@@ -36,8 +36,8 @@ def _line(snapshot: Mapping[str, Any], of: Mapping[str, Any]) -> str:
     total = of["scanned"] + of["remaining"]
     share = 1.0 if of["state"] == "done" else min(of["scanned"] / max(total, of["estimate"], 1), 1)
     bar = ("#" * int(share * _WIDTH)).ljust(_WIDTH, ".")
-    state = of["state"] + (f": {_printable(of['reason'])}" if of["reason"] else "")
-    name = _printable(of["collection"])
+    state = of["state"] + (f": {printable(of['reason'])}" if of["reason"] else "")
+    name = printable(of["collection"])
     return f"  {name}  [{bar}] {share:4.0%}  {_progress(snapshot, of)}  {state}"
 
 
@@ -52,11 +52,6 @@ def _progress(snapshot: Mapping[str, Any], of: Mapping[str, Any]) -> str:
     if of["seconds_left"]:
         shown += f", {age(timedelta(seconds=of['seconds_left']))} left"
     return shown
-
-
-def _printable(text: str) -> str:
-    """Escapes unprintable characters: names and reasons may contain control codes of terminals."""
-    return "".join(each if each.isprintable() else repr(each)[1:-1] for each in text)
 
 
 class SnapshotDisplay:

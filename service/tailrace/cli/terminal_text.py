@@ -1,10 +1,16 @@
-"""Formats text for operators: tables, times and durations."""
+"""Formats text for operators: tables, times and durations, and colours in a terminal."""
 
+import os
+import re
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
+from enum import IntEnum
 from itertools import pairwise
+from typing import TextIO
 
 UNKNOWN = "-"
+CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+"""Characters that steer a terminal, or that hide text in it."""
 
 
 def columns(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -35,3 +41,30 @@ def age(span: timedelta) -> str:
         if seconds >= size:
             return f"{seconds // size}{name} {seconds % size // part}{lesser}"
     return f"{seconds}s"
+
+
+class Colour(IntEnum):
+    """The colours of a terminal (ECMA-48, SGR 31 to 34)."""
+
+    RED = 31
+    GREEN = 32
+    YELLOW = 33
+    BLUE = 34
+
+
+def paint(text: str, colour: Colour, out: TextIO) -> str:
+    """The text in a colour, if ``out`` is a terminal and ``NO_COLOR`` is not set
+    (https://no-color.org)."""
+    if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb" or not out.isatty():
+        return text
+    return f"\x1b[{colour.value}m{text}\x1b[0m"
+
+
+def printable(text: str) -> str:
+    """The text in one line, with control characters escaped."""
+    return CONTROL.sub(escaped, " ".join(text.split()))
+
+
+def escaped(match: re.Match[str]) -> str:
+    """A control character as its escape in JSON."""
+    return f"\\u{ord(match[0]):04x}"

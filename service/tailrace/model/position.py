@@ -40,7 +40,8 @@ class Position:
     ``sink_digests``: for each handler with a position of its own, the digest of the token that its
     destination has stored if it has exactly what it was given up to here. ``beyond``: what other
     handlers have beyond this position, which is not delivered to them again. ``snapshot``: how far
-    the existing documents are delivered, if the scope has had a snapshot.
+    the existing documents are delivered, if the scope has had a snapshot. ``started``: where the
+    scope began, or where an operator let it continue; earlier changes are not delivered.
     """
 
     kind: PositionKind
@@ -50,6 +51,7 @@ class Position:
     sink_digests: Mapping[str, str] = field(default_factory=dict)
     beyond: Mapping[str, Progress] = field(default_factory=dict)
     snapshot: SnapshotProgress | None = None
+    started: Timestamp | None = field(default=None, compare=False)
 
     @property
     def progress(self) -> Progress:

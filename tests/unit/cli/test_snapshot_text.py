@@ -38,7 +38,7 @@ def test_progress_has_a_line_with_a_bar_for_each_collection() -> None:
         "snapshot 5f3a (initial) is reading; 3,010 of about 4,010  12/s, 1m 21s left",
         "  shop.orders  [##################......]  75%  3,000 of about 4,000  12/s, 1m 21s left"
         "  reading",
-        "  shop.us\\x1b[2Jers  [########################] 100%  10 documents"
+        "  shop.us\\u001b[2Jers  [########################] 100%  10 documents"
         "  dropped: it was dropped",
     ]
     assert lines(None) == ["the scope has had no snapshot"]

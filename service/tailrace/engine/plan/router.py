@@ -1,7 +1,7 @@
 """Which handlers want which events of a scope."""
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import translate
 
@@ -31,10 +31,11 @@ def routed(scope: str, routes: Iterable[Route], handlers: Mapping[str, Handler])
         if route.scope == scope:
             for name in route.handlers:
                 by_handler.setdefault(name, []).append(route)
-    return [Routed(handlers[name], _wants(of_it)) for name, of_it in by_handler.items()]
+    return [Routed(handlers[name], wants_of(of_it)) for name, of_it in by_handler.items()]
 
 
-def _wants(routes: list[Route]) -> Wants | None:
+def wants_of(routes: Sequence[Route]) -> Wants | None:
+    """The test for events that any of a handler's routes wants; ``None`` if that is all."""
     if any(not route.operations and not route.namespaces for route in routes):
         return None
     tests = [_test(route) for route in routes]

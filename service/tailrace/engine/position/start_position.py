@@ -97,7 +97,9 @@ class StartPosition:
             base = Position(PositionKind.IDLE, None, None, start.at_operation_time)
         else:
             base = position_at(checkpoint, start)
-        position = replace(base, sink_digests=self.noted, beyond=beyond)
+        started = checkpoint.position.started if checkpoint is not None else None
+        started = started or base.cluster_time
+        position = replace(base, sink_digests=self.noted, beyond=beyond, started=started)
         known = checkpoint is None or checkpoint.fingerprint in ("", self.fingerprint)
         chosen = checkpoint is not None and CHOSEN in checkpoint.position.sink_digests
         elsewhere = chosen or self.leads is not None

@@ -80,7 +80,8 @@ class Watermark:
     def begin_at(self, time: Timestamp) -> None:
         """Notes the time of the first event, if there is no token to continue from."""
         if self.position.token is None:
-            self.position = replace(self.position, cluster_time=time)
+            started = self.position.started or time
+            self.position = replace(self.position, cluster_time=time, started=started)
 
     def read(self, batch: RawBatch) -> None:
         """Notes that a reply was read; it may still wait for its places."""
@@ -226,6 +227,8 @@ class Watermark:
             position = after_event(position, event, noted, last_event.token, invalidated=ended)
         if last is not None and last is not last_event:
             position = position.after_bookmark(last.token, last.time, invalidated=last.invalidated)
+        if position.started is None:
+            position = replace(position, started=position.cluster_time)
         self.position = position.without_passed(noted) if position.beyond else position
         return freed
 

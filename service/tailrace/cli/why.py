@@ -1,0 +1,70 @@
+"""``tailrace why``: what became of a document.
+
+Asks the server, the store and the lakes. The oplog and the lakes are searched for about
+``--seconds``.
+
+Exit codes: 0 answered, 1 the store failed or the daemon refused, 2 wrong usage or configuration.
+"""
+
+import argparse
+import json
+import sys
+
+import anyio
+
+from tailrace.assembly import inquiries, open_store
+from tailrace.cli.arguments import add_config, read_settings, refuse, scope_of
+from tailrace.cli.why_text import text_of
+from tailrace.config import Settings
+from tailrace.drivers import DRIVERS
+from tailrace.why.answer import Answer
+from tailrace.why.key import Key, read_key
+
+SECONDS = 5.0
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """Adds the command's arguments."""
+    add_config(parser)
+    parser.add_argument("--scope", required=True, help="the scope that should have delivered it")
+    parser.add_argument(
+        "--key", required=True, metavar="JSON", help="the document's _id as Extended JSON"
+    )
+    parser.add_argument(
+        "--collection", default="", metavar="NAME", help="its collection; default: any of the scope"
+    )
+    parser.add_argument(
+        "--seconds",
+        type=float,
+        default=SECONDS,
+        metavar="N",
+        help=f"how long to search the oplog, and each lake; default: {SECONDS:g}",
+    )
+    parser.add_argument("--json", action="store_true", help="print the answer as JSON")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Prints the answer."""
+    settings = read_settings(options)
+    scope_of(options.scope, settings, options.config)
+    if not 0 < options.seconds <= 3600:
+        refuse("--seconds", "is a number of seconds from 0 to 3600")
+    try:
+        key = read_key(options.key)
+    except ValueError as error:
+        refuse("--key", str(error))
+    answer = anyio.run(_ask, settings, options, key).to_document()
+    print(json.dumps(answer, indent=2) if options.json else text_of(answer, sys.stdout), end="")
+    print(end="\n" if options.json else "")
+    return 0
+
+
+async def _ask(settings: Settings, options: argparse.Namespace, key: Key) -> Answer:
+    """Asks without a daemon."""
+    factory, uri = DRIVERS[settings.mongodb.driver], settings.mongodb.uri.get_secret_value()
+    async with open_store(settings) as store, factory(uri, 1) as driver:
+        inquiry = inquiries(settings, store, driver)[options.scope]
+        try:
+            return await inquiry.answer(key, options.collection, options.seconds)
+        except ValueError as error:
+            refuse("--collection", str(error))

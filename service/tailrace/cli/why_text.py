@@ -1,0 +1,73 @@
+"""What became of a document, as text for a terminal."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, TextIO
+
+from tailrace.cli.terminal_text import (
+    CONTROL,
+    UNKNOWN,
+    Colour,
+    columns,
+    escaped,
+    fields,
+    paint,
+    printable,
+)
+
+_COLOURS = {
+    "handled": Colour.GREEN,
+    "dead_letter": Colour.RED,
+    "behind_dead_letter": Colour.RED,
+    "before_start": Colour.YELLOW,
+    "in_gap": Colour.YELLOW,
+    "filtered": Colour.YELLOW,
+}
+
+
+def text_of(answer: Mapping[str, Any], out: TextIO) -> str:
+    """The answer of ``GET /scopes/NAME/why``, with colours if ``out`` is a terminal."""
+    return "".join(_lines(answer, out))
+
+
+def _lines(answer: Mapping[str, Any], out: TextIO) -> Iterator[str]:
+    yield f"{printable(answer['summary'])}\n\n"
+    exists = {True: "exists", False: "does not exist", None: "unknown"}[answer["exists"]]
+    yield fields(
+        [
+            ("scope", printable(answer["scope"])),
+            ("key", printable(answer["key"])),
+            ("document", exists),
+            ("started", answer["started_at"] or UNKNOWN),
+            ("checkpoint", answer["checkpoint_at"] or UNKNOWN),
+            ("read up to", answer["read_to"] or UNKNOWN),
+            ("searched from", answer["searched_since"] or UNKNOWN),
+        ]
+    )
+    for change in answer["changes"]:
+        when = change["cluster_time"] or "unknown time"
+        found = ", ".join(change["found_in"])
+        yield f"\n{when}  {change['operation']} of {printable(change['namespace'])}"
+        yield f"  ({change['id']}; found in {found})\n"
+        for handler, outcome in change["handlers"].items():
+            state = outcome["state"].replace("_", " ")
+            shown = paint(state, _COLOURS.get(outcome["state"], Colour.BLUE), out)
+            letter = f" [{outcome['letter']}]" if outcome["letter"] else ""
+            yield f"  {handler}: {shown}{letter}: {printable(outcome['detail'])}\n"
+        if not change["handlers"]:
+            yield "  no route takes changes of this scope\n"
+    if answer["landed"]:
+        rows = [
+            (
+                each["cluster_time"] or UNKNOWN,
+                each["operation"],
+                str(each["ordinal"]),
+                printable(each["segment"]),
+                printable(", ".join(each["tables"])),
+            )
+            for each in answer["landed"]
+        ]
+        yield "\n" + columns(("LANDED", "OPERATION", "ORDINAL", "SEGMENT", "TABLES"), rows)
+    for repair in answer["repairs"]:
+        yield f"\n{repair['reason']}\n  {CONTROL.sub(escaped, repair['command'])}\n"
+    if answer["unknown"]:
+        yield "\nNot known:\n" + "".join(f"  {printable(each)}\n" for each in answer["unknown"])

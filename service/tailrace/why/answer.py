@@ -1,0 +1,123 @@
+"""The answer: plain data, and its JSON."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, is_dataclass
+from enum import StrEnum
+from typing import Any
+
+from bson.timestamp import Timestamp
+
+
+class State(StrEnum):
+    """What became of one change for one handler."""
+
+    HANDLED = "handled"
+    FILTERED = "filtered"
+    """A route, or the scope's pipeline, does not let it through."""
+    DEAD_LETTER = "dead_letter"
+    BEHIND_DEAD_LETTER = "behind_dead_letter"
+    """It was not tried: an earlier change of the document is a dead letter."""
+    QUEUED = "queued"
+    """It is read, and waits for its handler."""
+    DELIVERED = "delivered"
+    """It is with the handler, and neither handled nor failed."""
+    RETRYING = "retrying"
+    WAITING = "waiting"
+    """For the handler's destination, which does not answer."""
+    NOT_READ = "not_read"
+    AFTER_CHECKPOINT = "after_checkpoint"
+    """It is not read, or in flight: only the process that follows the scope knows."""
+    BEFORE_START = "before_start"
+    IN_GAP = "in_gap"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """``letter``: the id of its dead letter, if there is one."""
+
+    state: State
+    detail: str
+    letter: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeOutcome:
+    """One change. ``id``: the digest of its token, as in logs. ``found_in``: ``oplog``,
+    ``dead letters``, ``lake``."""
+
+    operation: str
+    namespace: str
+    cluster_time: Timestamp | None
+    id: str
+    found_in: Sequence[str]
+    handlers: Mapping[str, Outcome]
+
+
+@dataclass(frozen=True, slots=True)
+class Landed:
+    """An event of the document in a segment; ``tables``: those that the pipeline makes of it."""
+
+    handler: str
+    segment: str
+    ordinal: int
+    operation: str
+    cluster_time: Timestamp | None
+    id: str
+    tables: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Repair:
+    """What an operator can do, as a command for a shell."""
+
+    reason: str
+    command: str
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What became of the last changes of one document.
+
+    ``exists``: whether the document is there now; ``None`` if unknown. ``searched_since``: the
+    oplog was searched from this time on; ``None`` if it was not. ``unknown``: what cannot be known.
+    """
+
+    scope: str
+    key: str
+    exists: bool | None
+    asked_at: Timestamp | None
+    started_at: Timestamp | None
+    checkpoint_at: Timestamp | None
+    read_to: Timestamp | None
+    searched_since: Timestamp | None
+    summary: str
+    changes: Sequence[ChangeOutcome] = ()
+    landed: Sequence[Landed] = ()
+    repairs: Sequence[Repair] = ()
+    unknown: Sequence[str] = field(default=())
+
+    def to_document(self) -> dict[str, Any]:
+        """The answer in JSON types. Times are in UTC, to the second."""
+        found: dict[str, Any] = _plain(self)
+        return found
+
+
+def told(time: Timestamp | None) -> str | None:
+    """A cluster time in ISO 8601, to the second."""
+    return None if time is None else time.as_datetime().strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _plain(value: Any) -> Any:
+    match value:
+        case Timestamp():
+            return told(value)
+        case StrEnum():
+            return value.value
+        case Mapping():
+            return {name: _plain(each) for name, each in value.items()}
+        case tuple() | list():
+            return [_plain(each) for each in value]
+    if is_dataclass(value):
+        return {each.name: _plain(getattr(value, each.name)) for each in fields(value)}
+    return value

@@ -1,0 +1,262 @@
+"""Asks the server, the store and the lakes about one document, and puts the answer together."""
+
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import anyio
+from anyio import to_thread
+
+from tailrace.engine.ports import CheckpointStore, DeadLetterStore
+from tailrace.errors import DriverError, SegmentUnreadable, describe
+from tailrace.event import ChangeEvent
+from tailrace.model import Route, Scope, StartPoint
+from tailrace.stream import ChangeStreamOptions
+from tailrace.why.answer import Answer, ChangeOutcome, Landed, Repair, State
+from tailrace.why.changes import FoundChanges, Server, find_changes
+from tailrace.why.key import Key
+from tailrace.why.outcomes import Evidence, Followed
+
+if TYPE_CHECKING:
+    from tailrace.lake.document_search import LandedEvent
+
+MOST_CHANGES = 10
+"""So many of the last changes are told."""
+_NOT_DELIVERED = {State.BEFORE_START, State.IN_GAP}
+_OF_ROUTES = "Routes and the pipeline are judged as they are configured now, not as they were then."
+_OF_LETTERS = "A dead letter that was replayed or discarded counts as handled."
+
+
+@dataclass(frozen=True, slots=True)
+class Inquiry:
+    """What is asked about the documents of one scope.
+
+    ``routes`` are the scope's; ``lakes``: by handler of the scope, the lake that it writes.
+    """
+
+    scope: Scope
+    options: ChangeStreamOptions
+    start: StartPoint
+    routes: Sequence[Route]
+    lakes: Mapping[str, str]
+    checkpoints: CheckpointStore
+    letters: DeadLetterStore
+    server: Server
+    followed: Followed | None = None
+    elsewhere: str = ""
+
+    async def answer(self, key: Key, collection: str, seconds: float) -> Answer:
+        """What became of the document. Searches the oplog and the lakes for about ``seconds``.
+
+        ``collection``: ``database.collection``, or the collection's name if the scope has one
+        database; empty for all of the scope. Raises ``ValueError`` if the scope does not cover it,
+        and the errors of the store.
+        """
+        of = self._collection(collection)
+        found = await find_changes(self.server, self.scope, self.options, key, of, seconds)
+        checkpoint = await self.checkpoints.load(self.scope.name)
+        if checkpoint is not None and checkpoint.is_reset:
+            checkpoint = None
+        letters = [
+            letter
+            for letter in await self.letters.letters(self.scope.name)
+            if key.is_of(letter.key) and of in (None, _named(ChangeEvent.from_raw(letter.raw)))
+        ]
+        landed, older, unknown = await self._landed(key, of, seconds)
+        changes = _Changes()
+        for source, events in (
+            ("oplog", found.events),
+            ("dead letters", [ChangeEvent.from_raw(letter.raw) for letter in letters]),
+            ("lake", older),
+        ):
+            changes.add(source, events)
+        evidence = Evidence(
+            self.routes,
+            self.start,
+            checkpoint,
+            await self.checkpoints.gaps(self.scope.name),
+            letters,
+            landed,
+            None,
+            self.followed,
+            self.elsewhere,
+        )
+        told = [self._told(evidence, found, *each) for each in changes.last()]
+        place = of or next((_named(event) for event, _ in changes.last()), None)
+        exists = None
+        with anyio.move_on_after(seconds):
+            exists = await self._exists(key, place)
+        answer = Answer(
+            scope=self.scope.name,
+            key=key.text,
+            exists=exists,
+            asked_at=found.now,
+            started_at=evidence.started,
+            checkpoint_at=checkpoint.position.cluster_time if checkpoint is not None else None,
+            read_to=self.followed.read_to if self.followed is not None else None,
+            searched_since=found.since,
+            summary="",
+            changes=told,
+            landed=landed,
+            unknown=[*found.unknown, *unknown, *_doubts(told)],
+        )
+        repairs = list(self._repairs(answer, key, place))
+        return replace(answer, summary=_summary(answer), repairs=repairs)
+
+    def _collection(self, named: str) -> tuple[str, str] | None:
+        """Database and collection of a name."""
+        scope = self.scope
+        if not named:
+            if scope.database is not None and scope.collection is not None:
+                return scope.database, scope.collection
+            return None
+        database, _, name = named.partition(".")
+        if scope.database is not None and (database != scope.database or not name):
+            database, name = scope.database, named
+        if not name or not scope.covers(database, name):
+            raise ValueError(f"scope {scope.name!r} follows {scope.target}, and not {named!a:.80}")
+        return database, name
+
+    async def _landed(
+        self, key: Key, of: tuple[str, str] | None, seconds: float
+    ) -> tuple[list[Landed], list[ChangeEvent], list[str]]:
+        landed: list[Landed] = []
+        events: list[ChangeEvent] = []
+        unknown: list[str] = []
+        for handler, path in self.lakes.items():
+            from tailrace.lake.document_search import Sought, search  # needs pyarrow
+
+            sought = Sought(list(key.written()), key.element, of)
+            try:
+                rows, (done, there) = await to_thread.run_sync(
+                    search, path, self.scope.name, sought, seconds
+                )
+            except (OSError, ValueError, SegmentUnreadable) as error:
+                unknown.append(f"Handler {handler!r}: its lake was not read: {describe(error)}.")
+                continue
+            landed += [_row(handler, each) for each in rows]
+            events += [each.event for each in rows]
+            if done < there:
+                told = f"only its last {done} of {there} segments were searched"
+                unknown.append(f"Handler {handler!r}: {told}.")
+        if landed:
+            unknown.append("Whether the pipeline has published these segments is not known here.")
+        return landed, events, unknown
+
+    def _told(
+        self, evidence: Evidence, found: FoundChanges, event: ChangeEvent, sources: Sequence[str]
+    ) -> ChangeOutcome:
+        if "oplog" in sources:
+            evidence = replace(evidence, passed=found.passed)
+        return ChangeOutcome(
+            event.operation_type,
+            str(event.ns or ""),
+            event.cluster_time or event.token.cluster_time,
+            event.token.digest,
+            tuple(sources),
+            evidence.outcomes(event),
+        )
+
+    async def _exists(self, key: Key, place: tuple[str, str] | None) -> bool | None:
+        """Whether the document is there now; ``None`` if the server does not tell."""
+        if place is None:
+            return None
+        command: dict[str, Any] = {
+            "find": place[1],
+            "filter": {"_id": {"$eq": key.value}},
+            "projection": {"_id": 1},
+            "limit": 1,
+            "singleBatch": True,
+        }
+        try:
+            reply = await self.server.run(place[0], command)
+            return bool(reply["cursor"]["firstBatch"])
+        except (DriverError, LookupError):
+            return None
+
+    def _repairs(self, answer: Answer, key: Key, place: tuple[str, str] | None) -> Iterator[Repair]:
+        scope = shlex.quote(self.scope.name)
+        outcomes = [one for change in answer.changes for one in change.handlers.values()]
+        if letters := sorted({each.letter for each in outcomes if each.letter}):
+            ids = " ".join(map(shlex.quote, letters))
+            reason = "It has dead letters: fix their cause, and deliver them again."
+            yield Repair(reason, f"tailrace dead-letters replay {ids} --scope {scope}")
+        if answer.exists is False and not answer.changes:
+            return
+        lost = any(each.state in _NOT_DELIVERED for each in outcomes)
+        if lost or not answer.changes:
+            name = "" if place is None else f" --collection {shlex.quote('.'.join(place))}"
+            command = f"tailrace snapshot start {scope}{name} --filter {shlex.quote(key.filter)}"
+            yield Repair("Deliver the document as it is now, with a snapshot of it.", command)
+
+
+class _Changes:
+    """The changes of a document, each once, with the places in which it was found."""
+
+    def __init__(self) -> None:
+        self._found: dict[str, tuple[ChangeEvent, list[str]]] = {}
+
+    def add(self, source: str, events: Sequence[ChangeEvent]) -> None:
+        for event in events:
+            if event.operation_type != "read":
+                _, sources = self._found.setdefault(event.token.digest, (event, []))
+                sources.append(source)
+
+    def last(self) -> list[tuple[ChangeEvent, list[str]]]:
+        """The last ones, the latest first."""
+
+        def order(one: tuple[ChangeEvent, list[str]]) -> tuple[int, int, str]:
+            time = one[0].cluster_time or one[0].token.cluster_time
+            data = str(one[0].id.get("_data", ""))
+            return (time.time, time.inc, data) if time is not None else (0, 0, data)
+
+        return sorted(self._found.values(), key=order, reverse=True)[:MOST_CHANGES]
+
+
+def _row(handler: str, row: "LandedEvent") -> Landed:
+    event = row.event
+    return Landed(
+        handler,
+        row.segment,
+        row.ordinal,
+        event.operation_type,
+        event.cluster_time,
+        event.token.digest,
+        (f"current/{event.ns}", f"history/{event.ns}"),
+    )
+
+
+def _named(event: ChangeEvent) -> tuple[str, str] | None:
+    ns = event.ns
+    return (ns.db, ns.coll) if ns is not None and ns.coll is not None else None
+
+
+def _doubts(changes: Sequence[ChangeOutcome]) -> Iterator[str]:
+    states = {one.state for change in changes for one in change.handlers.values()}
+    if states & {State.HANDLED, State.FILTERED}:
+        yield _OF_ROUTES
+    if State.HANDLED in states:
+        yield _OF_LETTERS
+
+
+def _summary(answer: Answer) -> str:
+    """The answer in one sentence."""
+    if answer.changes:
+        last = answer.changes[0]
+        states = sorted({one.state.value.replace("_", " ") for one in last.handlers.values()})
+        return f"Its last change, {last.operation}, is: {', '.join(states) or 'routed nowhere'}."
+    if answer.landed:
+        return "No change of it was found, but a snapshot delivered it to the lake."
+    if answer.exists:
+        since, started = answer.searched_since, answer.started_at
+        before = "the time that was searched"
+        if since is not None and started is not None and since <= started:
+            before = "the start of the scope"
+        return (
+            f"The document exists, and no change of it was found: it is from before {before}, and "
+            "is delivered when it changes, or by a snapshot."
+        )
+    if answer.exists is None:
+        return "No change of it was found. Whether the document exists is not known."
+    return "No such document exists, and no change of it was found: check the key and its type."

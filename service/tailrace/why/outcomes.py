@@ -1,0 +1,167 @@
+"""Decides what became of one change for each handler, from what is stored and what is in flight."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from bson.timestamp import Timestamp
+
+from tailrace.engine.plan.router import wants_of
+from tailrace.event import ChangeEvent
+from tailrace.model import Checkpoint, Position, ResumeToken, Route, StartPoint
+from tailrace.model.dead_letter import DeadLetter
+from tailrace.model.gap import Gap
+from tailrace.why.answer import Landed, Outcome, State, told
+
+
+class Followed(Protocol):
+    """The scope as the process that follows it knows it."""
+
+    @property
+    def position(self) -> Position:
+        """Up to where everything is handled."""
+
+    @property
+    def read_to(self) -> Timestamp | None:
+        """Up to where the stream is read."""
+
+    @property
+    def course(self) -> str:
+        """The state of the scope, and why, for people."""
+
+    def in_flight(self, token: ResumeToken) -> Mapping[str, Outcome] | None:
+        """By handler, how far an event is that is read and not handled by all; else ``None``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What is known of a scope and of one document. ``letters`` are those of the document.
+
+    ``passed``: the digests of changes that the scope's pipeline lets through; ``None`` if unknown.
+    ``elsewhere``: which process follows the scope, if this one does not.
+    """
+
+    routes: Sequence[Route]
+    start: StartPoint
+    checkpoint: Checkpoint | None
+    gaps: Sequence[Gap]
+    letters: Sequence[DeadLetter]
+    landed: Sequence[Landed] = ()
+    passed: frozenset[str] | None = None
+    followed: Followed | None = None
+    elsewhere: str = ""
+    handlers: Mapping[str, Sequence[Route]] = field(init=False)
+    """By handler, its routes from the scope."""
+
+    def __post_init__(self) -> None:
+        found: dict[str, list[Route]] = {}
+        for route in self.routes:
+            for handler in route.handlers:
+                found.setdefault(handler, []).append(route)
+        object.__setattr__(self, "handlers", found)
+
+    @property
+    def started(self) -> Timestamp | None:
+        """From when on the scope's changes are delivered, as far as is known."""
+        if self.checkpoint is not None:
+            return self.checkpoint.position.started
+        return self.start.at_operation_time
+
+    @property
+    def _snapshot(self) -> str:
+        """What delivers documents that did not change since the start."""
+        snapshot = self.checkpoint.position.snapshot if self.checkpoint is not None else None
+        if snapshot is None:
+            return ""
+        filtered = ", which has a filter," if snapshot.filter else ""
+        which = f"snapshot {snapshot.id}{filtered} is {snapshot.state.value}"
+        return f"; {which}, and delivers documents that were there before"
+
+    def outcomes(self, event: ChangeEvent) -> Mapping[str, Outcome]:
+        """By handler, what became of a change."""
+        token, time = event.token, event.cluster_time or event.token.cluster_time
+        flying = self.followed.in_flight(token) if self.followed is not None else None
+        return {
+            handler: self._stored(handler, token.digest)
+            or self._filtered(routes, event)
+            or (flying or {}).get(handler)
+            or self._by_position(handler, token, time, flying)
+            for handler, routes in self.handlers.items()
+        }
+
+    def _stored(self, handler: str, digest: str) -> Outcome | None:
+        """Its dead letter, or its row in a lake."""
+        letters = [letter for letter in self.letters if letter.handler == handler]
+        for letter in letters:
+            if letter.id != digest:
+                continue
+            if letter.attempts:
+                tried = "once" if letter.attempts == 1 else f"{letter.attempts} times"
+                return Outcome(State.DEAD_LETTER, f"tried {tried}: {letter.error}", letter.id)
+            waits = f"it waits behind dead letter {letters[0].id}, and was not tried"
+            return Outcome(State.BEHIND_DEAD_LETTER, waits, letter.id)
+        for row in self.landed:
+            if (row.handler, row.id) == (handler, digest):
+                return Outcome(State.HANDLED, f"it is event {row.ordinal} in {row.segment}")
+        return None
+
+    def _filtered(self, routes: Sequence[Route], event: ChangeEvent) -> Outcome | None:
+        if self.passed is not None and event.token.digest not in self.passed:
+            return Outcome(State.FILTERED, "the pipeline of the scope does not let it through")
+        wants = wants_of(routes)
+        if wants is None or wants(event):
+            return None
+        taken = "; or ".join(filter(None, map(_taken, routes)))
+        return Outcome(State.FILTERED, f"its route takes only {taken}")
+
+    def _by_position(
+        self,
+        handler: str,
+        token: ResumeToken,
+        time: Timestamp | None,
+        flying: Mapping[str, Outcome] | None,
+    ) -> Outcome:
+        """By what is handled, what is read, and where the scope has started."""
+        if self.started is not None and time is not None and time < self.started:
+            since = f"the scope's changes are delivered from {told(self.started)} on"
+            return Outcome(State.BEFORE_START, since + self._snapshot)
+        for gap in self.gaps:
+            if time is not None and _within(gap, time):
+                skipped = f"changes up to {told(gap.until) or 'an unknown time'} were skipped"
+                return Outcome(State.IN_GAP, f"{skipped} ({gap.policy}): {gap.reason}")
+        followed, checkpoint = self.followed, self.checkpoint
+        if checkpoint is not None and _has(checkpoint.position, handler, token, time):
+            until = told(checkpoint.position.cluster_time)
+            return Outcome(State.HANDLED, f"the checkpoint ({until}) is not before it")
+        if followed is not None:
+            if flying is not None or _has(followed.position, handler, token, time):
+                later = "the checkpoint comes after earlier changes are handled, too"
+                return Outcome(State.HANDLED, f"it is handled; {later}")
+            read = told(followed.read_to) or "an unknown time"
+            return Outcome(State.NOT_READ, f"the stream is read up to {read}: {followed.course}")
+        if checkpoint is None:
+            if self.start.at_operation_time is None:
+                return Outcome(State.BEFORE_START, "the scope has not started: it starts at 'now'")
+            return Outcome(State.NOT_READ, "the scope has not started")
+        until = told(checkpoint.position.cluster_time)
+        who = self.elsewhere or "no daemon answers here; it is read when one runs"
+        return Outcome(State.AFTER_CHECKPOINT, f"it is after the checkpoint ({until}): {who}")
+
+
+def _has(position: Position, handler: str, token: ResumeToken, time: Timestamp | None) -> bool:
+    own = position.beyond.get(handler)
+    if own is not None and (token.digest in own.handled or own.covers(token, time)):
+        return True
+    return bool(position.progress.covers(token, time))
+
+
+def _within(gap: Gap, time: Timestamp) -> bool:
+    after = gap.since is None or time > gap.since
+    return after and gap.until is not None and time <= gap.until
+
+
+def _taken(route: Route) -> str:
+    """What a route takes, for people."""
+    operations = ", ".join(sorted(route.operations))
+    namespaces = ", ".join(route.namespaces)
+    return " of ".join(filter(None, (operations, namespaces)))

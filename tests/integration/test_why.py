@@ -1,0 +1,210 @@
+"""What ``tailrace why`` answers about a document, on a real server."""
+
+import json
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+import anyio
+import pytest
+from bson.timestamp import Timestamp
+
+from tailrace.drivers import DRIVERS
+from tailrace.model import Checkpoint, Position, PositionKind, Route, Scope, StartPoint
+from tailrace.model.gap import Gap
+from tailrace.stores.memory import MemoryCheckpoints, MemoryDeadLetters
+from tailrace.stream import ChangeStreamOptions
+from tailrace.why.answer import Answer
+from tailrace.why.inquiry import Inquiry
+from tailrace.why.key import read_key
+from tests.daemon import Daemon, until
+from tests.mongod import Client, ReplicaSet
+from tests.orders import Orders
+
+FAILS = """
+async def handle(event):
+    if event.full_document.get("bad"):
+        raise ValueError("no price")
+"""
+
+
+def why(run: Daemon, key: str, *more: str) -> dict[str, Any]:
+    answer = run.command("why", "--scope", "orders", "--key", key, "--json", *more)
+    return json.loads(answer)
+
+
+def states(answer: dict[str, Any]) -> list[tuple[str, dict[str, str]]]:
+    """By change, the latest first, its operation and its state for each handler."""
+    return [
+        (change["operation"], {name: one["state"] for name, one in change["handlers"].items()})
+        for change in answer["changes"]
+    ]
+
+
+def test_a_document_is_found_in_every_place_that_its_changes_reached(orders: Orders) -> None:
+    orders.insert(1)
+    run = orders.daemon(
+        source=FAILS,
+        handlers={
+            "mine": {"type": "python", "target": "mine:handle", "retry": {"attempts": 2}},
+            "lake": {"type": "parquet", "path": "lake", "segment_seconds": 0.1},
+        },
+        routes=[
+            {"scope": "orders", "handlers": ["mine"], "operations": ["insert", "replace"]},
+            {"scope": "orders", "handlers": ["lake"]},
+        ],
+        delivery={"retry": {"first_seconds": 0.01}},
+    ).start()
+    orders.insert(2, 3)
+    orders.insert(4, bad=True)
+    with orders.server.client() as client:
+        collection = client[orders.database].orders
+        collection.replace_one({"_id": 4}, {"bad": False})
+        collection.delete_one({"_id": 2})
+        last = collection.count_documents({})
+    until(lambda: run.status()["in_flight"]["events"] == 0 and run.status()["events"] == 5, "all")
+    assert run.stop() == 0
+    assert last == 3
+
+    found = why(run, "2")
+    assert states(found) == [
+        ("delete", {"mine": "filtered", "lake": "handled"}),
+        ("insert", {"mine": "handled", "lake": "handled"}),
+    ]
+    assert found["exists"] is False
+    assert [row["operation"] for row in found["landed"]] == ["delete", "insert"]
+    assert found["landed"][0]["tables"] == [
+        f"{kind}/{orders.database}.orders" for kind in ("current", "history")
+    ]
+
+    found = why(run, '{"_id": 4.0}')
+    assert [each["mine"] for _, each in states(found)] == ["behind_dead_letter", "dead_letter"]
+    letters = [change["handlers"]["mine"]["letter"] for change in found["changes"]]
+    assert found["repairs"][0]["command"].startswith("tailrace dead-letters replay")
+    assert all(letter in found["repairs"][0]["command"] for letter in letters)
+    assert "tried 2 times: ValueError: no price" in str(found["changes"][1]["handlers"]["mine"])
+
+    found = why(run, "1")
+    assert states(found) == [("insert", {"mine": "before_start", "lake": "before_start"})]
+    assert "tailrace snapshot start orders" in found["repairs"][0]["command"]
+
+    orders.insert(5)
+    found = why(run, "5")
+    assert states(found) == [("insert", {"mine": "after_checkpoint", "lake": "after_checkpoint"})]
+
+
+@pytest.fixture
+def client(mongod: ReplicaSet) -> Iterator[Client]:
+    with mongod.client() as client:
+        yield client
+
+
+Ask = Callable[..., Answer]
+
+
+@pytest.fixture
+def ask(mongod: ReplicaSet, database: str) -> Ask:
+    """Asks about a key of a scope of this database, with a store in memory."""
+
+    def asked(
+        key: str,
+        *,
+        store: MemoryCheckpoints | None = None,
+        pipeline: tuple[dict[str, Any], ...] = (),
+        start: StartPoint | None = None,
+        routes: tuple[Route, ...] = (Route("shop", ("log",)),),
+        collection: str = "",
+        uri: str = mongod.uri,
+        seconds: float = 5.0,
+    ) -> Answer:
+        async def ask() -> Answer:
+            async with DRIVERS["pymongo"](uri, 1) as driver:
+                inquiry = Inquiry(
+                    Scope("shop", database),
+                    ChangeStreamOptions(pipeline=pipeline),
+                    start or StartPoint(),
+                    routes,
+                    {},
+                    store or MemoryCheckpoints(),
+                    MemoryDeadLetters(),
+                    driver,
+                )
+                return await inquiry.answer(read_key(key), collection, seconds)
+
+        return anyio.run(ask)
+
+    return asked
+
+
+def outcomes(answer: Answer) -> list[str]:
+    return [one.state for change in answer.changes for one in change.handlers.values()]
+
+
+def test_the_pipeline_of_the_scope_filters_a_change(
+    ask: Ask, client: Client, database: str
+) -> None:
+    client[database].orders.insert_many([{"_id": "a", "n": 1}, {"_id": "b", "n": 2}])
+    start = StartPoint(at_operation_time=Timestamp(1, 1))
+    pipeline = ({"$match": {"fullDocument.n": 2}},)
+    assert outcomes(ask('"a"', start=start, pipeline=pipeline)) == ["filtered"]
+    assert outcomes(ask('"b"', start=start, pipeline=pipeline)) == ["not_read"]
+
+
+def test_a_key_of_several_collections_can_be_asked_for_in_one(
+    ask: Ask, client: Client, database: str
+) -> None:
+    client[database].orders.insert_one({"_id": 7})
+    client[database].items.insert_one({"_id": 7})
+    assert {change.namespace for change in ask("7").changes} == {
+        f"{database}.orders",
+        f"{database}.items",
+    }
+    for name in ("items", f"{database}.items"):
+        (change,) = ask("7", collection=name).changes
+        assert change.namespace == f"{database}.items"
+
+
+def test_a_scope_that_never_ran_starts_after_the_change(
+    ask: Ask, client: Client, database: str
+) -> None:
+    client[database].orders.insert_one({"_id": 1})
+    assert outcomes(ask("1")) == ["before_start"]
+
+
+def test_a_key_of_no_document_may_have_another_type(
+    ask: Ask, client: Client, database: str
+) -> None:
+    client[database].orders.insert_one({"_id": 1})
+    answer = ask('"1"', collection="orders")
+    assert answer.exists is False
+    assert "check the key and its type" in answer.summary
+
+
+def test_a_document_in_a_gap_was_skipped(ask: Ask, client: Client, database: str) -> None:
+    client[database].orders.insert_one({"_id": 1})
+    late = Timestamp(2**32 - 1, 1)
+    gap = Gap("shop", None, Timestamp(1, 1), late, "lost", "skip", datetime.now(UTC))
+    store = MemoryCheckpoints()
+    anyio.run(store.record_gap, gap)
+    position = Position(PositionKind.IDLE, None, None, late, started=Timestamp(1, 1))
+    saved = Checkpoint("shop", position, "", "", 1, 1, datetime.now(UTC))
+    anyio.run(store.save, saved)
+    answer = ask("1", store=store)
+    assert outcomes(answer) == ["in_gap"]
+    assert "snapshot start" in answer.repairs[0].command
+
+
+def test_nothing_takes_the_changes_of_a_scope_without_routes(
+    ask: Ask, client: Client, database: str
+) -> None:
+    client[database].orders.insert_one({"_id": 1})
+    answer = ask("1", routes=())
+    assert outcomes(answer) == []
+    assert "routed nowhere" in answer.summary
+
+
+def test_without_a_server_the_answer_says_what_it_does_not_know(ask: Ask) -> None:
+    answer = ask("1", uri="mongodb://127.0.0.1:1/?serverSelectionTimeoutMS=100", seconds=1)
+    assert answer.exists is None
+    assert not answer.changes
+    assert "The server did not" in answer.unknown[0]

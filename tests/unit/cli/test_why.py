@@ -1,0 +1,59 @@
+"""``tailrace why``: what it refuses, and what a terminal shows."""
+
+import io
+
+import pytest
+
+from tailrace.cli import main
+from tailrace.cli.why_text import text_of
+from tailrace.why.answer import Answer, ChangeOutcome, Outcome, State
+from tailrace.why.key import read_key
+from tests.unit.cli.conftest import Configure
+
+
+@pytest.mark.parametrize(
+    ("scope", "key", "told"),
+    [
+        ("ordres", "1", "Did you mean 'orders'?"),
+        ("orders", "A-17", 'write text with quotes ("A-17")'),
+        ("orders", "65a00000000000000000000F", '{"$oid": "65a00000000000000000000f"}'),
+        ("orders", '{"$oid": 1}', "is not Extended JSON"),
+        ("orders", str(2**70), "holds a value that BSON cannot store"),
+    ],
+)
+def test_a_wrong_scope_or_key_is_refused_with_what_to_write(
+    configure: Configure, capsys: pytest.CaptureFixture[str], scope: str, key: str, told: str
+) -> None:
+    assert main(["why", "--scope", scope, "--key", key]) == 2
+    shown = capsys.readouterr().err
+    assert told in shown
+    assert "Traceback" not in shown
+
+
+def test_equal_numbers_are_one_key() -> None:
+    keys = ["7", '{"$numberLong": "7"}', "7.0", '{"_id": 7}', '{"$numberDecimal": "7"}']
+    assert len({read_key(key).element for key in keys}) == 1
+
+
+ANSWER = Answer(
+    "orders", "1", True, None, None, None, None, None, "It is filtered.",
+    [ChangeOutcome("insert", "shop.or\x1b[2Jders", None, "5f3a", ["oplog"], {
+        "log": Outcome(State.FILTERED, "its route takes only delete"),
+    })],
+)  # fmt: skip
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(("no_colour", "coloured"), [("", True), ("1", False)])
+def test_colours_are_only_for_terminals_that_want_them(
+    monkeypatch: pytest.MonkeyPatch, no_colour: str, coloured: bool
+) -> None:
+    monkeypatch.setenv("NO_COLOR", no_colour)
+    monkeypatch.setenv("TERM", "xterm")
+    shown = text_of(ANSWER.to_document(), Terminal())
+    assert ("\x1b[33mfiltered\x1b[0m" in shown) is coloured
+    assert "\x1b" not in text_of(ANSWER.to_document(), io.StringIO())
