@@ -62,7 +62,7 @@ def _run(source: Source, row: Row, scale: float) -> None:
     on a busy machine that need not be its fault."""
     for _ in range(2):
         span, peak_mb, sent, handled = _measured(source, row.contender, scale)
-        if handled == sent:
+        if span.events and handled == sent:
             row.spans.append(span)
             row.peaks_mb.append(peak_mb)
             return
