@@ -16,7 +16,7 @@ import anyio
 import structlog
 
 from tailrace import __version__
-from tailrace.assembly import followed_by, local_store, scope_plans, server_store
+from tailrace.assembly import followed_by, inquiries, local_store, scope_plans, server_store
 from tailrace.config import Settings
 from tailrace.control import Api, Control, Health
 from tailrace.drivers import DRIVERS, identify
@@ -173,6 +173,7 @@ class _Service:
             watchers = [Watcher(plan, runtime) for plan in scope_plans(settings, handlers, driver)]
             self._supervisor.watchers = watchers
             self.control.runtime, self.control.server = runtime, driver
+            self.control.inquiries = inquiries(settings, store, driver)
             self.log.info("service.started", cluster=str(cluster), scopes=len(watchers))
             with self._running, settled_memory():
                 try:

@@ -18,6 +18,7 @@ from tailrace.why.answer import Answer
 from tailrace.why.inquiry import Inquiry
 from tailrace.why.key import read_key
 from tests.daemon import Daemon, until
+from tests.machine import free_port
 from tests.mongod import Client, ReplicaSet
 from tests.orders import Orders
 
@@ -91,6 +92,58 @@ def test_a_document_is_found_in_every_place_that_its_changes_reached(orders: Ord
     orders.insert(5)
     found = why(run, "5")
     assert states(found) == [("insert", {"mine": "after_checkpoint", "lake": "after_checkpoint"})]
+
+
+STUBBORN = """
+from tailrace import TemporaryError
+
+async def handle(event):
+    if event.full_document.get("bad"):
+        raise TemporaryError("busy", delay=60)
+"""
+
+
+def test_a_running_service_tells_what_it_has_in_flight(orders: Orders) -> None:
+    run = orders.daemon(
+        targets={"mine": {"target": "mine:handle"}},
+        source=STUBBORN,
+        delivery={"lanes": 1},
+        http={"port": free_port()},
+    ).start()
+
+    def asked(query: str) -> tuple[int, Any]:
+        status, text = run.get(f"/scopes/orders/why?{query}")
+        return status, json.loads(text) if status == 200 else text
+
+    def now(key: str) -> dict[str, Any]:
+        changes = asked(f"key={key}")[1]["changes"]
+        outcome: dict[str, Any] = changes[0]["handlers"]["mine"] if changes else {"state": ""}
+        return outcome
+
+    orders.insert(1)
+    until(lambda: now("1")["state"] == "handled", "the first one")
+    orders.insert(2, bad=True)
+    until(lambda: now("2")["state"] == "retrying", "a failure")
+    assert now("2")["detail"] == "it has failed once, and is tried again: TemporaryError: busy"
+    orders.insert(3)
+    until(lambda: now("3")["state"] == "queued", "a place")
+    for query, status, told in (
+        ("key=A-17", 400, "is not Extended JSON"),
+        ("key=1&collection=other", 400, "follows collection"),
+        ("", 400, "key"),
+        ("key=1&seconds=x", 400, "seconds"),
+    ):
+        answer = asked(query)
+        assert answer[0] == status
+        assert told in answer[1]
+
+    run.command("scopes", "pause", "orders")
+    until(lambda: run.status()["state"] == "paused", "the pause")
+    orders.insert(4)
+    for key in "234":
+        assert now(key)["state"] == "not_read"
+        assert "the scope is paused" in now(key)["detail"]
+    assert why(run, "4")["changes"][0]["handlers"]["mine"]["state"] == "not_read"
 
 
 @pytest.fixture

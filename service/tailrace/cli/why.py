@@ -1,7 +1,7 @@
 """``tailrace why``: what became of a document.
 
 Asks the server, the store and the lakes. The oplog and the lakes are searched for about
-``--seconds``.
+``--seconds``. The daemon on this machine answers; where none runs, the command asks by itself.
 
 Exit codes: 0 answered, 1 the store failed or the daemon refused, 2 wrong usage or configuration.
 """
@@ -9,13 +9,17 @@ Exit codes: 0 answered, 1 the store failed or the daemon refused, 2 wrong usage 
 import argparse
 import json
 import sys
+from typing import Any
+from urllib.parse import quote
 
 import anyio
 
 from tailrace.assembly import inquiries, open_store
-from tailrace.cli.arguments import add_config, read_settings, refuse, scope_of
+from tailrace.cli.arguments import add_config, client_of, read_settings, refuse, scope_of
 from tailrace.cli.why_text import text_of
 from tailrace.config import Settings
+from tailrace.config.store import MemoryStoreSettings
+from tailrace.control.client import NoDaemon
 from tailrace.drivers import DRIVERS
 from tailrace.why.answer import Answer
 from tailrace.why.key import Key, read_key
@@ -47,16 +51,33 @@ def run(options: argparse.Namespace) -> int:
     """Prints the answer."""
     settings = read_settings(options)
     scope_of(options.scope, settings, options.config)
-    if not 0 < options.seconds <= 3600:
-        refuse("--seconds", "is a number of seconds from 0 to 3600")
+    if not 0 < options.seconds <= 300:
+        refuse("--seconds", "is a number of seconds above 0, up to 300")
     try:
         key = read_key(options.key)
     except ValueError as error:
         refuse("--key", str(error))
-    answer = anyio.run(_ask, settings, options, key).to_document()
+    answer = _answer(settings, options, key)
     print(json.dumps(answer, indent=2) if options.json else text_of(answer, sys.stdout), end="")
     print(end="\n" if options.json else "")
     return 0
+
+
+def _answer(settings: Settings, options: argparse.Namespace, key: Key) -> dict[str, Any]:
+    """The answer of the daemon, or the one without it."""
+    try:
+        found: dict[str, Any] = client_of(settings, options.config).get(
+            f"/scopes/{quote(options.scope, safe='')}/why",
+            patience_seconds=3 * options.seconds + 30,
+            key=options.key,
+            collection=options.collection,
+            seconds=options.seconds,
+        )
+        return found
+    except NoDaemon:
+        if isinstance(settings.store, MemoryStoreSettings):
+            raise
+    return anyio.run(_ask, settings, options, key).to_document()
 
 
 async def _ask(settings: Settings, options: argparse.Namespace, key: Key) -> Answer:

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any, Literal, TypeVar
 from urllib.parse import parse_qs
 
@@ -36,6 +37,15 @@ class SnapshotBody(Body):
     """`start`: only these collections; without any, all of the scope."""
     filter: str = ""
     """`start`: only documents that match this filter, in Extended JSON."""
+
+
+class WhyQuery(Body):
+    key: str
+    """The `_id` of the document, or a document that has one, as Extended JSON."""
+    collection: str = ""
+    """Its collection, as `database.collection`; without one, any of the scope."""
+    seconds: float = Field(default=5.0, gt=0, le=300)
+    """How long to search the oplog, and each lake."""
 
 
 class SeekBody(Body):
@@ -84,6 +94,9 @@ def _fields(model: type[Body], query: str) -> Mapping[str, Any]:
         field = model.model_fields.get(name)
         kind = field.annotation if field is not None else None
         found[name] = values if kind == list[str] else values[-1]
+        if kind is float:
+            with suppress(ValueError):
+                found[name] = float(values[-1])
         if kind is bool:
             found[name] = {"true": True, "false": False}.get(values[-1], values[-1])
     return found

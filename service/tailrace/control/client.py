@@ -31,10 +31,11 @@ class Client:
     token: str
     config: str
 
-    def get(self, path: str, **query: Any) -> Any:
+    def get(self, path: str, *, patience_seconds: float = 30.0, **query: Any) -> Any:
         """What a path answers, in JSON types."""
         given = {name: value for name, value in query.items() if value is not None}
-        return self._ask("GET", f"{path}?{urlencode(given, doseq=True)}" if given else path)
+        asked = f"{path}?{urlencode(given, doseq=True)}" if given else path
+        return self._ask("GET", asked, seconds=patience_seconds)
 
     def act(self, path: str, body: Mapping[str, Any] | None = None, seconds: float = 30.0) -> Any:
         """The answer to an action."""

@@ -1,12 +1,12 @@
 """The actions. Each is done as a whole, or refused with :class:`ActionRefused`."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import anyio
 
-from tailrace.control.bodies import SeekBody
+from tailrace.control.bodies import SeekBody, WhyQuery
 from tailrace.control.orders import Given, give
 from tailrace.control.outcome import ActionRefused, Done
 from tailrace.control.seeking import Seeking, shown
@@ -19,7 +19,10 @@ from tailrace.engine import (
     Watcher,
     WatcherState,
 )
-from tailrace.errors import CheckpointError, describe
+from tailrace.errors import CheckpointError, DeadLetterError, describe
+from tailrace.why.followed import followed
+from tailrace.why.inquiry import Inquiry
+from tailrace.why.key import read_key
 
 _STARTING = ActionRefused(409, "the service is starting: ask again when /readyz answers 200")
 _STILL = {WatcherState.HALTED, WatcherState.STANDBY, WatcherState.STOPPED}
@@ -31,13 +34,14 @@ class Control:
     """The actions of one running process. ``supervisor`` follows its scopes.
 
     ``runtime`` is what its watchers share, ``server`` the source; ``None`` until the service has
-    started. ``by``: who
-    asks. An answer waits for ``patience_seconds`` until an order is obeyed.
+    started. ``inquiries``: by scope, what can be asked about its documents. ``by``: who asks. An
+    answer waits for ``patience_seconds`` until an order is obeyed.
     """
 
     supervisor: Supervisor
     runtime: Runtime | None = None
     server: CommandRunner | None = None
+    inquiries: Mapping[str, Inquiry] = field(default_factory=dict)
     patience_seconds: float = 5.0
 
     async def restart(self, scope: str, by: str) -> Done:
@@ -96,6 +100,21 @@ class Control:
         """Where the scope is and was, the latest first."""
         _, runtime = self._ordered(scope)
         return await positions_of(scope, runtime.store, runtime.orders)
+
+    async def why(self, scope: str, query: WhyQuery) -> Mapping[str, Any]:
+        """What became of a document, in JSON types."""
+        watcher = self._watcher(scope)
+        if (inquiry := self.inquiries.get(scope)) is None:
+            raise _STARTING
+        elsewhere = watcher.status.reason or "another process follows the scope"
+        now = replace(inquiry, followed=followed(watcher), elsewhere=elsewhere)
+        try:
+            answer = await now.answer(read_key(query.key), query.collection, query.seconds)
+        except ValueError as error:
+            raise ActionRefused(400, str(error)) from error
+        except (CheckpointError, DeadLetterError) as error:
+            raise ActionRefused(503, describe(error)) from error
+        return answer.to_document()
 
     async def snapshot(
         self, scope: str, action: str, collections: tuple[str, ...], filter: str, by: str

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tailrace.control.bodies import Body, NoBody, SeekBody, SnapshotBody
+from tailrace.control.bodies import Body, NoBody, SeekBody, SnapshotBody, WhyQuery
 from tailrace.control.control import Control
 from tailrace.control.outcome import Done
 from tailrace.observe.exchange import Pace
@@ -70,6 +70,10 @@ async def _snapshot(control: Control, values: Values, body: SnapshotBody, by: st
     return await control.snapshot(values["name"], body.action, chosen, body.filter, by)
 
 
+async def _why(control: Control, values: Values, query: WhyQuery) -> Mapping[str, Any]:
+    return await control.why(values["name"], query)
+
+
 async def _positions(control: Control, values: Values, _: NoBody) -> Mapping[str, Any]:
     return await control.positions(values["name"])
 
@@ -125,6 +129,13 @@ ROUTES = (
         "Where a scope is, and where it was: its last 50 positions, the latest first.",
         takes=NoBody,
         read=_positions,
+    ),
+    Route(
+        "GET",
+        "/scopes/{name}/why",
+        "What became of the last changes of a document, for each handler.",
+        takes=WhyQuery,
+        read=_why,
     ),
     Route(
         "POST",

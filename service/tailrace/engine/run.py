@@ -7,6 +7,7 @@ drain, the checkpointer saves, the stream closes.
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import anyio
 import structlog
@@ -16,6 +17,7 @@ from tailrace.engine.final_position import final_position, reached_position
 from tailrace.engine.handle.commit_delivery import CommitDelivery
 from tailrace.engine.handle.delivery import Delivery
 from tailrace.engine.handle.destination_position import load_positions
+from tailrace.engine.handle.in_flight import in_flight
 from tailrace.engine.handle.isolation import required
 from tailrace.engine.handle.lane import Lane
 from tailrace.engine.handle.lane_kinds import lane_of
@@ -178,11 +180,13 @@ class Run:
             if opening.cancelled_caught:
                 return Ending.STOPPED
             status.enter(WatcherState.CATCHING_UP)
+            status.find = partial(in_flight, watermark, self._lanes)
             if gap is not None:
                 await self._record(replace(gap, until=status.stream.server_time))
             with interrupt.calling(self._halt_lanes):
                 return await self._handle(reader, stream)
         finally:
+            status.find = None
             self.events, self.replies = reader.events, reader.replies
             if self.events:
                 self.history.progressed()

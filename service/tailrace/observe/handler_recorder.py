@@ -25,6 +25,9 @@ class HandlerRecorder:
         """When the destination stopped answering (Unix time); ``None`` while it answers."""
         self.down_cause = ""
         """The error by which it was noticed."""
+        self.failing: dict[str, tuple[int, str]] = {}
+        """Of calls that are tried again, by the digest of their first event: the number of failed
+        attempts, and the last error."""
         self.counts = [0] * (len(SECONDS) + 1)
         self.seconds = 0.0
 

@@ -18,8 +18,8 @@ class Followed(Protocol):
     """The scope as the process that follows it knows it."""
 
     @property
-    def position(self) -> Position:
-        """Up to where everything is handled."""
+    def position(self) -> Position | None:
+        """Up to where everything is handled; ``None`` if nothing is read now."""
 
     @property
     def read_to(self) -> Timestamp | None:
@@ -134,11 +134,13 @@ class Evidence:
             until = told(checkpoint.position.cluster_time)
             return Outcome(State.HANDLED, f"the checkpoint ({until}) is not before it")
         if followed is not None:
-            if flying is not None or _has(followed.position, handler, token, time):
+            at = followed.position
+            if flying is not None or (at is not None and _has(at, handler, token, time)):
                 later = "the checkpoint comes after earlier changes are handled, too"
                 return Outcome(State.HANDLED, f"it is handled; {later}")
-            read = told(followed.read_to) or "an unknown time"
-            return Outcome(State.NOT_READ, f"the stream is read up to {read}: {followed.course}")
+            read = f"the stream is read up to {told(followed.read_to)}" if followed.read_to else ""
+            told_so = "; ".join(filter(None, (read, followed.course)))
+            return Outcome(State.NOT_READ, told_so)
         if checkpoint is None:
             if self.start.at_operation_time is None:
                 return Outcome(State.BEFORE_START, "the scope has not started: it starts at 'now'")

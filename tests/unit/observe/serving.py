@@ -9,11 +9,12 @@ import anyio
 import httpx
 
 from tailrace.control import ActionRefused, Api, Done, Health
-from tailrace.control.bodies import SeekBody
+from tailrace.control.bodies import SeekBody, WhyQuery
 from tailrace.control.seeking import read_time, read_token
 from tailrace.observe.access import Access
 from tailrace.observe.http import HttpServer, bind
 from tailrace.observe.metrics import Metrics, ScopeGauges
+from tailrace.why.key import read_key
 
 HERE = Access(loopback=True)
 
@@ -53,6 +54,13 @@ class Service:
     async def positions(self, scope: str) -> Mapping[str, Any]:
         self._require(scope, "")
         return {"scope": scope, "positions": []}
+
+    async def why(self, scope: str, query: WhyQuery) -> Mapping[str, Any]:
+        self._require(scope, "")
+        try:
+            return {"scope": scope, "key": read_key(query.key).text}
+        except ValueError as error:
+            raise ActionRefused(400, str(error)) from error
 
     async def snapshot(
         self, scope: str, action: str, chosen: tuple[str, ...], filter: str, by: str

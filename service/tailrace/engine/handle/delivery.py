@@ -62,7 +62,7 @@ class Delivery:
         self.identity = identity
         self._lease = lease
         self._clock = perf_counter if lease is None else lease.clock
-        self._recorder = retry.recorder
+        self.recorder = self._recorder = retry.recorder
         self._retry = retry
         policy = handler.failure
         self._outages = Outages(

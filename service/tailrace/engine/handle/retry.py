@@ -106,7 +106,7 @@ class Retry:
         Returns the last error and the number of attempts, or ``None`` if an attempt has worked.
         Raises :class:`DeliveryInterrupted` if a stop comes.
         """
-        number = 1
+        number, digest, failing = 1, event.token.digest, self.recorder.failing
         while number < self.policy.attempts and not isinstance(error, PermanentError):
             delay = self._delay(error, number)
             self.recorder.retries += 1
@@ -119,9 +119,13 @@ class Retry:
                 delay_seconds=round(delay, 3),
                 traceback=frames_of(error),
             )
-            await self.until.sleep(delay)
-            self.require_running()
-            failure = await attempt()
+            failing[digest] = number, describe(error)
+            try:
+                await self.until.sleep(delay)
+                self.require_running()
+                failure = await attempt()
+            finally:
+                failing.pop(digest, None)
             if failure is None:
                 return None
             error, number = failure, number + 1

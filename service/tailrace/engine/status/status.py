@@ -11,6 +11,7 @@ from bson.timestamp import Timestamp
 from tailrace.engine.held_lease import ObservedLease
 from tailrace.engine.plan.row_source import ObservedSnapshot
 from tailrace.engine.position.watermark import Watermark
+from tailrace.engine.status.in_flight import Find
 from tailrace.engine.status.lag import MOST_LAG_SECONDS, iso, lag, later
 from tailrace.engine.status.snapshot_status import documents_read
 from tailrace.engine.status.watcher_state import IN_OUTAGES, READING, WatcherState
@@ -40,6 +41,8 @@ class Status:
     waits_for: Callable[[], str] = lambda: ""
     """The handler call that has run longest, for people; empty if none runs."""
     watermark: Watermark | None = None
+    find: Find | None = None
+    """Finds an event that is in flight, while a run reads."""
     checkpoint: Checkpoint | None = None
     committed_time: Timestamp | None = None
     """How far everything was handled when the checkpoint was saved."""
