@@ -15,12 +15,25 @@ from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 
+import trustme
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 from confluent_kafka.admin import (
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
     AdminClient,
+    ResourcePatternType,
+    ResourceType,
     ScramCredentialInfo,
     ScramMechanism,
     UserScramCredentialUpsertion,
+)
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    load_pem_private_key,
 )
 
 from tailrace.demo.destinations.kafka_programs import broker_command, kafka_jars
@@ -32,12 +45,22 @@ node.id=1
 controller.quorum.voters=1@127.0.0.1:{controller}
 controller.listener.names=CONTROLLER
 inter.broker.listener.name=PLAIN
-listeners=PLAIN://127.0.0.1:{plain},GUARDED://127.0.0.1:{guarded},CONTROLLER://127.0.0.1:{controller}
-advertised.listeners=PLAIN://127.0.0.1:{plain},GUARDED://127.0.0.1:{guarded}
-listener.security.protocol.map=PLAIN:PLAINTEXT,GUARDED:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT
+listeners=PLAIN://127.0.0.1:{plain},GUARDED://127.0.0.1:{guarded},TLS://127.0.0.1:{tls},\
+CONTROLLER://127.0.0.1:{controller}
+advertised.listeners=PLAIN://127.0.0.1:{plain},GUARDED://127.0.0.1:{guarded},TLS://127.0.0.1:{tls}
+listener.security.protocol.map=PLAIN:PLAINTEXT,GUARDED:SASL_PLAINTEXT,TLS:SASL_SSL,\
+CONTROLLER:PLAINTEXT
 listener.name.guarded.sasl.enabled.mechanisms=SCRAM-SHA-256
 listener.name.guarded.scram-sha-256.sasl.jaas.config=\
 org.apache.kafka.common.security.scram.ScramLoginModule required;
+listener.name.tls.sasl.enabled.mechanisms=PLAIN
+listener.name.tls.plain.sasl.jaas.config=\
+org.apache.kafka.common.security.plain.PlainLoginModule required user_app="plain";
+listener.name.tls.ssl.keystore.type=PEM
+listener.name.tls.ssl.keystore.location={directory}/server.pem
+authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer
+super.users=User:ANONYMOUS
+allow.everyone.if.no.acl.found=true
 log.dirs={data}
 num.partitions=2
 auto.create.topics.enable=false
@@ -61,12 +84,19 @@ class KafkaServer:
         self.directory = directory
         with exclusive():
             self._jars = kafka_jars()
-        self._plain, self._guarded = free_port(), free_port()
+        self._plain, self._guarded, self._tls = free_port(), free_port(), free_port()
+        authority = trustme.CA()
+        authority.cert_pem.write_to_path(self.authority)
+        issued = authority.issue_cert("127.0.0.1")
+        (directory / "server.pem").write_bytes(_pkcs8(issued.private_key_pem.bytes()))
+        issued.cert_chain_pems[0].write_to_path(directory / "server.pem", append=True)
         self._process: subprocess.Popen[bytes] | None = None
         self._properties = directory / "server.properties"
         text = _PROPERTIES.format(
             plain=self._plain,
             guarded=self._guarded,
+            tls=self._tls,
+            directory=directory,
             controller=free_port(),
             data=directory / "data",
         )
@@ -84,6 +114,40 @@ class KafkaServer:
     def guarded_servers(self) -> str:
         """Where clients need a user and a password, by SCRAM-SHA-256."""
         return f"127.0.0.1:{self._guarded}"
+
+    @property
+    def tls_servers(self) -> str:
+        """Where clients need TLS and the user ``app`` with the password ``plain``, by PLAIN."""
+        return f"127.0.0.1:{self._tls}"
+
+    @property
+    def authority(self) -> Path:
+        """The certificate to trust at :attr:`tls_servers`."""
+        return self.directory / "authority.pem"
+
+    @contextmanager
+    def denied(self, user: str) -> Iterator[None]:
+        """Within the block, the user may write nothing, and may only ask for topics."""
+
+        def rule(
+            kind: ResourceType, name: str, operation: AclOperation, permission: AclPermissionType
+        ) -> AclBinding:
+            pattern = ResourcePatternType.LITERAL
+            return AclBinding(kind, name, pattern, f"User:{user}", "*", operation, permission)
+
+        deny, allow = AclPermissionType.DENY, AclPermissionType.ALLOW
+        rules = [
+            rule(ResourceType.BROKER, "kafka-cluster", AclOperation.IDEMPOTENT_WRITE, deny),
+            rule(ResourceType.TOPIC, "*", AclOperation.WRITE, deny),
+            rule(ResourceType.TOPIC, "*", AclOperation.DESCRIBE, allow),
+        ]
+        for result in self.admin.create_acls(rules).values():
+            result.result(10)
+        try:
+            yield
+        finally:
+            for removed in self.admin.delete_acls([_any_of(each) for each in rules]).values():
+                removed.result(10)
 
     @cached_property
     def admin(self) -> AdminClient:
@@ -160,6 +224,25 @@ class KafkaServer:
         """It goes on to accept connections, and says nothing."""
         assert self._process is not None
         self._process.send_signal(signal.SIGSTOP)
+
+
+def _pkcs8(key: bytes) -> bytes:
+    """The private key in the only form that Kafka reads."""
+    loaded = load_pem_private_key(key, None)
+    return loaded.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+
+
+def _any_of(rule: AclBinding) -> AclBindingFilter:
+    """Finds the rule itself."""
+    return AclBindingFilter(
+        rule.restype,
+        rule.name,
+        rule.resource_pattern_type,
+        rule.principal,
+        rule.host,
+        rule.operation,
+        rule.permission_type,
+    )
 
 
 def _until_the_end(consumer: Consumer) -> Iterator[Message]:

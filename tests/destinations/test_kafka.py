@@ -5,7 +5,7 @@ from typing import Any
 
 import anyio
 import pytest
-from confluent_kafka import murmur2
+from confluent_kafka import KafkaException, murmur2
 from confluent_kafka.admin import (
     AlterConfigOpType,
     ConfigEntry,
@@ -188,6 +188,43 @@ async def test_a_silent_broker_is_an_outage_after_timeout_seconds(
     found = ids(topics)
     assert found == [0, 1, 2] if exactly_once else found[:3] == [0, 1, 2]
     assert set(found) == {0, 1, 2}
+
+
+async def test_a_producer_with_a_fatal_error_is_replaced(topics: kafka.Kafka) -> None:
+    """An idempotent one never works again, whatever the broker allows later."""
+    async with opened(topics) as bus:
+        await bus.write(batch(event(0)))
+    async with opened(topics) as bus:
+        told = r"handlers\.bus\.username: .* Cluster authorization failed"
+        with topics.server.denied(topics.prefix), pytest.raises(Unavailable, match=told) as raised:
+            await bus.write(batch(event(1)))
+        assert isinstance(raised.value.__cause__, KafkaException)
+        assert raised.value.__cause__.args[0].fatal()
+        await bus.write(batch(event(1)))
+    assert ids(topics) == [0, 1]
+
+
+async def test_sasl_mechanism_plain_and_ssl_ca_location_are_used_for_tls(
+    topics: kafka.Kafka,
+) -> None:
+    server = topics.server
+    tls = {
+        "bootstrap_servers": server.tls_servers,
+        "security_protocol": "sasl_ssl",
+        "sasl_mechanism": "PLAIN",
+        "username": "app",
+        "password": "plain",
+        "ssl_ca_location": str(server.authority),
+    }
+    async with opened(topics, **tls) as bus:
+        await bus.write(batch(event(0)))
+    with pytest.raises(Unavailable, match=r"handlers\.bus\.username, password: .*"):
+        async with opened(topics, **{**tls, "password": "another"}):
+            pass
+    with pytest.raises(Unavailable, match=r"handlers\.bus\.security_protocol, ssl_ca_location: "):
+        async with opened(topics, **{**tls, "ssl_ca_location": None}):
+            pass
+    assert ids(topics) == [0]
 
 
 async def test_a_cancelled_write_ends_and_sends_nothing_more(topics: kafka.Kafka) -> None:
