@@ -5,6 +5,7 @@ import re
 from prometheus_client import generate_latest
 
 from tailrace.engine import WatcherState
+from tailrace.handlers.postgresql.destination import misfit_counter
 from tailrace.observe.metrics import Metrics
 
 _NO_NAMES = re.compile(
@@ -29,6 +30,7 @@ def metric_names(expression: str) -> set[str]:
 def exported_names() -> set[str]:
     """All samples that the service declares, including those without a value yet."""
     metrics, names = Metrics(state.value for state in WatcherState), set()
+    misfit_counter(metrics.registry)
     for line in generate_latest(metrics.registry).decode().splitlines():
         match line.split():
             case ["#", "TYPE", name, "histogram"]:

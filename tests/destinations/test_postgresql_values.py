@@ -165,11 +165,12 @@ async def test_a_misfit_is_null_and_counted_or_refused(
     store: Store, changes: Changes, on_misfit: str
 ) -> None:
     handler = await store.opened(columns={"total": "numeric"}, on_misfit=on_misfit)
+    labels = {"scope": "orders", "handler": "it"}
+    assert store.registry.get_sample_value("tailrace_column_misfits_total", labels) == 0
     events = [changes.insert({"_id": 1, "total": inf}), changes.insert({"_id": 2, "total": 1})]
     if on_misfit == "null":
         await deliver(handler, *events)
         assert store.server.query("SELECT total FROM orders ORDER BY key") == [(None,), (1,)]
-        labels = {"scope": "orders", "handler": "it"}
         assert store.registry.get_sample_value("tailrace_column_misfits_total", labels) == 1
     else:
         with pytest.raises(Refused) as refused:

@@ -12,6 +12,7 @@ from typing import Self
 
 import psycopg
 from anyio import to_thread
+from prometheus_client import CollectorRegistry, Counter
 
 from tailrace.engine.batch import Batch, ScopeContext
 from tailrace.errors import ConfigurationError, Problem, Refused, Unavailable
@@ -67,13 +68,9 @@ class PostgreSQL:
         self._positions = Positions(settings.db_schema, opening.name)
         self._registry = Registry(settings.db_schema, opening.name)
         self._form = _form(opening, settings, self._registry)
-        self._misfits = shared_counter(
-            opening.registry,
-            "tailrace_column_misfits_total",
-            "Values stored as NULL, because they do not fit the type of their column.",
-            "scope",
-            "handler",
-        )
+        self._misfits = misfit_counter(opening.registry)
+        for scope in opening.follows if settings.columns else ():
+            self._misfits.labels(scope.name, opening.name)  # an alert must see it rise from 0
         self._told: set[str] = set()
         """The scopes whose first misfit is in the log."""
         self._sessions: dict[str, _Session] = {}
@@ -231,6 +228,17 @@ class PostgreSQL:
             if scope.name not in self._told:
                 self._told.add(scope.name)
                 scope.log.warning("column.misfit_stored_as_null", first=misfits[0])
+
+
+def misfit_counter(registry: CollectorRegistry) -> Counter:
+    """The only metric of this destination's own."""
+    return shared_counter(
+        registry,
+        "tailrace_column_misfits_total",
+        "Values stored as NULL, because they do not fit the type of their column.",
+        "scope",
+        "handler",
+    )
 
 
 def _form(opening: Opening, settings: PostgreSQLSettings, registry: Registry) -> Form:
