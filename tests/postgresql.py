@@ -20,6 +20,7 @@ class PostgreSQL:
     """Its data is in a directory of its own, which the server's user may enter."""
 
     def __init__(self, directory: Path) -> None:
+        self.directory = directory
         self._data = directory / "data"
         self._log = directory / "log"
         self._port = free_port()
@@ -31,6 +32,12 @@ class PostgreSQL:
     @property
     def dsn(self) -> str:
         return f"postgresql://postgres@127.0.0.1:{self._port}/postgres?connect_timeout=2"
+
+    def own(self, directory: Path) -> None:
+        """Lets only the server's user enter the directory."""
+        directory.chmod(0o700)
+        if self._user is not None:
+            shutil.chown(directory, self._user)
 
     def start(self) -> None:
         """Starts the server, unless it runs; lets a paused one go on."""

@@ -87,6 +87,26 @@ class PostgreSQLDestination:
         with psycopg.connect(dsn, autocommit=True, connect_timeout=60) as connection:
             connection.execute(statement)
 
+    @contextmanager
+    def on_disk(self, directory: Path) -> Iterator[None]:
+        """New tables are in the directory, which is a disk; at the end nothing is left there."""
+        self.server.own(directory)
+        names = {
+            "space": sql.Identifier(f"{self.database}_disk"),
+            "of": sql.Identifier(self.database),
+        }
+        made = "CREATE TABLESPACE {space} LOCATION {place}"
+        self.execute(sql.SQL(made).format(**names, place=sql.Literal(str(directory))))
+        self.execute(sql.SQL("GRANT CREATE ON TABLESPACE {space} TO PUBLIC").format(**names))
+        default = "ALTER DATABASE {of} SET default_tablespace = {space}"
+        self.execute(sql.SQL(default).format(**names))
+        try:
+            yield
+        finally:
+            self.execute(sql.SQL("ALTER DATABASE {of} RESET default_tablespace").format(**names))
+            self.execute("DROP SCHEMA public CASCADE")
+            self.execute(sql.SQL("DROP TABLESPACE {space}").format(**names))
+
     def expire(self) -> None:
         """The role may not log in any more, and its connections end."""
         role = sql.Identifier(self._role)

@@ -44,6 +44,11 @@ class Store:
         await begin(handler)
         return handler
 
+    async def closed(self) -> None:
+        """Closes the handlers."""
+        while self.targets:
+            await self.targets.pop().__aexit__()
+
     @property
     def orders(self) -> dict[str, Any]:
         return dict(self.server.query("SELECT key, document FROM orders"))
@@ -61,6 +66,5 @@ async def store_of(served: Callable[[str], Make], database: str) -> AsyncIterato
     assert isinstance(made, PostgreSQLDestination)
     found = Store(made)
     yield found
-    for target in found.targets:
-        await target.__aexit__()
+    await found.closed()
     made.start()

@@ -20,6 +20,7 @@ from tailrace.testing import Changes
 from tests.destinations.calling import attempted, opened, send
 from tests.destinations.destination import Make
 from tests.destinations.nats import MAX_PAYLOAD, Nats, NatsServer
+from tests.destinations.nats_operator import operator
 from tests.handlers import deliver
 
 NAMES = ["a.b", "a%2Eb", "a b", "*", ">", "ä\n", "x" * 200]
@@ -247,6 +248,26 @@ async def test_ca_file_and_certificate_file_are_used_for_tls(tmp_path: Path, sho
         async with opened({**given, **own}) as handler:
             await deliver(handler, shop.insert({"_id": 1}))
         with pytest.raises(ConfigurationError, match="certificate verify failed"):
+            await attempted(given)
+        assert len(server.messages("app")) == 1
+    finally:
+        server.close()
+
+
+async def test_credentials_file_is_the_login_where_an_operator_signs_users(
+    tmp_path: Path, shop: Changes
+) -> None:
+    server = NatsServer(tmp_path)
+    try:
+        server.stop()
+        file = tmp_path / "user.creds"
+        server.login = {"user_credentials": str(file)}
+        server.configure(operator(file))
+        server.start()
+        given = Nats(server, "app").handler
+        async with opened({**given, "credentials_file": str(file)}) as handler:
+            await deliver(handler, shop.insert({"_id": 1}))
+        with pytest.raises(ConfigurationError, match=r"credentials_file of handlers\.it"):
             await attempted(given)
         assert len(server.messages("app")) == 1
     finally:

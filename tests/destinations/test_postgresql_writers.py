@@ -1,6 +1,7 @@
 """Who may write to PostgreSQL, and which of its errors are outages."""
 
 from dataclasses import replace
+from secrets import token_hex
 from typing import Any
 
 import psycopg
@@ -11,6 +12,7 @@ from tailrace.config.secret import Secret
 from tailrace.handlers.postgresql.connection import connected, transaction
 from tailrace.testing import Changes
 from tests.destinations.postgresql_store import ORDERS, Store, begin
+from tests.faults.disk import fill, small_disk
 from tests.handlers import OWNER, deliver
 
 
@@ -144,6 +146,28 @@ async def test_a_server_that_takes_no_writes_or_connections_is_waited_out(
     store.server.execute(undo.format(store.server.database))
     await begin(handler)
     await deliver(handler, changes.insert({"_id": 1}))
+
+
+async def test_a_full_disk_is_waited_out(store: Store, changes: Changes) -> None:
+    """The tables of the database are on a small disk of their own."""
+    disk, server = store.server.server.directory / f"{store.server.database}-disk", store.server
+    with small_disk(disk) as mounted:
+        if not mounted:
+            pytest.skip("this user may not mount a file system")
+        with server.on_disk(disk):
+            handler = await store.opened(ORDERS)
+            await deliver(handler, changes.insert({"_id": 0}))
+            ballast = fill(disk)
+            # PostgreSQL compresses what is alike.
+            more = [changes.insert({"_id": n, "text": token_hex(10_000)}) for n in range(1, 50)]
+            with pytest.raises(Unavailable, match="No space left on device"):
+                await deliver(handler, *more)
+            before = await begin(handler)
+            assert (before is not None, len(store.orders)) == (True, 1)
+            ballast.unlink()
+            await deliver(handler, *more)
+            assert len(store.orders) == 50
+            await store.closed()
 
 
 async def test_a_changed_dsn_file_is_read_at_the_next_connection(

@@ -1,12 +1,17 @@
 """What is special about Redis: its errors, its connections, trimming, replaced processes."""
 
 import json
-from collections.abc import Callable, Iterator
+import ssl
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
 import anyio
 import pytest
+import trustme
+from anyio.abc import ByteStream, SocketAttribute
+from anyio.streams.tls import TLSListener
 
 from tailrace.engine import Handler
 from tailrace.errors import ConfigurationError, Fenced, Unavailable
@@ -169,6 +174,48 @@ async def test_a_password_that_changes_is_read_again_and_missing_rights_are_told
                 await deliver(handler, event)
     finally:
         server.stop()
+
+
+async def test_a_url_of_rediss_is_tls_with_the_authority_that_it_names(
+    stream: Redis, tmp_path: Path, shop: Changes
+) -> None:
+    """The server of the wheel has no TLS of its own: the test ends it in front of the server."""
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(ca := tmp_path / "ca.pem")
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    authority.issue_cert("127.0.0.1").configure_cert(context)
+    async with _tls(stream.server.port, context) as port:
+        url = f"rediss://127.0.0.1:{port}/0"
+        trusting = {**stream.handler, "url": f"{url}?ssl_ca_certs={ca}"}
+        async with opened(trusting) as handler:
+            await deliver(handler, shop.insert({"_id": 1}))
+        with pytest.raises(ConfigurationError, match="certificate verify failed"):
+            await attempted({**stream.handler, "url": url})
+    assert len(stream.entries("shop.orders")) == 1
+
+
+@asynccontextmanager
+async def _tls(port: int, context: ssl.SSLContext) -> AsyncIterator[int]:
+    """The port where TLS leads to a server without it."""
+
+    async def forward(client: ByteStream) -> None:
+        server = await anyio.connect_tcp("127.0.0.1", port)
+        async with client, server, anyio.create_task_group() as both:
+            both.start_soon(copy, client, server)
+            await copy(server, client)
+            both.cancel_scope.cancel()
+
+    async def copy(one: ByteStream, other: ByteStream) -> None:
+        with suppress(anyio.EndOfStream, anyio.BrokenResourceError):
+            while True:
+                await other.send(await one.receive())
+
+    plain = await anyio.create_tcp_listener(local_host="127.0.0.1")
+    listener = TLSListener(plain, context, standard_compatible=False)
+    async with listener, anyio.create_task_group() as serving:
+        serving.start_soon(listener.serve, forward)
+        yield plain.extra(SocketAttribute.local_port)
+        serving.cancel_scope.cancel()
 
 
 async def _lost(handler: Handler, event: ChangeEvent) -> None:
