@@ -24,16 +24,16 @@ _VERSION, _CONTENT_TYPE = ("specversion", "1.0"), ("datacontenttype", "applicati
 
 def cloudevents_messages(events: Sequence[ChangeEvent], scope: str, form: Form) -> list[Message]:
     """Each event in the structured mode; its data is the whole event as Extended JSON."""
-    source = f"/tailrace/{percent_encoded(scope, safe='')}"
     texts = event_texts(events, form)
-    return [_message(event, source, text) for event, text in zip(events, texts, strict=True)]
+    return [_message(event, scope, text) for event, text in zip(events, texts, strict=True)]
 
 
-def _message(event: ChangeEvent, source: str, converted: EventText) -> Message:
+def _message(event: ChangeEvent, scope: str, converted: EventText) -> Message:
     data, identity, key = converted
-    time, kind = _time(event), _kinds[event.operation_type]
-    headers = [_VERSION, ("id", identity), ("source", source), ("type", kind)]
-    text = f'{{"specversion":"1.0","id":{quote(identity)},"source":"{source}","type":{quote(kind)}'
+    source, kind, source_and_kind = _kinds[scope, event.operation_type]
+    time = _time(event)
+    headers = [_VERSION, ("id", identity), source, kind]
+    text = f'{{"specversion":"1.0","id":{quote(identity)}{source_and_kind}'
     if time is not None:
         headers.append(("time", time))
         text += f',"time":"{time}"'
@@ -56,4 +56,13 @@ def _time(event: ChangeEvent) -> str | None:
     return None if seconds is None else time_text(seconds * 1000).decode()
 
 
-_kinds: Memo[str, str] = Memo(lambda operation: f"{TYPE}.{operation}" if operation else TYPE)
+def _kind(of: tuple[str, str]) -> tuple[tuple[str, str], tuple[str, str], str]:
+    """Source and type as headers, and both as JSON, of an operation's events in a scope."""
+    scope, operation = of
+    source = f"/tailrace/{percent_encoded(scope, safe='')}"
+    kind = f"{TYPE}.{operation}" if operation else TYPE
+    text = f',"source":"{source}","type":{quote(kind)}'
+    return ("source", source), ("type", kind), text
+
+
+_kinds = Memo(_kind)

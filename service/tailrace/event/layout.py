@@ -223,7 +223,12 @@ def cluster_time(parts: Parts) -> Timestamp | None:
 
 def operation_type(parts: Parts) -> str:
     """The operation's name; empty if the event has none."""
-    return (parts[OPERATION] or b"").decode("utf-8", "replace")
+    return _names_of_operations[parts[OPERATION]]
+
+
+_names_of_operations: Memo[bytes | None, str] = Memo(
+    lambda name: (name or b"").decode("utf-8", "replace")
+)
 
 
 def token_at(buffer: bytes, start: int) -> int:
