@@ -73,8 +73,9 @@ class Load:
         history = self.pipeline.job()
 
         def log() -> None:
-            while batch := list(current._batch()):
-                changes.append(current.spark, current.log.load(), [batch])
+            log = current.log.load()
+            while batch := list(current._batch(log)):
+                log, _ = changes.append(current.spark, log, [batch])
 
         return {
             "log": timed(log),

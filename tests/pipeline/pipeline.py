@@ -13,6 +13,7 @@ from tailrace.lake.segment import Documents
 from tailrace.pipeline.job import Job, JobProgress
 from tailrace.pipeline.location import Location
 from tailrace.pipeline.segments import LandedLake
+from tailrace.pipeline.tables import DeltaStore
 from tests.pipeline.landing import Landing
 
 
@@ -30,7 +31,7 @@ class Pipeline:
         return Job(
             self.spark,
             LandedLake.open(Location.of(str(self.lake))),
-            Location.of(str(self.tables)),
+            DeltaStore(Location.of(str(self.tables))),
             PipelineSettings(publish_ratio=publish_ratio, **settings),
             columns,
         )

@@ -10,24 +10,25 @@ import pytest
 
 from tailrace.errors import TablesFenced
 from tailrace.pipeline import files
-from tailrace.pipeline.delta import Snapshot
+from tailrace.pipeline.tables.delta import DeltaVersion
 from tests.pipeline.events import Stream
 from tests.pipeline.pipeline import Pipeline
 
 _KILLED = """
 import os, signal, sys
 from tailrace.cli import main
-from tailrace.pipeline.delta import Snapshot
+from tailrace.pipeline.tables.delta import DeltaVersion
 
-commit, calls = Snapshot.commit, []
+commit, calls = DeltaVersion.commit, []
 
 def killed(self, *arguments, **keywords):
-    commit(self, *arguments, **keywords)
+    done = commit(self, *arguments, **keywords)
     calls.append(self)
     if len(calls) == 2:  # the log has the events, and one table
         os.kill(os.getpid(), signal.SIGKILL)
+    return done
 
-Snapshot.commit = killed
+DeltaVersion.commit = killed
 sys.exit(main(sys.argv[1:]))
 """
 
@@ -96,23 +97,24 @@ def test_a_run_that_ends_at_any_commit_applies_each_event_once(
 
     At last another writer commits while this one writes its files, and this one is refused.
     """
-    pipeline, commit, write = workload.pipeline, Snapshot.commit, files.write
+    pipeline, commit, write = workload.pipeline, DeltaVersion.commit, files.write
     ends = 0
     for at in range(5):
         workload.land()
         calls = [0]
 
         def ended(
-            self: Snapshot, *arguments: Any, at: int = at, calls: list[int] = calls, **keywords: Any
-        ) -> None:
+            self: Any, *arguments: Any, at: int = at, calls: list[int] = calls, **keywords: Any
+        ) -> Any:
             if at == 0:
                 raise Crash
-            commit(self, *arguments, **keywords)
+            done = commit(self, *arguments, **keywords)
             calls[0] += 1
             if calls[0] == at:
                 raise Crash
+            return done
 
-        monkeypatch.setattr(Snapshot, "commit", ended)
+        monkeypatch.setattr(DeltaVersion, "commit", ended)
         try:
             pipeline.run(batch_events=4 if at % 3 else 2_000_000, parallel_collections=1)
         except Crash:

@@ -13,6 +13,7 @@ from tailrace.errors import TablesFenced
 from tailrace.pipeline.location import Location
 from tailrace.pipeline.log_snapshot import CURRENT_STATE
 from tailrace.pipeline.maintenance import compact, maintain, remove_segments, vacuum
+from tailrace.pipeline.tables import DeltaStore
 from tests.pipeline.events import Stream
 from tests.pipeline.pipeline import Pipeline
 
@@ -24,7 +25,8 @@ import sys
 from tailrace.pipeline.changes import changes_table
 from tailrace.pipeline.location import Location
 from tailrace.pipeline.maintenance import compact
-compact(changes_table(Location.of(sys.argv[1]), sys.argv[2]).load(), many=2)
+from tailrace.pipeline.tables import DeltaStore
+compact(changes_table(DeltaStore(Location.of(sys.argv[1])), sys.argv[2]).load(), many=2)
 """
 
 
@@ -62,7 +64,8 @@ def test_compaction_beside_a_writer_keeps_every_row(landed: Pipeline) -> None:
 
 def test_the_second_of_a_writer_and_a_compaction_is_refused(landed: Pipeline) -> None:
     """Both want to remove the same files: each row of the log stays once."""
-    table = CURRENT_STATE.table(Location.of(str(landed.tables)), landed.landing.identity, TABLE)
+    store = DeltaStore(Location.of(str(landed.tables)))
+    table = CURRENT_STATE.table(store, landed.landing.identity, TABLE)
     began = table.load()
     landed.land([Stream(seconds=1_800_000_000).update("k0", APPLES, m=9)])
     landed.run(history=False)

@@ -11,11 +11,10 @@ from pyspark.sql.types import StructType
 from tailrace.lake.segment import Documents
 from tailrace.pipeline import files
 from tailrace.pipeline.decoding import decode
-from tailrace.pipeline.delta import DataFile, Snapshot, Table
 from tailrace.pipeline.lineage import BEFORE_ALL, Statement, position, position_sql
-from tailrace.pipeline.location import Location
 from tailrace.pipeline.schemas import CHANGES, NO_TABLE, segment_schema
 from tailrace.pipeline.segments import LandedSegment
+from tailrace.pipeline.tables import DataFile, Table, TableStore, TableVersion
 
 GAPS = "tailrace.gaps"
 """The log's property that records, by scope, the position of the last event before a gap."""
@@ -24,9 +23,10 @@ _DERIVED = ("cluster_time", "position")
 _DECODED = StructType([field for field in CHANGES if field.name not in _DERIVED])
 
 
-def changes_table(tables: Location, lake: str) -> Table:
+def changes_table(tables: TableStore, lake: str) -> Table:
     return Table(
-        tables / "changes",
+        tables,
+        "changes",
         CHANGES,
         lake,
         ("scope", "table"),
@@ -37,11 +37,14 @@ def changes_table(tables: Location, lake: str) -> Table:
 
 def append(
     spark: SparkSession,
-    snapshot: Snapshot,
+    snapshot: TableVersion,
     batches: Iterable[Sequence[LandedSegment]],
     replaced: Sequence[DataFile] = (),
-) -> int:
-    """Adds segments' events and removes ``replaced`` in one commit; returns how many events."""
+) -> tuple[TableVersion, int]:
+    """Adds segments' events and removes ``replaced`` in one commit.
+
+    Returns the log after it, and how many events were added.
+    """
     segments: list[LandedSegment] = []
     adds: list[DataFile] = []
     for batch in batches:
@@ -56,16 +59,15 @@ def append(
         if footer.gap is not None and footer.cluster_time is not None
     }
     if gaps and not snapshot.exists:
-        snapshot.commit()
-        snapshot = snapshot.table.load()
-    if gaps and snapshot.set_properties({GAPS: snapshot.property(GAPS) | gaps}):
-        snapshot = snapshot.table.load()
-    snapshot.commit(adds, replaced, segments=last)
-    return sum(each.rows for each in adds)
+        snapshot = snapshot.commit()
+    if gaps:
+        snapshot = snapshot.set_properties({GAPS: {**snapshot.property(GAPS), **gaps}})
+    snapshot = snapshot.commit(adds, replaced, segments=last)
+    return snapshot, sum(each.rows for each in adds)
 
 
 def statements(
-    spark: SparkSession, log: Snapshot, chosen: Iterable[DataFile], operations: Sequence[str]
+    spark: SparkSession, log: TableVersion, chosen: Iterable[DataFile], operations: Sequence[str]
 ) -> list[tuple[str, int, Statement]]:
     chosen = [each for each in chosen if each.partition["table"] == NO_TABLE]
     if not chosen:

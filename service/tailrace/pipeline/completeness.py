@@ -13,8 +13,8 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from tailrace.pipeline import changes
-from tailrace.pipeline.delta import Snapshot
 from tailrace.pipeline.lineage import BEFORE_ALL, STATEMENTS, Statement, seconds_of
+from tailrace.pipeline.tables import TableVersion
 
 COMPLETE = "tailrace.complete"
 """The table property that records whether and since when a table is complete."""
@@ -104,9 +104,9 @@ def replayed(
     return found
 
 
-def histories_of(spark: SparkSession, log: Snapshot) -> Histories:
+def histories_of(spark: SparkSession, log: TableVersion) -> Histories:
     found = changes.statements(spark, log, log.files, (*STATEMENTS, "create"))
-    gaps: dict[str, int] = log.property(changes.GAPS)
+    gaps: Mapping[str, int] = log.property(changes.GAPS)
     scopes: dict[str, set[str]] = {}
     for each in log.files:
         scopes.setdefault(each.partition["table"] or "", set()).add(each.partition["scope"] or "")

@@ -17,6 +17,7 @@ from tailrace.pipeline.location import Location
 from tailrace.pipeline.maintenance import maintain
 from tailrace.pipeline.segments import LandedLake
 from tailrace.pipeline.session import open_session
+from tailrace.pipeline.tables import DeltaStore
 
 _log = structlog.get_logger()
 
@@ -47,7 +48,7 @@ def run(options: argparse.Namespace) -> int:
     try:
         # Without a file no columns are declared: the declaration in the tables is kept.
         columns = settings.columns if options.config else None
-        job = Job(spark, lake, Location.of(tables), settings, columns)
+        job = Job(spark, lake, DeltaStore(Location.of(tables)), settings, columns)
         if options.rebuild:
             job.rebuild()
         _follow(job, stop, once=options.rebuild or options.once)

@@ -17,8 +17,8 @@ from pyspark.sql import functions as F  # noqa: N812 - what all of Spark's users
 from pyspark.sql.types import StructType
 
 from tailrace.errors import PipelineRefused, SegmentUnreadable
-from tailrace.pipeline.delta import DataFile, Table
 from tailrace.pipeline.location import Location
+from tailrace.pipeline.tables import DataFile, Table
 
 _READERS = 8
 _MALFORMED = re.compile(r"(scope \S+, segment \d+, ordinal \d+: malformed BSON[^\n]*)")

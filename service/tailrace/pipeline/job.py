@@ -10,8 +10,6 @@ from pyspark.sql import SparkSession
 
 from tailrace.config.pipeline import PipelineSettings
 from tailrace.pipeline import changes, quality, segments
-from tailrace.pipeline.delta import PUBLISHED, Snapshot, Table
-from tailrace.pipeline.location import Location
 from tailrace.pipeline.log_snapshot import (
     CURRENT_STATE,
     HISTORY_STATE,
@@ -22,6 +20,7 @@ from tailrace.pipeline.log_snapshot import (
 from tailrace.pipeline.publish import publish
 from tailrace.pipeline.schemas import NO_TABLE, table_name
 from tailrace.pipeline.segments import LandedLake, LandedSegment
+from tailrace.pipeline.tables import PUBLISHED, Table, TableStore, TableVersion
 from tailrace.pipeline.typed_columns import COLUMNS
 
 
@@ -48,12 +47,14 @@ class Job:
 
     spark: SparkSession
     lake: LandedLake
-    tables: Location
+    tables: TableStore
     settings: PipelineSettings
     columns: Mapping[str, Mapping[str, str]] | None = None
     progress: JobProgress = field(default_factory=JobProgress)
     _published_at: float = field(default_factory=time.monotonic)
     _counted: int = -1
+    _latest: TableVersion | None = None
+    """The log as this job last read or wrote it."""
 
     @property
     def log(self) -> Table:
@@ -68,29 +69,30 @@ class Job:
         landed = segments.all_segments(self.lake)
         self.progress.segments = len(landed)
         batches = segments.in_batches(landed, self.settings.batch_events)
-        log = self.log.load()
-        self.progress.events = changes.append(self.spark, log, batches, replaced=log.files)
-        log_snapshot = self._log_snapshot(self._declared(), rebuild=True)
+        log = self._load()
+        self._latest, self.progress.events = changes.append(
+            self.spark, log, batches, replaced=log.files
+        )
+        log_snapshot = self._log_snapshot(self._declared(self._latest), rebuild=True)
         logged = log_snapshot.logged()
         for kind in self._kinds:
             moves = (each.touches(logged) for _, _, each in log_snapshot.statements)
             names = (log_snapshot.existing(kind) | logged).union(*moves)
             self._publish_all([(kind, name) for name in sorted(names)], log_snapshot)
-        self.log.load().set_properties({PUBLISHED: log_snapshot.through()})
-        self.count()
+        self._count(self._published(log_snapshot))
 
     def finish(self) -> None:
+        log = self._load()
         if self.settings.publish_at_end:
-            self.publish(everything=True)
-        self.count()
+            log = self._publish(log, everything=True)
+        self._count(log)
 
-    def count(self) -> None:
-        log = self.log.load()
+    def _count(self, log: TableVersion) -> None:
         if not log.exists:
             return
         names: list[str] = []
         if self._counted != self.progress.published:  # else no new publication must be counted
-            names = [name for name, _ in (self.tables / CURRENT_STATE.name).names()]
+            names = [name for name, _ in (self.tables.location / CURRENT_STATE.name).names()]
         self.progress.set_aside += quality.record(
             self.spark, self.lake, self.tables, log, self.scopes(log), names
         )
@@ -104,64 +106,77 @@ class Job:
         """
         self.publish(everything=self.settings.publish_at_end)
 
+    def publish(self, *, everything: bool) -> None:
+        """Publishes the collections with new changes: all, or only those with enough changes."""
+        self._publish(self._load(), everything=everything)
+
     def step(self) -> bool:
         """Appends one batch to the log, and publishes the tables that are due; False: no batch."""
-        batch = list(self._batch())
+        log = self._load()
+        batch = list(self._batch(log))
         if not batch:
             return False
-        self.progress.events += changes.append(self.spark, self.log.load(), [batch])
+        self._latest, events = changes.append(self.spark, log, [batch])
+        self.progress.events += events
         self.progress.batches += 1
         self.progress.segments += len(batch)
-        self.publish(everything=self.is_due())
-        self.count()
+        self._count(self._publish(self._latest, everything=self.is_due()))
         return True
 
     def is_due(self) -> bool:
         """Whether the last full publication was ``publish_seconds`` ago."""
         return time.monotonic() - self._published_at >= self.settings.publish_seconds
 
-    def scopes(self, snapshot: Snapshot) -> tuple[str, ...]:
+    def scopes(self, snapshot: TableVersion) -> tuple[str, ...]:
         """The scopes of the lake, and those that the tables know."""
         return tuple(sorted({*self.lake.scopes(), *snapshot.property(PUBLISHED)}))
 
-    def publish(self, *, everything: bool) -> None:
-        """Publishes the collections with new changes: all, or only those with enough changes."""
-        log = self._declared()
+    def _publish(self, log: TableVersion, *, everything: bool) -> TableVersion:
+        """As :meth:`publish`; returns the log after it."""
+        log = self._declared(log)
         if not log.exists:
-            return
+            return log
         log_snapshot = self._log_snapshot(log)
         candidates, moved = self._candidates(log_snapshot)
         if not (everything or moved or self.settings.publish_ratio == 0):
             enough = [each for each in candidates if self._has_enough(*each, log_snapshot)]
             if len(enough) < len(candidates):
                 self._publish_all(enough, log_snapshot)
-                return
+                return log
         self._publish_all(candidates, log_snapshot)
-        self.log.load().set_properties({PUBLISHED: log_snapshot.through()})
         self._published_at = time.monotonic()
+        return self._published(log_snapshot)
 
-    def _log_snapshot(self, log: Snapshot, *, rebuild: bool = False) -> LogSnapshot:
+    def _published(self, log_snapshot: LogSnapshot) -> TableVersion:
+        """The log, after recording in it that everything up to here is published."""
+        published = {PUBLISHED: log_snapshot.through()}
+        self._latest = log_snapshot.log.set_properties(published)
+        return self._latest
+
+    def _load(self) -> TableVersion:
+        """The log as committed now."""
+        self._latest = self._latest.latest() if self._latest else self.log.load()
+        return self._latest
+
+    def _log_snapshot(self, log: TableVersion, *, rebuild: bool = False) -> LogSnapshot:
         return log_snapshot_of(
             self.spark, self.tables, log, self.scopes(log), self._kinds, rebuild=rebuild
         )
 
-    def _declared(self) -> Snapshot:
+    def _declared(self, log: TableVersion) -> TableVersion:
         """The log, after storing the declared columns in its property for views and counts."""
-        log = self.log.load()
         if self.columns is not None:
             columns = {
                 table_name(database, collection): dict(paths)
                 for name, paths in self.columns.items()
                 for database, _, collection in [name.partition(".")]
             }
-            if log.set_properties({COLUMNS: columns}):
-                log = self.log.load()
+            self._latest = log = log.set_properties({COLUMNS: columns})
         return log
 
-    def _batch(self) -> Iterator[LandedSegment]:
+    def _batch(self, log: TableVersion) -> Iterator[LandedSegment]:
         """The next segments of each scope: up to its share of the events, but at least one."""
-        snapshot = self.log.load()
-        through = {scope: snapshot.segment(scope) for scope in self.scopes(snapshot)}
+        through = {scope: log.segment(scope) for scope in self.scopes(log)}
         found = segments.pending(self.lake, through)
         self.progress.missing = {p.scope: p.missing for p in found if p.missing is not None}
         share = max(1, self.settings.batch_events // max(1, sum(bool(p.numbers) for p in found)))

@@ -64,6 +64,10 @@ class Location:
         paths = {each.path: each for each in found if each.type == fs.FileType.File}
         return [(path[len(self.path) + 1 :], paths[path]) for path in sorted(paths)]
 
+    def exists(self) -> bool:
+        (found,) = self.files.get_file_info([self.path])
+        return bool(found.type != fs.FileType.NotFound)
+
     def make(self) -> None:
         """Creates the directory, if it is local: object stores have no directories."""
         if isinstance(self.files, fs.LocalFileSystem):

@@ -9,10 +9,9 @@ from pyspark.sql.types import StructType
 
 from tailrace.pipeline import changes
 from tailrace.pipeline.completeness import Histories, TableCompleteness, histories_of
-from tailrace.pipeline.delta import PUBLISHED, DataFile, Snapshot, Table
 from tailrace.pipeline.lineage import BEFORE_ALL, STATEMENTS, Statement
-from tailrace.pipeline.location import Location
 from tailrace.pipeline.schemas import CURRENT, HISTORY, NO_TABLE
+from tailrace.pipeline.tables import PUBLISHED, DataFile, Table, TableStore, TableVersion
 from tailrace.pipeline.typed_columns import COLUMNS
 
 
@@ -23,14 +22,14 @@ class TableKind:
     partition_by: tuple[str, ...]
     description: str
 
-    def table(self, tables: Location, lake: str, name: str) -> Table:
+    def table(self, tables: TableStore, lake: str, name: str) -> Table:
         statistics = ("cluster_seconds", "valid_from_position")
         return Table(
-            tables / self.name / name, self.schema, lake, self.partition_by, statistics,
+            tables, f"{self.name}/{name}", self.schema, lake, self.partition_by, statistics,
             f"{self.description} {name}",
         )  # fmt: skip
 
-    def open_files(self, snapshot: Snapshot) -> list[DataFile]:
+    def open_files(self, snapshot: TableVersion) -> list[DataFile]:
         files = snapshot.files
         return [each for each in files if each.partition.get("is_current", "true") == "true"]
 
@@ -44,8 +43,8 @@ class LogSnapshot:
     """One version of the log, with the statements in it that may not be applied yet."""
 
     spark: SparkSession
-    tables: Location
-    log: Snapshot
+    tables: TableStore
+    log: TableVersion
     scopes: tuple[str, ...]
     statements: tuple[tuple[str, int, Statement], ...]
     """Each with its scope and segment."""
@@ -60,7 +59,7 @@ class LogSnapshot:
         return {scope: self.log.segment(scope) for scope in self.scopes}
 
     def existing(self, kind: TableKind) -> set[str]:
-        return {name for name, _ in (self.tables / kind.name).names()}
+        return {name for name, _ in (self.tables.location / kind.name).names()}
 
     def logged(self) -> set[str]:
         return {each.partition["table"] or NO_TABLE for each in self.log.files} - {NO_TABLE}
@@ -88,8 +87,8 @@ class LogSnapshot:
 
 def log_snapshot_of(
     spark: SparkSession,
-    tables: Location,
-    log: Snapshot,
+    tables: TableStore,
+    log: TableVersion,
     scopes: Sequence[str],
     kinds: Sequence[TableKind],
     *,

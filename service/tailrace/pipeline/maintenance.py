@@ -7,26 +7,19 @@ the same file, the second one is refused.
 import re
 import time
 
-from deltalake import ColumnProperties, WriterProperties
-from deltalake.exceptions import CommitFailedError, DeltaError
-
 from tailrace.config.pipeline import PipelineSettings
-from tailrace.errors import PipelineRefused, describe
 from tailrace.pipeline import files
 from tailrace.pipeline.changes import changes_table
-from tailrace.pipeline.delta import Snapshot, Table
 from tailrace.pipeline.location import Location
 from tailrace.pipeline.log_snapshot import CURRENT_STATE, HISTORY_STATE
 from tailrace.pipeline.quality import quality_table
 from tailrace.pipeline.segments import LandedLake
+from tailrace.pipeline.tables import Table, TableStore, TableVersion
 
 _TARGET_BYTES = 32 * 2**20
 
 _MANY = 8
 """A table with this many small files is compacted; a lower limit would rewrite them too often."""
-
-_ATTEMPTS = 2
-"""How often to try a compaction if another writer commits first."""
 
 _BATCH = re.compile(r"[0-9a-f]{32}")
 """A directory that :func:`tailrace.pipeline.files.write` created."""
@@ -35,7 +28,7 @@ _STAGED = re.compile(r"\.parquet#\d+")
 """A file that a killed compaction left unfinished: delta-rs does not see it."""
 
 
-def maintain(lake: LandedLake, tables: Location, settings: PipelineSettings) -> dict[str, int]:
+def maintain(lake: LandedLake, tables: TableStore, settings: PipelineSettings) -> dict[str, int]:
     """Compacts and vacuums every table, and removes old segments if that is configured."""
     every = _tables(lake, tables)
     hours = settings.segment_retention_hours
@@ -46,51 +39,21 @@ def maintain(lake: LandedLake, tables: Location, settings: PipelineSettings) -> 
     }
 
 
-def compact(snapshot: Snapshot, many: int = _MANY) -> int:
+def compact(snapshot: TableVersion, many: int = _MANY) -> int:
     """Merges small files if there are at least ``many``; returns how many it replaced."""
-    delta, table = snapshot.delta, snapshot.table
-    if delta is None or sum(each.size < _TARGET_BYTES // 2 for each in snapshot.files) < many:
+    if sum(each.size < _TARGET_BYTES // 2 for each in snapshot.files) < many:
         return 0
-    # As Spark writes files: zstd, and statistics of the columns by which files are selected.
-    chosen = {name: ColumnProperties(statistics_enabled="CHUNK") for name in table.statistics}
-    properties = WriterProperties(
-        compression="ZSTD",
-        compression_level=1,
-        default_column_properties=ColumnProperties(statistics_enabled="NONE"),
-        column_properties=chosen,
-    )
-    for _ in range(_ATTEMPTS):
-        try:
-            done = delta.optimize.compact(target_size=_TARGET_BYTES, writer_properties=properties)
-            return int(done["numFilesRemoved"])
-        except CommitFailedError:  # another writer has committed: try again, now or next time
-            delta.update_incremental()
-        except (DeltaError, OSError) as error:
-            raise PipelineRefused(
-                f"{table.location}: compaction failed: {describe(error)}"
-            ) from error
-    return 0
+    return snapshot.compact(_TARGET_BYTES)
 
 
 def vacuum(table: Table, hours: float) -> int:
     """Removes files that no version of the last ``hours`` needs, and the files of killed runs."""
-    delta = table.load().delta
-    if delta is None:
-        return 0
-    try:
-        removed = delta.vacuum(
-            retention_hours=max(1, round(hours)) if hours else 0,
-            dry_run=False,
-            enforce_retention_duration=False,
-            full=True,
-        )
-    except (DeltaError, CommitFailedError, OSError) as error:
-        raise PipelineRefused(f"{table.location}: vacuum failed: {describe(error)}") from error
+    removed = table.load().vacuum(hours)
     _remove_unfinished(table, hours)
-    return len(removed)
+    return removed
 
 
-def remove_segments(lake: LandedLake, tables: Location, hours: float) -> int:
+def remove_segments(lake: LandedLake, tables: TableStore, hours: float) -> int:
     """Removes segments that are older and in the log, but never the newest one of a scope."""
     log = changes_table(tables, lake.identity).load()
     counted = quality_table(tables, lake.identity).load()
@@ -130,10 +93,10 @@ def _is_older(place: Location, hours: float) -> bool:
     return bool(info.mtime_ns / 1e9 <= time.time() - hours * 3600)
 
 
-def _tables(lake: LandedLake, tables: Location) -> list[Table]:
+def _tables(lake: LandedLake, tables: TableStore) -> list[Table]:
     identity = lake.identity
     found = [changes_table(tables, identity), quality_table(tables, identity)]
     for kind in (CURRENT_STATE, HISTORY_STATE):
-        names = (name for name, _ in (tables / kind.name).names())
+        names = (name for name, _ in (tables.location / kind.name).names())
         found += [kind.table(tables, identity, name) for name in names]
     return found

@@ -14,10 +14,10 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from tailrace.pipeline import changes, files
 from tailrace.pipeline.completeness import COMPLETE
-from tailrace.pipeline.delta import PUBLISHED, DataFile, Snapshot, Table
 from tailrace.pipeline.lineage import BEFORE_ALL, Statement, connected, routes
 from tailrace.pipeline.log_snapshot import CURRENT_STATE, LogSnapshot, TableKind
 from tailrace.pipeline.quality import observed, record_of
+from tailrace.pipeline.tables import PUBLISHED, DataFile, Table, TableVersion
 from tailrace.pipeline.versions import KNOWN, NEW, intervals, of_events, of_open, versions
 
 _FEW = 500_000
@@ -38,7 +38,7 @@ class TableInput:
     """A table before the publication, and the events after it."""
 
     name: str
-    snapshot: Snapshot
+    snapshot: TableVersion
     through: Mapping[str, int]
     news: Sequence[DataFile]
 
@@ -71,14 +71,15 @@ def publication_of(kind: TableKind, name: str, log_snapshot: LogSnapshot) -> Pub
     sources = [target]
     for member in sorted(names - {name}):
         other = kind.table(log_snapshot.tables, log_snapshot.log.table.lake, member)
-        before = Snapshot(other, None) if log_snapshot.rebuild else _as_of(other, target.through)
+        absent = other.store.absent(other)
+        before = absent if log_snapshot.rebuild else _as_of(other, target.through)
         sources.append(_source(member, before, log_snapshot, settled))
     first = changes.first_position(each for source in sources for each in source.news)
     return Publication(kind, target, sources, statements, first)
 
 
 def _source(
-    name: str, snapshot: Snapshot, log_snapshot: LogSnapshot, settled: Mapping[str, int]
+    name: str, snapshot: TableVersion, log_snapshot: LogSnapshot, settled: Mapping[str, int]
 ) -> TableInput:
     found = log_snapshot.of(name)
     if snapshot.exists and not log_snapshot.rebuild:
@@ -90,12 +91,12 @@ def _source(
     return TableInput(name, snapshot, through, changes.newer(found, through))
 
 
-def _as_of(table: Table, through: Mapping[str, int]) -> Snapshot:
+def _as_of(table: Table, through: Mapping[str, int]) -> TableVersion:
     """The table as of these segments: its last version, or an earlier one after a crash."""
     snapshot = table.load()
     while any(snapshot.segment(scope) > segment for scope, segment in through.items()):
         if snapshot.version == 0:
-            return Snapshot(table, None)
+            return table.store.absent(table)
         snapshot = table.load(snapshot.version - 1)
     return snapshot
 
@@ -118,8 +119,8 @@ def publish(kind: TableKind, name: str, log_snapshot: LogSnapshot) -> bool:
     through = log_snapshot.through()
     counted = {"through": through, "since": target.through, "complete": complete}
     counted |= record_of(metrics.get)
-    target.snapshot.commit(adds, removes, segments=through, metrics=counted)
-    table.load().set_properties({PUBLISHED: through, COMPLETE: complete})
+    done = target.snapshot.commit(adds, removes, segments=through, metrics=counted)
+    done.set_properties({PUBLISHED: through, COMPLETE: complete})
     return True
 
 

@@ -13,11 +13,10 @@ from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from tailrace.pipeline import changes, files
-from tailrace.pipeline.delta import METRICS, Snapshot, Table
-from tailrace.pipeline.location import Location
 from tailrace.pipeline.log_snapshot import CURRENT_STATE
 from tailrace.pipeline.schemas import DOCUMENT_OPERATIONS, NO_TABLE, QUALITY
 from tailrace.pipeline.segments import LandedLake, read_footer
+from tailrace.pipeline.tables import Table, TableStore, TableVersion
 from tailrace.pipeline.typed_columns import fitted, misfits, variant
 from tailrace.pipeline.versions import NEW
 
@@ -73,15 +72,15 @@ def record_of(counts: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def quality_table(tables: Location, lake: str) -> Table:
-    return Table(tables / "quality", QUALITY, lake, description="Counts by batch and collection")
+def quality_table(tables: TableStore, lake: str) -> Table:
+    return Table(tables, "quality", QUALITY, lake, description="Counts by batch and collection")
 
 
 def record(
     spark: SparkSession,
     lake: LandedLake,
-    tables: Location,
-    log: Snapshot,
+    tables: TableStore,
+    log: TableVersion,
     scopes: Iterable[str],
     published: Iterable[str],
 ) -> int:
@@ -142,23 +141,22 @@ def _segments(lake: LandedLake, scope: str, after: int, last: int) -> list[dict[
 
 
 def _publications(
-    tables: Location, lake: LandedLake, snapshot: Snapshot, names: Iterable[str]
+    tables: TableStore, lake: LandedLake, snapshot: TableVersion, names: Iterable[str]
 ) -> tuple[list[dict[str, Any]], dict[str, int]]:
     """Rows for each commit of these tables that is not counted yet, and the tables' versions."""
     rows: list[dict[str, Any]] = []
     seen: dict[str, int] = {}
     for name in names:
         table = CURRENT_STATE.table(tables, lake.identity, name).load()
-        if table.delta is None:
+        if not table.exists:
             continue
         # A table that was created again starts at version 0, with another identity.
-        application = f"tailrace:published:{table.delta.metadata().id}"
+        application = f"tailrace:published:{table.identity}"
         before = snapshot.application(application)
         if table.version <= before:
             continue
         seen[application] = table.version
-        for commit in reversed(table.delta.history(table.version - before)):
-            counted: Mapping[str, Any] = json.loads(commit.get(METRICS) or "{}")
+        for counted in table.metrics_since(before):
             if "events" in counted:
                 rows += _publication(name, counted)
     return rows, seen

@@ -2,17 +2,15 @@
 
 from collections.abc import Mapping
 
-from deltalake import DeltaTable
-from deltalake.exceptions import TableNotFoundError
 from pyspark.sql import DataFrame, SparkSession
 
 from tailrace.errors import PipelineRefused
 from tailrace.pipeline.changes import changes_table
-from tailrace.pipeline.delta import lake_of
 from tailrace.pipeline.location import Location
 from tailrace.pipeline.log_snapshot import CURRENT_STATE, HISTORY_STATE, TableKind, log_snapshot_of
 from tailrace.pipeline.publish import merged
 from tailrace.pipeline.schemas import table_name
+from tailrace.pipeline.tables import DeltaStore
 from tailrace.pipeline.typed_columns import typed
 
 
@@ -41,17 +39,14 @@ def _view(
     collection: str,
     columns: Mapping[str, str] | None,
 ) -> DataFrame:
-    location = Location.of(tables)
-    try:
-        identity = lake_of(DeltaTable((location / "changes").uri))
-    except TableNotFoundError:
-        identity = None
+    store = DeltaStore(Location.of(tables))
+    identity = store.lake("changes")
     if identity is None:
         raise PipelineRefused(f"{tables}: there are no tables of this pipeline")
-    log = changes_table(location, identity).load()
+    log = changes_table(store, identity).load()
     scopes = sorted({each.partition["scope"] or "" for each in log.files})
     database, _, name = collection.partition(".")
     table = table_name(database, name)
-    log_snapshot = log_snapshot_of(spark, location, log, scopes, [kind])
+    log_snapshot = log_snapshot_of(spark, store, log, scopes, [kind])
     declared = log_snapshot.columns(table) if columns is None else columns
     return typed(merged(kind, table, log_snapshot), declared)
