@@ -33,7 +33,7 @@ class Pipeline:
             LandedLake.open(Location.of(str(self.lake))),
             DeltaStore(Location.of(str(self.tables))),
             PipelineSettings(publish_ratio=publish_ratio, **settings),
-            columns,
+            None if columns is None else PipelineSettings(columns=columns).columns,
         )
 
     def run(self, **settings: Any) -> JobProgress:

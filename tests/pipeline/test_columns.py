@@ -8,19 +8,31 @@ from decimal import Decimal
 from typing import Any
 
 import bson
+import polars
 import pytest
+import yaml
 from bson import Binary, DatetimeMS, Decimal128, Int64, MaxKey, MinKey, ObjectId
-from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
-from tailrace.config.pipeline import VIEW_COLUMNS
+from tailrace.cli import main
+from tailrace.config.pipeline import OWN_COLUMNS, PipelineSettings
+from tailrace.errors import PipelineRefused
 from tailrace.event.extended_json import to_json
 from tailrace.pipeline import views
+from tailrace.pipeline.location import Location
+from tailrace.pipeline.republication import republish
+from tailrace.pipeline.tables import DeltaStore
 from tests.pipeline.events import Stream
 from tests.pipeline.pipeline import Pipeline
 
 KINDS = ("string", "long", "double", "boolean", "timestamp", "decimal")
-COLUMNS = {f"{kind}.of it": kind for kind in KINDS} | {"deep.er.still": "long"}
+COLUMNS: dict[str, Any] = {
+    **{f"{kind}.of_it": kind for kind in KINDS},
+    "long.of_it": {"type": "long", "path": "long.of it"},
+    "deep.er.still": "long",
+}
+PATHS = {name: name if isinstance(of, str) else of["path"] for name, of in COLUMNS.items()}
+TYPES = {name: of if isinstance(of, str) else of["type"] for name, of in COLUMNS.items()}
 ABSENT = object()
 
 VALUES: list[Any] = [
@@ -71,9 +83,9 @@ def same(one: Any, other: Any) -> bool:
 
 
 def document(values: list[Any]) -> dict[str, Any]:
-    """A document with these values at the paths of :data:`COLUMNS`."""
+    """A document with these values at :data:`PATHS`."""
     made: dict[str, Any] = {}
-    for path, value in zip(COLUMNS, values, strict=True):
+    for path, value in zip(PATHS.values(), values, strict=True):
         *parents, name = path.split(".")
         inside = made
         for parent in parents:
@@ -81,12 +93,6 @@ def document(values: list[Any]) -> dict[str, Any]:
         if value is not ABSENT:
             inside[name] = value
     return made
-
-
-def declared(pipeline: Pipeline) -> dict[str, Any]:
-    return json.loads(
-        DeltaTable(pipeline.tables / "changes").metadata().configuration["tailrace.columns"]
-    )
 
 
 def rescued_of(pipeline: Pipeline, collection: str = "orders") -> Counter[str]:
@@ -131,85 +137,170 @@ def test_a_value_is_in_its_column_or_rescued_and_counted(
         pipeline.run(**settings)
 
     counted: Counter[str] = Counter()
-    view = views.history(spark, str(pipeline.tables), "shop.orders")
-    times = [f"unix_millis(`{path}`)" if kind == "timestamp" else f"`{path}`"
-             for path, kind in COLUMNS.items()]  # fmt: skip
-    rows = view.selectExpr("json", "_rescued", *times).collect()
+    stored = polars.read_delta(str(pipeline.tables / "history" / "shop.orders"))
+    times = [name for name, kind in TYPES.items() if kind == "timestamp"]
+    stored = stored.with_columns(polars.col(times).dt.epoch("ms"))
     expected = {to_json(bson.encode(version), canonical=True): version for version in versions}
-    assert len(rows) == len(versions)
-    for row in rows:
-        source = expected[row[0]]
-        rescued = json.loads(row[1]) if row[1] is not None else {}
+    assert len(stored) == len(versions)
+    for row in stored.to_dicts():
+        source = expected[row["document"]]
+        rescued = json.loads(row["_rescued"] or "{}")
         counted.update(rescued.keys())
-        assert row[1] is None or rescued
-        for (path, kind), found in zip(COLUMNS.items(), row[2:], strict=True):
+        assert row["_rescued"] is None or rescued
+        for name, kind in TYPES.items():
             value: Any = source
-            for name in path.split("."):
-                value = value.get(name, ABSENT) if isinstance(value, dict) else ABSENT
+            for part in PATHS[name].split("."):
+                value = value.get(part, ABSENT) if isinstance(value, dict) else ABSENT
             wanted = fitting(value, kind)
             if value is ABSENT or value is None:
                 expected_here, there = None, False
             elif wanted is ABSENT:
                 expected_here, there = None, True
                 exact = json.loads(to_json(bson.encode({"v": value}), canonical=True))["v"]
-                assert json.loads(rescued[path]) == exact, (path, value)
+                assert json.loads(rescued[name]) == exact, (name, value)
             else:
                 expected_here, there = wanted, False
-            assert same(found, expected_here), (path, value, found)
-            assert (path in rescued) == there, (path, value, found)
+            assert same(row[name], expected_here), (name, value, row[name])
+            assert (name in rescued) == there, (name, value, row[name])
     assert rescued_of(pipeline) == counted
     assert set(counted) == set(COLUMNS)
+    view = views.history(spark, str(pipeline.tables), "shop.orders")
+    assert view.where("_rescued IS NOT NULL").count() == stored["_rescued"].count()
+    assert set(view.columns) == {*stored.columns, "json"}
 
 
-def test_declarations_of_columns_are_remembered_and_rescued_values_counted(
+def stored(pipeline: Pipeline, kind: str = "current") -> polars.DataFrame:
+    """A table's columns after ``valid_from_position``, ordered by key."""
+    frame = polars.read_delta(str(pipeline.tables / kind / "shop.orders")).sort("key", "ordinal")
+    return frame.drop(*(set(frame.columns) & OWN_COLUMNS - {"_rescued"}))
+
+
+def test_declared_columns_are_added_and_kept_and_rescued_values_counted(
     pipeline: Pipeline, spark: SparkSession
 ) -> None:
     """Each run declares its columns, even if nothing has landed since the last one.
 
     A run without columns keeps the declared ones. Repetitions and deletions count nothing. A
-    document that no VARIANT can hold (a field twice) is rescued whole. A rebuilt table is counted
-    again, once.
+    document that no VARIANT can hold (a field twice) is rescued whole. A table that was made anew
+    is counted again, once. A column that is no longer declared is filled until a rebuild drops it.
     """
-
-    def columns() -> list[str]:
-        view = views.current(spark, str(pipeline.tables), "shop.orders")
-        return view.columns[view.columns.index("document") + 1 :]
-
     s = Stream()
     first = s.insert("k", n="x", m="y")
     pipeline.land([first])
     pipeline.run(history=False)
-    assert columns() == []
+    assert stored(pipeline).columns == ["_rescued"]
     pipeline.run(columns={"shop.orders": {"n": "long"}, "shop.ä": {"n": "long"}}, history=False)
-    assert columns() == ["n", "_rescued"]
-    assert set(declared(pipeline)) == {"shop.orders", "shop.!c3!a4"}
-    assert rescued_of(pipeline) == {}  # nothing was published since
+    assert stored(pipeline).rows() == [(None, None)]  # null until something is published
+    assert rescued_of(pipeline) == {}
     twice = s.insert("t")
     once = bson.encode({"_id": "t", "n": 1, "m": 2})
     twice["fullDocument"] = once.replace(b"\x10m\0", b"\x10n\0")
     events = [s.replace("k", n="x", m="y"), s.delete("k"), s.update("gone", image=None, n=1)]
     pipeline.land([dict(first), twice, *events, s.insert("l", n=5)])
     pipeline.run(history=False)
-    assert columns() == ["n", "_rescued"]
     assert rescued_of(pipeline) == {"n": 1, "document": 1}
-    view = views.current(spark, str(pipeline.tables), "shop.orders").orderBy("key")
-    number, double = view.select("json", "n", "_rescued", "document").collect()
-    assert (number.n, number["_rescued"]) == (5, None)
-    assert double.json == '{"_id":"t","n":{"$numberInt":"1"},"n":{"$numberInt":"2"}}'
-    assert (double.n, double.document) == (None, None)
-    assert json.loads(double["_rescued"]) == {"document": double.json}
+    text = '{"_id":"t","n":{"$numberInt":"1"},"n":{"$numberInt":"2"}}'
+    one, other = stored(pipeline).select("n", "_rescued").rows()
+    assert (one, other[0], json.loads(other[1])) == ((5, None), None, {"document": text})
 
     shutil.rmtree(pipeline.tables / "current" / "shop.orders")
     for _ in range(2):
         pipeline.land([s.drop("other")])
         pipeline.run(columns={"shop.orders": {"m": "long"}}, history=False)
         assert rescued_of(pipeline) == {"n": 1, "m": 2, "document": 2}
-    pipeline.job(history=False).rebuild()
-    assert columns() == ["m", "_rescued"]
     pipeline.run(columns={}, history=False)
-    assert columns() == []
+    pipeline.land([s.insert("m", m=7)])
+    pipeline.run(history=False)
+    assert stored(pipeline).get_column("m").to_list() == [None, 7, None]
     given = views.current(spark, str(pipeline.tables), "shop.orders", {"n": "string"})
-    assert [row.n for row in given.orderBy("key").collect()] == [None, None]
+    assert given.columns[-2:] == ["n", "_rescued"]
+    assert [row.n for row in given.orderBy("key").collect()] == [None, None, None]
+    pipeline.job(history=False).rebuild()
+    assert stored(pipeline).columns == ["_rescued"]
+
+
+def test_a_column_of_another_type_needs_a_rebuild(pipeline: Pipeline) -> None:
+    """So does one of another field, and a name that differs in its case only."""
+    pipeline.land([Stream().insert("k", n=5, m=6)])
+    pipeline.run(columns={"shop.orders": {"n": "long"}})
+    for changed, told in (
+        ({"n": "string"}, r"'n' holds n as long, and the file declares 'n' as n as string"),
+        ({"n": {"path": "m", "type": "long"}}, "'n' as m as long"),
+        ({"N": "long"}, "declares 'N'"),
+    ):
+        with pytest.raises(PipelineRefused, match=f"{told}.*another name.*--rebuild"):
+            pipeline.run(columns={"shop.orders": changed})
+    columns = {"n": "string", "number": {"path": "m", "type": "double"}}
+    pipeline.job(columns={"shop.orders": columns}).rebuild()
+    for kind in ("current", "history"):
+        (row,) = stored(pipeline, kind).to_dicts()
+        assert row == {"n": None, "number": 6.0, "_rescued": '{"n":"{\\"$numberInt\\":\\"5\\"}"}'}
+
+
+def test_republished_tables_have_exactly_the_declared_columns_in_all_rows(
+    pipeline: Pipeline, spark: SparkSession
+) -> None:
+    """Old versions too. A killed one changes nothing; it may be given again."""
+    s = Stream()
+    pipeline.land([s.insert("k", n=1, m="x"), s.insert("l", n=2), s.insert("k", "users")])
+    pipeline.run(columns={"shop.orders": {"m": "string"}})
+    pipeline.land([s.replace("k", n=3)])
+    pipeline.run()
+    before = pipeline.history()
+    store, told = DeltaStore(Location.of(str(pipeline.tables))), []
+
+    def report(*progress: Any) -> None:
+        told.append(progress)
+        if len(told) == 1:
+            raise KeyboardInterrupt
+
+    declared = PipelineSettings.model_validate({"columns": {"shop.orders": {"n": "long"}}}).columns
+    with pytest.raises(KeyboardInterrupt):
+        republish(spark, store, declared, [], report)
+    assert stored(pipeline).columns == ["_rescued", "m"]
+    assert republish(spark, store, declared, ["shop.orders"], report) == 2
+    assert told[1:] == [("current/shop.orders", 2, 2), ("history/shop.orders", 3, 3)]
+    assert stored(pipeline).rows() == [(None, 3), (None, 2)]
+    assert stored(pipeline, "history").get_column("n").to_list() == [1, 3, 2]
+    assert pipeline.history() == before
+    pipeline.land([s.insert("m", n=4)])
+    pipeline.run()
+    assert stored(pipeline).get_column("n").to_list() == [3, 2, 4]
+    with pytest.raises(PipelineRefused, match=r"no table of shop\.none"):
+        republish(spark, store, None, ["shop.none"], report)
+
+
+def test_a_suggested_declaration_counts_what_will_be_rescued(
+    pipeline: Pipeline, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The proposal is what a file may have, and its counts are those of the tables with it."""
+    s, chance = Stream(), random.Random(2)
+    odd = {"a b": 1, "Key": 2, "no": True, 'qu"ote': 1, "": 1, "list": [{"x": 1}]}
+    values = [value for value in VALUES if value is not ABSENT]
+    documents: list[dict[str, Any]] = [
+        {"n": at, "mostly": chance.choice(values) if at % 20 == 0 else 1.5, "deep": {"er": "x"}}
+        | ({"oid": ObjectId()} | odd if at % 2 else {})
+        for at in range(200)
+    ]
+    for value, document in zip(values, documents, strict=False):
+        document["any"] = value
+    pipeline.land([s.insert(at, **document) for at, document in enumerate(documents)])
+    pipeline.run(history=False)
+    arguments = ["columns", "suggest", "--tables", str(pipeline.tables)]
+    assert main([*arguments, "--collection", "shop.orders"]) == 0
+    text = capsys.readouterr().out
+    proposed = yaml.safe_load(text)["pipeline"]["columns"]
+    columns = proposed["shop.orders"]
+    assert {"n": "long", "deep.er": "string", "no": "boolean"}.items() <= columns.items()
+    assert columns["a_b"] == {"path": "a b", "type": "long"}
+    assert "# oid: no type fits (100 objectId)" in text
+    assert "# any: no type fits" in text
+    pipeline.job(columns=proposed, history=False).rebuild()
+    rescued = dict.fromkeys(columns, 0) | dict(rescued_of(pipeline))
+    assert rescued.pop("mostly") > 0
+    assert not any(rescued.values())
+    assert main([*arguments, "--collection", "shop.none"]) == 1
+    assert "there is no table of shop.none" in capsys.readouterr().err
 
 
 def test_a_column_must_be_one_that_a_view_can_have(pipeline: Pipeline, spark: SparkSession) -> None:
@@ -217,11 +308,11 @@ def test_a_column_must_be_one_that_a_view_can_have(pipeline: Pipeline, spark: Sp
     pipeline.land([Stream().insert("k", n=1)])
     pipeline.run()
     for columns, message in (
-        ({"n": "number"}, "no type 'number'; known: string"),
-        ({"Key": "string"}, "read the field as document:Key"),
+        ({"n": "number"}, "n: must be string, long, .*not 'number'"),
+        ({"Key": "string"}, "Key: every table has a column of that name"),
         ({'a"b': "string"}, "without any quotes"),
     ):
         with pytest.raises(ValueError, match=message):
             views.current(spark, str(pipeline.tables), "shop.orders", columns)
     view = views.history(spark, str(pipeline.tables), "shop.orders", {"n": "long"})
-    assert {*view.columns} - {"n"} == VIEW_COLUMNS
+    assert {*view.columns} - {"n"} == OWN_COLUMNS

@@ -5,12 +5,13 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-from tailrace.errors import ConfigurationError, Problem
+from tailrace.errors import ConfigurationError, Problem, how_to_install
 
 if TYPE_CHECKING:
     from tailrace.config import Settings
@@ -74,3 +75,14 @@ def meant(given: str, names: Iterable[str]) -> str:
 def refuse(where: str, message: str) -> NoReturn:
     """Raises :class:`ConfigurationError` with one problem."""
     raise ConfigurationError(Problem(where, message))
+
+
+@contextmanager
+def needs_pipeline(command: str) -> Iterator[None]:
+    """Imports of the Spark job: refuses if a package of the extra ``pipeline`` is missing."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.partition(".")[0] in ("tailrace", "bson"):
+            raise
+        refuse(command, f"needs {error.name}: {how_to_install('pipeline')}")

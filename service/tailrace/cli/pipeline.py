@@ -3,8 +3,7 @@
 import argparse
 import sys
 
-from tailrace.cli.arguments import refuse
-from tailrace.errors import how_to_install
+from tailrace.cli.arguments import needs_pipeline
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -21,12 +20,8 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Runs the job once, or until a signal."""
-    try:
+    with needs_pipeline("tailrace pipeline"):
         from tailrace.pipeline import entry
-    except ModuleNotFoundError as error:
-        if error.name is None or error.name.partition(".")[0] in ("tailrace", "bson"):
-            raise
-        refuse("tailrace pipeline", f"needs {error.name}: {how_to_install('pipeline')}")
     from tailrace.observe import logs
 
     logs.configure("info", "console" if sys.stderr.isatty() else "json")

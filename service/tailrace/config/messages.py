@@ -179,8 +179,11 @@ def _place_of(location: tuple[str | int, ...], model: type[Section]) -> _Place:
                 place.types = ()
             known = place.section.by_key().get(str(part))
             here = known.annotation if known else None
-        else:  # a list, or a mapping of names
-            here = next((each for each in get_args(here) if _sections(each)), None)
+        else:  # a list, or a mapping of names, perhaps of mappings
+            while get_origin(here) is Annotated:
+                here = get_args(here)[0]
+            inner = get_args(here)
+            here = next((each for each in inner if _sections(each)), inner[-1] if inner else None)
         sections = _sections(here)
     place.choice = sections if len(sections) > 1 else ()
     return place

@@ -1,48 +1,108 @@
 """The settings of the Spark job."""
 
 from collections.abc import Mapping
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal, get_args
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field, TypeAdapter, ValidationError
 
 from tailrace.config.fields import Count, Flag, Seconds, SecondsOrZero, Section, Text, like
 
 ColumnType = Literal["string", "long", "double", "boolean", "timestamp", "decimal"]
 
-VIEW_COLUMNS = frozenset(
+OWN_COLUMNS = frozenset(
     {
         *("key", "document_key", "document", "json", "operation", "scope", "ordinal", "_rescued"),
         *("cluster_time", "cluster_seconds", "cluster_increment", "is_current", "ended_by"),
         *("valid_from", "valid_from_position", "valid_to", "valid_to_position"),
     }
 )
-"""The columns that every view has; a typed column must not have one of these names."""
+"""The columns that every table or view has; a declared column must not have one of these names."""
+
+_FORBIDDEN = " ,;{}()\n\t="
+"""What a column's name must not contain in a table that every reader of Delta opens
+(https://github.com/delta-io/delta/blob/master/PROTOCOL.md, "Column Mapping")."""
 
 
-def column_path(path: str) -> str:
-    """Returns the path if it can be written in SQL and is not a column of the view.
-
-    Else raises ``ValueError``.
-    """
+def _field_path(path: str) -> str:
     if not all(path.split(".")) or set(path) & set("\"'`\\") or not path.isprintable():
         raise ValueError("must be the path of a field, as in customer.name, without any quotes")
-    if path.lower() in VIEW_COLUMNS:
-        raise ValueError(f"the view has a column of that name; read the field as document:{path}")
     return path
 
 
-def _distinct(columns: Mapping[str, ColumnType]) -> Mapping[str, ColumnType]:
-    seen: dict[str, str] = {}
-    for path in columns:
-        before = seen.setdefault(path.lower(), path)
-        if before != path:
-            raise ValueError(f"{before!r} and {path!r} are one column to Spark: keep one of them")
-    return columns
+def _column_name(name: str) -> str:
+    _field_path(name)
+    if name.lower() in OWN_COLUMNS:
+        raise ValueError(
+            f"every table has a column of that name; give this one another: "
+            f"NAME: {{path: {name}, type: …}}"
+        )
+    if found := set(name) & set(_FORBIDDEN):
+        raise ValueError(
+            f"a column's name must not have {min(found)!r}; give it a name: "
+            f"NAME: {{path: '{name}', type: …}}"
+        )
+    return name
+
+
+class TypedColumn(Section):
+    """A declared column of a collection's tables."""
+
+    type: ColumnType
+    """The type of the column."""
+
+    path: Annotated[Text, AfterValidator(_field_path)] | None = None
+    """The path of the field; without it, the name of the column."""
+
+
+def _long_form(value: Any) -> Any:
+    """``long`` means ``{type: long}``. The message for another word says what is allowed."""
+    if isinstance(value, dict | TypedColumn):
+        return value
+    known = get_args(ColumnType)
+    if value not in known:
+        *most, last = known
+        raise ValueError(f"must be {', '.join(most)} or {last}, not {str(value)[:60]!r}")
+    return {"type": value}
+
+
+def _distinct(columns: Mapping[str, TypedColumn]) -> Mapping[str, TypedColumn]:
+    """The columns with their paths. No two may have one name, as Spark reads names, or one path."""
+    names: dict[str, str] = {}
+    paths: dict[str, str] = {}
+    for name, column in columns.items():
+        before = names.setdefault(name.lower(), name)
+        if before != name:
+            raise ValueError(f"{before!r} and {name!r} are one column to Spark: keep one of them")
+        path = column.path or name
+        before = paths.setdefault(path, name)
+        if before != name:
+            raise ValueError(f"{before!r} and {name!r} both read {path}: keep one of them")
+    return {
+        name: column.model_copy(update={"path": column.path or name})
+        for name, column in columns.items()
+    }
 
 
 Columns = Annotated[
-    Mapping[Annotated[str, AfterValidator(column_path)], ColumnType], AfterValidator(_distinct)
+    Mapping[
+        Annotated[str, AfterValidator(_column_name)],
+        Annotated[
+            TypedColumn,
+            BeforeValidator(_long_form, json_schema_input_type=ColumnType | TypedColumn),
+        ],
+    ],
+    AfterValidator(_distinct),
 ]
+
+
+def columns_of(given: Mapping[str, Any]) -> Mapping[str, TypedColumn]:
+    """Declared columns from their form in a file. Raises ``ValueError`` with the first mistake."""
+    try:
+        return TypeAdapter[Mapping[str, TypedColumn]](Columns).validate_python(dict(given))
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = ".".join(str(part) for part in first["loc"] if part != "[key]")
+        raise ValueError(f"{where}: {first['msg'].removeprefix('Value error, ')}") from None
 
 
 class PipelineSettings(Section):
@@ -102,6 +162,7 @@ class PipelineSettings(Section):
     columns: Mapping[
         Annotated[str, like(r"[^.]+\.(.|\n)+", "must be written database.collection")], Columns
     ] = Field(default_factory=dict)
-    """Typed columns of the views. For each `database.collection`: the path of a field and its type
-    (`string`, `long`, `double`, `boolean`, `timestamp`, `decimal`). Values that do not fit go to
-    the column `_rescued`, and `quality` counts them from the next publication on."""
+    """Typed columns of `current` and `history`. For each `database.collection`: the path of a field
+    and its type (`string`, `long`, `double`, `boolean`, `timestamp`, `decimal`), or a name for the
+    column with both: `customer: {path: customer.name, type: string}`. Values that do not fit go to
+    the column `_rescued`, and `quality` counts them. `tailrace columns suggest` proposes some."""

@@ -12,6 +12,7 @@ import structlog
 from tailrace.config import load_pipeline
 from tailrace.config.pipeline import PipelineSettings
 from tailrace.errors import ConfigurationError, PipelineRefused, Problem
+from tailrace.pipeline import declaration
 from tailrace.pipeline.job import Job
 from tailrace.pipeline.location import Location
 from tailrace.pipeline.maintenance import maintain
@@ -40,15 +41,18 @@ def run(options: argparse.Namespace) -> int:
     """Runs the pipeline. Exit code 0: all work is done, or a signal stopped it in order."""
     settings, where, tables = _settings(options)
     lake = LandedLake.open(Location.of(where))
+    store = DeltaStore(Location.of(tables))
+    # Without a file no columns are declared: the declaration in the tables is kept.
+    columns = settings.columns if options.config else None
+    if columns and not options.rebuild:
+        declaration.check(store, lake.identity, columns)
     stop = _stop_on_signals()
     began = time.monotonic()
     spark = open_session(settings)
     seconds = round(time.monotonic() - began, 1)
     _log.info("pipeline.started", lake=where, tables=tables, seconds=seconds)
     try:
-        # Without a file no columns are declared: the declaration in the tables is kept.
-        columns = settings.columns if options.config else None
-        job = Job(spark, lake, DeltaStore(Location.of(tables)), settings, columns)
+        job = Job(spark, lake, store, settings, columns)
         if options.rebuild:
             job.rebuild()
         _follow(job, stop, once=options.rebuild or options.once)

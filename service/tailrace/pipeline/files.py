@@ -35,6 +35,11 @@ def read(spark: SparkSession, table: Table, files: Sequence[DataFile]) -> DataFr
     return spark.read.schema(stored).parquet(*paths)
 
 
+def quoted(schema: StructType) -> list[str]:
+    """The names of the columns for ``select``: a name may have a dot."""
+    return [f"`{name}`" for name in schema.names]
+
+
 def read_table(spark: SparkSession, table: Table, files: Sequence[DataFile]) -> DataFrame:
     """The rows in some files of a table, with its partition columns."""
     partitions: dict[tuple[str | None, ...], list[DataFile]] = {}
@@ -49,7 +54,7 @@ def read_table(spark: SparkSession, table: Table, files: Sequence[DataFile]) -> 
             for name, value in zip(table.partition_by, values, strict=True)
         }
         rows = read(spark, table, part).withColumns(constants)
-        parts.append(rows.select(*table.schema.names))
+        parts.append(rows.select(*quoted(table.schema)))
     return reduce(DataFrame.unionAll, parts)
 
 

@@ -10,6 +10,7 @@ from pyspark.sql import SparkSession
 
 from tailrace.config.pipeline import PipelineSettings
 from tailrace.pipeline import changes, quality, segments
+from tailrace.pipeline.declaration import Declaration, declare
 from tailrace.pipeline.log_snapshot import (
     CURRENT_STATE,
     HISTORY_STATE,
@@ -18,10 +19,9 @@ from tailrace.pipeline.log_snapshot import (
     log_snapshot_of,
 )
 from tailrace.pipeline.publish import publish
-from tailrace.pipeline.schemas import NO_TABLE, table_name
+from tailrace.pipeline.schemas import NO_TABLE
 from tailrace.pipeline.segments import LandedLake, LandedSegment
 from tailrace.pipeline.tables import PUBLISHED, Table, TableStore, TableVersion
-from tailrace.pipeline.typed_columns import COLUMNS
 
 
 @dataclass(slots=True)
@@ -49,7 +49,7 @@ class Job:
     lake: LandedLake
     tables: TableStore
     settings: PipelineSettings
-    columns: Mapping[str, Mapping[str, str]] | None = None
+    columns: Declaration | None = None
     progress: JobProgress = field(default_factory=JobProgress)
     _published_at: float = field(default_factory=time.monotonic)
     _counted: int = -1
@@ -73,7 +73,7 @@ class Job:
         self._latest, self.progress.events = changes.append(
             self.spark, log, batches, replaced=log.files
         )
-        log_snapshot = self._log_snapshot(self._declared(self._latest), rebuild=True)
+        log_snapshot = self._log_snapshot(self._declared(self._latest, rebuild=True), rebuild=True)
         logged = log_snapshot.logged()
         for kind in self._kinds:
             moves = (each.touches(logged) for _, _, each in log_snapshot.statements)
@@ -163,16 +163,12 @@ class Job:
             self.spark, self.tables, log, self.scopes(log), self._kinds, rebuild=rebuild
         )
 
-    def _declared(self, log: TableVersion) -> TableVersion:
-        """The log, after storing the declared columns in its property for views and counts."""
-        if self.columns is not None:
-            columns = {
-                table_name(database, collection): dict(paths)
-                for name, paths in self.columns.items()
-                for database, _, collection in [name.partition(".")]
-            }
-            self._latest = log = log.set_properties({COLUMNS: columns})
-        return log
+    def _declared(self, log: TableVersion, *, rebuild: bool = False) -> TableVersion:
+        """The log, after declaring the columns in it and in the tables."""
+        if self.columns is None or not log.exists:
+            return log
+        self._latest = declare(log, self.columns, rebuild=rebuild)
+        return self._latest
 
     def _batch(self, log: TableVersion) -> Iterator[LandedSegment]:
         """The next segments of each scope: up to its share of the events, but at least one."""

@@ -7,12 +7,13 @@ from functools import cached_property
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
+from tailrace.config.pipeline import TypedColumn
 from tailrace.pipeline import changes
 from tailrace.pipeline.completeness import Histories, TableCompleteness, histories_of
 from tailrace.pipeline.lineage import BEFORE_ALL, STATEMENTS, Statement
 from tailrace.pipeline.schemas import CURRENT, HISTORY, NO_TABLE
 from tailrace.pipeline.tables import PUBLISHED, DataFile, Table, TableStore, TableVersion
-from tailrace.pipeline.typed_columns import COLUMNS
+from tailrace.pipeline.typed_columns import COLUMNS, Columns, schema_with
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,10 +23,14 @@ class TableKind:
     partition_by: tuple[str, ...]
     description: str
 
-    def table(self, tables: TableStore, lake: str, name: str) -> Table:
+    def table(
+        self, tables: TableStore, lake: str, name: str, columns: Columns | None = None
+    ) -> Table:
+        """The table of a collection; ``columns``: the typed ones that it is created with."""
+        schema = schema_with(self.schema, columns or {})
         statistics = ("cluster_seconds", "valid_from_position")
         return Table(
-            tables, f"{self.name}/{name}", self.schema, lake, self.partition_by, statistics,
+            tables, f"{self.name}/{name}", schema, lake, self.partition_by, statistics,
             f"{self.description} {name}",
         )  # fmt: skip
 
@@ -76,13 +81,20 @@ class LogSnapshot:
     def _histories(self) -> Histories:
         return histories_of(self.spark, self.log)
 
-    def columns(self, table: str) -> Mapping[str, str]:
-        """The declared columns of a collection: path to type."""
-        found: Mapping[str, str] = self.log.property(COLUMNS).get(table, {})
-        return found
+    def columns(self, table: str) -> Columns:
+        """The declared columns of a collection."""
+        return declared_columns(self.log).get(table, {})
 
     def of(self, table: str) -> list[DataFile]:
         return [each for each in self.log.files if each.partition["table"] == table]
+
+
+def declared_columns(log: TableVersion) -> Mapping[str, Columns]:
+    """The declared columns, by table."""
+    return {
+        table: {name: TypedColumn.model_validate(column) for name, column in columns.items()}
+        for table, columns in log.property(COLUMNS).items()
+    }
 
 
 def log_snapshot_of(

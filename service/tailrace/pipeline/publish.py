@@ -11,6 +11,7 @@ from functools import reduce
 
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import StructType
 
 from tailrace.pipeline import changes, files
 from tailrace.pipeline.completeness import COMPLETE
@@ -18,6 +19,14 @@ from tailrace.pipeline.lineage import BEFORE_ALL, Statement, connected, routes
 from tailrace.pipeline.log_snapshot import CURRENT_STATE, LogSnapshot, TableKind
 from tailrace.pipeline.quality import observed, record_of
 from tailrace.pipeline.tables import PUBLISHED, DataFile, Table, TableVersion
+from tailrace.pipeline.typed_columns import (
+    Columns,
+    evaluated,
+    rescued,
+    schema_with,
+    selected,
+    stored_columns,
+)
 from tailrace.pipeline.versions import KNOWN, NEW, intervals, of_events, of_open, versions
 
 _FEW = 500_000
@@ -53,13 +62,22 @@ class Publication:
     statements: Sequence[Statement]
     """Statements, which affect every document of a table and not only those that events name."""
     first: int
+    columns: Columns
+    """The typed columns that the table has after it."""
+
+    @property
+    def schema(self) -> StructType:
+        return schema_with(self.kind.schema, self.columns)
 
 
 def publication_of(kind: TableKind, name: str, log_snapshot: LogSnapshot) -> Publication:
     """The input of one table's publication. A rebuild ignores the table's present content."""
-    table = kind.table(log_snapshot.tables, log_snapshot.log.table.lake, name)
+    columns = log_snapshot.columns(name)
+    table = kind.table(log_snapshot.tables, log_snapshot.log.table.lake, name, columns)
     settled = log_snapshot.settled[kind.name]
     target = _source(name, table.load(), log_snapshot, settled)
+    if not log_snapshot.rebuild:
+        columns = stored_columns(target.snapshot.table.schema)
     first = changes.first_position(target.news)
     statements = [
         statement
@@ -75,7 +93,7 @@ def publication_of(kind: TableKind, name: str, log_snapshot: LogSnapshot) -> Pub
         before = absent if log_snapshot.rebuild else _as_of(other, target.through)
         sources.append(_source(member, before, log_snapshot, settled))
     first = changes.first_position(each for source in sources for each in source.news)
-    return Publication(kind, target, sources, statements, first)
+    return Publication(kind, target, sources, statements, first, columns)
 
 
 def _source(
@@ -115,11 +133,11 @@ def publish(kind: TableKind, name: str, log_snapshot: LogSnapshot) -> bool:
     table = target.snapshot.table
     adds = files.write(rows, table)
     complete = log_snapshot.completeness(name).record()
-    removes = target.snapshot.files if log_snapshot.rebuild else replaced
     through = log_snapshot.through()
     counted = {"through": through, "since": target.through, "complete": complete}
     counted |= record_of(metrics.get)
-    done = target.snapshot.commit(adds, removes, segments=through, metrics=counted)
+    schema = work.schema if log_snapshot.rebuild else None
+    done = target.snapshot.commit(adds, replaced, segments=through, metrics=counted, schema=schema)
     done.set_properties({PUBLISHED: through, COMPLETE: complete})
     return True
 
@@ -169,16 +187,17 @@ def next_state(
     known = [each for source in work.sources for each in _known(work, source, log_snapshot)]
     scopes |= {each.partition["scope"] for each in known}
     made = versions(sequence, ways, partial=not images <= {"present"}, shared=len(scopes) > 1)
+    made = evaluated(made, "IF(live AND NOT gone, document, NULL)", work.columns)
     if metrics is not None:
         # Only for `current`, which is always published, so that each value is counted once.
-        columns = log_snapshot.columns(target.name) if kind is CURRENT_STATE else {}
-        made = observed(made, metrics, columns)
-    rows = intervals(made, target.name)
+        made = observed(made, metrics, work.columns if kind is CURRENT_STATE else {})
+    rows = intervals(made, target.name, [*selected(work.columns), rescued(work.columns)])
     if kind is CURRENT_STATE:
         rows = rows.where("is_current")
-    rows = rows.select(*kind.schema.names)
+    names = files.quoted(work.schema)
+    rows = rows.select(*names)
     if rest is not None:
-        rows = rows.unionAll(rest.select(*kind.schema.names))
+        rows = rows.unionAll(rest.select(*names))
     return rows, replaced
 
 

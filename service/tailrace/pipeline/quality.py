@@ -17,7 +17,7 @@ from tailrace.pipeline.log_snapshot import CURRENT_STATE
 from tailrace.pipeline.schemas import DOCUMENT_OPERATIONS, NO_TABLE, QUALITY
 from tailrace.pipeline.segments import LandedLake, read_footer
 from tailrace.pipeline.tables import Table, TableStore, TableVersion
-from tailrace.pipeline.typed_columns import fitted, misfits, variant
+from tailrace.pipeline.typed_columns import Columns, misfits
 from tailrace.pipeline.versions import NEW
 
 _COUNTS = {
@@ -40,25 +40,21 @@ _COUNTS = {
 _RESCUED = "rescued:"
 
 
-def observed(rows: DataFrame, metrics: Observation, columns: Mapping[str, str]) -> DataFrame:
+def observed(rows: DataFrame, metrics: Observation, columns: Columns) -> DataFrame:
     """Counts versions (:func:`tailrace.pipeline.versions.versions`) while Spark computes them:
-    events, events without effect, and values in their documents that do not fit their column."""
+    events, events without effect, and values in their documents that do not fit their column
+    (:func:`tailrace.pipeline.typed_columns.evaluated`)."""
     counts = {
         "events": f"stage = {NEW}",
         "duplicates_dropped": "stale",
         "updates_without_base": "live AND without_base",
         "set_aside": "live AND unfit",
     }
-    own = rows.columns
-    if columns:
-        made = f"stage = {NEW} AND live AND NOT gone"
-        rows = rows.selectExpr("*", f"IF({made}, {variant('document')}, NULL) AS parsed")
-        rows = fitted(rows, "parsed", columns)
-        for path, condition in misfits("parsed", "document", columns):
-            counts[_RESCUED + path] = f"{made} AND {condition}"
+    for name, condition in misfits(columns):
+        counts[_RESCUED + name] = f"stage = {NEW} AND live AND NOT gone AND {condition}"
     return rows.observe(
         metrics, *(F.expr(f"count_if({text})").alias(name) for name, text in counts.items())
-    ).select(*own)
+    )
 
 
 def record_of(counts: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """The names and the columns of the tables."""
 
 import hashlib
+import re
 from functools import lru_cache
 
 from pyspark.sql import types as T  # noqa: N812
@@ -73,9 +74,11 @@ CURRENT = _columns(
     scope=_TEXT,
     ordinal=_NUMBER,
     valid_from_position=_NUMBER,
+    _rescued=_TEXT,
 )
 """One row per live document, with its last change. ``valid_from_position`` is the position of the
-change, or of the rename that brought the document into this table."""
+change, or of the rename that brought the document into this table. Typed columns follow
+(:mod:`tailrace.pipeline.typed_columns`); ``_rescued`` has the values that do not fit them."""
 
 HISTORY = T.StructType(
     [
@@ -134,6 +137,20 @@ def table_name(database: str, collection: str) -> str:
         digest = hashlib.sha256(f"{database}.{collection}".encode()).hexdigest()[:16]
         return f"{text[: _LONGEST - 18]}!!{digest}"
     return text
+
+
+def table_of(collection: str) -> str:
+    """:func:`table_name` of ``database.collection``."""
+    database, _, name = collection.partition(".")
+    return table_name(database, name)
+
+
+def collection_of(table: str) -> str:
+    """The ``database.collection`` of a table's directory; a name that was shortened stays so."""
+    if "!!" in table:
+        return table
+    raw = re.sub(rb"!([0-9a-f]{2})", lambda found: bytes.fromhex(found[1].decode()), table.encode())
+    return raw.decode("utf-8", "surrogatepass")
 
 
 def of_database(table: str, database: str) -> bool:

@@ -1,23 +1,41 @@
 """Declared columns: typed fields of documents, and the values that do not fit their type.
 
 A value is in its column or, unchanged, in ``_rescued``. A value does not fit if its type would
-round or truncate it. Everything is SQL over the document as VARIANT and its text.
+round or truncate it. Everything is SQL over the document's canonical text, parsed once as VARIANT.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql import types as T  # noqa: N812
 
-from tailrace.config.pipeline import column_path
+from tailrace.config.pipeline import ColumnType, TypedColumn
+from tailrace.errors import PipelineRefused
+
+Columns = Mapping[str, TypedColumn]
+"""Declared columns by name."""
 
 COLUMNS = "tailrace.columns"
-"""The log's property that declares the columns of each table: path to type."""
+"""The log's property that declares the columns of each table."""
+
+RESCUED = "_rescued"
 
 UNREADABLE = "document"
 """The key in ``_rescued`` of a document that no VARIANT can hold: it has a field twice."""
 
-_PLAIN = r"-?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?"
+_PATH = "tailrace.path"
+"""The key in a stored column's metadata of the path that it holds."""
+
+_STORED: Mapping[ColumnType, T.DataType] = {
+    "string": T.StringType(),
+    "long": T.LongType(),
+    "double": T.DoubleType(),
+    "boolean": T.BooleanType(),
+    "timestamp": T.TimestampType(),
+    "decimal": T.DecimalType(38, 10),
+}
+
+_NUMBER = r"-?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?"
 _EXACT_DECIMAL = (
     "({text} LIKE '%E+%' OR "
     r"length(rtrim('0', regexp_extract({text}, r'\.([0-9]*)', 1))) "
@@ -25,113 +43,180 @@ _EXACT_DECIMAL = (
 )
 """Whether ten digits after the point are enough: MongoDB writes E+ only for whole numbers."""
 
-_FIRST_YEAR, _LAST_YEAR = -62_135_596_800_000, 253_402_300_799_999
+FIRST_YEAR, LAST_YEAR = -62_135_596_800_000, 253_402_300_799_999
 """The range of TIMESTAMP in SQL, the years 1 to 9999, in milliseconds."""
+
+
+def schema_with(schema: T.StructType, columns: Columns) -> T.StructType:
+    """A table's own schema, followed by the typed columns."""
+    return T.StructType([*schema, *map(stored_field, columns, columns.values())])
+
+
+def stored_field(name: str, column: TypedColumn) -> T.StructField:
+    return T.StructField(name, _STORED[column.type], True, {_PATH: column.path})
+
+
+def stored_columns(schema: T.StructType) -> Columns:
+    """The typed columns of a table as it is stored."""
+    kinds = {str(stored): kind for kind, stored in _STORED.items()}
+    return {
+        field.name: TypedColumn(type=kinds[str(field.dataType)], path=field.metadata[_PATH])
+        for field in schema
+        if _PATH in field.metadata
+    }
+
+
+def missing_columns(where: object, stored: Columns, declared: Columns) -> Columns:
+    """The declared columns that a table does not have yet.
+
+    Raises :class:`PipelineRefused` if it has one of another type, or of another field.
+    """
+    known = {name.lower(): name for name in stored}
+    for name, column in declared.items():
+        other = known.get(name.lower())
+        if other is not None and (other, stored[other]) != (name, column):
+            raise PipelineRefused(
+                f"{where}: the column {other!r} holds {_told(stored[other])}, and the file "
+                f"declares {name!r} as {_told(column)}. Give the new column another name "
+                f"(NAME: {{path: {column.path}, type: {column.type}}}), or run with --rebuild"
+            )
+    return {name: column for name, column in declared.items() if name not in stored}
+
+
+def _told(column: TypedColumn) -> str:
+    return f"{column.path} as {column.type}"
 
 
 def variant(text: str) -> str:
     """A document's canonical text as VARIANT with plain numbers; null if no VARIANT can hold it."""
     # Quotes inside a string are escaped, so the pattern never matches there.
     for kind in ("Int", "Long", "Double"):
-        text = f"regexp_replace({text}, r'\\{{\"\\$number{kind}\":\"({_PLAIN})\"\\}}', '$1')"
+        text = f"regexp_replace({text}, r'\\{{\"\\$number{kind}\":\"({_NUMBER})\"\\}}', '$1')"
     return f"try_parse_json({text})"
 
 
-def typed(rows: DataFrame, columns: Mapping[str, str]) -> DataFrame:
-    """Rows with ``document`` as VARIANT, its text as ``json``, and the typed columns.
+def evaluated(rows: DataFrame, text: str, columns: Columns) -> DataFrame:
+    """Adds ``typed_N``, the value of the N-th column (null if it does not fit), and what
+    :func:`misfits` and :func:`rescued` need. ``text``: SQL for the document as canonical text.
 
-    ``_rescued`` is a JSON object: path to canonical Extended JSON as text. Raises ``ValueError``
-    for a path or a type that ``pipeline.columns`` does not allow.
+    In steps, so that Spark parses each document and looks up each value once.
     """
-    rows = rows.selectExpr(
-        *("document AS json" if name == "document" else name for name in rows.columns),
-        f"{variant('document')} AS document",
-    )
     if not columns:
         return rows
-    own = rows.columns
-    rescued = [
-        f"IF({condition}, named_struct('path', '{path}', 'value', {_exactly(path)}), NULL)"
-        for path, condition in misfits("document", "json", columns)
-    ]
-    rows = fitted(rows, "document", columns).selectExpr(
-        *own,
-        *(f"fitted_{at} AS `{path}`" for at, path in enumerate(columns)),
-        f"filter(array({', '.join(rescued)}), each -> each IS NOT NULL) AS rescued",
-    )
-    pairs = "IF(size(rescued) > 0, to_json(map_from_entries(rescued)), NULL)"
-    return rows.withColumn("_rescued", F.expr(pairs)).drop("rescued")
+    numbered = list(enumerate(columns.values()))
+    rows = rows.selectExpr("*", f"{text} AS canonical")
+    rows = rows.selectExpr("*", "try_parse_json(canonical) AS parsed")
+    rows = rows.selectExpr("*", *(f"{_value(each)} AS found_{at}" for at, each in numbered))
+    seen = (f"schema_of_variant(found_{at}) AS seen_{at}" for at, _ in numbered)
+    rows = rows.selectExpr("*", *seen)
+    typed = (f"{_TYPES[each.type](f'found_{at}', f'seen_{at}')} AS typed_{at}"
+             for at, each in numbered)  # fmt: skip
+    return rows.selectExpr("*", *typed)
 
 
-def fitted(rows: DataFrame, document: str, columns: Mapping[str, str]) -> DataFrame:
-    """Adds ``found_N``, the value at the N-th path, and ``fitted_N``, that value in its type (null
-    if it does not fit). Two steps, so that Spark looks up each value once."""
-    found = [f"{_value(document, path)} AS found_{at}" for at, path in enumerate(columns)]
-    made = [f"{_column(path, f'found_{at}')} AS fitted_{at}"
-            for at, path in enumerate(columns.items())]  # fmt: skip
-    return rows.selectExpr("*", *found).selectExpr("*", *made)
+def misfits(columns: Columns) -> Iterator[tuple[str, str]]:
+    """For each column, the condition that the value of :func:`evaluated` rows goes to ``_rescued``.
 
-
-def misfits(document: str, text: str, columns: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """For each path, the condition that a value of :func:`fitted` rows goes to ``_rescued``. The
-    last one is for the whole document."""
-    for at, path in enumerate(columns):
-        there = f"found_{at} IS NOT NULL AND NOT is_variant_null(found_{at})"
-        yield path, f"{there} AND fitted_{at} IS NULL"
+    The last one is for the whole document.
+    """
+    for at, name in enumerate(columns):
+        yield name, f"coalesce(seen_{at} <> 'VOID' AND typed_{at} IS NULL, false)"
     if columns:
-        yield UNREADABLE, f"{text} IS NOT NULL AND {document} IS NULL"
+        yield UNREADABLE, "canonical IS NOT NULL AND parsed IS NULL"
 
 
-def _exactly(path: str) -> str:
-    """The canonical text of a value, as it was landed."""
-    if path == UNREADABLE:
-        return "json"
-    return f"to_json({_value('try_parse_json(json)', path)})"
+def rescued(columns: Columns) -> str:
+    """SQL for ``_rescued`` of :func:`evaluated` rows."""
+    if not columns:
+        return f"CAST(NULL AS STRING) AS {RESCUED}"
+    conditions = [condition for _, condition in misfits(columns)]
+    texts = [*(f"to_json(found_{at})" for at in range(len(columns))), "canonical"]
+    pairs = (
+        f"IF({condition}, named_struct('name', '{name}', 'value', {text}), NULL)"
+        for (name, condition), text in zip(misfits(columns), texts, strict=True)
+    )
+    found = f"filter(array({', '.join(pairs)}), each -> each IS NOT NULL)"
+    some = " OR ".join(f"({each})" for each in conditions)
+    return f"IF({some}, to_json(map_from_entries({found})), NULL) AS {RESCUED}"
 
 
-def _column(column: tuple[str, str], value: str) -> str:
-    """SQL for a value in its column's type; null if it does not fit."""
-    path, kind = column
-    if kind not in _TYPES:
-        raise ValueError(f"{path}: there is no type {kind!r}; known: {', '.join(_TYPES)}")
-    return _TYPES[kind](value)
+def selected(columns: Columns) -> list[str]:
+    """SQL for the typed columns of :func:`evaluated` rows under their names."""
+    return [f"typed_{at} AS `{name}`" for at, name in enumerate(columns)]
 
 
-def _plain(type_: str) -> Callable[[str], str]:
-    """SQL for a type that VARIANT has itself."""
-    return lambda value: f"IF({_seen(value)} = '{type_}', {_as(value, type_)}, NULL)"
+def with_columns(rows: DataFrame, text: str, columns: Columns, keep: Sequence[str]) -> DataFrame:
+    """The columns ``keep``, the typed ones, and ``_rescued``: a JSON object that maps a column's
+    name to the value that did not fit, as canonical Extended JSON."""
+    return evaluated(rows, text, columns).selectExpr(*keep, *selected(columns), rescued(columns))
 
 
-def _double(value: str) -> str:
-    """Any number that a double holds exactly, and those that JSON cannot write (NaN, infinity)."""
-    special = _inside(value, "$numberDouble")
-    number, whole = _as(value, "DOUBLE"), _as(value, "BIGINT")
+def _case(seen: str, *cases: tuple[str, str]) -> str:
+    """SQL that selects a value by the exact form of what was found."""
+    return f"CASE {seen} {' '.join(f'WHEN {when!r} THEN {then}' for when, then in cases)} END"
+
+
+def _wrapped(*names: str) -> str:
+    """The form of a canonical value, such as ``{"$numberInt": "5"}``."""
+    inner = "STRING"
+    for name in reversed(names):
+        inner = f"OBJECT<`{name}`: {inner}>"
+    return inner
+
+
+def _inside(value: str, *names: str) -> str:
+    """SQL for the text in a canonical value."""
+    path = "".join(f'["{name}"]' for name in names)
+    return f"variant_get({value}, '${path}', 'STRING')"
+
+
+def _plain(form: str) -> Callable[[str, str], str]:
+    """SQL for a type that JSON has itself."""
+    return lambda value, seen: _case(seen, (form, f"variant_get({value}, '$', '{form}')"))
+
+
+def _long(value: str, seen: str) -> str:
+    return _case(
+        seen,
+        *(
+            (_wrapped(name), f"try_cast({_inside(value, name)} AS BIGINT)")
+            for name in ("$numberInt", "$numberLong")
+        ),
+    )
+
+
+def _double(value: str, seen: str) -> str:
+    """Any double, and integers that a double holds exactly."""
+    double = f"try_cast({_inside(value, '$numberDouble')} AS DOUBLE)"
+    whole = f"try_cast({_inside(value, '$numberLong')} AS BIGINT)"
+    number = f"CAST({whole} AS DOUBLE)"
     # A cast of 2 ** 63 gives the largest long, which would then seem equal.
     exact = f"{number} < 9223372036854775808D AND CAST({number} AS BIGINT) = {whole}"
-    return (
-        f"CASE WHEN {_seen(value)} = 'DOUBLE' OR {_seen(value)} LIKE 'DECIMAL%' THEN {number} "
-        f"WHEN {_seen(value)} = 'BIGINT' THEN IF({exact}, {number}, NULL) "
-        f"WHEN {_seen(special)} = 'STRING' THEN try_cast({_as(special, 'STRING')} AS DOUBLE) END"
+    return _case(
+        seen,
+        (_wrapped("$numberDouble"), double),
+        (_wrapped("$numberInt"), f"try_cast({_inside(value, '$numberInt')} AS DOUBLE)"),
+        (_wrapped("$numberLong"), f"IF({exact}, {number}, NULL)"),
     )
 
 
-def _timestamp(value: str) -> str:
-    date = _inside(value, "$date")
-    found = _as(date, "BIGINT")
-    fits = f"{_seen(date)} = 'BIGINT' AND {found} BETWEEN {_FIRST_YEAR} AND {_LAST_YEAR}"
-    return f"IF({fits}, timestamp_millis({found}), NULL)"
+def _timestamp(value: str, seen: str) -> str:
+    found = f"try_cast({_inside(value, '$date', '$numberLong')} AS BIGINT)"
+    fits = f"{found} BETWEEN {FIRST_YEAR} AND {LAST_YEAR}"
+    time = f"IF({fits}, timestamp_millis({found}), NULL)"
+    return _case(seen, (_wrapped("$date", "$numberLong"), time))
 
 
-def _decimal(value: str) -> str:
-    digits = _inside(value, "$numberDecimal")
-    found = _as(digits, "STRING")
-    fits = f"{_seen(digits)} = 'STRING' AND {_EXACT_DECIMAL.format(text=found)}"
-    return f"IF({fits}, try_cast({found} AS DECIMAL(38, 10)), NULL)"
+def _decimal(value: str, seen: str) -> str:
+    found = _inside(value, "$numberDecimal")
+    fits = _EXACT_DECIMAL.format(text=found)
+    number = f"IF({fits}, try_cast({found} AS DECIMAL(38, 10)), NULL)"
+    return _case(seen, (_wrapped("$numberDecimal"), number))
 
 
-_TYPES = {
+_TYPES: Mapping[ColumnType, Callable[[str, str], str]] = {
     "string": _plain("STRING"),
-    "long": _plain("BIGINT"),
+    "long": _long,
     "double": _double,
     "boolean": _plain("BOOLEAN"),
     "timestamp": _timestamp,
@@ -139,18 +224,6 @@ _TYPES = {
 }
 
 
-def _value(document: str, path: str) -> str:
-    names = "".join(f'["{name}"]' for name in column_path(path).split("."))
-    return f"variant_get({document}, '${names}')"
-
-
-def _inside(value: str, name: str) -> str:
-    return f"""variant_get({value}, '$["{name}"]')"""
-
-
-def _seen(value: str) -> str:
-    return f"schema_of_variant({value})"
-
-
-def _as(value: str, type_: str) -> str:
-    return f"try_variant_get({value}, '$', '{type_}')"
+def _value(column: TypedColumn) -> str:
+    names = "".join(f'["{name}"]' for name in str(column.path).split("."))
+    return f"variant_get(parsed, '${names}')"

@@ -118,8 +118,11 @@ def versions(
     return alive.mapInArrow(fold, alive.schema).unionAll(rows.where("NOT live"))
 
 
-def intervals(rows: DataFrame, table: str) -> DataFrame:
-    """The versions in one table with their times, which renames and drops may shorten."""
+def intervals(rows: DataFrame, table: str, more: Sequence[str] = ()) -> DataFrame:
+    """The versions in one table with their times, which renames and drops may shorten.
+
+    ``more``: SQL for further columns.
+    """
     rows = (
         rows.where("live AND NOT gone").selectExpr("*", "inline(hops)").where(f"home = '{table}'")
     )
@@ -142,6 +145,7 @@ def intervals(rows: DataFrame, table: str) -> DataFrame:
         "end AS valid_to_position",
         "IF(next <= coalesce(until, next), next_operation, ended_by) AS ended_by",
         "end IS NULL AS is_current",
+        *more,
     )
 
 

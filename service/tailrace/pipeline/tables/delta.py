@@ -9,7 +9,7 @@ import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 from urllib.parse import unquote
@@ -17,6 +17,7 @@ from urllib.parse import unquote
 import pyarrow as pa
 from deltalake import ColumnProperties, DeltaTable, Schema, WriterProperties, transaction
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
+from pyspark.sql.types import StructField, StructType
 
 from tailrace.errors import PipelineRefused, TablesFenced, describe
 from tailrace.pipeline.location import Location
@@ -62,7 +63,7 @@ class DeltaVersion:
     """:class:`tailrace.pipeline.tables.port.TableVersion`."""
 
     def __init__(self, table: Table, delta: DeltaTable | None) -> None:
-        self.table = table
+        self.table = table if delta is None else replace(table, schema=_schema_of(delta))
         self._delta = delta
         self.version = -1 if delta is None else delta.version()
 
@@ -107,6 +108,14 @@ class DeltaVersion:
             self._delta.alter.set_table_properties(texts, raise_if_not_exists=False)
         return DeltaVersion(self.table, self._delta)  # which is the new version
 
+    def add_columns(self, fields: Sequence[StructField]) -> TableVersion:
+        if self._delta is None or not fields:
+            return self
+        added = Schema.from_json(StructType(list(fields)).json()).fields
+        with self._commit_errors():
+            self._delta.alter.add_columns(added)
+        return self.latest()
+
     def latest(self) -> TableVersion:
         if self._delta is None or not (self.table.location / "_delta_log").exists():
             return self.table.load()
@@ -122,8 +131,9 @@ class DeltaVersion:
         segments: Mapping[str, int] | None = None,
         applications: Mapping[str, int] | None = None,
         metrics: Mapping[str, Any] | None = None,
+        schema: StructType | None = None,
     ) -> TableVersion:
-        table = self.table
+        table = self.table if schema is None else replace(self.table, schema=schema)
         scopes = segments or {}
         versions = {f"tailrace:{table.lake}:{scope}": at for scope, at in scopes.items()}
         versions.update(applications or {})
@@ -134,17 +144,17 @@ class DeltaVersion:
             custom_metadata={_METRICS: _json(metrics or {})},
             # A retry of delta-rs would not notice that a compaction has removed the same files, and
             # their rows would be in the table twice.
-            max_commit_retries=0 if removes else None,
+            max_commit_retries=0 if removes or schema is not None else None,
         )
         now = int(time.time() * 1000)
-        schema = Schema.from_json(table.schema.json())
+        stored = Schema.from_json(table.schema.json())
         added = [_add(each, now) for each in adds]
         with self._commit_errors():
             if self._delta is None:
                 table.location.make()
                 transaction.create_table_with_add_actions(
                     table.location.uri,
-                    schema,
+                    stored,
                     added,
                     mode="error",
                     partition_by=list(table.partition_by),
@@ -155,11 +165,14 @@ class DeltaVersion:
                 return table.load()
             gone = [
                 transaction.RemoveAction(each.path, True, now, each.size, dict(each.partition))
-                for each in removes
+                for each in ([] if schema is not None else removes)
             ]
-            partition_by = list(table.partition_by)
             self._delta.create_write_transaction(
-                [*added, *gone], "append", schema, partition_by, commit_properties=properties
+                [*added, *gone],
+                "append" if schema is None else "overwrite",  # which removes every file by itself
+                stored,
+                list(table.partition_by),
+                commit_properties=properties,
             )
         return self.latest()
 
@@ -239,6 +252,10 @@ def _read_errors(location: Location) -> Iterator[None]:
             f"{location}: cannot be read as a Delta table: {describe(error)}. Restore "
             "it, or move it away and run with --rebuild"
         ) from error
+
+
+def _schema_of(delta: DeltaTable) -> StructType:
+    return StructType.fromJson(json.loads(delta.schema().to_json()))
 
 
 def _lake_of(delta: DeltaTable) -> str | None:

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from pyspark.sql.types import StructType
+from pyspark.sql.types import StructField, StructType
 
 from tailrace.pipeline.location import Location
 
@@ -79,7 +79,8 @@ class TableVersion(Protocol):
     """
 
     @property
-    def table(self) -> Table: ...
+    def table(self) -> Table:
+        """The table, with the schema that it has in this version."""
 
     @property
     def exists(self) -> bool: ...
@@ -107,6 +108,9 @@ class TableVersion(Protocol):
     def set_properties(self, values: Mapping[str, Mapping[str, Any]]) -> TableVersion:
         """Sets properties, in a commit if one of them changes."""
 
+    def add_columns(self, fields: Sequence[StructField]) -> TableVersion:
+        """Adds columns, in a commit of its own. They are null in all rows."""
+
     def metrics_since(self, version: int) -> Sequence[Mapping[str, Any]]:
         """The counts of each commit after a version, oldest first."""
 
@@ -118,8 +122,12 @@ class TableVersion(Protocol):
         segments: Mapping[str, int] | None = None,
         applications: Mapping[str, int] | None = None,
         metrics: Mapping[str, Any] | None = None,
+        schema: StructType | None = None,
     ) -> TableVersion:
-        """Adds and removes files at once; :class:`TablesFenced` if another writer came first."""
+        """Adds and removes files at once; :class:`TablesFenced` if another writer came first.
+
+        With a ``schema``, it replaces the table's, and ``adds`` replace every file.
+        """
 
     def latest(self) -> TableVersion:
         """The table as committed now. Costs less than loading it."""

@@ -1,0 +1,54 @@
+"""``tailrace columns``: proposes typed columns, and publishes tables anew with the declared ones.
+
+Exit codes: 0 done, 1 tables that cannot be read or written, 2 wrong usage or configuration.
+"""
+
+import argparse
+import sys
+
+from tailrace.cli.arguments import needs_pipeline, refuse
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """Adds the command's arguments."""
+    verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
+    suggest = verbs.add_parser("suggest", help="propose a declaration from what the tables hold")
+    suggest.add_argument(
+        "--rows",
+        type=int,
+        default=100_000,
+        metavar="N",
+        help="how many documents of a collection are read; default: 100000",
+    )
+    republish = verbs.add_parser(
+        "republish", help="fill declared columns in all rows, and drop the others (best with the "
+        "pipeline stopped)"
+    )  # fmt: skip
+    for verb in (suggest, republish):
+        verb.add_argument("--config", metavar="FILE", help="the configuration: section pipeline")
+        verb.add_argument("--tables", metavar="DIR", help="where the tables are")
+        verb.add_argument(
+            "--collection",
+            action="append",
+            default=[],
+            metavar="DATABASE.COLLECTION",
+            help="only this collection; may be repeated",
+        )
+
+
+def run(options: argparse.Namespace) -> int:
+    """Prints the proposal as YAML, or the progress of the publication."""
+    with needs_pipeline("tailrace columns"):
+        from tailrace.pipeline import column_commands
+    for name in options.collection:
+        if not all(name.partition(".")):
+            refuse("--collection", f"must be written database.collection, not {name!r}")
+    if options.verb == "republish":
+        return column_commands.republish_columns(
+            options, lambda line: print(line, file=sys.stderr, flush=True)
+        )
+    if options.rows <= 0:
+        refuse("--rows", f"must be greater than 0, not {options.rows}")
+    for line in column_commands.suggested(options):
+        print(line)
+    return 0

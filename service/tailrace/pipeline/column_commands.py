@@ -1,0 +1,66 @@
+"""What ``tailrace columns`` does, with the settings and the tables that its options name."""
+
+import argparse
+from collections.abc import Callable, Iterator
+
+from tailrace.config import load_pipeline
+from tailrace.config.pipeline import PipelineSettings
+from tailrace.errors import ConfigurationError, PipelineRefused, Problem
+from tailrace.pipeline.location import Location
+from tailrace.pipeline.log_snapshot import CURRENT_STATE
+from tailrace.pipeline.republication import republish
+from tailrace.pipeline.schemas import collection_of, table_of
+from tailrace.pipeline.session import open_session
+from tailrace.pipeline.suggestion import suggest, yaml_key
+from tailrace.pipeline.tables import DeltaStore, TableStore
+
+
+def suggested(options: argparse.Namespace) -> Iterator[str]:
+    """The lines of a proposed declaration."""
+    _, tables = _opened(options)
+    lake = tables.lake("changes")
+    names = {name for name, _ in (tables.location / CURRENT_STATE.name).names()}
+    if lake is None or not names:
+        raise PipelineRefused(f"{tables.location}: there are no tables to propose columns for")
+    wanted = {table_of(each): each for each in options.collection}
+    for name in sorted(wanted.keys() - names):
+        raise PipelineRefused(f"{tables.location}: there is no table of {wanted[name]}")
+    yield "pipeline:"
+    yield "  columns:"
+    for name in sorted(wanted or names):
+        table = CURRENT_STATE.table(tables, lake, name).load()
+        found = suggest(table, options.rows)
+        told = f"{found.rows:,}" + (f" of {found.of_rows:,}" * (found.rows < found.of_rows))
+        yield f"    {yaml_key(collection_of(name))}:  # {told} documents"
+        yield from (f"      {line}" for line in found.lines())
+
+
+def republish_columns(options: argparse.Namespace, report: Callable[[str], None]) -> int:
+    """Publishes the tables anew. Returns the exit code."""
+    settings, tables = _opened(options)
+    if tables.lake("changes") is None:  # before Spark starts
+        raise PipelineRefused(f"{tables.location}: there are no tables of this pipeline")
+    columns = settings.columns if options.config else None
+    spark = open_session(settings)
+    try:
+        done = republish(
+            spark,
+            tables,
+            columns,
+            options.collection,
+            lambda name, rows, of: report(f"{name}: {rows:,} of {of:,} rows"),
+        )
+    finally:
+        spark.stop()
+    report(f"published {done} tables anew" if done else "no table has or needs typed columns")
+    return 0
+
+
+def _opened(options: argparse.Namespace) -> tuple[PipelineSettings, TableStore]:
+    settings = load_pipeline(options.config) if options.config else PipelineSettings()
+    where = options.tables or settings.tables
+    if not where:
+        raise ConfigurationError(
+            Problem("--tables", "is needed, here or as pipeline.tables of the file of --config")
+        )
+    return settings, DeltaStore(Location.of(where))
