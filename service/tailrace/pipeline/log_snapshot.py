@@ -28,11 +28,10 @@ class TableKind:
     ) -> Table:
         """The table of a collection; ``columns``: the typed ones that it is created with."""
         schema = schema_with(self.schema, columns or {})
-        statistics = ("cluster_seconds", "valid_from_position")
+        description = f"{self.description} {name}"
         return Table(
-            tables, f"{self.name}/{name}", schema, lake, self.partition_by, statistics,
-            f"{self.description} {name}",
-        )  # fmt: skip
+            tables, f"{self.name}/{name}", schema, lake, self.partition_by, description=description
+        )
 
     def open_files(self, snapshot: TableVersion) -> list[DataFile]:
         files = snapshot.files

@@ -28,6 +28,10 @@ _METRICS = "tailrace"
 
 _NAME = "tailrace:"
 
+_NO_BOUNDS = {"delta.dataSkippingNumIndexedCols": "0"}
+"""For tables that users query: where a file has bounds of some columns, deltalake 1.6.6 gives Arrow
+``NULL`` as bounds of the others, and a condition on one of those finds no row (in DuckDB, say)."""
+
 _ATTEMPTS = 2
 """How often to try a compaction if another writer commits first."""
 
@@ -160,6 +164,7 @@ class DeltaVersion:
                     partition_by=list(table.partition_by),
                     name=_NAME + table.lake,
                     description=table.description,
+                    configuration=None if table.statistics else _NO_BOUNDS,
                     commit_properties=properties,
                 )
                 return table.load()
@@ -264,7 +269,9 @@ def _lake_of(delta: DeltaTable) -> str | None:
 
 
 def _add(file: DataFile, now: int) -> transaction.AddAction:
-    bounds = {"minValues": dict(file.low), "maxValues": dict(file.high), "nullCount": {}}
+    bounds: dict[str, Any] = {}
+    if file.low or file.high:
+        bounds = {"minValues": dict(file.low), "maxValues": dict(file.high), "nullCount": {}}
     statistics = _json({"numRecords": file.rows, **bounds})
     return transaction.AddAction(file.path, file.size, file.partition, now, True, statistics)
 

@@ -41,6 +41,8 @@ class Table:
     lake: str
     partition_by: tuple[str, ...] = ()
     statistics: tuple[str, ...] = ()
+    """The columns with bounds for each file. A table that users query has none: see ``delta``."""
+
     description: str = ""
 
     @property
