@@ -108,11 +108,14 @@ def test_a_halted_scope_says_why_and_is_restarted_from_here(
 
     button = trouble.get_by_role("button", name="Restart scope users")
     button.click()
-    expect(page.locator("#acted")).to_have_text("Scope 'users' starts again")
+    expect(page.locator("#sure-what")).to_contain_text("What was handled after the last save")
+    page.locator("#sure-ok").click()
+    expect(page.locator("#said-what")).to_have_text("Scope 'users' starts again")
     wait_for_state(run, "users", "halted")  # the cause still exists
     expect(trouble).to_contain_text("halted")
     fault.disarm()
     button.click()
+    page.locator("#sure-ok").click()
     expect(page.locator("#verdict")).to_contain_text("All 2 scopes are followed")
     expect(row(page, "users").locator(".recoveries")).to_contain_text("2")
     page.close()

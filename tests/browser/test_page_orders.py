@@ -1,0 +1,115 @@
+"""An operator's orders on the page, with the keyboard only: each says first what it would do."""
+
+import re
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.browser.conftest import WAIT_MS, Open
+from tests.browser.test_page_access import CONTRASTS, focused
+from tests.daemon import Daemon, Make, gated, until
+from tests.mongod import ReplicaSet
+
+pytestmark = pytest.mark.integration
+
+expect.set_options(timeout=WAIT_MS)
+
+TOKEN = "right-0123456789"
+
+
+@pytest.fixture
+def run(mongod: ReplicaSet, database: str, daemon: Make) -> Daemon:
+    """One scope, whose handler waits for a gate; a change needs a token."""
+    scope = {"name": "orders", "database": database, "collection": "c", "max_await_time_ms": 200}
+    return daemon(mongod.uri, scopes=[scope], http={"port": 0, "token": TOKEN})
+
+
+def reach(page: Page, name: str) -> None:
+    """Presses Tab until the control with this name has the focus, and is seen to have it."""
+    passed: list[str] = []
+    while focused(page) != name:
+        assert len(passed) < 40, f"{name!r} is not reached: {passed}"
+        page.keyboard.press("Tab")
+        passed.append(focused(page))
+    outline = page.evaluate("getComputedStyle(document.activeElement).outlineWidth")
+    assert float(outline.removesuffix("px")) >= 2
+
+
+def press(page: Page, name: str, key: str = "Enter") -> None:
+    reach(page, name)
+    page.keyboard.press(key)
+
+
+def signed_in(page: Page) -> None:
+    press(page, "Enter token")
+    page.keyboard.type(TOKEN)
+    page.keyboard.press("Enter")
+    expect(page.locator("#sign")).to_have_text("Forget token")
+
+
+def test_a_scope_is_paused_moved_and_resumed_by_keyboard(
+    run: Daemon, mongod: ReplicaSet, database: str, visit: Open
+) -> None:
+    open_gate = gated(run)
+    seen = visit(run.start(), 390)
+    page, chip = seen.page, seen.page.locator("#scope-list .chip")
+    said, sure, move = page.locator("#said-what"), page.locator("#sure"), page.locator("#seek")
+    controls = page.locator(".operate")
+    if page.locator("#scope-list h3 button").get_attribute("aria-expanded") == "false":
+        press(page, "orders")
+    expect(page.locator(".facts").first).to_be_visible()
+    expect(controls).to_be_hidden()  # nothing is shown without the right to do it
+
+    press(page, "Enter token")
+    page.keyboard.type("wrong-0123456789")
+    page.keyboard.press("Enter")
+    expect(said).to_have_text("The token was refused")
+    assert seen.complaints.pop().startswith("Failed to load resource: the server responded with")
+    page.keyboard.press("Escape")
+    expect(said).to_be_hidden()
+    expect(controls).to_be_hidden()
+    signed_in(page)
+
+    with mongod.client() as client:
+        begun = client.admin.command("ping")["$clusterTime"]["clusterTime"].time
+        client[database].c.insert_many([{"_id": n} for n in range(3)])
+    press(page, "Pause scope orders", "Space")
+    expect(sure).to_contain_text(re.compile(r"3 changes in flight \(\d+ B\) are drained.*by file"))
+    page.keyboard.press("Escape")
+    expect(sure).to_be_hidden()
+    assert focused(page) == "Pause scope orders"
+    page.keyboard.press("Enter")
+    open_gate()
+    expect(sure).to_contain_text("Nothing is in flight")  # what it would do is kept up to date
+    assert page.locator("#sure-keep").evaluate("(e) => e === document.activeElement")
+    press(page, "Pause")
+    expect(said).to_have_text("Scope 'orders' is paused")
+    expect(chip).to_have_text("paused")
+
+    reach(page, "Seek scope orders")
+    page.keyboard.press("Enter")
+    expect(move).to_contain_text("It is now at")
+    reach(page, "Time in UTC")
+    page.locator("#seek-at").fill("2001-01-01T00:00:00")
+    press(page, "Show what it would do")
+    expect(move).to_contain_text("Not possible: at: 2001-01-01T00:00Z is before the oplog")
+    assert seen.complaints.pop().startswith("Failed to load resource: the server responded with")
+    assert page.locator("#seek-ok").is_disabled()
+    page.locator("#seek-at").fill(
+        page.evaluate("(t) => new Date(t * 1000).toISOString().slice(0, 19)", begun)
+    )
+    press(page, "Show what it would do")
+    expect(move).to_contain_text(re.compile("come again, to file. Dry run: nothing was changed"))
+    assert [found for found in page.evaluate(CONTRASTS) if found[0] < 4.5] == []
+    assert page.evaluate("document.documentElement.scrollWidth") == 390
+    press(page, "Seek")
+    expect(said).to_contain_text("Scope 'orders' is moved: changes from")
+    assert run.status()["handlers"]["file"]["ok"] == 3
+
+    press(page, "Resume scope orders")
+    expect(sure).to_contain_text("The changes since then go to file")
+    press(page, "Resume")
+    expect(said).to_have_text("Scope 'orders' is resumed")
+    until(lambda: run.status()["handlers"]["file"]["ok"] == 6, "the changes that come again")
+    done = [f"{log['action']} {log['scope']}" for log in run.logged("action.done")]
+    assert done == ["pause orders", "seek orders", "seek orders", "resume orders"]
