@@ -39,7 +39,9 @@ def messages(
         raise ValueError(f"no envelope is called {envelope!r}: use one of {', '.join(ENVELOPES)}")
     kind = envelope, canonical
     found: list[Message | None] = [event.kept(kind) for event in events]
-    missing = [event for event, message in zip(events, found, strict=True) if message is None]
+    missing = events
+    if any(found):
+        missing = [event for event, message in zip(events, found, strict=True) if message is None]
     if missing:
         made = make(missing, scope, CANONICAL if canonical else RELAXED)
         for event, message in zip(missing, made, strict=True):

@@ -195,8 +195,8 @@ class ChangeEvent:
     @property
     def is_ddl(self) -> bool:
         """Whether it is not about a document: ``drop``, ``rename``, ``snapshotBegin``, …"""
-        kind = operation_type(self.parts)
-        return kind not in _OF_DOCUMENTS and kind != "" and self.key is None
+        operation = self.parts[layout.OPERATION]
+        return operation not in _OF_DOCUMENTS and bool(operation) and self.key is None
 
     @property
     def size(self) -> int:
@@ -295,5 +295,5 @@ _PARTS = {  # by name, the fields whose offsets the layout finds
     "updateDescription": layout.UPDATE,
     "fullDocumentBeforeChange": layout.BEFORE_CHANGE,
 }
-_OF_DOCUMENTS = frozenset({"insert", "update", "replace", "delete", "read"})
+_OF_DOCUMENTS = frozenset({b"insert", b"update", b"replace", b"delete", b"read"})
 _namespaces: Memo[bytes, Namespace | None] = Memo(lambda raw: namespace(bson.decode(raw, CODEC)))
