@@ -45,7 +45,6 @@ FOREIGN: dict[str, Any] = {
     "of another name": {"_id": "note", "text": "hello", "until": "never"},
     "like a member": {"_id": "member:x", "until": FAR},
     "like a member with a name": {"_id": "member:y", "name": 5, "until": FAR, "joined": "then"},
-    "a lease of a replay": {"_id": "replay:orders", "epoch": "x"},
 }
 
 

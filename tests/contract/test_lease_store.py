@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 import anyio
 import pytest
 
-from tailrace.model.lease import Lease, LeaseTable, Member, replay_lease
+from tailrace.model.lease import Lease, LeaseTable, Member
 from tailrace.replicas.ports import LeaseStore
 from tests.contract.stores import Backing
 
@@ -125,18 +125,6 @@ async def test_an_owner_that_renews_without_a_heartbeat_is_not_a_member(store: L
     assert await store.renew("a", ["orders"], LONG) == 1
     assert (await lease(store)).seconds_left > held.seconds_left
     assert (await store.read()).members == []
-
-
-async def test_a_replay_lease_is_not_a_lease_of_a_scope(store: LeaseStore) -> None:
-    name = replay_lease("orders")
-    await store.prepare([name])
-    assert await store.acquire(Lease(name), "a", 1, LONG)
-    table = await store.read()
-    assert set(table.leases) == {"orders", "users"}
-    assert (await lease(store)).free
-    assert [(each.scope, each.owner) for each in table.replays.values()] == [(name, "a")]
-    await store.release(name, "a", 1)
-    assert (await store.read()).replays[name].free
 
 
 async def test_an_expired_lease_is_not_renewed(store: LeaseStore) -> None:

@@ -7,6 +7,7 @@ import pytest
 
 from tailrace.engine.status.watcher_state import READING
 from tests.daemon import Daemon, until
+from tests.machine import free_port
 from tests.orders import Orders
 
 SOURCE = """
@@ -84,42 +85,57 @@ def letters(orders: Orders) -> Letters:
             delivery={"retry": {"attempts": 1}},
             store={"type": "mongodb", "database": f"{orders.database}_store"},
             replicas={},
+            http={"port": free_port()},
         ),
     )
 
 
-def test_another_replay_and_a_discard_are_refused_during_a_replay(letters: Letters) -> None:
-    """Each letter is handed over once, in order; the daemon adds one meanwhile."""
+def test_a_second_replay_is_refused_while_the_daemon_replays_and_adds_letters(
+    letters: Letters,
+) -> None:
+    """Each letter is handed over once, in order, by the daemon, which goes on meanwhile."""
+    assert letters.run.process is not None
+    daemon = letters.run.process.pid
+    with letters.run.begun(*REPLAY) as one:
+        letters.until_begun(daemon)
+        for command in (REPLAY, DISCARD):
+            _, code, errors = letters.replay(*command)
+            assert code == 1
+            (line,) = errors.splitlines()
+            assert "the dead letters of scope 'orders' are being replayed or discarded" in line
+        letters.write(4)
+        letters.until_waiting(4)
+        letters.go()
+        assert one.wait(60) == 0
+    assert letters.handed_over == [(daemon, n) for n in (1, 2, 3, 4)]
+    assert letters.run.command(*REPLAY) == "No dead letters.\n"
+    done = [log for log in letters.run.logged("action.done") if log["action"] == "replay"]
+    assert done[0]["by"].endswith(" at 127.0.0.1")
+    assert letters.run.stop() == 0
+
+
+def test_a_replay_without_a_daemon_holds_the_scope(letters: Letters) -> None:
+    assert letters.run.stop() == 0
     with letters.run.begun(*REPLAY) as one:
         letters.until_begun(one.pid)
         who = f"process {one.pid} on {socket.gethostname()}"
         for command in (REPLAY, DISCARD):
             _, code, errors = letters.replay(*command)
-            assert code == 1
-            (line,) = errors.splitlines()
-            assert f"its dead letters are being replayed or discarded by {who}. Wait" in line
-        assert "replay" not in letters.run.command("scopes")
-        letters.write(4)
-        letters.until_waiting(4)
-        letters.go()
-        assert one.wait(60) == 0
-    assert letters.handed_over == [(one.pid, n) for n in (1, 2, 3, 4)]
-    assert letters.run.command(*REPLAY) == "No dead letters.\n"
-    assert letters.run.stop() == 0
-
-
-def test_an_interrupted_replay_leaves_no_lease(letters: Letters) -> None:
-    with letters.run.begun(*REPLAY) as one:
-        letters.until_begun(one.pid)
+            assert (code, f"its lease belongs to {who}, which replays" in errors) == (1, True)
+        letters.run.start(ready=False).until_answers()
+        until(lambda: letters.run.status().get("state") == "standby", "that the daemon waits")
         one.send_signal(signal.SIGTERM)
         assert (one.wait(60), *one.communicate()[1:]) == (143, "")
     letters.go()
+    letters.run.until_ready()
     two, code, errors = letters.replay()
     assert code == 0, errors
-    assert letters.handed_over == [(one.pid, 1), (two, 1), (two, 2), (two, 3)]
+    assert [n for _, n in letters.handed_over] == [1, 1, 2, 3]
+    assert two not in [process for process, _ in letters.handed_over]
 
 
 def test_a_killed_replay_keeps_its_lease_until_it_expires(letters: Letters) -> None:
+    assert letters.run.stop() == 0
     with letters.run.begun(*REPLAY) as one:
         letters.until_begun(one.pid)
         one.kill()

@@ -47,7 +47,7 @@ def write(replicas: Replicas, n: int) -> None:
 
 
 def test_changes_wait_for_the_letters_of_the_previous_owner(replicas: Replicas) -> None:
-    """A command run beside another process replays them, with the owner's epoch."""
+    """The owner replays them, with its epoch; beside a process that is not there, nobody may."""
     one, two = replicas.runs.values()
     replicas.until_owner(one)
     write(replicas, 1)
@@ -60,13 +60,15 @@ def test_changes_wait_for_the_letters_of_the_previous_owner(replicas: Replicas) 
     assert replicas.noted == []
     (one.directory.parent / "mended").touch()
     epoch = two.status()["lease"]["epoch"]
-    told = one.command("dead-letters", "replay")
-    assert f"Scope 'orders' is followed by two (epoch {epoch})." in told
+    with one.begun("dead-letters", "replay") as refused:
+        assert "scope 'orders' is followed by two: ask there" in refused.communicate()[1]
+    assert refused.returncode == 1
+    assert "Replayed 2 dead letters" in two.command("dead-letters", "replay")
     write(replicas, 3)
     replicas.until_noted(3)
     assert [each[1:] for each in replicas.noted] == [
-        (epoch, "one", 1),
-        (epoch, "one", 2),
+        (epoch, "two", 1),
+        (epoch, "two", 2),
         (epoch, "two", 3),
     ]
     replicas.stop()

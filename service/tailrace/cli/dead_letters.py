@@ -1,10 +1,10 @@
 """``tailrace dead-letters``: the events that handlers could not handle.
 
-The daemon may run meanwhile: it adds letters to the end of their queues. With replicas, any process
-may replay letters; handlers get the epoch of the scope's current owner. During a replay of a scope,
-a second replay or a discard is refused.
+``replay`` and ``discard`` ask the daemon on this machine, which uses its open handlers and goes on
+meanwhile. Where none runs, they hold the scopes' leases and work on the store. Of two at once, the
+second is refused. The other verbs read the store.
 
-Exit codes: 0 done, 1 a replayed letter failed again, or the lease was refused or lost,
+Exit codes: 0 done, 1 a replayed letter failed again, or it was refused, or the lease was lost,
 2 usage or configuration, 130 and 143 interrupted by SIGINT or SIGTERM.
 """
 
@@ -22,16 +22,19 @@ from secrets import token_hex
 import anyio
 
 from tailrace.assembly import open_store
-from tailrace.cli.arguments import add_config, read_settings, refuse
+from tailrace.cli.arguments import add_config, client_of, read_settings, refuse
 from tailrace.cli.dead_letter_text import details, number, summary, table
+from tailrace.cli.dead_letters_daemon import through_daemon
 from tailrace.cli.scopes import followers
 from tailrace.cli.terminal_text import printable
 from tailrace.config import Settings
+from tailrace.config.store import MemoryStoreSettings
+from tailrace.control.client import NoDaemon
 from tailrace.engine.handle.replay import queues, refusal, replay_letters
 from tailrace.engine.ports import DeadLetterStore, Handler
 from tailrace.errors import CheckpointCorrupt, ConfigurationError, Problem
 from tailrace.model.dead_letter import DeadLetter
-from tailrace.replicas.replay_leases import ReplayLeases
+from tailrace.replicas.command_leases import CommandLeases
 from tailrace.replicas.times import LeaseTimes
 from tailrace.stores import Store
 from tailrace.stores.records import letter_line
@@ -67,6 +70,13 @@ def run(options: argparse.Namespace) -> int:
 
 async def _ask(options: argparse.Namespace) -> int:
     settings, now = read_settings(options), datetime.now(UTC)
+    if options.verb in ("replay", "discard") and not options.dry_run:
+        _require_choice(options, settings)
+        try:
+            return through_daemon(client_of(settings, options.config), options)
+        except NoDaemon:
+            if isinstance(settings.store, MemoryStoreSettings):
+                raise
     async with open_store(settings) as opened:
         store = opened.dead_letters
         if options.verb == "replay":
@@ -80,8 +90,7 @@ async def _ask(options: argparse.Namespace) -> int:
             case "export":
                 text = "".join(f"{letter_line(letter)}\n" for letter in letters)
             case _:
-                if not (options.id or options.scope or options.handler):
-                    refuse("", "say which dead letters: by their ids, --scope or --handler")
+                _require_choice(options, settings)
                 return await _discard(options, settings, opened, select(letters, options.id))
     print(text, end="")
     return 0
@@ -104,8 +113,7 @@ async def _discard(
 async def _replay(options: argparse.Namespace, settings: Settings, opened: Store) -> int:
     from tailrace.handlers import open_handlers
 
-    if options.handler is not None and options.handler not in settings.handlers:
-        refuse(f"handler {options.handler!r}", "is not in the configuration")
+    _require_choice(options, settings)
     store = opened.dead_letters
     letters = await store.letters(options.scope, options.handler)
     chosen = select(letters, options.id)
@@ -138,10 +146,18 @@ async def _replay(options: argparse.Namespace, settings: Settings, opened: Store
     return 1 if done.failed else 0
 
 
-def _leases(settings: Settings, opened: Store, scopes: Collection[str]) -> ReplayLeases:
+def _require_choice(options: argparse.Namespace, settings: Settings) -> None:
+    """Refuses a replay to an unknown handler, and a discard of nothing in particular."""
+    if options.verb == "discard" and not (options.id or options.scope or options.handler):
+        refuse("", "say which dead letters: by their ids, --scope or --handler")
+    if options.verb == "replay" and options.handler not in (None, *settings.handlers):
+        refuse(f"handler {options.handler!r}", "is not in the configuration")
+
+
+def _leases(settings: Settings, opened: Store, scopes: Collection[str]) -> CommandLeases:
     owner = f"process {os.getpid()} on {socket.gethostname()}/{token_hex(4)}"
     times = LeaseTimes(settings.replicas.lease_seconds) if settings.replicas else LeaseTimes()
-    return ReplayLeases(opened.leases, scopes, owner, times)
+    return CommandLeases(opened.leases, scopes, owner, times)
 
 
 async def _epoch(opened: Store, scope: str) -> int:

@@ -123,8 +123,14 @@ class Api:
 
     def _log(self, route: Route, values: Values, request: Request) -> Any:
         return structlog.get_logger().bind(
-            action=route.name, scope=values.get("name"), by=self.access.sender(request)
+            action=route.name, by=self.access.sender(request), **_of(values)
         )
+
+
+def _of(values: Values) -> Mapping[str, str]:
+    """What an action is about."""
+    about = {"scope": values.get("name"), "letter": values.get("id")}
+    return {name: each for name, each in about.items() if each is not None}
 
 
 _PROBES = ("/livez", "/readyz")

@@ -59,6 +59,24 @@ class SeekBody(Body):
     """Only say what would come again or be skipped."""
 
 
+class LettersQuery(Body):
+    scope: str | None = None
+    """Only dead letters of this scope."""
+    handler: str | None = None
+    """Only dead letters of this handler."""
+    key: str | None = None
+    """Only those of the document with this key or `_id`, in Extended JSON."""
+    limit: int = Field(default=100, ge=1, le=1000)
+    """At most so many; `count` is that of all."""
+
+
+class LetterBody(Body):
+    scope: str | None = None
+    """Only of this scope: the event may wait in several."""
+    handler: str | None = None
+    """Only of this handler: the event may wait for several."""
+
+
 def read_body(model: type[B], body: bytes, query: str) -> B:
     """What a request carries: the JSON object of its body or, without a body, its query.
 
@@ -97,6 +115,8 @@ def _fields(model: type[Body], query: str) -> Mapping[str, Any]:
         if kind is float:
             with suppress(ValueError):
                 found[name] = float(values[-1])
+        if kind is int and values[-1].isdecimal():
+            found[name] = int(values[-1][:9])
         if kind is bool:
             found[name] = {"true": True, "false": False}.get(values[-1], values[-1])
     return found

@@ -6,7 +6,8 @@ from typing import Any
 
 import anyio
 
-from tailrace.control.bodies import SeekBody, WhyQuery
+from tailrace.control.bodies import LetterBody, LettersQuery, SeekBody, WhyQuery
+from tailrace.control.letters import DeadLetters
 from tailrace.control.orders import Given, give
 from tailrace.control.outcome import ActionRefused, Done
 from tailrace.control.seeking import Seeking, shown
@@ -42,6 +43,7 @@ class Control:
     runtime: Runtime | None = None
     server: CommandRunner | None = None
     inquiries: Mapping[str, Inquiry] = field(default_factory=dict)
+    letters: DeadLetters | None = None
     patience_seconds: float = 5.0
 
     async def restart(self, scope: str, by: str) -> Done:
@@ -115,6 +117,25 @@ class Control:
         except (CheckpointError, DeadLetterError) as error:
             raise ActionRefused(503, describe(error)) from error
         return answer.to_document()
+
+    async def dead_letters(self, query: LettersQuery) -> Mapping[str, Any]:
+        """The dead letters that wait."""
+        return await self._letters.show(query)
+
+    async def replay_letter(self, id: str, body: LetterBody, by: str) -> Done:
+        """Hands a dead letter, and all others of its document, to the handler again."""
+        return await self._letters.replay(id, body)
+
+    async def discard_letter(self, id: str, body: LetterBody, by: str) -> Done:
+        """Removes a dead letter for good."""
+        return await self._letters.discard(id, body)
+
+    @property
+    def _letters(self) -> DeadLetters:
+        if self.runtime is None:
+            raise _STARTING
+        self.letters = self.letters or DeadLetters(self.supervisor, self.runtime.letters)
+        return self.letters
 
     async def snapshot(
         self, scope: str, action: str, collections: tuple[str, ...], filter: str, by: str

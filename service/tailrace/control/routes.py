@@ -5,7 +5,15 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tailrace.control.bodies import Body, NoBody, SeekBody, SnapshotBody, WhyQuery
+from tailrace.control.bodies import (
+    Body,
+    LetterBody,
+    LettersQuery,
+    NoBody,
+    SeekBody,
+    SnapshotBody,
+    WhyQuery,
+)
 from tailrace.control.control import Control
 from tailrace.control.outcome import Done
 from tailrace.observe.exchange import Pace
@@ -78,6 +86,18 @@ async def _positions(control: Control, values: Values, _: NoBody) -> Mapping[str
     return await control.positions(values["name"])
 
 
+async def _letters(control: Control, values: Values, query: LettersQuery) -> Mapping[str, Any]:
+    return await control.dead_letters(query)
+
+
+async def _replay_letter(control: Control, values: Values, body: LetterBody, by: str) -> Done:
+    return await control.replay_letter(values["id"], body, by)
+
+
+async def _discard_letter(control: Control, values: Values, body: LetterBody, by: str) -> Done:
+    return await control.discard_letter(values["id"], body, by)
+
+
 _IN_TURN: Mapping[str, Any] = {"pace": Pace.IN_TURN}
 
 ROUTES = (
@@ -144,6 +164,28 @@ ROUTES = (
         _snapshot,
         SnapshotBody,
         pace=Pace.IN_TURN,
+    ),
+    Route(
+        "GET",
+        "/dead-letters",
+        "The dead letters that wait, oldest first, with their events.",
+        takes=LettersQuery,
+        read=_letters,
+    ),
+    Route(
+        "POST",
+        "/dead-letters/{id}/replay",
+        "Hands a dead letter, and all others of its document, to its handler again, in order. If "
+        "that takes longer than 8 seconds, `next` is the letter to ask for then.",
+        _replay_letter,
+        LetterBody,
+    ),
+    Route(
+        "POST",
+        "/dead-letters/{id}/discard",
+        "Removes a dead letter: its event is never handled.",
+        _discard_letter,
+        LetterBody,
     ),
 )
 

@@ -55,6 +55,8 @@ class Run:
     history: LostHistory
     breakers: Mapping[str, Breaker]
     standing: StandingOrder
+    turns: Mapping[str, anyio.Semaphore]
+    """By handler that gets one call at a time: held during a call."""
     interrupt: Interrupt
     start: StartPoint = NOW
     start_position: StartPosition = field(default_factory=lambda: StartPosition(NOW))
@@ -125,7 +127,7 @@ class Run:
         )
         share, lease = self.runtime.share, self.claim.lease
         kind = Delivery if handler.commit is None else CommitDelivery
-        return kind(handler, retry, identity, share, lease)
+        return kind(handler, retry, identity, share, lease, self.turns.get(handler.name))
 
     async def _start_position(
         self, checkpoint: Checkpoint | None, identity: RunIdentity

@@ -6,6 +6,7 @@ unless the scope stops, or halts for manual intervention.
 
 from __future__ import annotations
 
+from contextlib import AbstractAsyncContextManager, nullcontext
 from functools import partial
 
 import anyio
@@ -19,6 +20,7 @@ from tailrace.engine.handle.isolation import required
 from tailrace.engine.handle.retry import Breaker
 from tailrace.engine.held_lease import HeldLease
 from tailrace.engine.plan.scope_plan import Runtime, ScopePlan
+from tailrace.engine.ports import PerBatch
 from tailrace.engine.position.history_lost import LostHistory
 from tailrace.engine.read.reader import Ending
 from tailrace.engine.run import Run
@@ -51,6 +53,12 @@ class Watcher:
         self._claim = CheckpointClaim(plan.scope.name)
         self._history = LostHistory()
         self._standing = StandingOrder(plan.scope.name)
+        self._turns = {
+            # No lock, which belongs to a task: handlers may end the task that calls them.
+            each.name: anyio.Semaphore(1, fast_acquire=True)
+            for each in handlers
+            if isinstance(each.calls, PerBatch) and each.calls.concurrency == 1
+        }
         self._running: Interrupt | None = None
         """Ends the run, drained; ``None`` while there is none."""
         self._failures = 0
@@ -67,6 +75,20 @@ class Watcher:
     def name(self) -> str:
         """The scope's name."""
         return self.plan.scope.name
+
+    @property
+    def claim(self) -> CheckpointClaim:
+        """The claim on the scope's checkpoint, with its epoch (0 before the first run)."""
+        return self._claim
+
+    @property
+    def runs(self) -> bool:
+        """Whether a run is reading, or draining."""
+        return self._running is not None
+
+    def turn(self, handler: str) -> AbstractAsyncContextManager[object]:
+        """Waits for the turn of a handler that gets one call at a time; the others need none."""
+        return self._turns.get(handler) or nullcontext()
 
     @property
     def obeyed(self) -> int:
@@ -108,6 +130,7 @@ class Watcher:
                     self._history,
                     self._breakers,
                     self._standing,
+                    self._turns,
                     interrupt,
                 )
                 if not (self._standing.pauses and self.status.state is WatcherState.PAUSED):

@@ -2,15 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-
-_REPLAY = "replay:"
-
-
-def replay_lease(scope: str) -> str:
-    """The name of the lease for replaying a scope's dead letters. No scope name has a colon."""
-    return f"{_REPLAY}{scope}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,28 +63,13 @@ class Member:
 class LeaseTable:
     """The content of the store at one moment: every lease by its scope, and the live members.
 
-    ``replays``: the leases for replaying dead letters, by their names. ``unreadable``: by the name
-    of a lease, or ``member:<id>``, where the record is, why it cannot be read, and what to do.
+    ``unreadable``: by the scope of a lease, or ``member:<id>``, where the record is, why it cannot
+    be read, and what to do.
     """
 
     leases: Mapping[str, Lease]
     members: Sequence[Member]
-    replays: Mapping[str, Lease] = field(default_factory=dict)
     unreadable: Mapping[str, str] = field(default_factory=dict)
-
-    @classmethod
-    def of_all(
-        cls,
-        leases: Iterable[Lease],
-        members: Sequence[Member],
-        unreadable: Mapping[str, str] | None = None,
-    ) -> LeaseTable:
-        """Sorts all leases of a store into those of scopes and those of replays."""
-        scopes, replays = dict[str, Lease](), dict[str, Lease]()
-        for lease in leases:
-            kind = replays if lease.scope.startswith(_REPLAY) else scopes
-            kind[lease.scope] = lease
-        return cls(scopes, members, replays, unreadable or {})
 
     def of(self, scopes: Collection[str]) -> LeaseTable:
         """Only the leases of these scopes and of those that live members configure; other scopes

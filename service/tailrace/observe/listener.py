@@ -91,7 +91,9 @@ class _LimitedProtocol(H11Protocol):
 
     def _close_or_extend(self) -> None:
         under_way = self.cycle is not None and not self.cycle.response_complete
-        if under_way and not self._answering:
+        if under_way and not (self.cycle.more_body or self.cycle.response_started):
+            self._wait()  # the request is complete: the client waits for us
+        elif under_way and not self._answering:
             # The request came in time. The client has the same time to read the answer.
             self._answering = True
             self._wait()

@@ -9,8 +9,6 @@ from tailrace.model.lease import Lease, LeaseTable, Member
 class LeaseStore(Protocol):
     """Keeps leases, which are never deleted, and members. Times are by the store's clock.
 
-    The name of a lease is a scope's name, or :func:`tailrace.model.lease.replay_lease` of that.
-
     No method may block the event loop. A failure is :class:`tailrace.errors.LeaseError`. The
     command may have taken effect nevertheless: read the store before anything else.
     """

@@ -41,7 +41,7 @@ def read_table(
             )
         else:
             alive.append(Member(**each))
-    return LeaseTable.of_all(found, alive, unreadable)
+    return LeaseTable({each.scope: each for each in found}, alive, unreadable)
 
 
 def _damage_of_lease(record: Mapping[str, Any]) -> str:

@@ -36,7 +36,7 @@ class MemoryLeases:
             for member, joined, until in self._members.values()
             if until > now
         ]
-        return LeaseTable.of_all(leases, members)
+        return LeaseTable({each.scope: each for each in leases}, members)
 
     async def acquire(self, seen: Lease, owner: str, epoch: int, seconds: float) -> bool:
         now, stored = self._clock(), self._leases[seen.scope]

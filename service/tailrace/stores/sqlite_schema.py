@@ -67,7 +67,7 @@ CREATE TABLE dead_letters (
 CREATE UNIQUE INDEX waiting ON dead_letters (scope, handler, letter) WHERE resolved_at IS NULL;
 CREATE INDEX waiting_by_key ON dead_letters (scope, handler, key) WHERE resolved_at IS NULL;
 CREATE TABLE leases (
-    scope     TEXT PRIMARY KEY NOT NULL,  -- or replay:<scope>
+    scope     TEXT PRIMARY KEY NOT NULL,
     epoch     INTEGER NOT NULL,
     owner     TEXT NOT NULL,  -- the member's id; empty: nobody
     wanted_by TEXT NOT NULL,

@@ -9,7 +9,7 @@ import anyio
 import httpx
 
 from tailrace.control import ActionRefused, Api, Done, Health
-from tailrace.control.bodies import SeekBody, WhyQuery
+from tailrace.control.bodies import LetterBody, LettersQuery, SeekBody, WhyQuery
 from tailrace.control.seeking import read_time, read_token
 from tailrace.observe.access import Access
 from tailrace.observe.http import HttpServer, bind
@@ -50,6 +50,16 @@ class Service:
             read_token(body.token)
         self.ordered.append((scope, "seek", (), ""))
         return Done("moved")
+
+    async def replay_letter(self, id: str, body: LetterBody, by: str) -> Done:
+        self._require(id, "they are being replayed")
+        self.ordered.append((id, "replay", (), ""))
+        return Done("replayed")
+
+    discard_letter = replay_letter
+
+    async def dead_letters(self, query: LettersQuery) -> Mapping[str, Any]:
+        return {"count": 0, "letters": []}
 
     async def positions(self, scope: str) -> Mapping[str, Any]:
         self._require(scope, "")

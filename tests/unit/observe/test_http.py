@@ -110,7 +110,9 @@ def test_other_paths_and_methods_are_refused(client: httpx.Client) -> None:
     for path in ("/index.html", "/metrics/", "/statu"):
         answer = client.get(path)
         assert answer.status_code == 404
-        assert answer.text.startswith(f"there is nothing at '{path}'; the paths are: /, /livez, ")
+        assert answer.text.startswith(
+            f"there is nothing at '{path}'; the paths are: /, /dead-letters, "
+        )
     for method in ("POST", "PUT", "DELETE", "OPTIONS"):
         answer = client.request(method, "/status")
         assert (answer.status_code, answer.headers["allow"]) == (405, "GET, HEAD")

@@ -52,7 +52,9 @@ class Delivery:
         identity: RunIdentity,
         share: LoopShare,
         lease: HeldLease | None = None,
+        turn: anyio.Semaphore | None = None,
     ) -> None:
+        """``turn``: calls with several events wait for it, as replays of letters do."""
         self.handler = handler
         self.share = share
         self.name = handler.name
@@ -61,6 +63,7 @@ class Delivery:
         self._call = handler.calls.call
         self.identity = identity
         self._lease = lease
+        self._turn = turn
         self._clock = perf_counter if lease is None else lease.clock
         self.recorder = self._recorder = retry.recorder
         self._retry = retry
@@ -110,7 +113,7 @@ class Delivery:
                 return
             self._retry.require_running()
         call, payload = called_with(self._calls, events)
-        error = await self._attempt(call, payload, events[0], len(events))
+        error = await self._attempt_in_turn(call, payload, events[0], len(events))
         if error is not None:
             await self.recover(events, error, handled)
         elif self._owns and call is self._call:
@@ -216,7 +219,7 @@ class Delivery:
             return None
         call, payload = called_with(self._calls, events)
         attempt = apart(self.share.measured(call, self), f"{self.name} attempt")
-        error = await self._attempt(attempt, payload, events[0], len(events))
+        error = await self._attempt_in_turn(attempt, payload, events[0], len(events))
         if error is None and self._owns and call is self._call:
             self.position.stored(events[-1])
         return error
@@ -237,6 +240,15 @@ class Delivery:
         if isinstance(self._calls, PerBatch):
             handled.tokens.add(event.token)
             handled.dead_letters.add(event.token)
+
+    async def _attempt_in_turn(
+        self, call: Call, payload: Any, first: ChangeEvent, count: int
+    ) -> BaseException | None:
+        """An attempt of a handler that gets one call at a time, also while letters are replayed."""
+        if self._turn is None:
+            return await self._attempt(call, payload, first, count)
+        async with self._turn:
+            return await self._attempt(call, payload, first, count)
 
     async def _attempt(
         self, call: Call, payload: Any, first: ChangeEvent, count: int

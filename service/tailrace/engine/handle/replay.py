@@ -4,6 +4,7 @@ The letters of one scope, handler and key form a queue. Only the first of a queu
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cmp_to_key
 
@@ -25,6 +26,9 @@ command replays them, and the command must end."""
 _Queue = tuple[str, str, bytes | None]
 """Scope, handler and key."""
 
+Turn = Callable[[str], AbstractAsyncContextManager[object]]
+"""Waits until a handler, by its name, has no other call that it must not get beside."""
+
 Report = Callable[[DeadLetter, str], None]
 """Called with each letter and its outcome."""
 
@@ -45,6 +49,8 @@ async def replay_letters(
     report: Report,
     epochs: Mapping[str, int],
     require: Callable[[], None],
+    turn: Turn = lambda handler: nullcontext(),
+    more: Callable[[], bool] = lambda: True,
 ) -> Replayed:
     """Replays the whole queues of the chosen letters: a single letter would break the order.
 
@@ -52,7 +58,7 @@ async def replay_letters(
     letters after it stay. Letters that join these queues meanwhile are replayed as well. ``epochs``
     are the epochs of the scopes' checkpoints, which handlers may take. ``require`` raises if
     another process may replay: it is called before a letter is handed over, and before it is
-    resolved.
+    resolved. No letter is begun once ``more`` says no.
     """
     replayed, stuck = 0, set[_Queue]()
     for _ in range(ROUNDS):
@@ -63,8 +69,12 @@ async def replay_letters(
             handler = handlers[queue[0].handler]
             identity = RunIdentity(queue[0].scope, "", "", epochs.get(queue[0].scope, 0))
             for letter in queue:
+                if not more():
+                    break
                 require()
-                if error := await _failure(handler, letter, identity):
+                async with turn(handler.name):
+                    error = await _failure(handler, letter, identity)
+                if error:
                     stuck.add(name)
                     report(letter, f"failed: {error}")
                     break

@@ -10,8 +10,8 @@ import pytest
 from tailrace.engine.handle.replay import Replayed, replay_letters
 from tailrace.errors import DeadLetterError, LeaseError, LeaseLost, StartRefused
 from tailrace.event import ChangeEvent
-from tailrace.model.lease import Lease, replay_lease
-from tailrace.replicas.replay_leases import ReplayLeases
+from tailrace.model.lease import Lease
+from tailrace.replicas.command_leases import CommandLeases
 from tailrace.replicas.times import LeaseTimes
 from tailrace.stores.memory import MemoryDeadLetters
 from tailrace.stores.memory_leases import MemoryLeases
@@ -22,8 +22,8 @@ from tests.unit.replicas.cluster import TTL
 from tests.unit.replicas.remote_store import RemoteLeases, Trouble, Wire
 from tests.unit.replicas.simulated_time import PROCESS, simulated, the_loop
 
-NAME = replay_lease("orders")
-REFUSED = r"scope 'orders': its dead letters are .* by one\. .* runs out in \d+ s"
+NAME = "orders"
+REFUSED = r"scope 'orders': its lease belongs to one, which .* runs out in \d+ s"
 CUT = Trouble(before=float("inf"))
 
 
@@ -38,10 +38,10 @@ class Letters:
         self.handed_over: list[tuple[str, int]] = []
         self.ended_at: list[float] = []
 
-    def held(self, process: str, wire: Wire, *scopes: str) -> ReplayLeases:
+    def held(self, process: str, wire: Wire, *scopes: str) -> CommandLeases:
         leases = RemoteLeases(self.leases, wire)
         clock = lambda: the_loop().time() + 1000.0 * len(process)  # noqa: E731
-        return ReplayLeases(leases, scopes or ("orders",), f"{process}/1", LeaseTimes(TTL), clock)
+        return CommandLeases(leases, scopes or ("orders",), f"{process}/1", LeaseTimes(TTL), clock)
 
     async def replay(
         self, process: str, seconds: float = 0.0, wire: Wire | None = None, *scopes: str
@@ -190,7 +190,7 @@ def test_of_two_scopes_both_leases_are_needed() -> None:
         await anyio.sleep(1)
         with pytest.raises(StartRefused, match="scope 'users'"):
             await letters.replay("two", 0, None, "orders", "users")
-        assert (await letters.leases.read()).replays[NAME].free
+        assert (await letters.leases.read()).leases[NAME].free
 
     assert run(script).handed_over == []
 
@@ -208,7 +208,7 @@ def test_a_replay_that_fails_or_is_cancelled_releases_its_lease(
         with anyio.move_on_after(TTL) as scope:
             await failing(held.run, DeadLetterError, work)
         assert scope.cancelled_caught is (work is not breaks)
-        lease = (await letters.leases.read()).replays[NAME]
+        lease = (await letters.leases.read()).leases[NAME]
         assert lease == Lease(NAME, 1, "", lease.seconds_left)
         assert lease.free
         await failing(held.run, DeadLetterError, breaks)

@@ -1,7 +1,7 @@
-"""The leases under which one process replays or discards dead letters.
+"""The scopes' leases, while a command replays or discards dead letters without a daemon.
 
-Two concurrent replays would mix up the order of the letters. These leases are separate from the
-scopes' own leases: the process that follows a scope continues, and may add letters.
+So no process follows the scopes meanwhile, and of two commands one waits: together they would mix
+up the order of the letters.
 """
 
 from collections.abc import Awaitable, Callable, Collection
@@ -13,7 +13,7 @@ import anyio
 
 from tailrace.engine.held_lease import HeldLease, boot_clock
 from tailrace.errors import LeaseError, LeaseLost, StartRefused, describe
-from tailrace.model.lease import Lease, replay_lease
+from tailrace.model.lease import Lease, LeaseTable
 from tailrace.replicas.ports import LeaseStore
 from tailrace.replicas.times import LeaseTimes
 
@@ -27,8 +27,8 @@ _RELEASE_SECONDS = 2.0
 
 
 @dataclass(eq=False)
-class ReplayLeases:
-    """The leases of ``owner`` to replay letters of ``scopes``.
+class CommandLeases:
+    """The leases of ``scopes``, for the command ``owner``.
 
     An owner is ``NAME/TOKEN``, like a member's id. People see the name; the token distinguishes
     processes with the same name.
@@ -45,16 +45,16 @@ class ReplayLeases:
     async def run(self, work: Callable[[], Awaitable[T]]) -> T:
         """Does the work while all leases are held; cancels it when a lease is over.
 
-        Raises :class:`StartRefused` before the work if another process replays letters of a scope,
+        Raises :class:`StartRefused` before the work if another process has the lease of a scope,
         :class:`LeaseLost` if a lease is over, and :class:`LeaseError` if the store fails.
         """
         try:
-            await self.store.prepare([replay_lease(scope) for scope in self.scopes])
+            await self.store.prepare([*self.scopes])
             for scope in sorted(self.scopes):
                 await self._acquire(scope)
             failure: Exception | None = None
             async with anyio.create_task_group() as tasks:
-                tasks.start_soon(self._renew, tasks.cancel_scope, name="replay lease renewal")
+                tasks.start_soon(self._renew, tasks.cancel_scope, name="lease renewal")
                 try:
                     return await work()
                 except Exception as error:  # noqa: BLE001 - raised below, outside the task group
@@ -74,11 +74,11 @@ class ReplayLeases:
         failure = ""
         for _ in range(_ATTEMPTS):
             table = await self.store.read()
-            if reason := table.unreadable.get(replay_lease(scope)):
+            if reason := table.unreadable.get(scope):
                 raise StartRefused(reason)
-            seen = table.replays[replay_lease(scope)]
+            seen = table.leases.get(scope, Lease(scope))
             if not seen.free and seen.owner != self.owner:
-                raise _refusal(scope, seen)
+                raise _refusal(table, seen)
             deadline = self.clock() + self.times.own
             lease = HeldLease(seen.scope, seen.epoch + 1, deadline, self.clock)
             self._held[lease.scope] = lease
@@ -87,7 +87,7 @@ class ReplayLeases:
                     return
             except LeaseError as error:  # the next read shows whether it took effect
                 failure = f": {describe(error)}"
-        raise LeaseError(f"scope {scope!r}: the lease to replay was not acquired{failure}")
+        raise LeaseError(f"scope {scope!r}: its lease was not acquired{failure}")
 
     async def _renew(self, work: anyio.CancelScope) -> None:
         """Renews the leases; cancels the work when a lease is over."""
@@ -127,11 +127,15 @@ class ReplayLeases:
         )
 
 
-def _refusal(scope: str, lease: Lease) -> StartRefused:
-    name = lease.owner.rpartition("/")[0]
+def _refusal(table: LeaseTable, lease: Lease) -> StartRefused:
+    scope, name = lease.scope, lease.owner.rpartition("/")[0]
+    if table.alive(lease.owner):
+        owner = table.name(lease.owner)
+        told = f"scope {scope!r} is followed by {owner}: ask there, or stop that process first"
+        return StartRefused(f"{told}. Nothing was done")
     return StartRefused(
-        f"scope {scope!r}: its dead letters are being replayed or discarded by {name}. Wait until "
-        f"that command has ended, or stop it, then try again; if it was killed, its lease runs out "
-        f"in {lease.seconds_left:.0f} s",
+        f"scope {scope!r}: its lease belongs to {name}, which replays or discards its dead "
+        f"letters, or has ended. Wait until that has ended, or stop it, then try again; if it was "
+        f"killed, its lease runs out in {lease.seconds_left:.0f} s",
         may_pass=True,
     )

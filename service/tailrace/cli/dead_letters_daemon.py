@@ -1,0 +1,74 @@
+"""Replays and discards dead letters by the daemon on this machine."""
+
+import argparse
+from collections.abc import Mapping, Sequence
+from typing import Any
+from urllib.parse import quote
+
+from tailrace.cli.dead_letter_text import number
+from tailrace.cli.terminal_text import printable
+from tailrace.control.client import Client
+from tailrace.errors import ConfigurationError, Problem
+
+_SECONDS = 600.0
+"""How long one answer may take: as long as a handler takes for a letter."""
+
+Letter = Mapping[str, Any]
+
+
+def through_daemon(client: Client, options: argparse.Namespace) -> int:
+    """Asks for one document's letters after another; prints each, and returns the exit code.
+
+    Raises :class:`tailrace.control.ActionRefused`.
+    """
+    seen, done, failed = set[tuple[Any, ...]](), 0, 0
+    while letters := [
+        each for each in _listed(client, options) if _work(options, each) not in seen
+    ]:
+        for letter in letters:
+            if _work(options, letter) in seen:
+                continue
+            seen.add(_work(options, letter))
+            more: str | None = letter["id"]
+            while more is not None:
+                found = _act(client, options.verb, letter, more)
+                for each in found["letters"]:
+                    outcome, handler = printable(each["outcome"]), printable(each["handler"])
+                    print(f"{each['id']}  {each['scope']}  {handler}  {outcome}")
+                again = found.get("failed", 0)
+                done, failed = done + len(found["letters"]) - again, failed + again
+                more = found.get("next")
+        if options.id:
+            break
+    if not seen:
+        print("No dead letters.")
+        return 0
+    if options.verb == "discard":
+        print(f"Discarded {number(done)}.")
+        return 0
+    print(f"Replayed {number(done)}; {failed} failed again.")
+    if failed:
+        print("Fix the handler or discard those that fail, then replay again.")
+    return 1 if failed else 0
+
+
+def _listed(client: Client, options: argparse.Namespace) -> Sequence[Letter]:
+    """The letters that are meant and wait; refuses ids that no letter has."""
+    found = client.get("/dead-letters", scope=options.scope, handler=options.handler, limit=1000)
+    letters: Sequence[Letter] = found["letters"]
+    if unknown := set(options.id) - {each["id"] for each in letters}:
+        advice = "is not waiting; 'tailrace dead-letters list' shows those that are"
+        named = (f"dead letter {each!r}" for each in sorted(unknown))
+        raise ConfigurationError(*(Problem(each, advice) for each in named))
+    return [each for each in letters if not options.id or each["id"] in options.id]
+
+
+def _act(client: Client, verb: str, letter: Letter, id: str) -> Any:
+    where = {"scope": letter["scope"], "handler": letter["handler"]}
+    return client.act(f"/dead-letters/{quote(id, safe='')}/{verb}", where, _SECONDS)
+
+
+def _work(options: argparse.Namespace, letter: Letter) -> tuple[Any, ...]:
+    """What one request does: a replay all letters of a document, a discard one letter."""
+    part = letter["id"] if options.verb == "discard" else letter["document"]
+    return letter["scope"], letter["handler"], part

@@ -1,0 +1,215 @@
+"""Dead letters in the process that follows their scope: replayed through the open handler."""
+
+import hashlib
+import json
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import anyio
+from bson import json_util
+
+from tailrace.control.bodies import LetterBody, LettersQuery
+from tailrace.control.outcome import ActionRefused, Done
+from tailrace.engine import Supervisor, Watcher, WatcherState
+from tailrace.engine.handle.replay import event_of, queues, refusal, replay_letters
+from tailrace.engine.ports import DeadLetterStore
+from tailrace.errors import CheckpointFenced, DeadLetterError, describe
+from tailrace.event.extended_json import to_json
+from tailrace.model.dead_letter import DeadLetter
+
+_MOST_SECONDS = 8.0
+"""After this time a replay begins no further letter, so that its answer comes."""
+
+
+@dataclass(slots=True, eq=False)
+class DeadLetters:
+    """The dead letters of the scopes that ``supervisor`` follows, in ``store``."""
+
+    supervisor: Supervisor
+    store: DeadLetterStore
+    most_seconds: float = _MOST_SECONDS
+    _busy: set[str] = field(default_factory=set)
+    """The scopes whose letters are being replayed or discarded."""
+
+    async def show(self, query: LettersQuery) -> Mapping[str, Any]:
+        """The waiting letters, oldest first, in JSON types."""
+        found = await self._letters(query.scope, query.handler)
+        if query.key is not None:
+            found = [each for each in found if _is_of(each, query.key)]
+        return {"count": len(found), "letters": [shown(each) for each in found[: query.limit]]}
+
+    async def replay(self, id: str, body: LetterBody) -> Done:
+        """Hands a letter to its handler again, with all letters of its document."""
+        chosen = await self._chosen(id, body)
+        handled, failed, left = 0, 0, 0
+        outcomes = list[Mapping[str, str]]()
+
+        def report(letter: DeadLetter, what: str) -> None:
+            outcomes.append(_named(letter) | {"outcome": what})
+
+        for scope, letters in _by_scope(chosen):
+            watcher = self._owner(scope)
+            with self._alone(scope):
+                self._require_handlers(watcher, letters)
+                done = await self._replay(watcher, letters, report)
+            handled, failed, left = (
+                handled + done.replayed,
+                failed + done.failed,
+                left + done.left,
+            )
+        message = f"replayed {count(handled)}; {failed} failed again, {left} left"
+        details = {"replayed": handled, "failed": failed, "left": left, "letters": outcomes}
+        if left and not failed:  # the time is over
+            found = queues(await self._letters(body.scope, body.handler), chosen).values()
+            details["next"] = next((each[0].id for each in found), None)
+        return Done(message, count(handled + left), count(left), details)
+
+    async def discard(self, id: str, body: LetterBody) -> Done:
+        """Removes a letter, so that its event is never handled."""
+        chosen = await self._chosen(id, body)
+        gone = list[Mapping[str, str]]()
+        for scope, letters in _by_scope(chosen):
+            if self.supervisor.find(scope) is not None:
+                self._owner(scope)
+            with self._alone(scope):
+                for letter in letters:
+                    if await _stored(partial(self.store.resolve, letter, "discarded")):
+                        gone.append(_named(letter) | {"outcome": "discarded"})
+        message = f"discarded {count(len(gone))}"
+        return Done(message, count(len(chosen)), "none", {"letters": gone})
+
+    async def _replay(
+        self, watcher: Watcher, letters: Sequence[DeadLetter], report: Callable[..., None]
+    ) -> Any:
+        ends, claim = anyio.current_time() + self.most_seconds, watcher.claim
+
+        def require() -> None:
+            if claim is not watcher.claim or watcher.status.state is WatcherState.STANDBY:
+                told = f"scope {watcher.name!r} is followed by another process now"
+                raise CheckpointFenced(f"{told}: what was not reported still waits; ask there")
+            if claim.lease is not None:
+                claim.lease.require()
+
+        handlers = {each.handler.name: each.handler for each in watcher.plan.routed}
+        try:
+            return await replay_letters(
+                self.store,
+                handlers,
+                letters,
+                report,
+                {watcher.name: claim.epoch},
+                require,
+                watcher.turn,
+                lambda: anyio.current_time() < ends,
+            )
+        except CheckpointFenced as error:
+            raise ActionRefused(409, str(error)) from error
+        except DeadLetterError as error:
+            raise ActionRefused(503, f"{describe(error)}. What still waits, still waits") from error
+
+    def _require_handlers(self, watcher: Watcher, letters: Collection[DeadLetter]) -> None:
+        handlers = {each.handler.name: each.handler for each in watcher.plan.routed}
+        for name in sorted({each.handler for each in letters}):
+            if name not in handlers:
+                told = f"handler {name!r} gets no changes of scope {watcher.name!r} any more"
+                raise ActionRefused(409, f"{told}: discard its dead letters, or add the route")
+            if reason := refusal(handlers[name]):
+                raise ActionRefused(409, f"handler {name!r}: {reason}")
+            if handlers[name].commit is not None and watcher.runs:
+                told = f"handler {name!r} commits these with what the scope gave it"
+                raise ActionRefused(409, f"{told}: pause the scope, replay, and resume it")
+
+    def _owner(self, scope: str) -> Watcher:
+        """The watcher of a scope that this process follows."""
+        watcher = self.supervisor.find(scope)
+        if watcher is None:
+            told = f"scope {scope!r} of that dead letter is not configured here"
+            raise ActionRefused(409, f"{told}: add it again, or discard the letter")
+        if watcher.status.state is WatcherState.STANDBY:
+            told = f"scope {scope!r} is standby here: {watcher.status.reason}: ask there"
+            raise ActionRefused(409, told)
+        if not watcher.claim.epoch:
+            raise ActionRefused(409, f"scope {scope!r} is starting: ask again when it is followed")
+        return watcher
+
+    @contextmanager
+    def _alone(self, scope: str) -> Iterator[None]:
+        """Two replays at once would mix up the order of a document's letters."""
+        if scope in self._busy:
+            told = f"the dead letters of scope {scope!r} are being replayed or discarded"
+            raise ActionRefused(409, f"{told}: ask again when that has ended")
+        self._busy.add(scope)
+        try:
+            yield
+        finally:
+            self._busy.discard(scope)
+
+    async def _chosen(self, id: str, body: LetterBody) -> Sequence[DeadLetter]:
+        letters = await self._letters(body.scope, body.handler)
+        found = [each for each in letters if each.id == id]
+        if not found:
+            told = f"dead letter {id!a:.60} is not waiting: GET /dead-letters shows those that are"
+            raise ActionRefused(404, told)
+        return found
+
+    async def _letters(self, scope: str | None, handler: str | None) -> Sequence[DeadLetter]:
+        found: Sequence[DeadLetter] = await _stored(partial(self.store.letters, scope, handler))
+        return found
+
+
+async def _stored(call: Callable[[], Any]) -> Any:
+    try:
+        return await call()
+    except DeadLetterError as error:
+        raise ActionRefused(503, f"{describe(error)}: ask again when it answers") from error
+
+
+def shown(letter: DeadLetter) -> Mapping[str, Any]:
+    """A letter in JSON types, with its whole event as relaxed Extended JSON.
+
+    ``document`` is the same for all letters of a document.
+    """
+    event = event_of(letter)
+    try:
+        content = json.loads(to_json(letter.raw, canonical=False))
+    except ValueError:
+        content = None
+    return {
+        **_named(letter),
+        "key": json_util.dumps(event.document_key) if event and event.document_key else None,
+        "document": hashlib.sha256(letter.key).hexdigest()[:12] if letter.key else None,
+        "error": letter.error,
+        "attempts": letter.attempts,
+        "at": letter.at.isoformat(),
+        "event": content,
+    }
+
+
+def _named(letter: DeadLetter) -> dict[str, str]:
+    return {"id": letter.id, "scope": letter.scope, "handler": letter.handler}
+
+
+def _is_of(letter: DeadLetter, key: str) -> bool:
+    """Whether a letter is of the document with this key, or with this ``_id``."""
+    event = event_of(letter)
+    known = event.document_key if event is not None else None
+    if not known:
+        return False
+    try:
+        wanted = json_util.loads(key)
+    except (ValueError, TypeError, OverflowError, RecursionError):
+        wanted = key
+    return bool(wanted == known or wanted == known.get("_id") or key == known.get("_id"))
+
+
+def _by_scope(letters: Sequence[DeadLetter]) -> Iterator[tuple[str, Sequence[DeadLetter]]]:
+    for scope in dict.fromkeys(each.scope for each in letters):
+        yield scope, [each for each in letters if each.scope == scope]
+
+
+def count(letters: int) -> str:
+    """A number of letters, for people."""
+    return "1 dead letter" if letters == 1 else f"{letters} dead letters"
