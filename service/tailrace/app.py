@@ -178,6 +178,7 @@ class _Service:
             with self._running, settled_memory():
                 try:
                     async with anyio.create_task_group() as beside:
+                        self.control.tasks = beside
                         beside.start_soon(watch.run, name="cluster watch")
                         letters = store.dead_letters, self.metrics
                         beside.start_soon(watch_letters, *letters, name="letters watch")

@@ -85,6 +85,26 @@ def test_a_scope_is_paused_moved_undone_and_resumed_over_http(
     assert run.stop() == 0
 
 
+def test_a_span_of_time_is_replayed_into_a_file_that_the_daemon_writes(
+    mongod: ReplicaSet, database: str, daemon: Make
+) -> None:
+    run = made(daemon, mongod, database).start()
+    with mongod.client() as client:
+        client[database].c.insert_many([{"_id": n} for n in range(5)])
+        run.until_events(5)
+    at = f"{run.events()[0]['clusterTime']['$timestamp']['t']}"
+    since = datetime.fromtimestamp(int(at), UTC).isoformat()
+    asks = ("scopes", "replay", "orders", "--from", since, "--handler", "file")
+    assert "Dry run: nothing was handed over" in run.command(*asks, "--dry-run")
+    told = run.command(*asks, "--collection", "c")
+    assert told == "scope 'orders': the replay is done: 5 changes were handed over\n"
+    assert run.ids() == [*range(5), *range(5)]
+    code, error = failed(run, *asks, "--collection", "odd")
+    assert (code, "does not have the collection 'odd'" in error) == (2, True)
+    assert run.status()["state"] in ("streaming", "caught_up")
+    assert run.stop() == 0
+
+
 def test_the_shell_asks_the_daemon_and_the_store_where_none_runs(
     mongod: ReplicaSet, database: str, daemon: Make
 ) -> None:

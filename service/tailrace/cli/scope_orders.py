@@ -1,7 +1,7 @@
-"""``tailrace scopes pause | resume | seek | positions``: asks the daemon on this machine.
+"""``tailrace scopes pause | resume | seek | replay | positions``: asks the daemon on this machine.
 
 Where none runs, an order is stored, and the process that follows the scope obeys it: at once, or
-when it starts.
+when it starts. A replay needs the daemon, whose handlers are open.
 """
 
 import argparse
@@ -11,20 +11,25 @@ from contextlib import AsyncExitStack
 from typing import Any
 from urllib.parse import quote
 
+import anyio
+
 from tailrace.assembly import open_store, stream_options, target
 from tailrace.cli.arguments import client_of, refuse
 from tailrace.cli.terminal_text import UNKNOWN, columns
 from tailrace.config import Settings
 from tailrace.config.store import MemoryStoreSettings
 from tailrace.control.bodies import SeekBody
-from tailrace.control.client import NoDaemon, operator
+from tailrace.control.client import Client, NoDaemon, operator
 from tailrace.control.control import positions_of
 from tailrace.control.orders import give
+from tailrace.control.outcome import ActionRefused
 from tailrace.control.seeking import Seeking
 from tailrace.drivers import DRIVERS
 from tailrace.stores import Store
 
-VERBS = ("pause", "resume", "seek", "positions")
+_LOOK_SECONDS = 0.2
+
+VERBS = ("pause", "resume", "seek", "replay", "positions")
 
 _STORED = "no daemon runs here: stored; the process that follows it obeys now, or when it starts"
 
@@ -40,6 +45,13 @@ def add(verbs: Any) -> None:
     seek.add_argument(
         "--dry-run", action="store_true", help="say what would come again or be skipped"
     )
+    replay = verbs.add_parser("replay", help="hand a span of time to one handler again")
+    replay.add_argument("--from", dest="since", metavar="TIME", help="ISO 8601 with offset")
+    replay.add_argument("--to", metavar="TIME", help="ISO 8601 with offset; default: now")
+    replay.add_argument("--handler", help="the handler that gets the changes")
+    replay.add_argument("--collection", action="append", default=[], metavar="NAME")
+    replay.add_argument("--dry-run", action="store_true", help="say what would be replayed")
+    replay.add_argument("--cancel", action="store_true", help="end the replay that is running")
     verbs.add_parser("positions", help="where a scope is and was, the latest first")
     for verb in VERBS:
         verbs.choices[verb].add_argument("scope", help="the scope's name")
@@ -55,10 +67,12 @@ async def answer(options: argparse.Namespace, settings: Settings) -> str:
     try:
         if options.verb == "positions":
             return _table(client.get(f"/scopes/{quote(name, safe='')}/positions"))
+        if options.verb == "replay":
+            return await _replay(client, options)
         body = _seek(options).model_dump() if options.verb == "seek" else {}
         return f"{client.scope(name, options.verb, body)['message']}\n"
     except NoDaemon:
-        if isinstance(settings.store, MemoryStoreSettings):
+        if options.verb == "replay" or isinstance(settings.store, MemoryStoreSettings):
             raise
     async with open_store(settings) as store:
         if options.verb == "positions":
@@ -70,6 +84,22 @@ async def answer(options: argparse.Namespace, settings: Settings) -> str:
     word = "paused" if paused else "resumed"
     told = f"it was {word} already" if given.repeated else _STORED
     return f"scope {name!r} is {word}: {told}\n"
+
+
+async def _replay(client: Client, options: argparse.Namespace) -> str:
+    """Asks for a replay, and waits for its end."""
+    body = {"from": options.since, "to": options.to, "handler": options.handler}
+    body |= {"collections": options.collection, "dry_run": options.dry_run}
+    begun = client.scope(options.scope, "replay", {**body, "cancel": options.cancel})
+    if options.dry_run or options.cancel:
+        return f"{begun['message']}\n"
+    path = f"/scopes/{quote(options.scope, safe='')}/replay"
+    while (found := client.get(path)["replay"])["state"] == "running":  # noqa: ASYNC110 - remote
+        await anyio.sleep(_LOOK_SECONDS)
+    told = f"the replay is {found['state']}: {found['handled']} changes were handed over"
+    if found["state"] != "done":
+        raise ActionRefused(409, f"{told}; {found['reason']}".rstrip("; "))
+    return f"scope {options.scope!r}: {told}\n"
 
 
 def _seek(options: argparse.Namespace) -> SeekBody:

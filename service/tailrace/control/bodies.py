@@ -59,6 +59,21 @@ class SeekBody(Body):
     """Only say what would come again or be skipped."""
 
 
+class ReplayBody(Body):
+    since: str | None = Field(default=None, alias="from")
+    """A time in ISO 8601 with its zone: changes from that second on."""
+    to: str | None = None
+    """Changes up to this time; without one, up to now."""
+    handler: str | None = None
+    """The handler that gets them, which must be one of the scope."""
+    collections: list[str] = Field(default=[], max_length=1000)
+    """Only changes of these collections (`name` or `database.name`); without any, all."""
+    dry_run: bool = False
+    """Only say what would be replayed."""
+    cancel: bool = False
+    """End the replay that is running."""
+
+
 class LettersQuery(Body):
     scope: str | None = None
     """Only dead letters of this scope."""
@@ -126,7 +141,8 @@ def _told(model: type[Body], error: ValidationError) -> str:
     """The first mistake as a sentence that says what is possible."""
     first = error.errors(include_url=False, include_input=False)[0]
     where = ".".join(map(str, first["loc"])) or "the request"
-    takes = ", ".join(model.model_fields) or "nothing"
+    names = [field.alias or name for name, field in model.model_fields.items()]
+    takes = ", ".join(names) or "nothing"
     if first["type"] == "extra_forbidden":
         return f"{where!a} is not known here, which takes: {takes}"
     return f"{where}: {first['msg'].removeprefix('Value error, ')}; this request takes: {takes}"

@@ -5,12 +5,14 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import anyio
+from anyio.abc import TaskGroup
 
-from tailrace.control.bodies import LetterBody, LettersQuery, SeekBody, WhyQuery
+from tailrace.control.bodies import LetterBody, LettersQuery, ReplayBody, SeekBody, WhyQuery
 from tailrace.control.letters import DeadLetters
 from tailrace.control.orders import Given, give
 from tailrace.control.outcome import ActionRefused, Done
-from tailrace.control.seeking import Seeking, shown
+from tailrace.control.seeking import Seeking, moment, shown
+from tailrace.control.spans import SpanReplay, find_span
 from tailrace.engine import (
     CheckpointStore,
     CommandRunner,
@@ -44,6 +46,10 @@ class Control:
     server: CommandRunner | None = None
     inquiries: Mapping[str, Inquiry] = field(default_factory=dict)
     letters: DeadLetters | None = None
+    tasks: TaskGroup | None = None
+    """Runs replays; they end with the process."""
+    spans: dict[str, SpanReplay] = field(default_factory=dict)
+    """By scope, its last replay of a span of time."""
     patience_seconds: float = 5.0
 
     async def restart(self, scope: str, by: str) -> Done:
@@ -75,18 +81,7 @@ class Control:
     async def seek(self, scope: str, body: SeekBody, by: str) -> Done:
         """Lets the scope continue at another position."""
         watcher, runtime = self._ordered(scope)
-        plan = watcher.plan
-        seeking = Seeking(
-            plan.scope,
-            plan.options,
-            [each.handler.name for each in plan.routed],
-            runtime.store,
-            runtime.orders,
-            runtime.driver,
-            runtime.clock.now,
-            self.server,
-        )
-        sought = await seeking.find(body)
+        sought = await self._seeking(watcher, runtime).find(body)
         details: dict[str, Any] = {**sought.details, "dry_run": body.dry_run}
         if body.dry_run:
             told = f"scope {scope!r}: {sought.effect}. Dry run: nothing was changed"
@@ -97,6 +92,52 @@ class Control:
         message = f"{_told(watcher, given, 'moved', state)}: {sought.effect}"
         before, after = (str(details[key]) for key in ("from", "to"))
         return Done(message, before, after, details | {"state": state.value})
+
+    async def replay(self, scope: str, body: ReplayBody, by: str) -> Done:
+        """Hands the changes of a span of time to one handler again, beside the scope."""
+        watcher, runtime = self._ordered(scope)
+        if watcher.status.state is WatcherState.STANDBY:
+            told = f"scope {scope!r} is standby here: {watcher.status.reason}: ask there"
+            raise ActionRefused(409, told)
+        running = self.spans.get(scope)
+        running = running if running is not None and running.state == "running" else None
+        if body.cancel:
+            if running is None:
+                raise ActionRefused(409, f"scope {scope!r}: no replay is running")
+            running.scope.cancel()
+            return Done(f"scope {scope!r}: its replay is cancelled", "running", "cancelled")
+        span = await find_span(watcher, runtime, self._seeking(watcher, runtime), body, by)
+        if body.dry_run:
+            told = f"scope {scope!r}: {span.effect}. Dry run: nothing was handed over"
+            return Done(told, details=span.document())
+        if running is not None or self.tasks is None:
+            told = f"scope {scope!r}: a replay is running: wait for its end, or cancel it"
+            raise ActionRefused(409, told)
+        if not watcher.claim.epoch:
+            raise ActionRefused(409, f"scope {scope!r} is starting: ask again when it is followed")
+        self.spans[scope] = span
+        self.tasks.start_soon(span.run, name=f"replay of scope {scope}")
+        told = f"scope {scope!r}: {span.effect}; GET /scopes/{scope}/replay shows how far it is"
+        return Done(told, moment(span.since), moment(span.until), span.document())
+
+    async def span(self, scope: str) -> Mapping[str, Any]:
+        """The last replay of a span, in JSON types."""
+        self._watcher(scope)
+        span = self.spans.get(scope)
+        return {"scope": scope, "replay": span.document() if span is not None else None}
+
+    def _seeking(self, watcher: Watcher, runtime: Runtime) -> Seeking:
+        plan = watcher.plan
+        return Seeking(
+            plan.scope,
+            plan.options,
+            [each.handler.name for each in plan.routed],
+            runtime.store,
+            runtime.orders,
+            runtime.driver,
+            runtime.clock.now,
+            self.server,
+        )
 
     async def positions(self, scope: str) -> Mapping[str, Any]:
         """Where the scope is and was, the latest first."""

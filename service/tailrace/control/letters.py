@@ -13,8 +13,9 @@ from bson import json_util
 
 from tailrace.control.bodies import LetterBody, LettersQuery
 from tailrace.control.outcome import ActionRefused, Done
+from tailrace.control.spans import require_replayable
 from tailrace.engine import Supervisor, Watcher, WatcherState
-from tailrace.engine.handle.replay import event_of, queues, refusal, replay_letters
+from tailrace.engine.handle.replay import event_of, queues, replay_letters
 from tailrace.engine.ports import DeadLetterStore
 from tailrace.errors import CheckpointFenced, DeadLetterError, describe
 from tailrace.event.extended_json import to_json
@@ -116,11 +117,7 @@ class DeadLetters:
             if name not in handlers:
                 told = f"handler {name!r} gets no changes of scope {watcher.name!r} any more"
                 raise ActionRefused(409, f"{told}: discard its dead letters, or add the route")
-            if reason := refusal(handlers[name]):
-                raise ActionRefused(409, f"handler {name!r}: {reason}")
-            if handlers[name].commit is not None and watcher.runs:
-                told = f"handler {name!r} commits these with what the scope gave it"
-                raise ActionRefused(409, f"{told}: pause the scope, replay, and resume it")
+            require_replayable(watcher, handlers[name])
 
     def _owner(self, scope: str) -> Watcher:
         """The watcher of a scope that this process follows."""

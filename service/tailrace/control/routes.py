@@ -10,6 +10,7 @@ from tailrace.control.bodies import (
     LetterBody,
     LettersQuery,
     NoBody,
+    ReplayBody,
     SeekBody,
     SnapshotBody,
     WhyQuery,
@@ -84,6 +85,14 @@ async def _why(control: Control, values: Values, query: WhyQuery) -> Mapping[str
 
 async def _positions(control: Control, values: Values, _: NoBody) -> Mapping[str, Any]:
     return await control.positions(values["name"])
+
+
+async def _replay(control: Control, values: Values, body: ReplayBody, by: str) -> Done:
+    return await control.replay(values["name"], body, by)
+
+
+async def _span(control: Control, values: Values, _: NoBody) -> Mapping[str, Any]:
+    return await control.span(values["name"])
 
 
 async def _letters(control: Control, values: Values, query: LettersQuery) -> Mapping[str, Any]:
@@ -164,6 +173,20 @@ ROUTES = (
         _snapshot,
         SnapshotBody,
         pace=Pace.IN_TURN,
+    ),
+    Route(
+        "POST",
+        "/scopes/{name}/replay",
+        "Hands the changes of a span of time to one handler again, beside the scope.",
+        _replay,
+        ReplayBody,
+    ),
+    Route(
+        "GET",
+        "/scopes/{name}/replay",
+        "How far the last replay of a span of time is.",
+        takes=NoBody,
+        read=_span,
     ),
     Route(
         "GET",

@@ -66,25 +66,30 @@ class Seeking:
             position = known.position if known else _after(token)
             of = known.fingerprint if known else current
         else:
-            position, of = await self._at(body.at or ""), current
+            position, of = await self.position_at(body.at or ""), current
         if of != current:
             if position.cluster_time is None:
                 told = "that position is of another pipeline, and its time is not known"
                 raise ActionRefused(422, f"scope {name!r}: {told}: choose a time with at")
             position = Position(PositionKind.IDLE, None, None, position.cluster_time)
-        await self._try(position)
+        await self.try_at(position)
         return Sought(name, position, current, before, self.handlers)
 
-    async def _at(self, text: str) -> Position:
-        time, now = read_time(text), self.now() or Timestamp(int(datetime.now(UTC).timestamp()), 1)
+    async def position_at(self, text: str, key: str = "at") -> Position:
+        """The position at a time that the oplog has."""
+        time, now = read_time(text, key), self.server_time()
         if time > now:
             told = f"{text} is in the future: the server's time is {moment(now)}"
-            raise ActionRefused(422, f"at: {told}; give a time up to that")
+            raise ActionRefused(422, f"{key}: {told}; give a time up to that")
         begin = await self._oplog_begin()
         if begin is not None and time < Timestamp(begin.time, 0):
             told = f"{text} is before the oplog, which begins at {moment(begin)}"
-            raise ActionRefused(422, f"at: {told}; give a time from then on")
+            raise ActionRefused(422, f"{key}: {told}; give a time from then on")
         return Position(PositionKind.IDLE, None, None, time)
+
+    def server_time(self) -> Timestamp:
+        """The server's time or, if it is not known, this machine's."""
+        return self.now() or Timestamp(int(datetime.now(UTC).timestamp()), 1)
 
     async def _oplog_begin(self) -> Timestamp | None:
         """The time of the oplog's oldest entry; ``None`` if this user may not ask (a mongos)."""
@@ -98,7 +103,7 @@ class Seeking:
             return None
         return time if isinstance(time, Timestamp) else None
 
-    async def _try(self, position: Position) -> None:
+    async def try_at(self, position: Position) -> None:
         """Opens a stream there, as the scope would. Raises :class:`ActionRefused`."""
         options = replace(self.options, batch_size=1)
         stream = ChangeStream(self.driver, self.scope, options, position.start_point)

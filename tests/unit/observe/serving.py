@@ -9,7 +9,7 @@ import anyio
 import httpx
 
 from tailrace.control import ActionRefused, Api, Done, Health
-from tailrace.control.bodies import LetterBody, LettersQuery, SeekBody, WhyQuery
+from tailrace.control.bodies import LetterBody, LettersQuery, ReplayBody, SeekBody, WhyQuery
 from tailrace.control.seeking import read_time, read_token
 from tailrace.observe.access import Access
 from tailrace.observe.http import HttpServer, bind
@@ -60,6 +60,14 @@ class Service:
 
     async def dead_letters(self, query: LettersQuery) -> Mapping[str, Any]:
         return {"count": 0, "letters": []}
+
+    async def replay(self, scope: str, body: ReplayBody, by: str) -> Done:
+        self._require(scope, "a replay is running")
+        self.ordered.append((scope, "replay", (), ""))
+        return Done("begun")
+
+    async def span(self, scope: str) -> Mapping[str, Any]:
+        return {"scope": scope, "replay": None}
 
     async def positions(self, scope: str) -> Mapping[str, Any]:
         self._require(scope, "")

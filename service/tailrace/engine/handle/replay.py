@@ -107,9 +107,17 @@ async def _failure(handler: Handler, letter: DeadLetter, identity: RunIdentity) 
     event = event_of(letter)
     if event is None:
         return "its event cannot be read: restore the store from a backup, or discard it"
+    return await hand_over(handler, [event], identity)
+
+
+async def hand_over(handler: Handler, events: Sequence[ChangeEvent], identity: RunIdentity) -> str:
+    """Calls the handler once with these events (one, unless it takes batches), and commits them.
+
+    Returns the error, or an empty string.
+    """
     try:
         with anyio.fail_after(handler.failure.timeout_seconds):
-            call, payload = called_with(handler.calls, [event])
+            call, payload = called_with(handler.calls, events)
             require_done(await apart(call, handler.name)(payload, identity))
             if handler.commit is not None:
                 require_done(await apart(handler.commit.call, handler.name)(identity))

@@ -1,0 +1,162 @@
+"""Replays of a span of time to one handler, beside the scope."""
+
+from math import inf
+from typing import Any
+
+import anyio
+import pytest
+
+from tailrace.control import ActionRefused, Control
+from tailrace.control.bodies import ReplayBody
+from tailrace.control.seeking import moment
+from tailrace.engine import HeldLease, WatcherState
+from tailrace.model import Scope
+from tailrace.model.failure_policy import Backoff, FailurePolicy
+from tests.unit.engine.changes import change, changes, invalidate, time, until
+from tests.unit.engine.scripted_driver import ScriptedDriver, refused
+from tests.unit.engine.watching import START, Destination, Watching, running, supervisor_of
+
+BY = "ann"
+TWICE = FailurePolicy(attempts=2, backoff=Backoff(0, 0))
+
+
+def span(since: int, to: int | None = None, handler: str = "audit", **more: Any) -> ReplayBody:
+    given = {"from": moment(time(since)), "handler": handler, **more}
+    return ReplayBody(**given, to=None if to is None else moment(time(to)))
+
+
+def followed(
+    *destinations: Destination, by_batch: bool = False, **fields: Any
+) -> tuple[Watching, Control]:
+    users = change(8, ns={"db": "shop", "coll": "users"})
+    driver = ScriptedDriver(*changes(1, 8), users, change(9))
+    routed = [
+        each.routed_by_batch(batch_size=2)
+        if by_batch
+        else each.routed(failure=TWICE, concurrency=1)
+        for each in destinations
+    ]
+    one = Watching(driver, *routed, checkpoint_seconds=0, **START, **fields)
+    one.runtime.clock.answered(time(9))
+    return one, Control(supervisor_of(one), one.runtime)
+
+
+async def ended(control: Control) -> dict[str, Any]:
+    await until(lambda: control.spans["orders"].state != "running")
+    found: dict[str, Any] = (await control.span("orders"))["replay"]
+    return found
+
+
+@pytest.mark.parametrize("by_batch", [False, True])
+@pytest.mark.parametrize(
+    ("asked", "numbers"),
+    [
+        (span(3, 6), [3, 4, 5, 6]),
+        (span(7), [7, 8, 9]),
+        (span(7, collections=["orders"]), [7, 9]),
+        (span(7, collections=["shop.users"]), [8]),
+    ],
+)
+async def test_the_changes_of_a_span_come_again_to_one_handler_only(
+    asked: ReplayBody, numbers: list[int], by_batch: bool
+) -> None:
+    audit, other = Destination(), Destination("other")
+    one, control = followed(audit, other, by_batch=by_batch, scope=Scope("orders", "shop"))
+    async with running(control.supervisor), anyio.create_task_group() as control.tasks:
+        await until(lambda: len(audit.handled) == len(other.handled) == 9)
+        done = await control.replay("orders", asked, BY)
+        assert "come again, to audit; GET /scopes/orders/replay" in done.message
+        found = await ended(control)
+        one.driver.oplog.append(change(10))
+        await until(lambda: len(other.handled) == 10)
+    assert (found["state"], found["handled"]) == ("done", len(numbers))
+    assert audit.handled[9 : 9 + len(numbers)] == numbers
+    assert other.handled == [*range(1, 11)]
+
+
+async def test_a_dry_run_hands_nothing_over() -> None:
+    audit = Destination()
+    _, control = followed(audit)
+    async with running(control.supervisor):
+        await until(lambda: len(audit.handled) == 9)
+        done = await control.replay("orders", span(3, 6, dry_run=True), BY)
+    assert done.message.endswith("Dry run: nothing was handed over")
+    assert len(audit.handled) == 9
+
+
+async def test_an_invalidate_inside_the_span_does_not_end_it() -> None:
+    audit = Destination()
+    one, control = followed(audit)
+    one.driver.oplog[4] = invalidate(5)
+    async with running(control.supervisor), anyio.create_task_group() as control.tasks:
+        await until(lambda: audit.handled[-1:] == [9])
+        before = list(audit.handled)
+        await control.replay("orders", span(3), BY)
+        assert (await ended(control))["state"] == "done"
+    assert audit.handled[len(before) :] == [n for n in before if n >= 3]
+
+
+async def test_a_change_that_fails_ends_a_replay_and_says_from_where_it_can_go_on() -> None:
+    audit = Destination()
+    _, control = followed(audit)
+    async with running(control.supervisor), anyio.create_task_group() as control.tasks:
+        await until(lambda: len(audit.handled) == 9)
+        audit.failures[5] = 2
+        await control.replay("orders", span(3), BY)
+        found = await ended(control)
+        assert (found["state"], found["handled"]) == ("failed", 2)
+        assert f"from {moment(time(4))} it can go on" in found["reason"]
+        audit.failures[5] = 1
+        await control.replay("orders", span(4), BY)
+        assert (await ended(control))["state"] == "done"
+
+
+@pytest.mark.parametrize("end", ["cancel", "standby"])
+async def test_a_replay_ends_at_a_request_or_when_the_scope_moves(end: str) -> None:
+    audit = Destination()
+    one, control = followed(audit)
+    async with running(control.supervisor), anyio.create_task_group() as control.tasks:
+        await until(lambda: len(audit.handled) == 9)
+        one.watcher.claim.lease = lease = HeldLease("orders", 1, inf)
+        audit.held = {5}
+        await control.replay("orders", span(3), BY)
+        await until(lambda: audit.begun[-1] == 5)
+        with pytest.raises(ActionRefused, match="a replay is running"):
+            await control.replay("orders", span(3), BY)
+        if end == "cancel":
+            await control.replay("orders", ReplayBody(cancel=True), BY)
+        else:
+            lease.give_up()
+        audit.held = set()
+        await until(lambda: control.spans["orders"].state != "running")
+        found = control.spans["orders"].document()
+    assert found["state"] == ("cancelled" if end == "cancel" else "failed")
+    assert found["handled"] == (2 if end == "cancel" else 3)
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "told"),
+    [
+        (ReplayBody(), 400, "give from and handler, or cancel"),
+        (ReplayBody(cancel=True), 409, "no replay is running"),
+        (span(3, handler="odd"), 422, "has no handler 'odd': choose one of audit"),
+        (span(3, collections=["odd"]), 422, "does not have the collection 'odd': it has orders"),
+        (span(6, 3), 422, "does not begin before that"),
+        (span(99), 422, "from: .* is in the future"),
+        (span(3, 99), 422, "to: .* is in the future"),
+        (span(4), 422, "the oplog may not reach back"),
+    ],
+)
+async def test_a_span_that_cannot_be_is_refused(body: ReplayBody, status: int, told: str) -> None:
+    one, control = followed(Destination())
+    one.driver.faults[3] = [refused(286)]
+    with pytest.raises(ActionRefused, match=told) as error:
+        await control.replay("orders", body, BY)
+    assert error.value.status == status
+
+
+async def test_a_process_that_stands_by_names_the_owner() -> None:
+    one, control = followed(Destination())
+    one.watcher.status.enter(WatcherState.STANDBY, "two follows it")
+    with pytest.raises(ActionRefused, match="standby here: two follows it: ask there"):
+        await control.replay("orders", span(3), BY)
