@@ -158,3 +158,26 @@ def test_a_process_that_stands_by_passes_an_order_on_through_the_store(
     with mongod.client() as client:
         client[database].c.insert_one({"_id": 1})
     two.until_events(1)
+
+
+def test_a_pause_during_a_snapshot_keeps_its_place(
+    mongod: ReplicaSet, database: str, daemon: Make
+) -> None:
+    with mongod.client() as client:
+        client[database].c.insert_many([{"_id": n} for n in range(300)])
+    slow = {"mode": "initial", "chunk_documents": 10, "documents_per_second": 200}
+    run = made(daemon, mongod, database)
+    run.configuration["scopes"][0]["snapshot"] = slow
+    run.start()
+    until(lambda: len(run.ids()) > 30, "some rows")
+    assert asked(run, "pause")[1]["state"] == "paused"
+    rows = len(run.ids())
+    assert rows < 300
+    assert run.status()["snapshot"]["state"] == "reading"
+    assert run.stop() == 0
+    run.start()
+    until(lambda: run.status()["state"] == "paused", "the pause")
+    assert len(run.ids()) == rows
+    assert asked(run, "resume")[0] == 202
+    until(lambda: (run.status()["snapshot"] or {}).get("state") == "done", "the rest")
+    assert sorted(run.ids()) == [*range(300)]

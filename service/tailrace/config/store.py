@@ -27,8 +27,9 @@ class MongodbStoreSettings(Section):
     """Selects this store."""
 
     database: DatabaseName = "tailrace"
-    """The database for the collections `checkpoints`, `dead_letters`, `leases` and `orders`, which
-    are created if missing. No scope may follow it, or each save would be a change."""
+    """The database for the collections `checkpoints`, `dead_letters`, `leases` and
+    `scope_orders`, which are created if missing. No scope may follow it, or each save would be a
+    change."""
 
 
 class MemoryStoreSettings(Section):

@@ -2,8 +2,8 @@
 
 ``checkpoints`` has one document per scope, whose ``_id`` is the scope's name, and one per gap,
 ``gap:<scope>:<digest>`` (no scope name has a colon). ``dead_letters`` has one document per letter.
-``leases`` has one per scope and one per process that shares the scopes, ``orders`` one per scope
-and one per former position.
+``leases`` has one per scope and one per process that shares the scopes, ``scope_orders`` one per
+scope and one per former position.
 
 Reads return nothing that an election can roll back, and the start of a scope sees everything that
 was written before.
@@ -79,7 +79,7 @@ def _collections(
         RecordCollection(runner, database, "checkpoints", timeout_ms, CheckpointError),
         RecordCollection(runner, database, "dead_letters", timeout_ms, DeadLetterError),
         RecordCollection(runner, database, "leases", timeout_ms, LeaseError),
-        RecordCollection(runner, database, "orders", timeout_ms, CheckpointError),
+        RecordCollection(runner, database, "scope_orders", timeout_ms, CheckpointError),
     )
 
 
