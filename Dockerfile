@@ -45,12 +45,18 @@ RUN /build/tools/bin/pip wheel --require-hashes --only-binary :all: --no-deps \
 
 FROM build AS build-pipeline
 COPY deploy/requirements/pipeline.txt requirements/
-# pyspark is published only as source; it is built with the tools that are locked above.
+# pyspark is published only as source; it is built with the tools that are locked above. The jars for
+# S3 are fetched by Maven, and checked by their hashes (service/tailrace/pipeline/jars.txt).
 RUN /build/tools/bin/pip wheel --require-hashes --no-build-isolation --no-deps \
         --wheel-dir /build/pipeline -r requirements/pipeline.txt \
  && /build/tools/bin/pip --python /opt/tailrace/bin/python install \
         --no-index --no-deps --no-compile /build/pipeline/*.whl \
  && python -m compileall -q -j 0 --invalidation-mode unchecked-hash /opt/tailrace/lib
+# hadolint ignore=DL3008
+RUN apt-get update \
+ && apt-get install -y --no-install-recommends maven \
+ && rm -rf /var/lib/apt/lists/* \
+ && TAILRACE_SPARK_JARS=/opt/tailrace/jars /opt/tailrace/bin/tailrace pipeline --fetch-jars
 
 # --- what all targets share ----------------------------------------------------------------
 
@@ -89,7 +95,8 @@ RUN apt-get update \
  && apt-get install -y --no-install-recommends default-jre-headless procps \
  && rm -rf /var/lib/apt/lists/*
 COPY --from=build-pipeline /opt/tailrace /opt/tailrace
-ENV PYSPARK_PYTHON=/opt/tailrace/bin/python
+ENV PYSPARK_PYTHON=/opt/tailrace/bin/python \
+    TAILRACE_SPARK_JARS=/opt/tailrace/jars
 USER 10001:10001
 CMD ["pipeline", "--lake", "/data/lake", "--tables", "/data/tables"]
 

@@ -7,6 +7,7 @@ from prometheus_client import generate_latest
 from tailrace.engine import WatcherState
 from tailrace.handlers.postgresql.destination import misfit_counter
 from tailrace.observe.metrics import Metrics
+from tailrace.observe.table_metrics import TableMetrics
 
 _NO_NAMES = re.compile(
     r"""
@@ -28,10 +29,12 @@ def metric_names(expression: str) -> set[str]:
 
 
 def exported_names() -> set[str]:
-    """All samples that the service declares, including those without a value yet."""
-    metrics, names = Metrics(state.value for state in WatcherState), set()
-    misfit_counter(metrics.registry)
-    for line in generate_latest(metrics.registry).decode().splitlines():
+    """All samples that daemon and pipeline declare, including those without a value yet."""
+    daemon, names = Metrics(state.value for state in WatcherState), set()
+    misfit_counter(daemon.registry)
+    pipeline = TableMetrics(dict, dict)
+    declared = generate_latest(daemon.registry) + generate_latest(pipeline.registry)
+    for line in declared.decode().splitlines():
         match line.split():
             case ["#", "TYPE", name, "histogram"]:
                 names |= {f"{name}_{part}" for part in ("bucket", "count", "sum")}

@@ -103,7 +103,7 @@ def help_of(*command: str) -> str:
 def test_each_command_exists_with_its_options(command: str) -> None:
     words = shlex.split(command)[1:]
     verbs = [words[0]]
-    if words[0] in ("checkpoints", "dead-letters", "snapshot"):
+    if words[0] in ("checkpoints", "columns", "dead-letters", "snapshot", "tables"):
         verbs.append(words[1])
     help_text = help_of(*verbs)
     for option in (word for word in words if word.startswith("-")):

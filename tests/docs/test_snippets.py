@@ -129,7 +129,8 @@ def test_a_command_has_the_arguments_that_are_shown(
 ) -> None:
     """With ``--help`` it exits 0 if the command exists, and the help has the options."""
     named = [word for word in words if not word.startswith("-")]
-    command = named[:2] if named[0] in ("checkpoints", "columns", "dead-letters") else named[:1]
+    grouped = ("checkpoints", "columns", "dead-letters", "tables")
+    command = named[:2] if named[0] in grouped else named[:1]
     with pytest.raises(SystemExit) as ended:
         main([*command, "--help"])
     assert ended.value.code == 0

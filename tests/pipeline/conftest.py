@@ -1,6 +1,8 @@
 """One Spark session for all tests of tables, and lakes for it."""
 
 import gc
+import os
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,8 +12,15 @@ from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from tailrace.config.pipeline import PipelineSettings
+from tailrace.errors import PipelineRefused
+from tailrace.pipeline import jars
+from tailrace.pipeline.object_store import spark_settings
 from tailrace.pipeline.session import open_session
+from tests.machine import exclusive
 from tests.pipeline.pipeline import Pipeline
+from tests.s3 import CREDENTIALS, S3
+from tests.s3_proxy import Rules, S3Proxy
+from tests.scratch import MakeDirectory
 
 SETTINGS = {
     "spark.sql.shuffle.partitions": "1",
@@ -20,10 +29,36 @@ SETTINGS = {
 }
 """Settings for runs of seconds."""
 
+IN_SHARED_SESSION = {
+    # Java's environment has no credentials, and the session writes local tables, too.
+    "access.key": CREDENTIALS["AWS_ACCESS_KEY_ID"],
+    "secret.key": CREDENTIALS["AWS_SECRET_ACCESS_KEY"],
+    "fast.upload.buffer": "array",
+    "multipart.size": "5M",
+    "attempts.maximum": "2",
+    "retry.limit": "2",
+    "retry.interval": "50ms",
+    "retry.throttle.interval": "10ms",
+}
+"""Settings of S3 for the session of the tests, below ``fs.s3a``."""
+
 
 @pytest.fixture(scope="session")
-def spark(java: None) -> Iterator[SparkSession]:
-    session = open_session(PipelineSettings(master="local[2]", spark=SETTINGS))
+def s3_jars() -> str:
+    """The jars with which Spark reaches S3; Maven fetches them once per user."""
+    with exclusive():
+        try:
+            found = jars.s3_jars()
+        except PipelineRefused:
+            jars.fetch(jars.directory())
+            found = jars.s3_jars()
+    return ",".join(map(str, found))
+
+
+@pytest.fixture(scope="session")
+def spark(java: None, s3_jars: str) -> Iterator[SparkSession]:
+    settings = {**SETTINGS, "spark.jars": s3_jars}
+    session = open_session(PipelineSettings(master="local[2]", spark=settings))
     yield session
     gateway: Any = SparkContext._gateway
     session.stop()
@@ -32,6 +67,35 @@ def spark(java: None) -> Iterator[SparkSession]:
     gateway.proc.wait()
     SparkContext._gateway = SparkContext._jvm = None
     gc.collect()  # py4j logs when its connections are deleted; later, pytest has closed the log
+
+
+@pytest.fixture(scope="session")
+def bucket(session_directory: MakeDirectory) -> Iterator[S3Proxy]:
+    """A proxy before an S3 server, whose bucket is ``lake``."""
+    server = S3(session_directory("s3"))
+    proxy = S3Proxy(server.endpoint)
+    yield proxy
+    proxy.close()
+    server.kill()
+
+
+@pytest.fixture
+def s3(bucket: S3Proxy, monkeypatch: pytest.MonkeyPatch) -> S3Proxy:
+    """The server, named by the variables of the environment alone."""
+    for name, value in {**CREDENTIALS, "AWS_ENDPOINT_URL": bucket.endpoint}.items():
+        monkeypatch.setenv(name, value)
+    bucket.follow(Rules())
+    return bucket
+
+
+@pytest.fixture
+def stored(spark: SparkSession, s3: S3Proxy) -> Pipeline:
+    """A lake and its tables in a bucket, both empty."""
+    settings = spark_settings(os.environ)
+    settings |= {f"spark.hadoop.fs.s3a.{name}": value for name, value in IN_SHARED_SESSION.items()}
+    for name, value in settings.items():
+        spark.conf.set(name.removeprefix("spark.hadoop."), value)
+    return Pipeline(spark, f"s3://lake/{uuid.uuid4().hex}")
 
 
 @pytest.fixture

@@ -12,21 +12,21 @@ from bson import Timestamp
 
 from tailrace.event.bson import encoded
 from tailrace.event.columns import cut
-from tailrace.lake.directory import Directory
 from tailrace.lake.segment import LAKE_FILE, Documents, Footer, segment_name
 from tailrace.lake.segment_writer import SegmentWriter
+from tailrace.lake.writable_lake import open_storage
 from tailrace.model import ResumeToken
 
 
 class Landing:
     """Lands events of one or more scopes, one segment a call."""
 
-    def __init__(self, path: Path, documents: Documents = Documents.BSON) -> None:
+    def __init__(self, path: Path | str, documents: Documents = Documents.BSON) -> None:
         self.path = path
         self.documents = documents
         self.identity = str(uuid.uuid4())
-        path.mkdir(parents=True, exist_ok=True)
-        (path / LAKE_FILE).write_text(json.dumps({"format": 1, "id": self.identity}))
+        record = json.dumps({"format": 1, "id": self.identity})
+        open_storage(str(path)).put(LAKE_FILE, record.encode())
         self.last: dict[str, tuple[int, int, ResumeToken | None, Timestamp | None]] = {}
 
     def land(
@@ -39,7 +39,7 @@ class Landing:
         documents: Documents | None = None,
         **footer: Any,
     ) -> Path:
-        """Writes the next segment of the scope."""
+        """Writes the next segment of the scope; returns its path, if the lake is a directory."""
         documents = documents or self.documents
         segment, last, token, time = self.last.get(scope, (-1, -1, None, None))
         segment += 1
@@ -65,12 +65,12 @@ class Landing:
             gap=gap,
         )
         name = f"{scope}/{segment_name(segment)}"
-        writer = SegmentWriter(Directory(self.path).create(name), said)
+        writer = SegmentWriter(open_storage(str(self.path)).create(name), said)
         if events:
             columns = cut([_encoded(event) for event in events], documents)
             writer.write({**columns, "ordinal": numbers})
         writer.finish(replace(said, **footer))
-        return self.path / name
+        return Path(self.path, name)
 
 
 def _encoded(event: Mapping[str, Any]) -> bytes:

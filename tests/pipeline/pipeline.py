@@ -19,11 +19,13 @@ from tests.pipeline.landing import Landing
 
 class Pipeline:
     def __init__(
-        self, spark: SparkSession, directory: Path, documents: Documents = Documents.BSON
+        self, spark: SparkSession, directory: Path | str, documents: Documents = Documents.BSON
     ) -> None:
         self.spark = spark
-        self.lake = directory / "lake"
-        self.tables = directory / "tables"
+        local = isinstance(directory, Path)
+        self.lake, self.tables = (
+            directory / name if local else f"{directory}/{name}" for name in ("lake", "tables")
+        )
         self.landing = Landing(self.lake, documents)
         self.land = self.landing.land
 
@@ -47,7 +49,12 @@ class Pipeline:
 
     def table(self, name: str) -> list[dict[str, Any]]:
         """A table as read by polars."""
-        return polars.read_delta(str(self.tables / name)).to_dicts()
+        where = Location.of(f"{self.tables}/{name}")
+        return polars.read_delta(where.uri, storage_options=dict(where.options)).to_dicts()
+
+    def collections(self) -> list[str]:
+        """The names of the tables in ``current``."""
+        return [name for name, _ in Location.of(f"{self.tables}/current").names()]
 
     def current(self, collection: str = "shop.orders") -> dict[str, Any]:
         """The live documents as plain JSON, by the text of their key; each key once."""

@@ -9,10 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pyspark
+import pytest
 
 import tailrace
+from tailrace.cli import main
+from tailrace.observe.health_check import request
 from tailrace.pipeline import views
 from tests.daemon import until
+from tests.machine import free_port
 from tests.pipeline.conftest import SETTINGS
 from tests.pipeline.events import Stream
 from tests.pipeline.pipeline import Pipeline
@@ -25,11 +29,11 @@ def test_a_running_pipeline_follows_and_stops(pipeline: Pipeline, tmp_path: Path
 
     The columns of its file are those of the view, and values that do not fit them are counted.
     """
-    s = Stream()
+    s, port = Stream(), free_port()
     pipeline.land([s.insert("k", n=1)])
     path = tmp_path / "config.yaml"
     document = {
-        "mongodb": {"uri": "mongodb://localhost/"},
+        "mongodb": {"uri": "${MONGODB_URI}"},  # which is not set: the pipeline needs none
         "scopes": [{"name": "orders"}],
         "handlers": {"log": {"type": "log"}},
         "routes": [{"scope": "orders", "handlers": ["log"]}],
@@ -38,6 +42,7 @@ def test_a_running_pipeline_follows_and_stops(pipeline: Pipeline, tmp_path: Path
             "tables": str(pipeline.tables),
             "master": "local[2]",
             "interval_seconds": 0.1,
+            "http": {"port": port},
             "spark": SETTINGS,
             "history": False,
             "publish_ratio": 5,
@@ -59,21 +64,79 @@ def test_a_running_pipeline_follows_and_stops(pipeline: Pipeline, tmp_path: Path
         until(lambda: committed() == 1, "the first batch", 300)
         pipeline.land([s.update("k", n=2), s.insert("l", n=1)])
         until(lambda: committed() == 3, "the second batch", 300)
+        until(lambda: status(port)["events"] == 3, "the end of the batch", 60)
+        said = status(port)
+        assert said["tables"]["shop.orders"]["events_waiting"] == 2  # publish_ratio is not reached
+        assert said["tables"]["shop.orders"]["lag_seconds"] > 1e6  # these events are of 2023
+        assert (said["failure"], said["missing"]) == (None, {})
+        assert request("127.0.0.1", port, "/readyz")[0] == 200
+        _, metrics = request("127.0.0.1", port, "/metrics")
+        assert 'tailrace_tables_lag_seconds{table="shop.orders"} ' in metrics
+        assert "tailrace_tables_events_total 3.0" in metrics
+        gone = pipeline.landing.land([s.insert("m")])
+        gone.rename(tmp_path / "gone")
+        pipeline.land([s.insert("n")])
+        until(lambda: request("127.0.0.1", port, "/readyz")[0] == 503, "the missing segment", 60)
+        assert "segment 2 is missing" in request("127.0.0.1", port, "/readyz")[1]
+        (tmp_path / "gone").rename(gone)
+        until(lambda: committed() == 5, "the restored segment", 300)
         process.send_signal(signal.SIGTERM)
         assert process.wait(300) == 0, (tmp_path / "log").read_text()
     finally:
         process.kill()
         process.wait()
-    assert pipeline.current() == {"k": {"n": 2}, "l": {"n": 1}}
+    assert pipeline.current() == {"k": {"n": 2}, "l": {"n": 1}, "m": {}, "n": {}}
     text = (tmp_path / "log").read_text()
     rows = views.current(pipeline.spark, str(pipeline.tables), "shop.orders").orderBy("key")
     assert [row["_rescued"] for row in rows.collect()] == [
-        json.dumps({"n": f'{{"$numberInt":"{n}"}}'}, separators=(",", ":")) for n in (2, 1)
+        *(json.dumps({"n": f'{{"$numberInt":"{n}"}}'}, separators=(",", ":")) for n in (2, 1)),
+        *(None, None),
     ]
     counted = [row["rescued"] for row in pipeline.table("quality") if row["field"] == "n"]
     assert sum(counted) == 3
     assert '"event": "batch.committed"' in text
-    assert "Traceback" not in text
+    assert all(json.loads(line)["event"] for line in text.splitlines())  # also what Spark prints
+    assert "py4j" not in text
+
+
+def status(port: int) -> Any:
+    return json.loads(request("127.0.0.1", port, "/status")[1])
+
+
+def test_the_status_tells_what_each_table_has_and_what_it_lacks(
+    pipeline: Pipeline, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """From the tables alone; with the lake, also what is not read yet."""
+    s = Stream()
+    stray = s.insert("x", "späte äpfel")
+    del stray["documentKey"]
+    pipeline.land([s.insert("k", n=1), s.insert("l", n=2), s.insert("a", "späte äpfel"), stray])
+    pipeline.run(columns={"shop.orders": {"n": "string"}})
+    pipeline.land([s.insert("m", n=3)])
+    pipeline.run(publish_ratio=10, publish_at_end=False)
+    pipeline.land([s.delete("k"), s.delete("l")])
+    options = ["tables", "status", "--tables", str(pipeline.tables)]
+    assert main([*options, "--lake", str(pipeline.lake), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    orders, apples = found["tables"]
+    assert (apples["table"], apples["rows"], apples["events_waiting"]) == (
+        "shop.sp!c3!a4te!20!c3!a4pfel",
+        1,
+        0,
+    )
+    assert (orders["rows"], orders["events_waiting"], orders["rescued"]) == (2, 1, 2)
+    assert (orders["files"], orders["history"]["rows"]) == (1, 2)
+    assert (orders["complete"], orders["reason"]) == (False, "start")
+    assert orders["lag_seconds"] > 1e6
+    assert found["changes"]["rows"] == 5
+    assert apples["set_aside"] == 1  # it has no document key
+    assert found["lake"]["orders"]["events_waiting"] == 2
+    assert main(options) == 0
+    shown = capsys.readouterr().out
+    assert "shop.orders" in shown
+    assert "no: start" in shown
+    assert main(["tables", "status", "--tables", str(pipeline.lake)]) == 1
+    assert "there are no tables of this pipeline" in capsys.readouterr().err
 
 
 def test_a_missing_segment_ends_the_command_with_1(pipeline: Pipeline) -> None:

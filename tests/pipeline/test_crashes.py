@@ -11,8 +11,8 @@ import pytest
 from tailrace.errors import TablesFenced
 from tailrace.pipeline import files
 from tailrace.pipeline.tables.delta import DeltaVersion
-from tests.pipeline.events import Stream
 from tests.pipeline.pipeline import Pipeline
+from tests.pipeline.workload import Workload
 
 _KILLED = """
 import os, signal, sys
@@ -37,48 +37,19 @@ class Crash(BaseException):
     """An error that nothing in the job may catch."""
 
 
-class Workload:
-    """Events of two collections, a few at a time, with a rename."""
-
-    def __init__(self, pipeline: Pipeline) -> None:
-        self.pipeline = pipeline
-        self.stream = Stream()
-        self.number = 0
-
-    def land(self) -> None:
-        s, n = self.stream, self.number
-        self.number += 1
-        self.pipeline.land(
-            [
-                s.insert(f"k{n}", "a", n=n),
-                s.update("k0", "a", **{f"f{n}": n}),
-                s.delete(f"k{n - 1}", "a") if n > 1 else s.insert("z", "a"),
-                *([s.rename("a", "b"), s.insert("k0", "a")] if n == 2 else []),
-            ]
-        )
-
-    def check(self) -> None:
-        """Compares the tables with those made from the same segments in one run."""
-        pipeline = self.pipeline
-        names = sorted(path.name for path in (pipeline.tables / "current").iterdir())
-        made = [(pipeline.current(name), pipeline.history(name)) for name in names]
-        log = [(row["scope"], row["ordinal"]) for row in pipeline.table("changes")]
-        assert sorted(log) == [("orders", at) for at in range(len(log))]
-        assert len(log) == pipeline.landing.last["orders"][1] + 1
-        pipeline.tables = pipeline.tables.with_name("fresh")
-        pipeline.run()
-        assert names == sorted(path.name for path in (pipeline.tables / "current").iterdir())
-        assert made == [(pipeline.current(name), pipeline.history(name)) for name in names]
+@pytest.fixture(params=["directory", "bucket"])
+def workload(request: pytest.FixtureRequest) -> Workload:
+    """In a local directory, and in an S3 server's bucket."""
+    names = {"directory": "pipeline", "bucket": "stored"}
+    return Workload(request.getfixturevalue(names[request.param]))
 
 
-@pytest.fixture
-def workload(pipeline: Pipeline) -> Workload:
-    return Workload(pipeline)
+def test_a_process_that_is_killed_at_a_commit_applies_each_event_once(stored: Pipeline) -> None:
+    """SIGKILL of the whole process, which knows S3 by the variables alone.
 
-
-def test_a_process_that_is_killed_at_a_commit_applies_each_event_once(workload: Workload) -> None:
-    """SIGKILL of the whole process; the next run finds one more segment."""
-    pipeline = workload.pipeline
+    The next run finds one more segment.
+    """
+    pipeline, workload = stored, Workload(stored)
     workload.land()
     command = [sys.executable, "-c", _KILLED, "pipeline", "--once"]
     command += ["--lake", str(pipeline.lake), "--tables", str(pipeline.tables)]
@@ -114,13 +85,13 @@ def test_a_run_that_ends_at_any_commit_applies_each_event_once(
                 raise Crash
             return done
 
-        monkeypatch.setattr(DeltaVersion, "commit", ended)
         try:
-            pipeline.run(batch_events=4 if at % 3 else 2_000_000, parallel_collections=1)
+            with monkeypatch.context() as patch:
+                patch.setattr(DeltaVersion, "commit", ended)
+                pipeline.run(batch_events=4 if at % 3 else 2_000_000, parallel_collections=1)
         except Crash:
             ends += 1
     assert ends >= 4
-    monkeypatch.undo()
     workload.land()
     waiting = [True]
 
@@ -132,19 +103,19 @@ def test_a_run_that_ends_at_any_commit_applies_each_event_once(
             pipeline.run()
         return written
 
-    monkeypatch.setattr(files, "write", overtaken)
-    with pytest.raises(TablesFenced, match="another pipeline writes this table"):
+    refused = pytest.raises(TablesFenced, match="another pipeline writes this table")
+    with monkeypatch.context() as patch, refused:
+        patch.setattr(files, "write", overtaken)
         pipeline.run()
-    monkeypatch.undo()
     workload.check()
 
 
 def test_a_batch_that_fails_leaves_nothing(
-    workload: Workload, monkeypatch: pytest.MonkeyPatch
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Files of a failed batch are removed."""
-    workload.land()
+    Workload(pipeline).land()
     monkeypatch.setattr(files, "_describe", lambda *_: os.stat("/nowhere"))
     with pytest.raises(FileNotFoundError):
-        workload.pipeline.run()
-    assert not list(workload.pipeline.tables.rglob("*.parquet"))
+        pipeline.run()
+    assert not list(pipeline.tables.rglob("*.parquet"))

@@ -6,54 +6,67 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
 
 from tailrace.config.pipeline import PipelineSettings
 from tailrace.pipeline import job, session
+from tailrace.pipeline.object_store import spark_settings
 from tailrace.pipeline.segments import in_batches
 from tests.pipeline.events import Stream
 from tests.pipeline.pipeline import Pipeline
 
 
-class Builder:
-    """Records what Spark would be started with."""
-
-    def __init__(self) -> None:
-        self.given: dict[str, str] = {}
-
-    def appName(self, name: str) -> "Builder":  # noqa: N802 - as Spark calls it
-        return self
-
-    def master(self, master: str) -> "Builder":
-        return self.config("master", master)
-
-    def config(self, key: str, value: str) -> "Builder":
-        self.given[key] = value
-        return self
-
-    def getOrCreate(self) -> Any:  # noqa: N802 - as Spark calls it
-        return SimpleNamespace(sparkContext=SimpleNamespace(setLogLevel=str))
-
-
 @pytest.mark.parametrize(
     ("settings", "key", "value"),
     [
-        ({}, "master", "local[*]"),
-        ({"master": "spark://host:7077"}, "master", "spark://host:7077"),
+        ({}, "spark.master", "local[*]"),
+        ({"master": "spark://host:7077"}, "spark.master", "spark://host:7077"),
         ({"driver_memory": "8g"}, "spark.driver.memory", "8g"),
         ({"spark": {"spark.ui.enabled": "true"}}, "spark.ui.enabled", "true"),
     ],
     ids=["without a master", "master", "driver_memory", "spark"],
 )
-def test_a_key_is_a_setting_of_spark(
-    settings: dict[str, Any], key: str, value: str, monkeypatch: pytest.MonkeyPatch
+def test_a_key_is_a_setting_of_spark(settings: dict[str, Any], key: str, value: str) -> None:
+    given = PipelineSettings.model_validate(settings)
+    assert session.spark_conf(given, s3=False, submitted=False)[key] == value
+
+
+@pytest.mark.parametrize(
+    ("variables", "expected"),
+    [
+        (
+            {"AWS_ENDPOINT_URL": "http://store:9000"},
+            {
+                "endpoint": "http://store:9000",
+                "endpoint.region": "us-east-1",
+                "path.style.access": "true",
+                "connection.ssl.enabled": "false",
+            },
+        ),
+        (
+            {
+                "AWS_ENDPOINT_URL_S3": "https://store",
+                "AWS_REGION": "eu-1",
+                "AWS_VIRTUAL_HOSTED_STYLE_REQUEST": "true",
+            },
+            {"endpoint": "https://store", "endpoint.region": "eu-1", "path.style.access": "false"},
+        ),
+        (
+            {"AWS_DEFAULT_REGION": "eu-2", "AWS_PROFILE": "shop"},
+            {
+                "endpoint": None,
+                "endpoint.region": "eu-2",
+                "aws.credentials.provider": "software.amazon.awssdk.auth.credentials."
+                "ProfileCredentialsProvider",
+            },
+        ),
+    ],
+    ids=["a plain endpoint", "hosts as buckets", "AWS with a profile"],
+)
+def test_variables_of_aws_are_settings_of_spark(
+    variables: dict[str, str], expected: dict[str, str | None]
 ) -> None:
-    builder = Builder()
-    monkeypatch.delenv("PYSPARK_GATEWAY_PORT", raising=False)
-    monkeypatch.setattr(SparkSession, "builder", builder)
-    monkeypatch.setattr(session, "_check_java", lambda: None)
-    session.open_session(PipelineSettings.model_validate(settings))
-    assert builder.given[key] == value
+    found = spark_settings(variables)
+    assert {name: found.get(f"spark.hadoop.fs.s3a.{name}") for name in expected} == expected
 
 
 def test_a_batch_ends_with_the_segment_that_reaches_batch_events() -> None:

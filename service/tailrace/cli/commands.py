@@ -26,6 +26,7 @@ COMMANDS = {
     "demo": "run everything on one machine, and verify the tables at the end",
     "pipeline": "run the Spark job that turns segments into tables",
     "columns": "propose typed columns of tables, or fill them in all rows",
+    "tables": "show the state of the tables: rows, freshness, completeness",
     "scopes": "show which process follows which scope, or free a lease",
     "why": "tell what became of a document: where its last changes are, or why they are not there",
     "checkpoints": "show or change the stored positions",

@@ -4,6 +4,7 @@ import argparse
 import sys
 
 from tailrace.cli.arguments import needs_pipeline
+from tailrace.pipeline import prerequisites
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -16,11 +17,23 @@ def add(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--rebuild", action="store_true", help="rebuild all tables from segments")
     parser.add_argument("--maintain", action="store_true", help="compact and vacuum at the end")
+    parser.add_argument(
+        "--fetch-jars",
+        action="store_true",
+        help="only fetch the jars that Spark needs for s3://, with Maven, and check their hashes",
+    )
 
 
 def run(options: argparse.Namespace) -> int:
     """Runs the job once, or until a signal."""
+    if options.fetch_jars:
+        from tailrace.pipeline import jars
+
+        there = jars.directory()
+        print(f"{jars.fetch(there)} jars are in {there}")
+        return 0
     with needs_pipeline("tailrace pipeline"):
+        prerequisites.require_spark()
         from tailrace.pipeline import entry
     from tailrace.observe import logs
 

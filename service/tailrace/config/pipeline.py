@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import AfterValidator, BeforeValidator, Field, TypeAdapter, ValidationError
 
-from tailrace.config.fields import Count, Flag, Seconds, SecondsOrZero, Section, Text, like
+from tailrace.config.fields import Count, Flag, Port, Seconds, SecondsOrZero, Section, Text, like
 
 ColumnType = Literal["string", "long", "double", "boolean", "timestamp", "decimal"]
 
@@ -105,6 +105,16 @@ def columns_of(given: Mapping[str, Any]) -> Mapping[str, TypedColumn]:
         raise ValueError(f"{where}: {first['msg'].removeprefix('Value error, ')}") from None
 
 
+class PipelineHttpSettings(Section):
+    """Metrics, health and status of a pipeline that keeps running. Nothing can be changed there."""
+
+    host: Text = "127.0.0.1"
+    """The address to listen on; `0.0.0.0` in a container. Everybody who can reach it may read."""
+
+    port: Port = 9465
+    """The port. 0 takes any free one."""
+
+
 class PipelineSettings(Section):
     """The Spark job that turns the segments of a `parquet` handler into tables (`tailrace pipeline
     --config FILE`; the daemon does not read this section). `--lake` and `--tables` override it."""
@@ -147,6 +157,8 @@ class PipelineSettings(Section):
 
     history: Flag = True
     """Whether the table `history` is kept."""
+
+    http: PipelineHttpSettings = Field(default_factory=PipelineHttpSettings)
 
     vacuum_hours: SecondsOrZero = 168.0
     """How long files of older versions of a table are kept. It must be longer than any query or

@@ -6,7 +6,6 @@ Credentials, region and endpoint come from the environment (``AWS_ACCESS_KEY_ID`
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -15,6 +14,7 @@ from datetime import timedelta
 from obstore import exceptions
 from obstore.store import S3Store
 
+from tailrace.lake.s3 import S3Access
 from tailrace.lake.storage import ObjectStoreError
 
 _CODE = re.compile(r"<Code>(\w+)</Code>")
@@ -29,11 +29,11 @@ class Bucket:
 
     def __init__(self, url: str) -> None:
         self._url = url.rstrip("/")
-        endpoint = os.environ.get("AWS_ENDPOINT_URL") or os.environ.get("AWS_ENDPOINT") or ""
+        access = S3Access.of()
         with _errors(self._url):
             self._store = S3Store.from_url(
                 self._url,
-                client_options={"timeout": "120s", "allow_http": endpoint.startswith("http:")},
+                client_options={"timeout": "120s", "allow_http": access.plain_http},
                 retry_config={"max_retries": 3, "retry_timeout": timedelta(seconds=60)},
             )
 

@@ -51,6 +51,19 @@ class Storage(Protocol):
         """Removes drafts whose file exists already, and makes the finished files durable."""
 
 
+def overwrites(storage: Storage, name: str, data: bytes) -> bool:
+    """Whether a storage replaces a file that is there: then it cannot fence a second writer.
+
+    Some object stores ignore S3's conditional writes (JuiceFS's gateway does). ``data`` is what the
+    file holds already.
+    """
+    try:
+        storage.put(name, data)
+    except FileExistsError:
+        return False
+    return True
+
+
 def scheme(path: str) -> str:
     """The scheme of a URL, such as ``s3`` for ``s3://bucket/prefix``; empty for a local path."""
     match = _SCHEME.match(path)

@@ -20,7 +20,7 @@ from tailrace.lake.segment import (
     segment_number,
 )
 from tailrace.lake.segment_metadata import read_footer
-from tailrace.lake.storage import Storage, scheme
+from tailrace.lake.storage import Storage, overwrites, scheme
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,13 +47,12 @@ class WritableLake:
                 storage.put(LAKE_FILE, new)
             text = storage.read(LAKE_FILE)
         lake = cls(path, storage, _identity(path, text))
-        try:
-            # Some stores ignore S3's conditional writes (JuiceFS's gateway does).
-            storage.put(LAKE_FILE, text)
-        except FileExistsError:
-            storage.tidy("")
-            return lake
-        raise ValueError("the storage ignores 'If-None-Match: *', and so overwrites what is there")
+        if overwrites(storage, LAKE_FILE, text):
+            raise ValueError(
+                "the storage ignores 'If-None-Match: *', and so overwrites what is there"
+            )
+        storage.tidy("")
+        return lake
 
     def require_identity(self) -> None:
         """Raises :class:`SegmentUnreadable` if the lake was removed or replaced."""

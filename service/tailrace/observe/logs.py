@@ -18,8 +18,12 @@ LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 LONGEST_VALUE = 16_384
 """The longest value, in characters. The middle of a longer value is left out."""
 
-_OUR_LIBRARIES = ("asyncio", "concurrent", "motor", "obstore", "pymongo", "uvicorn", "urllib3")
-"""Their level is at least ``warning``: below that they log commands with documents."""
+_OUR_LIBRARIES = (
+    *("asyncio", "concurrent", "motor", "obstore", "py4j", "pymongo", "pyspark", "uvicorn"),
+    "urllib3",
+)
+"""Their level is at least ``warning``: below that they log commands with documents, or each call
+of Java."""
 
 
 def configure(level: str, style: str) -> None:

@@ -41,7 +41,7 @@ def republish_columns(options: argparse.Namespace, report: Callable[[str], None]
     if tables.lake("changes") is None:  # before Spark starts
         raise PipelineRefused(f"{tables.location}: there are no tables of this pipeline")
     columns = settings.columns if options.config else None
-    spark = open_session(settings)
+    spark = open_session(settings, [tables.location])
     try:
         done = republish(
             spark,

@@ -12,7 +12,7 @@ from urllib.parse import unquote
 from py4j.protocol import Py4JError
 from pyarrow import fs, parquet
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - what all of Spark's users call it
 from pyspark.sql.types import StructType
 
@@ -61,17 +61,26 @@ def read_table(spark: SparkSession, table: Table, files: Sequence[DataFile]) -> 
 def write(rows: DataFrame, table: Table) -> list[DataFile]:
     """Writes rows to files in a new directory. No commit refers to these files yet.
 
-    After an error the directory is removed.
+    After an error the directory is removed. That files lack rows, or have them twice, is an error:
+    a listing of the store was not up to date, or a worker was lost while it gave files their names.
     """
     batch = uuid.uuid4().hex
     place = table.location / batch
     table.location.make()
+    written = Observation()
+    rows = rows.observe(written, F.count(F.lit(1)).alias("rows"))
     try:
         with job_errors(f"{table.location}: nothing was committed"):
             rows.write.partitionBy(*table.partition_by).parquet(place.written)
         found = [(path, info) for path, info in place.below() if path.endswith(".parquet")]
         with ThreadPoolExecutor(_READERS) as readers:
             described = list(readers.map(lambda each: _describe(place, batch, each, table), found))
+        count, expected = sum(each.rows for each in described), written.get["rows"] or 0
+        if count != expected:
+            raise PipelineRefused(
+                f"{place}: Spark wrote {expected} rows, and {count} are in its files. Nothing was "
+                "committed: run again"
+            )
     except BaseException:
         remove_tree(place)
         raise

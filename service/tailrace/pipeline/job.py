@@ -4,13 +4,13 @@ import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any
 
 from pyspark.sql import SparkSession
 
 from tailrace.config.pipeline import PipelineSettings
-from tailrace.pipeline import changes, quality, segments
+from tailrace.pipeline import changes, freshness, quality, segments
 from tailrace.pipeline.declaration import Declaration, declare
+from tailrace.pipeline.freshness import LOG, Waiting
 from tailrace.pipeline.log_snapshot import (
     CURRENT_STATE,
     HISTORY_STATE,
@@ -18,23 +18,11 @@ from tailrace.pipeline.log_snapshot import (
     TableKind,
     log_snapshot_of,
 )
+from tailrace.pipeline.progress import JobProgress
 from tailrace.pipeline.publish import publish
 from tailrace.pipeline.schemas import NO_TABLE
 from tailrace.pipeline.segments import LandedLake, LandedSegment
 from tailrace.pipeline.tables import PUBLISHED, Table, TableStore, TableVersion
-
-
-@dataclass(slots=True)
-class JobProgress:
-    batches: int = 0
-    segments: int = 0
-    events: int = 0
-    published: int = 0
-    set_aside: int = 0
-    """Events that cannot be applied: they are in the log, and `quality` counts them."""
-    missing: dict[str, int] = field(default_factory=dict)
-    incomplete: dict[str, Mapping[str, Any]] = field(default_factory=dict)
-    """Incomplete tables, with the reason (:mod:`tailrace.pipeline.completeness`)."""
 
 
 @dataclass(slots=True)
@@ -53,6 +41,8 @@ class Job:
     progress: JobProgress = field(default_factory=JobProgress)
     _published_at: float = field(default_factory=time.monotonic)
     _counted: int = -1
+    _through: dict[str, Mapping[str, int]] = field(default_factory=dict)
+    """The last segments of the tables that this job has published."""
     _latest: TableVersion | None = None
     """The log as this job last read or wrote it."""
 
@@ -87,9 +77,16 @@ class Job:
             log = self._publish(log, everything=True)
         self._count(log)
 
+    def count(self) -> None:
+        """Counts in `quality` what is not counted yet."""
+        self._count(self._load())
+
     def _count(self, log: TableVersion) -> None:
-        if not log.exists:
-            return
+        if log.exists:
+            with self.progress.doing("count"):
+                self._record(log)
+
+    def _record(self, log: TableVersion) -> None:
         names: list[str] = []
         if self._counted != self.progress.published:  # else no new publication must be counted
             names = [name for name, _ in (self.tables.location / CURRENT_STATE.name).names()]
@@ -112,14 +109,17 @@ class Job:
 
     def step(self) -> bool:
         """Appends one batch to the log, and publishes the tables that are due; False: no batch."""
-        log = self._load()
-        batch = list(self._batch(log))
+        done = self.progress
+        with done.doing("read"):
+            log = self._load()
+            batch = list(self._batch(log))
         if not batch:
             return False
-        self._latest, events = changes.append(self.spark, log, [batch])
-        self.progress.events += events
-        self.progress.batches += 1
-        self.progress.segments += len(batch)
+        with done.doing("changes"):
+            self._latest, events = changes.append(self.spark, log, [batch])
+        done.events += events
+        done.batches += 1
+        done.segments += len(batch)
         self._count(self._publish(self._latest, everything=self.is_due()))
         return True
 
@@ -133,6 +133,13 @@ class Job:
 
     def _publish(self, log: TableVersion, *, everything: bool) -> TableVersion:
         """As :meth:`publish`; returns the log after it."""
+        with self.progress.doing("publish"):
+            log = self._publish_due(log, everything=everything)
+        waiting = freshness.by_table(log, self._through, log.property(PUBLISHED))
+        self.progress.waiting = {LOG: self.progress.waiting.get(LOG, Waiting()), **waiting}
+        return log
+
+    def _publish_due(self, log: TableVersion, *, everything: bool) -> TableVersion:
         log = self._declared(log)
         if not log.exists:
             return log
@@ -152,6 +159,10 @@ class Job:
         published = {PUBLISHED: log_snapshot.through()}
         self._latest = log_snapshot.log.set_properties(published)
         return self._latest
+
+    def forget(self) -> None:
+        """After a failure: reads everything again at the next step."""
+        self._latest = None
 
     def _load(self) -> TableVersion:
         """The log as committed now."""
@@ -174,7 +185,10 @@ class Job:
         """The next segments of each scope: up to its share of the events, but at least one."""
         through = {scope: log.segment(scope) for scope in self.scopes(log)}
         found = segments.pending(self.lake, through)
+        self.progress.looked_at = time.time()
         self.progress.missing = {p.scope: p.missing for p in found if p.missing is not None}
+        self.progress.segments_left = sum(len(each.numbers) for each in found)
+        self.progress.waiting = {**self.progress.waiting, LOG: freshness.first_of(self.lake, found)}
         share = max(1, self.settings.batch_events // max(1, sum(bool(p.numbers) for p in found)))
         for each in found:
             events = 0
@@ -209,9 +223,15 @@ class Job:
         return waiting > documents * self.settings.publish_ratio
 
     def _publish_all(self, chosen: list[tuple[TableKind, str]], log_snapshot: LogSnapshot) -> None:
+        self.progress.tables_done, self.progress.tables_left = 0, len(chosen)
         with ThreadPoolExecutor(self.settings.parallel_collections, "publish") as threads:
             done = threads.map(lambda each: publish(each[0], each[1], log_snapshot), chosen)
-            self.progress.published += sum(done)
+            for (kind, name), made in zip(chosen, done, strict=True):
+                self.progress.published += made
+                self.progress.tables_done += 1
+                self.progress.tables_left -= 1
+                if kind is CURRENT_STATE:
+                    self._through[name] = log_snapshot.through()
         for kind, name in chosen:
             known = log_snapshot.completeness(name)
             if kind is CURRENT_STATE and not known.complete:

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from pyarrow import fs
 
 from tailrace.errors import PipelineRefused, describe
+from tailrace.lake.s3 import S3Access
+from tailrace.lake.storage import scheme
 
 _URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
+_CONNECT_SECONDS = 10
+_REQUEST_SECONDS = 60
+_ATTEMPTS = 8
+"""How often pyarrow sends a request to S3: with its pauses, for about a minute."""
 _GLOB = re.compile(r"([\[\]{}*?\\^])")
 
 
@@ -30,11 +37,27 @@ class Location:
             path = os.path.abspath(text)
             return cls(path, fs.LocalFileSystem(), path)
         uri = text.replace("s3a://", "s3://", 1).rstrip("/")
+        if scheme(uri) == "s3":
+            return cls(uri, _s3(S3Access.of()), uri.removeprefix("s3://"))
         try:
             files, path = fs.FileSystem.from_uri(uri)
         except (ValueError, OSError, NotImplementedError) as error:
             raise PipelineRefused(f"{text}: cannot be opened: {describe(error)}") from error
         return cls(uri, files, path.rstrip("/"))
+
+    @property
+    def options(self) -> Mapping[str, str]:
+        """What delta-rs must be told beyond what it reads in the environment."""
+        if not self.is_s3:
+            return {}
+        access = S3Access.of()
+        options = {"AWS_ENDPOINT_URL": access.endpoint, "AWS_REGION": access.region}
+        options |= {"AWS_ALLOW_HTTP": "true"} if access.plain_http else {}
+        return {name: value for name, value in options.items() if value}
+
+    @property
+    def is_s3(self) -> bool:
+        return isinstance(self.files, fs.S3FileSystem)
 
     def __truediv__(self, name: str) -> Location:
         return Location(f"{self.uri}/{name}", self.files, f"{self.path}/{name}")
@@ -72,3 +95,17 @@ class Location:
         """Creates the directory, if it is local: object stores have no directories."""
         if isinstance(self.files, fs.LocalFileSystem):
             self.files.create_dir(self.path)
+
+
+def _s3(access: S3Access) -> fs.FileSystem:
+    """pyarrow's client. It waits and tries again if the store asks for fewer requests (503)."""
+    host = access.endpoint.partition("://")[2] or None
+    return fs.S3FileSystem(
+        endpoint_override=host,
+        scheme=scheme(access.endpoint) or "https",
+        region=access.region or None,
+        force_virtual_addressing=bool(host) and not access.path_style,
+        connect_timeout=_CONNECT_SECONDS,
+        request_timeout=_REQUEST_SECONDS,
+        retry_strategy=fs.AwsStandardS3RetryStrategy(max_attempts=_ATTEMPTS),
+    )

@@ -1,19 +1,22 @@
-"""The Spark session, and the Java that it needs."""
+"""The Spark session."""
 
 import os
-import re
-import shutil
-import subprocess
 import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
+import pyspark
+from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from tailrace.config.pipeline import PipelineSettings
 from tailrace.errors import PipelineRefused, describe
-
-OLDEST_JAVA = 17
-"""The oldest Java that Spark 4 supports (https://spark.apache.org/docs/latest/)."""
+from tailrace.pipeline import jars, spark_process
+from tailrace.pipeline.location import Location
+from tailrace.pipeline.object_store import spark_settings
+from tailrace.pipeline.prerequisites import require_java
 
 _SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
@@ -26,10 +29,7 @@ _SETTINGS = {
     "spark.sql.maxConcurrentOutputFileWriters": "8",
     # Paths are always given one by one: a Spark job to list them would cost more.
     "spark.sql.sources.parallelPartitionDiscovery.threshold": "1000",
-    # Parquet has its own checksums: write no `.crc` file beside each local file.
-    "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
     "spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
-    "spark.hadoop.mapreduce.fileoutputcommitter.algorithm.version": "2",
     # Segments have a checksum for each page: report damage as an error.
     "spark.hadoop.parquet.page.verify-checksum.enabled": "true",
     # Small Arrow batches, to limit memory: a document may have 16 MB.
@@ -39,55 +39,89 @@ _SETTINGS = {
     "spark.ui.showConsoleProgress": "false",
 }
 
+_WITHOUT_CHECKSUMS = {"spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem"}
+"""Writes no `.crc` file beside each local file: Parquet has its own checksums. Hadoop's S3 client
+needs the default, because it keeps in local files what it has not sent yet."""
+
+_COMMITTER = "spark.hadoop.mapreduce.fileoutputcommitter.algorithm.version"
+"""With 2, a task renames its files itself. If it is lost meanwhile, some would stay beside those of
+its next attempt. On one machine there is no next attempt; on a cluster the driver renames the files
+of each finished task (1)."""
+
+_S3_CLIENT = "org.apache.hadoop.fs.s3a.S3AFileSystem"
+
 _LOCAL_PARTITIONS = "16"
 """Partitions of a shuffle on one machine; Spark's default of 200 is for clusters."""
 
 
-def open_session(settings: PipelineSettings) -> SparkSession:
-    """The session; under ``spark-submit``, the one given. Raises :class:`PipelineRefused`."""
+def open_session(settings: PipelineSettings, places: Sequence[Location] = ()) -> SparkSession:
+    """The session; under ``spark-submit``, the one given. ``places``: the lake and the tables.
+
+    Raises :class:`PipelineRefused`.
+    """
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ
-    local = (settings.master or "local").startswith("local")
-    own: dict[str, str] = {}
-    builder = SparkSession.builder.appName("tailrace")
+    s3 = any(place.is_s3 for place in places)
     if not submitted:
-        _check_java()
-        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-        own["spark.driver.memory"] = settings.driver_memory
-        own["spark.driver.extraJavaOptions"] = "-XX:-UsePerfData"
-        if local:
-            os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-            own["spark.sql.shuffle.partitions"] = _LOCAL_PARTITIONS
-    if settings.master or not submitted:
-        builder = builder.master(settings.master or "local[*]")
-    for key, value in {**_SETTINGS, **own, **settings.spark}.items():
-        builder = builder.config(key, value)
+        require_java()
+    chosen = spark_conf(settings, s3=s3, submitted=submitted)
     try:
+        if not submitted:
+            os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+            if _is_local(settings):
+                os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+            spark_process.start(chosen)
+        builder = SparkSession.builder
+        for key, value in chosen.items():
+            builder = builder.config(key, value)
         session = builder.getOrCreate()
-    except (PySparkException, OSError) as error:
+    except (PySparkException, Py4JError, OSError, RuntimeError) as error:
         raise PipelineRefused(f"Spark does not start: {describe(error)[:400]}") from error
     session.sparkContext.setLogLevel("ERROR")
+    if s3 and submitted:
+        _require_s3(session)
     return session
 
 
-def _check_java() -> None:
-    """Raises :class:`PipelineRefused` unless the Java that Spark would start is new enough."""
-    home = os.environ.get("JAVA_HOME")
-    java = shutil.which("java", path=f"{home}/bin") if home else shutil.which("java")
-    if java is None:
-        where = f"JAVA_HOME={home} has none" if home else "there is none on the PATH"
-        raise PipelineRefused(
-            f"the pipeline needs Java {OLDEST_JAVA} or newer, and {where}. On Debian: "
-            "apt-get install openjdk-17-jre-headless"
-        )
+def spark_conf(settings: PipelineSettings, *, s3: bool, submitted: bool) -> dict[str, str]:
+    """Spark's settings: ours, then those of the configuration.
+
+    Raises :class:`PipelineRefused` if Spark needs jars that are not there.
+    """
+    local = not submitted and _is_local(settings)
+    own = {"spark.app.name": "tailrace", _COMMITTER: "2" if local else "1"}
+    own |= spark_settings(os.environ) if s3 else _WITHOUT_CHECKSUMS
+    if not submitted:
+        if s3 and not _has_s3(settings):
+            own["spark.jars"] = ",".join(map(str, jars.s3_jars()))
+        own["spark.driver.memory"] = settings.driver_memory
+        own["spark.driver.extraJavaOptions"] = "-XX:-UsePerfData"
+        if local:
+            own["spark.sql.shuffle.partitions"] = _LOCAL_PARTITIONS
+    if settings.master or not submitted:
+        own["spark.master"] = settings.master or "local[*]"
+    return {**_SETTINGS, **own, **settings.spark}
+
+
+def _is_local(settings: PipelineSettings) -> bool:
+    return (settings.master or "local").startswith("local")
+
+
+def _has_s3(settings: PipelineSettings) -> bool:
+    """Whether Spark has hadoop-aws without us: beside its own jars, or by the site's settings."""
+    home = Path(os.environ.get("SPARK_HOME") or pyspark.__path__[0])
+    named = "hadoop-aws" in " ".join(settings.spark.values())
+    return named or any((home / "jars").glob("hadoop-aws-*.jar"))
+
+
+def _require_s3(session: SparkSession) -> None:
+    """Raises :class:`PipelineRefused` if ``spark-submit`` has not given the jars for S3."""
+    jvm: Any = session.sparkContext._jvm
     try:
-        answer = subprocess.run(  # noqa: S603 - the Java that Spark itself would start
-            [java, "-version"], capture_output=True, text=True, timeout=60, check=False
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise PipelineRefused(f"{java}: does not run: {describe(error)}") from error
-    version = re.search(r'version "(?:1\.)?(\d+)', answer.stderr + answer.stdout)
-    if version is None or int(version[1]) < OLDEST_JAVA:
-        found = f"is Java {version[1]}" if version else "does not print its version"
+        loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
+        loader.loadClass(_S3_CLIENT)
+    except Py4JJavaError as error:
+        session.stop()
         raise PipelineRefused(
-            f"{java}: {found}; the pipeline needs {OLDEST_JAVA} or newer. Set JAVA_HOME to one"
-        )
+            "Spark has no jars for s3://: fetch them with 'tailrace pipeline --fetch-jars', then "
+            f"give spark-submit the option --jars {jars.directory()}/*.jar, divided by commas"
+        ) from error

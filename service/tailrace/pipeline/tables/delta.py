@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any
 from urllib.parse import unquote
@@ -98,10 +99,27 @@ class DeltaVersion:
         return properties
 
     def metrics_since(self, version: int) -> list[Mapping[str, Any]]:
-        if self._delta is None or self.version <= version:
+        if self.version <= version:
             return []
-        found = self._delta.history(self.version - version)
-        return [json.loads(commit.get(_METRICS) or "{}") for commit in reversed(found)]
+        return [counted for _, counted in reversed(self.recent_metrics(self.version - version))]
+
+    def recent_metrics(self, commits: int) -> list[tuple[datetime, Mapping[str, Any]]]:
+        found = self._delta.history(commits) if self._delta else []
+        return [
+            (
+                datetime.fromtimestamp(each["timestamp"] / 1000, UTC),
+                json.loads(each.get(_METRICS) or "{}"),
+            )
+            for each in found
+        ]
+
+    def rows(self, *columns: str) -> list[Mapping[str, Any]]:
+        if self._delta is None:
+            return []
+        with _read_errors(self.table.location):
+            found = self._delta.to_pyarrow_table(columns=[*columns])
+        rows: list[Mapping[str, Any]] = found.to_pylist()
+        return rows
 
     def set_properties(self, values: Mapping[str, Mapping[str, Any]]) -> TableVersion:
         changed = {name: value for name, value in values.items() if self.property(name) != value}
@@ -165,6 +183,7 @@ class DeltaVersion:
                     name=_NAME + table.lake,
                     description=table.description,
                     configuration=None if table.statistics else _NO_BOUNDS,
+                    storage_options={**table.location.options},
                     commit_properties=properties,
                 )
                 return table.load()
@@ -241,7 +260,7 @@ def _open(location: Location, version: int | None = None) -> DeltaTable | None:
     """The table at a location; ``None`` if there is none."""
     try:
         with _read_errors(location):
-            return DeltaTable(location.uri, version=version)
+            return DeltaTable(location.uri, version, storage_options={**location.options})
     except TableNotFoundError:
         return None
 

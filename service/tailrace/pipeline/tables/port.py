@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any, Protocol
 
 from pyspark.sql.types import StructField, StructType
@@ -115,6 +116,12 @@ class TableVersion(Protocol):
 
     def metrics_since(self, version: int) -> Sequence[Mapping[str, Any]]:
         """The counts of each commit after a version, oldest first."""
+
+    def recent_metrics(self, commits: int) -> Sequence[tuple[datetime, Mapping[str, Any]]]:
+        """The time and the counts of the last commits, newest first."""
+
+    def rows(self, *columns: str) -> Sequence[Mapping[str, Any]]:
+        """Every row, read by this process: only for small tables."""
 
     def commit(
         self,

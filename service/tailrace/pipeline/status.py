@@ -1,0 +1,125 @@
+"""The state of the tables, from the tables alone; with a lake, also how far they are behind it.
+
+It starts no Spark, and may run beside a pipeline.
+"""
+
+import time
+from collections import Counter
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
+from typing import Any
+
+from tailrace.errors import PipelineRefused
+from tailrace.pipeline import freshness
+from tailrace.pipeline.changes import changes_table
+from tailrace.pipeline.completeness import COMPLETE
+from tailrace.pipeline.freshness import ScopeInLake
+from tailrace.pipeline.log_snapshot import CURRENT_STATE, HISTORY_STATE
+from tailrace.pipeline.quality import quality_table
+from tailrace.pipeline.schemas import NO_TABLE, table_name
+from tailrace.pipeline.segments import LandedLake
+from tailrace.pipeline.tables import DataFile, TableStore, TableVersion
+
+_READERS = 8
+"""How many tables are opened concurrently: object stores answer slowly."""
+
+_COMMITS = 20
+"""How many of a table's commits are looked at for its last publication."""
+
+
+def read(store: TableStore, lake: LandedLake | None = None) -> dict[str, Any]:
+    """The record that ``tailrace tables status --json`` prints.
+
+    Raises :class:`PipelineRefused` if there are no tables, or they belong to another lake.
+    """
+    identity = store.lake("changes")
+    if identity is None:
+        raise PipelineRefused(f"{store.location}: there are no tables of this pipeline")
+    if lake is not None and lake.identity != identity:
+        raise PipelineRefused(f"{store.location}: its tables are not of the lake {lake.location}")
+    log, now = changes_table(store, identity).load(), time.time()
+    found = None if lake is None else freshness.in_lake(lake, log, count=True)
+    files: dict[str, list[DataFile]] = {}
+    for each in log.files:
+        files.setdefault(each.partition["table"] or NO_TABLE, []).append(each)
+    names = {name for name, _ in (store.location / CURRENT_STATE.name).names()} | files.keys()
+    rescued, set_aside = _counted(quality_table(store, identity).load())
+
+    def of(name: str) -> dict[str, Any]:
+        own = files.get(name, [])
+        current = CURRENT_STATE.table(store, identity, name).load()
+        history = HISTORY_STATE.table(store, identity, name).load()
+        scopes = {each.partition["scope"] or "" for each in own}
+        waiting = freshness.in_log(own, {scope: current.segment(scope) for scope in scopes})
+        lags = [waiting.seconds(now)]
+        lags += [each.waiting.seconds(now) for scope, each in (found or {}).items()
+                 if scope in scopes]  # fmt: skip
+        return {
+            "table": name,
+            **_size(current),
+            "history": _size(history) if history.exists else None,
+            "published_at": _published_at(current),
+            "lag_seconds": round(max(lags), 3),
+            "events_waiting": waiting.events,
+            **_completeness(current),
+            "rescued": rescued[name],
+            "set_aside": set_aside[name],
+        }
+
+    with ThreadPoolExecutor(_READERS) as readers:
+        tables = list(readers.map(of, sorted(names - {NO_TABLE})))
+    return {
+        "tables": tables,
+        "changes": {**_size(log), "committed_at": _published_at(log)},
+        "set_aside_without_table": set_aside[NO_TABLE],
+        "lake": None if found is None else {name: _scope(found[name], now) for name in found},
+    }
+
+
+def _scope(scope: ScopeInLake, now: float) -> dict[str, Any]:
+    return {
+        "landed_segment": scope.landed,
+        "read_segment": scope.logged,
+        "missing_segment": scope.missing,
+        "lag_seconds": round(scope.waiting.seconds(now), 3),
+        "events_waiting": scope.waiting.events,
+    }
+
+
+def _size(version: TableVersion) -> dict[str, Any]:
+    files = version.files
+    return {
+        "rows": sum(each.rows for each in files),
+        "files": len(files),
+        "bytes": sum(each.size for each in files),
+    }
+
+
+def _published_at(version: TableVersion) -> str | None:
+    """The time of the last commit of rows: compactions and properties have no counts."""
+    recent = version.recent_metrics(_COMMITS) if version.exists else []
+    times: list[datetime] = [at for at, counted in recent if counted] or [at for at, _ in recent]
+    return times[0].isoformat(timespec="seconds") if times else None
+
+
+def _completeness(current: TableVersion) -> Mapping[str, Any]:
+    known = current.property(COMPLETE)
+    return {name: known.get(name) for name in ("complete", "since", "reason")}
+
+
+def _counted(quality: TableVersion) -> tuple[Counter[str], Counter[str]]:
+    """The values that did not fit, and the events that were set aside, by table."""
+    rescued: Counter[str] = Counter()
+    set_aside: Counter[str] = Counter()
+    for row in quality.rows("stage", "database", "collection", "rescued", "set_aside"):
+        database, collection = row["database"], row["collection"]
+        if row["stage"] in ("current", "columns"):
+            name = f"{database}.{collection}"  # of a table, not of a collection
+        elif database is None or collection is None:
+            name = NO_TABLE
+        else:
+            name = table_name(database, collection)
+        rescued[name] += row["rescued"] or 0
+        set_aside[name] += row["set_aside"] or 0
+    return rescued, set_aside

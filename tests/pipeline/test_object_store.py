@@ -1,0 +1,100 @@
+"""Lake and tables in S3: what is refused before Spark starts, and a store that fails meanwhile."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tailrace.cli import main
+from tailrace.errors import PipelineRefused, SegmentUnreadable, TablesFenced
+from tailrace.pipeline import jars
+from tailrace.pipeline.location import Location
+from tests.pipeline.pipeline import Pipeline
+from tests.pipeline.workload import Workload
+from tests.s3_proxy import Rules, S3Proxy
+
+
+@pytest.mark.parametrize(
+    ("tables", "environment", "message"),
+    [
+        ("s3://", {}, "--tables: s3://: names no bucket"),
+        ("s3://nowhere/tables", {}, "s3://nowhere/tables: cannot be written: .*NoSuchBucket"),
+        (
+            "s3://lake/t",
+            {"AWS_SECRET_ACCESS_KEY": "wrong"},
+            "s3://lake/t: cannot be written: .*SignatureDoesNotMatch",
+        ),
+        ("s3://lake/t", {"conditional": ""}, "s3://lake/t: the store ignores 'If-None-Match: "),
+        ("s3://lake/t", {jars.VARIABLE: "/nowhere"}, "/nowhere: Spark needs 36 jars for s3://"),
+    ],
+    ids=["no bucket named", "no bucket there", "no rights", "no conditional writes", "no jars"],
+)
+def test_what_spark_could_not_do_is_refused_in_a_line_before_it_starts(
+    tables: str,
+    environment: dict[str, str],
+    message: str,
+    s3: S3Proxy,
+    java: None,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    lake = Pipeline(None, tmp_path).lake  # type: ignore[arg-type]
+    s3.follow(Rules(conditional="conditional" not in environment))
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    code = main(["pipeline", "--once", "--lake", str(lake), "--tables", tables])
+    printed = capsys.readouterr().err
+    assert code == (2 if tables == "s3://" else 1)
+    assert re.search(message, printed)
+    assert printed.count("\n") == 1
+    assert not (tmp_path / "tables").exists()
+
+
+def test_a_store_that_asks_for_fewer_requests_is_waited_for(stored: Pipeline, s3: S3Proxy) -> None:
+    """Every ninth request is refused (503 SlowDown), of each client."""
+    work = Workload(stored)
+    work.land()
+    with s3.failing(status=503, code="SlowDown", every=9):
+        stored.run()
+    work.check()
+
+
+@pytest.mark.parametrize(("status", "code"), [(400, "ExpiredToken"), (507, "InsufficientStorage")])
+def test_a_store_that_refuses_in_the_middle_of_a_run_ends_it_in_a_line(
+    status: int, code: str, stored: Pipeline, s3: S3Proxy
+) -> None:
+    """The next run finds what was committed, and one more segment."""
+    work = Workload(stored)
+    work.land()
+    rule = s3.failing(status=status, code=code, methods=["PUT", "POST"], skip=4)
+    with rule, pytest.raises((PipelineRefused, TablesFenced)) as error:
+        stored.run()
+    assert not isinstance(error.value, TablesFenced)
+    assert "\n" not in str(error.value)
+    assert "s3://lake/" in str(error.value)
+    work.land()
+    stored.run()
+    work.check()
+
+
+def test_files_that_a_listing_does_not_show_are_not_forgotten(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    work, below = Workload(pipeline), Location.below
+    work.land()
+    monkeypatch.setattr(Location, "below", lambda place: below(place)[1:])
+    with pytest.raises(PipelineRefused, match="Spark wrote 3 rows, and 0 are in its files"):
+        pipeline.run()
+    monkeypatch.undo()
+    pipeline.run()
+    work.check()
+
+
+def test_a_damaged_segment_of_a_bucket_is_named(stored: Pipeline, s3: S3Proxy) -> None:
+    Workload(stored).land()
+    segment = Location.of(f"{stored.lake}/orders/seg-000000000000.parquet")
+    with segment.files.open_output_stream(segment.path) as damaged:  # the server overwrites
+        damaged.write(b"PAR1 no more")
+    with pytest.raises(SegmentUnreadable, match=f"{segment.uri}: "):
+        stored.run()
