@@ -37,6 +37,7 @@ from tailrace.memory import settle_malloc, settled_memory
 from tailrace.model.cluster import ClusterIdentity
 from tailrace.model.lease import Member
 from tailrace.observe.access import Access
+from tailrace.observe.history import History
 from tailrace.observe.http import HttpServer, bind
 from tailrace.observe.loop_watch import LoopWatch
 from tailrace.observe.metrics import Metrics
@@ -106,7 +107,10 @@ class _Service:
         self.metrics.log_lines_dropped = lambda: output.dropped
         self._supervisor = Supervisor(settings.http.liveness_seconds)
         scopes = self._supervisor
-        self.health = Health(scopes.not_alive, self._not_ready, self._degraded, self._status)
+        self.history = History(scopes.readings)
+        self.health = Health(
+            scopes.not_alive, self._not_ready, self._degraded, self._status, self.history.document
+        )
         self.control = Control(scopes)
         self._started_at = datetime.now(UTC)
         self.log = structlog.get_logger()
@@ -180,6 +184,7 @@ class _Service:
                     async with anyio.create_task_group() as beside:
                         self.control.tasks = beside
                         beside.start_soon(watch.run, name="cluster watch")
+                        beside.start_soon(self.history.run, name="history")
                         letters = store.dead_letters, self.metrics
                         beside.start_soon(watch_letters, *letters, name="letters watch")
                         orders = store.orders, self._supervisor.obey

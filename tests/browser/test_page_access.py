@@ -115,12 +115,19 @@ def test_the_page_fits_and_is_legible(
     contrasts = page.evaluate(CONTRASTS)
     assert len(contrasts) > 200
     assert [found for found in contrasts if found[0] < 4.5] == []
+    page.get_by_role("button", name="Seek scope halted").click()
+    box = page.locator("#seek").bounding_box()
+    assert box is not None
+    assert (box["x"] >= 0, box["x"] + box["width"] <= width) == (True, True)
 
 
 def focused(page: Page) -> str:
     name = page.evaluate(
-        "document.activeElement.ariaLabel || document.activeElement.querySelector('b')?.textContent"
-        " || document.activeElement.textContent"
+        """() => {
+          const element = document.activeElement, head = element.querySelector("b");
+          if (element === document.body) return "";
+          return element.ariaLabel || (head ?? element).textContent;
+        }"""
     )
     assert isinstance(name, str)
     return name

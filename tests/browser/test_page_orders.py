@@ -58,7 +58,13 @@ def test_a_scope_is_paused_moved_and_resumed_by_keyboard(
     if page.locator("#scope-list h3 button").get_attribute("aria-expanded") == "false":
         press(page, "orders")
     expect(page.locator(".facts").first).to_be_visible()
+    curve = page.locator(".details").get_by_role(
+        "img", name=re.compile("^Lag of orders of the last")
+    )
+    expect(curve).to_have_accessible_name(re.compile(r"now \d s, at most \d+ s$"))
+    expect(curve.locator("path")).to_have_attribute("d", re.compile("^M.*L"))
     expect(controls).to_be_hidden()  # nothing is shown without the right to do it
+    assert page.evaluate("document.documentElement.scrollHeight") < 1600, "with the scope opened"
 
     press(page, "Enter token")
     page.keyboard.type("wrong-0123456789")

@@ -34,6 +34,7 @@ class Health:
     ready: Callable[[], list[str]]
     degraded: Callable[[], list[str]]
     status: Callable[[], Mapping[str, Any]]
+    history: Callable[[], Mapping[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +109,9 @@ class Api:
                 return Answer(200, encode(self.registry), kind)
             case "/status":
                 return _json(200, {**self.health.status(), "changes_need": self.access.changes})
+            case "/history":  # many numbers: indented, each would be a line
+                text = json.dumps(self.health.history(), separators=(",", ":"))
+                return Answer(200, f"{text}\n".encode(), "application/json")
             case "/openapi.json":
                 return _json(200, document(ROUTES))
         return Answer(200, PAGE, "text/html; charset=utf-8", (POLICY,))

@@ -127,6 +127,12 @@ ROUTES = (
         gives="text/plain",
     ),
     Route("GET", "/status", "Every scope with its state, position and lags.", **_IN_TURN),
+    Route(
+        "GET",
+        "/history",
+        "The last quarter of an hour: changes read and lag of each scope, every 5 seconds.",
+        **_IN_TURN,
+    ),
     Route("GET", "/openapi.json", "This API as an OpenAPI 3.1 document.", **_IN_TURN),
     Route(
         "POST",

@@ -142,6 +142,22 @@ class Supervisor:
             if each.waiting
         ]
 
+    def readings(self) -> list[tuple[str, int, float | None]]:
+        """By scope, the changes read since the start, and the lag in seconds, if it is known.
+
+        If another member follows the scope, the lag is from the position in the store.
+        """
+        return [
+            (
+                each.name,
+                each.status.events,
+                each.status.lags.get(
+                    "committed" if each.status.state is WatcherState.STANDBY else "handled"
+                ),
+            )
+            for each in self.watchers
+        ]
+
     def status(self) -> dict[str, Any]:
         """By scope, the status of its watcher as JSON types."""
         return {watcher.name: status_document(watcher.status) for watcher in self.watchers}

@@ -98,7 +98,11 @@ class Service:
     @property
     def health(self) -> Health:
         return Health(
-            lambda: self.dead, lambda: self.unready, lambda: self.degraded, lambda: self.status
+            lambda: self.dead,
+            lambda: self.unready,
+            lambda: self.degraded,
+            lambda: self.status,
+            lambda: {"at": [], "scopes": {}},
         )
 
     def api(self, access: Access = HERE) -> Api:

@@ -162,7 +162,7 @@ def test_reading_needs_the_token_where_everything_is_protected(service: Service)
     access = Access(loopback=False, token=TOKEN, protect_reads=True)
     service.unready = ["scope orders: halted: the reason"]
     with serving(service, access) as client:
-        for path in ("/", "/metrics", "/status"):
+        for path in ("/", "/history", "/metrics", "/status"):
             refused = client.get(path)
             assert refused.status_code == 401
             assert refused.headers["www-authenticate"].startswith("Basic ")
