@@ -22,6 +22,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--schema", action="store_true", help="print the configuration's JSON schema, for editors"
     )
+    parser.add_argument("--json", action="store_true", help="print the configuration as JSON")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -38,6 +39,9 @@ def run(options: argparse.Namespace) -> int:
     if names := [scope.name for scope in settings.scopes if scope.snapshot.mode == "never"]:
         told = "'snapshot: never' delivers changes only, and no existing documents"
         print(f"tailrace: {options.config}: {told}: {', '.join(names)}", file=sys.stderr)
+    if options.json:
+        print(json.dumps(config.masked(settings), indent=2, ensure_ascii=False, default=str))
+        return 0
     from ruamel.yaml import YAML
 
     yaml = YAML()

@@ -3,6 +3,8 @@
 ``set`` and ``reset`` use the next epoch, so the store refuses further saves of a running daemon.
 ``set`` keeps the cluster identity and the fingerprint of the record that it replaces; if they are
 empty, the daemon fills them in. ``reset`` leaves a record that has only the epoch.
+
+Exit codes: 0 done, 1 the store failed, 2 wrong usage or configuration.
 """
 
 import argparse
@@ -35,7 +37,8 @@ _FENCED = (
 def add(parser: argparse.ArgumentParser) -> None:
     """Adds the command's arguments."""
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
-    verbs.add_parser("list", help="every scope's position")
+    listed = verbs.add_parser("list", help="every scope's position")
+    listed.add_argument("--json", action="store_true", help="the records as they are stored")
     show = verbs.add_parser("show", help="one scope's position in full")
     show.add_argument("--json", action="store_true", help="the record as it is stored")
     place = verbs.add_parser(
@@ -74,7 +77,7 @@ async def _answer(options: argparse.Namespace) -> str:
     async with open_store(settings) as opened:
         store = opened.checkpoints
         if options.verb == "list":
-            return await list_positions(store, now)
+            return await list_positions(store, now, options.json)
         scope = options.scope
         if options.verb == "show":
             return await show_position(store, scope, now, options.json)
@@ -86,9 +89,12 @@ async def _answer(options: argparse.Namespace) -> str:
         return await set_position(store, scope, position, now, options.dry_run, obeyed) + follower
 
 
-async def list_positions(store: CheckpointStore, now: datetime) -> str:
-    """A table of every stored position in the order of scope names, with the number of gaps."""
+async def list_positions(store: CheckpointStore, now: datetime, as_json: bool = False) -> str:
+    """A table of every stored position in the order of scope names, with the number of gaps; or
+    the records, as JSON."""
     known = [each for each in await store.list() if not each.is_reset]
+    if as_json:
+        return json.dumps([each.to_document() for each in known], indent=2)
     found = [(each, len(await store.gaps(each.scope))) for each in known]
     return table(found, now) if found else "No checkpoints are stored.\n"
 

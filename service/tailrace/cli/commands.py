@@ -13,6 +13,7 @@ from typing import Protocol, cast
 from tailrace import __version__
 from tailrace.cli.arguments import with_lines
 from tailrace.cli.exit_report import print_error
+from tailrace.cli.help_text import Parser
 from tailrace.errors import TailraceError
 from tailrace.signals import StopSignals
 
@@ -30,6 +31,7 @@ COMMANDS = {
     "scopes": "show which process follows which scope, or free a lease",
     "why": "tell what became of a document: where its last changes are, or why they are not there",
     "checkpoints": "show or change the stored positions",
+    "completion": "print a script for a shell, which completes commands and options",
     "dead-letters": "show, replay or discard the events that handlers could not handle",
 }
 """Each command with its line of help. The module has the name, with ``_`` for ``-``."""
@@ -50,9 +52,9 @@ def command(name: str) -> Command:
     return cast(Command, import_module(f"tailrace.cli.{name.replace('-', '_')}"))
 
 
-def parser(named: str) -> argparse.ArgumentParser:
-    """The parser of the command line; of the commands, only ``named`` has its arguments."""
-    whole = argparse.ArgumentParser(
+def parser(*named: str) -> argparse.ArgumentParser:
+    """The parser of the command line; of the commands, only the ``named`` have their arguments."""
+    whole = Parser(
         prog="tailrace",
         description="Follows MongoDB change streams and delivers every change to handlers.",
     )
@@ -61,7 +63,7 @@ def parser(named: str) -> argparse.ArgumentParser:
     for name, help_text in COMMANDS.items():
         described = f"{help_text[0].upper()}{help_text[1:]}."
         added = commands.add_parser(name, help=help_text, description=described)
-        if name == named:
+        if name in named:
             command(name).add(added)
     return whole
 

@@ -45,9 +45,11 @@ NONE = "No dead letters.\n"
 def add(parser: argparse.ArgumentParser) -> None:
     """Adds the command's arguments."""
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
-    verbs.add_parser("list", help="the waiting dead letters, oldest first")
+    listed = verbs.add_parser("list", help="the waiting dead letters, oldest first")
     show = verbs.add_parser("show", help="one dead letter with its whole event")
     show.add_argument("id", help="the dead letter's id, as list shows it")
+    for verb in (listed, show):
+        verb.add_argument("--json", action="store_true", help="print a JSON array, with events")
     verbs.add_parser("export", help="one line of JSON per dead letter, for grep and jq")
     replay = verbs.add_parser("replay", help="deliver them to their handlers again, in order")
     discard = verbs.add_parser("discard", help="delete them: their events are never handled")
@@ -83,6 +85,9 @@ async def _ask(options: argparse.Namespace) -> int:
             return await _replay(options, settings, opened)
         letters = await store.letters(options.scope, options.handler)
         match options.verb:
+            case "list" | "show" if options.json:
+                chosen = select(letters, [options.id] if options.verb == "show" else [])
+                text = f"[{','.join(f'{chr(10)}  {letter_line(each)}' for each in chosen)}\n]\n"
             case "list":
                 text = table(letters, now) if letters else NONE
             case "show":

@@ -1,4 +1,7 @@
-"""``tailrace demo``: the whole system on one machine; 0 only if the result equals the source."""
+"""``tailrace demo``: the whole system on one machine; 0 only if the result equals the source.
+
+Exit codes: 0 what arrived equals the source, 1 it does not, or a part failed, 2 wrong usage.
+"""
 
 import argparse
 from pathlib import Path

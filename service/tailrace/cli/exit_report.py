@@ -10,6 +10,7 @@ import sys
 
 import structlog
 
+from tailrace.cli.terminal_text import Colour, paint
 from tailrace.errors import (
     CheckpointCorrupt,
     CheckpointError,
@@ -45,13 +46,14 @@ def log(error: Exception) -> int:
 
 def print_error(error: Exception) -> int:
     """Prints why a command failed, each problem on its own line; returns the exit code."""
+    ours = paint("tailrace:", Colour.RED, sys.stderr)
     if not isinstance(error, ConfigurationError):
-        print(f"tailrace: {describe(error)}", file=sys.stderr)
+        print(f"{ours} {describe(error)}", file=sys.stderr)
         return 2 if getattr(error, "status", 1) in _USAGE else 1
     head, problems = f"{error.source}: " if error.source else "", error.problems
     told = "".join(f"\n  {problem}" for problem in problems)
     told = str(problems[0]) if len(problems) == 1 else f"{len(problems)} problems{told}"
-    print(f"tailrace: {head}{told}", file=sys.stderr)
+    print(f"{ours} {head}{told}", file=sys.stderr)
     return 2
 
 

@@ -1,4 +1,8 @@
-"""``tailrace pipeline``: the Spark job. It needs the extra ``pipeline`` and Java."""
+"""``tailrace pipeline``: the Spark job. It needs the extra ``pipeline`` and Java.
+
+Exit codes: 0 the tables have what was landed, or a signal came; 1 a failure; 2 wrong usage or
+configuration.
+"""
 
 import argparse
 import sys

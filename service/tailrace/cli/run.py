@@ -1,4 +1,8 @@
-"""``tailrace run``: the daemon, its log, and the last line of that log."""
+"""``tailrace run``: the daemon, its log, and the last line of that log.
+
+Exit codes: 0 stopped, drained and saved; 1 a failure: the last line of the log says whether a
+restart can help; 2 wrong usage or configuration; 3 stopped, but not drained or not saved in time.
+"""
 
 import argparse
 import asyncio

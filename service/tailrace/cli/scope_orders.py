@@ -14,7 +14,7 @@ from urllib.parse import quote
 import anyio
 
 from tailrace.assembly import open_store, stream_options, target
-from tailrace.cli.arguments import client_of, refuse
+from tailrace.cli.arguments import client_of, scope_of
 from tailrace.cli.terminal_text import UNKNOWN, columns
 from tailrace.config import Settings
 from tailrace.config.store import MemoryStoreSettings
@@ -52,21 +52,19 @@ def add(verbs: Any) -> None:
     replay.add_argument("--collection", action="append", default=[], metavar="NAME")
     replay.add_argument("--dry-run", action="store_true", help="say what would be replayed")
     replay.add_argument("--cancel", action="store_true", help="end the replay that is running")
-    verbs.add_parser("positions", help="where a scope is and was, the latest first")
+    positions = verbs.add_parser("positions", help="where a scope is and was, the latest first")
+    positions.add_argument("--json", action="store_true", help="print them as JSON")
     for verb in VERBS:
         verbs.choices[verb].add_argument("scope", help="the scope's name")
 
 
 async def answer(options: argparse.Namespace, settings: Settings) -> str:
     """Does what the verb says; returns what was done."""
-    names = [each.name for each in settings.scopes]
-    if options.scope not in names:
-        told = f"is not in {options.config}, which has: {', '.join(names)}"
-        refuse(f"scope {options.scope!r}", told)
+    scope_of(options.scope, settings, options.config)
     client, name = client_of(settings, options.config), options.scope
     try:
         if options.verb == "positions":
-            return _table(client.get(f"/scopes/{quote(name, safe='')}/positions"))
+            return _shown(options, client.get(f"/scopes/{quote(name, safe='')}/positions"))
         if options.verb == "replay":
             return await _replay(client, options)
         body = _seek(options).model_dump() if options.verb == "seek" else {}
@@ -76,7 +74,7 @@ async def answer(options: argparse.Namespace, settings: Settings) -> str:
             raise
     async with open_store(settings) as store:
         if options.verb == "positions":
-            return _table(await positions_of(name, store.checkpoints, store.orders))
+            return _shown(options, await positions_of(name, store.checkpoints, store.orders))
         if options.verb == "seek":
             return await _moved(_seek(options), settings, store, name)
         paused = options.verb == "pause"
@@ -127,6 +125,10 @@ async def _moved(body: SeekBody, settings: Settings, store: Store, name: str) ->
         return f"scope {name!r}: {sought.effect}. Dry run: nothing was changed\n"
     await give(store.orders, name, operator(), sought.order)
     return f"scope {name!r}: {sought.effect}. {_STORED[0].upper()}{_STORED[1:]}\n"
+
+
+def _shown(options: argparse.Namespace, found: Mapping[str, Any]) -> str:
+    return json.dumps(found, indent=2) + "\n" if options.json else _table(found)
 
 
 def _table(found: Mapping[str, Any]) -> str:

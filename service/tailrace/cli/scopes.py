@@ -7,8 +7,10 @@ configuration.
 """
 
 import argparse
+import json
 from collections.abc import Collection
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import anyio
 
@@ -42,7 +44,8 @@ def add(parser: argparse.ArgumentParser) -> None:
     """Adds the command's arguments."""
     add_config(parser)
     verbs = parser.add_subparsers(dest="verb", metavar="VERB")
-    verbs.add_parser("list", help="every scope with its owner; the default")
+    listed = verbs.add_parser("list", help="every scope with its owner; the default")
+    listed.add_argument("--json", action="store_true", help="print it as JSON")
     release = verbs.add_parser("release", help="take a scope's lease from its owner, and free it")
     release.add_argument("scope", help="the scope's name")
     release.add_argument("--dry-run", action="store_true", help="say what would change")
@@ -69,6 +72,9 @@ async def _answer(options: argparse.Namespace) -> str:
             if settings.replicas is None:
                 refuse(f"scope {options.scope!r}", f"nothing was released. {_ALONE.rstrip()}")
             return await release(store.leases, options.scope, dry_run=options.dry_run)
+        if getattr(options, "json", False):
+            found = await scope_records(store, names, shared=settings.replicas is not None)
+            return json.dumps(found, indent=2) + "\n"
         if settings.replicas is not None:
             return await list_scopes(store, names, now)
         return await list_scopes(store, names, now, shared=False) + f"\n{_ALONE}"
@@ -101,6 +107,34 @@ async def list_scopes(
             text += f"\nScope {order.scope!r} is paused by {order.by} since {at}: resume it with "
             text += f"'tailrace scopes resume {order.scope}'.\n"
     return text + "".join(f"\n{each}\n" for _, each in sorted(table.unreadable.items()))
+
+
+async def scope_records(store: Store, names: Collection[str], *, shared: bool) -> dict[str, Any]:
+    """What :func:`list_scopes` shows, in JSON types. Without ``shared`` there are no leases."""
+    table = await store.leases.read() if shared else LeaseTable({}, ())
+    saved = {each.scope: each for each in await store.checkpoints.list() if not each.is_reset}
+    paused = {order.scope: order for order in await store.orders.list() if order.paused}
+    scopes = []
+    for name in sorted({*names, *table.leases, *saved}):
+        lease, checkpoint, order = table.leases.get(name), saved.get(name), paused.get(name)
+        followed = lease is not None and not lease.free and table.alive(lease.owner)
+        scopes.append(
+            {
+                "scope": name,
+                "owner": table.name(lease.owner) if lease is not None and followed else None,
+                "epoch": lease.epoch if lease is not None else None,
+                "lease_seconds_left": lease.seconds_left if lease is not None else None,
+                "paused_by": order.by if order is not None else None,
+                "checkpoint": checkpoint.to_document() if checkpoint is not None else None,
+                "unreadable": table.unreadable.get(name),
+            }
+        )
+    members = sorted(table.members, key=lambda each: each.name)
+    return {
+        "shared": shared,
+        "scopes": scopes,
+        "members": [{"name": each.name, "leaving": each.leaving} for each in members],
+    }
 
 
 async def release(leases: LeaseStore, scope: str, *, dry_run: bool) -> str:

@@ -4,6 +4,7 @@ Exit codes: 0 done or begun, 1 refused or no daemon, 2 wrong usage or a wrong to
 """
 
 import argparse
+import json
 import sys
 import time
 from dataclasses import dataclass
@@ -40,6 +41,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="show it until the snapshot ends; exit code 1 if it was cancelled",
     )
+    status.add_argument("--json", action="store_true", help="print it as JSON, as in /status")
     verbs.add_parser("pause", help="stop reading until it is resumed")
     verbs.add_parser("resume", help="continue a paused snapshot")
     verbs.add_parser("cancel", help="end it; rows that were delivered stay")
@@ -55,6 +57,9 @@ def run(options: argparse.Namespace) -> int:
     daemon = _Daemon(client_of(settings, options.config), options.scope)
     match options.verb:
         case "status":
+            if options.json:
+                print(json.dumps(daemon.snapshot(), indent=2))
+                return 0
             return _watch(daemon) if options.watch else _show(daemon)
         case "start":
             return _start(daemon, options.collection, options.filter)

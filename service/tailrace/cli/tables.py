@@ -1,4 +1,7 @@
-"""``tailrace tables``: the state of the tables that ``tailrace pipeline`` makes."""
+"""``tailrace tables``: the state of the tables that ``tailrace pipeline`` makes.
+
+Exit codes: 0 shown, 1 tables that cannot be read, 2 wrong usage or configuration.
+"""
 
 import argparse
 import json

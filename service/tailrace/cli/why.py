@@ -16,6 +16,7 @@ import anyio
 
 from tailrace.assembly import inquiries, open_store
 from tailrace.cli.arguments import add_config, client_of, read_settings, refuse, scope_of
+from tailrace.cli.waiting_bar import waiting_bar
 from tailrace.cli.why_text import text_of
 from tailrace.config import Settings
 from tailrace.config.store import MemoryStoreSettings
@@ -57,7 +58,8 @@ def run(options: argparse.Namespace) -> int:
         key = read_key(options.key)
     except ValueError as error:
         refuse("--key", str(error))
-    answer = _answer(settings, options, key)
+    with waiting_bar("searching the oplog and the lakes", 2 * options.seconds):
+        answer = _answer(settings, options, key)
     print(json.dumps(answer, indent=2) if options.json else text_of(answer, sys.stdout), end="")
     print(end="\n" if options.json else "")
     return 0

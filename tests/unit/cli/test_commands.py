@@ -1,6 +1,8 @@
 """The commands as a shell sees them: output and exit codes."""
 
 import json
+import shlex
+import subprocess
 import sys
 from pathlib import Path
 
@@ -9,6 +11,7 @@ import yaml
 
 from tailrace.cli import main
 from tailrace.cli.commands import COMMANDS, parser
+from tailrace.cli.help_text import EXAMPLES
 from tests.unit.cli.conftest import Configure
 
 Output = pytest.CaptureFixture[str]
@@ -25,6 +28,86 @@ def test_wrong_usage_is_exit_code_two(arguments: list[str], capsys: Output) -> N
         main(arguments)
     assert ended.value.code == 2
     assert "usage: tailrace" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [
+        (["chekpoints", "list"], "checkpoints"),
+        (["scopes", "lst"], "list"),
+        (["completion", "bush"], "bash"),
+    ],
+)
+def test_a_mistyped_word_is_answered_with_the_one_that_is_near(
+    words: list[str], meant: str, capsys: Output
+) -> None:
+    with pytest.raises(SystemExit):
+        main(words)
+    assert f"Did you mean '{meant}'?" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_help_has_exit_codes_and_examples_that_work(name: str, capsys: Output) -> None:
+    with pytest.raises(SystemExit):
+        main([name, "--help"])
+    shown = capsys.readouterr().out
+    assert "\nexit codes:\n  0 " in shown
+    lines = [line.strip() for line in shown.partition("\nexamples:\n")[2].splitlines()]
+    examples = [line for line in lines if line.startswith(f"tailrace {name}")]
+    assert examples
+    for example in examples:
+        words = shlex.split(example.partition(" > ")[0].partition(" | ")[0])[1:]
+        parser(name).parse_args(words)
+
+
+def test_every_verb_has_an_example_of_its_own(capsys: Output) -> None:
+    for example in EXAMPLES:
+        _, name, verb, *_ = [*example.split(), ""]
+        if name in COMMANDS and verb.isalpha() and name not in ("init", "completion"):
+            with pytest.raises(SystemExit):
+                main([name, verb, "--help"])
+            assert example in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_a_shell_completes_every_command(shell: str, capsys: Output) -> None:
+    assert main(["completion", shell]) == 0
+    script = capsys.readouterr().out
+    assert all(name in script for name in COMMANDS)
+    if shell == "bash":
+        for words, completed in (
+            ("tailrace dead-l", "dead-letters"),
+            ("tailrace scopes pos", "positions"),
+            ("tailrace why --sc", "--scope"),
+        ):
+            last = words.count(" ")
+            asks = f"COMP_WORDS=({words}); COMP_CWORD={last}; _shtab_tailrace; echo $COMPREPLY"
+            asked = subprocess.run(
+                ["bash", "-c", f"{script}\n{asks}"], capture_output=True, text=True, check=True
+            )
+            assert asked.stdout.split() == [completed], asked.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "kind"),
+    [
+        ("check", 0, dict),
+        ("checkpoints list", 0, list),
+        ("dead-letters list", 0, list),
+        ("handlers", 0, list),
+        ("health", 1, dict),
+        ("scopes list", 0, dict),
+        ("scopes positions orders", 0, dict),
+    ],
+)
+def test_what_a_command_prints_can_be_json(
+    words: str, code: int, kind: type, configure: Configure, capsys: Output
+) -> None:
+    configure(store={"type": "sqlite", "path": "tailrace.db"}, http={"port": 0})
+    assert main([*words.split(), "--json"]) == code
+    printed = capsys.readouterr().out
+    assert isinstance(json.loads(printed), kind)
+    assert "hush-hush" not in printed
 
 
 def test_help_lists_every_command_and_imports_none_of_them(

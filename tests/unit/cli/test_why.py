@@ -1,10 +1,13 @@
 """``tailrace why``: what it refuses, and what a terminal shows."""
 
 import io
+import sys
+import threading
 
 import pytest
 
 from tailrace.cli import main
+from tailrace.cli.waiting_bar import waiting_bar
 from tailrace.cli.why_text import text_of
 from tailrace.why.answer import Answer, ChangeOutcome, Outcome, State
 from tailrace.why.key import read_key
@@ -46,6 +49,29 @@ ANSWER = Answer(
 class Terminal(io.StringIO):
     def isatty(self) -> bool:
         return True
+
+
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_a_terminal_is_shown_how_long_a_search_takes(
+    monkeypatch: pytest.MonkeyPatch, is_terminal: bool
+) -> None:
+    drawn = threading.Event()
+
+    class Screen(Terminal):
+        def isatty(self) -> bool:
+            return is_terminal
+
+        def write(self, text: str) -> int:
+            drawn.set()
+            return super().write(text)
+
+    screen = Screen()
+    monkeypatch.setattr(sys, "stderr", screen)
+    with waiting_bar("searching", 10, after_seconds=0):
+        assert drawn.wait(5 if is_terminal else 0) is is_terminal
+    shown = screen.getvalue()
+    assert ("searching  [" in shown) is is_terminal
+    assert shown.endswith("\r\x1b[K" if is_terminal else "")
 
 
 @pytest.mark.parametrize(("no_colour", "coloured"), [("", True), ("1", False)])

@@ -1,0 +1,123 @@
+"""The parser of the command line: examples and exit codes in every help text, and suggestions."""
+
+import argparse
+import re
+import textwrap
+from importlib import import_module
+from typing import Any, NoReturn
+
+from tailrace.cli.arguments import meant
+
+_WIDTH = 80
+_CHOICE = re.compile(r"invalid choice: '(.*?)' \(choose from (.*)\)", re.DOTALL)
+
+_COMPLETED = {
+    "FILE": {
+        "bash": "_shtab_compgen_files",
+        "zsh": "_files",
+        "fish": "(__fish_complete_path (commandline -ct))",
+    },
+    "DIR": {
+        "bash": "_shtab_compgen_dirs",
+        "zsh": "_files -/",
+        "fish": "(__fish_complete_directories)",
+    },
+}
+"""By the name of a value, shtab's functions that complete it. shtab itself is imported only for
+``tailrace completion``."""
+
+EXAMPLES = r"""
+tailrace init orders
+tailrace run
+tailrace run --config /etc/tailrace/config.yaml
+tailrace check
+tailrace check --connect
+tailrace check --json
+tailrace check --schema > config.schema.json
+tailrace handlers
+tailrace handlers --json
+tailrace health
+tailrace health --ready
+tailrace snapshot start orders
+tailrace snapshot start orders --collection shop.orders --filter '{"status": "open"}'
+tailrace snapshot status orders --watch
+tailrace snapshot status orders --json
+tailrace snapshot pause orders
+tailrace snapshot resume orders
+tailrace snapshot cancel orders
+tailrace demo
+tailrace demo --events 20000 --to postgresql
+tailrace pipeline --lake data/lake --tables data/tables --once
+tailrace columns suggest --tables data/tables
+tailrace columns republish --tables data/tables --collection shop.orders
+tailrace tables status --lake data/lake --tables data/tables
+tailrace tables status --tables data/tables --json
+tailrace scopes
+tailrace scopes list --json
+tailrace scopes pause orders
+tailrace scopes resume orders
+tailrace scopes seek orders --at 2026-01-01T00:00:00Z --dry-run
+tailrace scopes seek orders --undo
+tailrace scopes replay orders --from 2026-01-01T00:00:00Z --handler audit --dry-run
+tailrace scopes positions orders
+tailrace scopes positions orders --json
+tailrace scopes release orders --dry-run
+tailrace reload --dry-run
+tailrace reload
+tailrace why --scope orders --key 7
+tailrace why --scope orders --key '{"$oid": "65a000000000000000000001"}'
+tailrace why --scope shop --collection orders --key '"A-17"' --json
+tailrace checkpoints list
+tailrace checkpoints list --json
+tailrace checkpoints show orders
+tailrace checkpoints set orders --at 2026-01-01T00:00:00Z --dry-run
+tailrace checkpoints reset orders --dry-run
+tailrace dead-letters list
+tailrace dead-letters list --scope orders --json
+tailrace dead-letters show 65a00000f3c1
+tailrace dead-letters show 65a00000f3c1 --json
+tailrace dead-letters export | jq .error
+tailrace dead-letters replay --handler audit --dry-run
+tailrace dead-letters discard 65a00000f3c1 --dry-run
+tailrace completion bash > ~/.local/share/bash-completion/completions/tailrace
+tailrace completion zsh > ~/.zfunc/_tailrace
+tailrace completion fish > ~/.config/fish/completions/tailrace.fish
+""".strip().splitlines()
+"""Command lines that work as they stand, for the help of their commands and verbs."""
+
+
+class Parser(argparse.ArgumentParser):
+    """Adds examples and exit codes to the help, and says what was probably meant.
+
+    The docstring of a command's module ends with its exit codes.
+    """
+
+    def add_argument(self, *names: Any, **options: Any) -> argparse.Action:
+        """Adds an argument, whose ``complete`` says how shtab completes it."""
+        action = super().add_argument(*names, **options)
+        if action.metavar in _COMPLETED:
+            vars(action)["complete"] = _COMPLETED[str(action.metavar)]
+        return action
+
+    def format_help(self) -> str:
+        """The help, with the examples of this command or verb."""
+        _, *words = self.prog.split()
+        text = super().format_help()
+        if not words:
+            return text
+        named = [each for each in EXAMPLES if f"{each} ".startswith(f"{self.prog} ")]
+        if named:
+            text += "\nexamples:\n" + "".join(f"  {each}\n" for each in named)
+        module = import_module(f"tailrace.cli.{words[0].replace('-', '_')}")
+        codes = " ".join((module.__doc__ or "").partition("Exit codes:")[2].split())
+        if codes:
+            lines = textwrap.wrap(codes, _WIDTH, initial_indent="  ", subsequent_indent="  ")
+            text += "\nexit codes:\n" + "\n".join(lines) + "\n"
+        return text
+
+    def error(self, message: str) -> NoReturn:
+        """Prints the usage and what is wrong, and exits with 2."""
+        if found := _CHOICE.search(message):
+            choices = [each.strip(" '") for each in found[2].split(",")]
+            message += meant(found[1], choices)
+        super().error(message)
