@@ -83,14 +83,14 @@ class Control:
         watcher, runtime = self._ordered(scope)
         sought = await self._seeking(watcher, runtime).find(body)
         details: dict[str, Any] = {**sought.details, "dry_run": body.dry_run}
+        before, after = sought.named
         if body.dry_run:
             told = f"scope {scope!r}: {sought.effect}. Dry run: nothing was changed"
-            return Done(told, details=details)
+            return Done(told, before, f"{after} (dry run)", details)
         given = await give(runtime.orders, scope, by, sought.order)
         watcher.obey(given.order)
         state = await self._until(watcher, lambda: watcher.obeyed >= given.order.number)
         message = f"{_told(watcher, given, 'moved', state)}: {sought.effect}"
-        before, after = (str(details[key]) for key in ("from", "to"))
         return Done(message, before, after, details | {"state": state.value})
 
     async def replay(self, scope: str, body: ReplayBody, by: str) -> Done:

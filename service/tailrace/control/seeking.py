@@ -176,6 +176,12 @@ class Sought:
         return "back"
 
     @property
+    def named(self) -> tuple[str, str]:
+        """Where the scope was and where it continues, for the log: times, or digests of tokens."""
+        here = self.before.position if self.before is not None else None
+        return _named(here), _named(self.position)
+
+    @property
     def details(self) -> Mapping[str, Any]:
         """The same in JSON types."""
         here = self.before.position if self.before is not None else None
@@ -197,6 +203,14 @@ def shown(position: Position) -> Mapping[str, Any]:
         "at": moment(time) if time is not None else None,
         "token": position.token.to_json() if position.token is not None else None,
     }
+
+
+def _named(position: Position | None) -> str:
+    if position is None:
+        return "no position"
+    if position.cluster_time is None and position.token is not None:
+        return f"token {position.token.digest}"
+    return moment(position.cluster_time)
 
 
 def moment(time: Timestamp | None) -> str:
