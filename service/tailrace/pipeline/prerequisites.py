@@ -8,7 +8,7 @@ import subprocess
 from tailrace.errors import PipelineRefused, describe
 
 OLDEST_SPARK, FIRST_UNKNOWN_SPARK = (4, 2), (4, 4)
-"""The tests run with these versions of Spark: from the first one, to before the second one."""
+"""The versions with which the pipeline was run: from the first one, to before the second one."""
 
 OLDEST_JAVA = 17
 """The oldest Java that Spark 4 supports (https://spark.apache.org/docs/latest/)."""
