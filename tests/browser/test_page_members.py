@@ -33,6 +33,7 @@ def test_members_and_owners_are_shown(orders: Orders, tmp_path: Path, visit: Ope
     expect(scope.locator(".chip")).to_have_text("standby")
     expect(scope.locator("h3")).to_contain_text("followed by one")
     expect(scope.locator(".behind")).to_contain_text(re.compile(r"\d s"))
+    scope.locator("h3 button").click()  # folded on a narrow screen
     expect(scope.locator(".facts").last).to_contain_text("Ownerone, epoch 1")
     assert page.evaluate("document.documentElement.scrollWidth") == 360
     assert [found for found in page.evaluate(CONTRASTS) if found[0] < 4.5] == []
