@@ -7,8 +7,10 @@ cursors are killed and the client closes, handlers and the store close, and the 
 import secrets
 import signal
 import socket
+from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack, closing
 from datetime import UTC, datetime
+from functools import partial
 from ipaddress import ip_address
 from typing import Any
 
@@ -16,9 +18,9 @@ import anyio
 import structlog
 
 from tailrace import __version__
-from tailrace.assembly import followed_by, inquiries, local_store, scope_plans, server_store
+from tailrace.assembly import inquiries, local_store, scope_plans, server_store
 from tailrace.config import Settings
-from tailrace.control import Api, Control, Health
+from tailrace.control import ActionRefused, Api, Control, Health
 from tailrace.drivers import DRIVERS, identify
 from tailrace.engine import (
     ByteBudget,
@@ -32,22 +34,26 @@ from tailrace.engine import (
     watch_orders,
 )
 from tailrace.errors import ConfigurationError
-from tailrace.handlers import check_handlers, open_handlers
+from tailrace.handlers import check_handlers
+from tailrace.handlers.pool import handler_pool
 from tailrace.memory import settle_malloc, settled_memory
 from tailrace.model.cluster import ClusterIdentity
 from tailrace.model.lease import Member
+from tailrace.observe import logs
 from tailrace.observe.access import Access
 from tailrace.observe.history import History
 from tailrace.observe.http import HttpServer, bind
 from tailrace.observe.loop_watch import LoopWatch
 from tailrace.observe.metrics import Metrics
 from tailrace.observe.output import Output
+from tailrace.reload import SPARE_SCOPES, Reloader, handler_plans
 from tailrace.replicas.leases import Leases
 from tailrace.replicas.member_name import require_own_name
 from tailrace.replicas.times import LeaseTimes
 from tailrace.signals import LastResort, StopSignals
 from tailrace.stores import Store
 from tailrace.stream import Interrupt, ServerClock
+from tailrace.why.inquiry import Inquiry
 
 FINISHED, FAILED, USAGE, NOT_DRAINED = 0, 1, 2, 3
 """The documented exit codes."""
@@ -56,12 +62,15 @@ FINISHED, FAILED, USAGE, NOT_DRAINED = 0, 1, 2, 3
 CLOSING_SECONDS = 10.0
 
 
-async def serve(settings: Settings, signals: StopSignals, output: Output) -> int:
-    """Runs the daemon until a signal, or until no scope is running; returns the exit code."""
+async def serve(settings: Settings, signals: StopSignals, output: Output, file: str) -> int:
+    """Runs the daemon until a signal, or until no scope is running; returns the exit code.
+
+    ``settings`` are those of the configuration ``file``, which a reload reads again.
+    """
     if problems := check_handlers(settings.handlers, settings.scopes, settings.routes):
         raise ConfigurationError(*problems)
     settle_malloc()
-    service = _Service(settings, signals, output)
+    service = _Service(settings, signals, output, file)
     watch = LoopWatch(service.metrics.loop_lag.observe, blocking_handler)
     listener = bind(settings.http.host, settings.http.port)
     with closing(listener) as server_socket, watch.watching():
@@ -77,13 +86,11 @@ async def serve(settings: Settings, signals: StopSignals, output: Output) -> int
         failure: Exception | None = None
         async with anyio.create_task_group() as tasks:
             signals.listen()  # again: a handler's module may have installed its own signal handlers
-            # Ends the process even if something hangs, such as a handler that swallows its
-            # cancellation, or the event loop.
-            longest = settings.shutdown.grace_seconds + CLOSING_SECONDS
-            signals.last_resort = LastResort(longest, CLOSING_SECONDS / 5, service.leave)
+            service.bound_stop()
             service.http_port = server.port
             tasks.start_soon(server.run, name="http")
             tasks.start_soon(service.obey_signals, name="signals")
+            tasks.start_soon(service.obey_hang_ups, name="reloads by signal")
             service.log.info("service.starting", http_port=server.port, version=__version__)
             try:
                 outcome = await service.run()
@@ -99,8 +106,9 @@ async def serve(settings: Settings, signals: StopSignals, output: Output) -> int
 class _Service:
     """One running service: the state that its signals, health checks and watchers share."""
 
-    def __init__(self, settings: Settings, signals: StopSignals, output: Output) -> None:
+    def __init__(self, settings: Settings, signals: StopSignals, output: Output, file: str) -> None:
         self.settings = settings
+        self._file = file
         self._signals = signals
         self._output = output
         self.metrics = Metrics(state.value for state in WatcherState)
@@ -116,6 +124,9 @@ class _Service:
         self.log = structlog.get_logger()
         self.stop = Interrupt()
         self.done = Interrupt()
+        self._started = anyio.Event()
+        self._inquiries: Callable[[Settings], Mapping[str, Inquiry]] = lambda settings: {}
+        self._hung_up = anyio.Event()
         self._running = anyio.CancelScope()
         self._cluster: ClusterIdentity | None = None
         self._server: ClusterWatch | None = None
@@ -131,15 +142,10 @@ class _Service:
         async with AsyncExitStack() as stack:
             # Local parts are opened first: a corrupt file can be reported without a server.
             store = await stack.enter_async_context(local_store(settings))
-            handlers = await stack.enter_async_context(
-                open_handlers(
-                    settings.handlers,
-                    settings.delivery,
-                    self.metrics.registry,
-                    waits=True,
-                    follows=followed_by(settings),
-                )
+            pool = await stack.enter_async_context(
+                handler_pool(settings.delivery, self.metrics.registry)
             )
+            pool.use(await pool.add(handler_plans(settings).values(), waits=True))
             with self.stop.interrupts() as connecting:
                 wait = settings.mongodb.connect_timeout_seconds
                 self._cluster = cluster = await identify(factory, uri, wait)
@@ -148,7 +154,8 @@ class _Service:
                 return FINISHED
             if cluster.doubt:
                 self.log.warning("cluster.unidentified", cluster=str(cluster), reason=cluster.doubt)
-            driver = await stack.enter_async_context(factory(uri, streams))
+            most_scopes = streams + SPARE_SCOPES
+            driver = await stack.enter_async_context(factory(uri, most_scopes))
             if store is None:
                 store = await stack.enter_async_context(server_store(settings, driver))
             me = self._member()
@@ -174,10 +181,24 @@ class _Service:
                 orders=store.orders,
                 lease=leases.observed if leases is not None else lambda scope: None,
             )
+            handlers = {name: each.handler for name, each in pool.open.items()}
             watchers = [Watcher(plan, runtime) for plan in scope_plans(settings, handlers, driver)]
             self._supervisor.watchers = watchers
             self.control.runtime, self.control.server = runtime, driver
-            self.control.inquiries = inquiries(settings, store, driver)
+            self._inquiries = partial(inquiries, store=store, server=driver)
+            self.control.inquiries = self._inquiries(settings)
+            self.control.reloads = Reloader(
+                self._file,
+                settings,
+                pool,
+                self._supervisor,
+                runtime,
+                driver,
+                leases,
+                most_scopes,
+                self._apply,
+            ).reload
+            self._started.set()
             self.log.info("service.started", cluster=str(cluster), scopes=len(watchers))
             with self._running, settled_memory():
                 try:
@@ -248,13 +269,45 @@ class _Service:
 
     async def obey_signals(self) -> None:
         """The first signal drains within the grace period, a second one forces the end."""
-        seen = 0
+        seen = hang_ups = 0
         with self.done.interrupts():
             while True:
                 for number in self._signals.received[seen:]:
                     seen += 1
                     self._obey(number)
+                if self._signals.hang_ups > hang_ups:
+                    hang_ups = self._signals.hang_ups
+                    self._hung_up.set()
                 await self._signals.wait()
+
+    async def obey_hang_ups(self) -> None:
+        """Reloads once for all requests that came before it."""
+        with self.done.interrupts():
+            await self._started.wait()
+            while True:
+                await self._hung_up.wait()
+                self._hung_up = anyio.Event()
+                log = self.log.bind(action="reload", by=signal.SIGHUP.name)
+                try:
+                    done = await self.control.reload(dry_run=False)
+                    log.info("action.done", **{"from": done.before, "to": done.after})
+                except ActionRefused as refused:
+                    log.error("action.refused", reason=str(refused))
+                except Exception as error:
+                    log.critical("action.failed", exc_info=error)
+
+    def _apply(self, settings: Settings) -> None:
+        """Takes over from a reload what belongs to no scope."""
+        self.settings = settings
+        self.control.inquiries = self._inquiries(settings)
+        logs.configure(settings.logging.level, settings.logging.format)
+        self.bound_stop()
+
+    def bound_stop(self) -> None:
+        """Ends the process after a stop even if something hangs, such as a handler that swallows
+        its cancellation, or the event loop."""
+        longest = self.settings.shutdown.grace_seconds + CLOSING_SECONDS
+        self._signals.last_resort = LastResort(longest, CLOSING_SECONDS / 5, self.leave)
 
     def _obey(self, number: signal.Signals) -> None:
         grace = self.settings.shutdown.grace_seconds

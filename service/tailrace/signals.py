@@ -1,4 +1,4 @@
-"""The signals that ask the process to end. They are recorded and raise no exception.
+"""The signals that ask the process to end or to reload. They are recorded and raise no exception.
 
 An exception from a signal handler would appear wherever the main thread is, even in an import or a
 destructor that swallows it. If the code that reads the record hangs, a thread ends the process.
@@ -43,10 +43,15 @@ class StopSignals:
     """SIGTERM, SIGINT and SIGHUP, in the order of their arrival. The first one requests a stop.
 
     A second one forces the stop, except SIGHUP, which a closing terminal sends more than once.
+    Without a controlling ``terminal``, SIGHUP requests a reload instead: then nothing but an
+    operator sends it.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, terminal: bool | None = None) -> None:
         self.received: list[signal.Signals] = []
+        self.hang_ups = 0
+        """How many reloads were requested."""
+        self._terminal = _has_terminal() if terminal is None else terminal
         self.last_resort = LastResort(START_SECONDS, 0.0, _leave_start)
         self._readable = self._writable = self._arrived = -1
         self._closed = False
@@ -94,6 +99,10 @@ class StopSignals:
         os.read(self._readable, 512)
 
     def _note(self, number: int, frame: FrameType | None) -> None:
+        if number == signal.SIGHUP and not self._terminal:
+            self.hang_ups += 1
+            _wake(self._writable)
+            return
         self.received.append(signal.Signals(number))
         _wake(self._writable)
         _wake(self._arrived)
@@ -114,9 +123,11 @@ class StopSignals:
                 return
             if not select.select((readable,), (), (), left)[0]:
                 continue
-            os.read(readable, 512)
+            arrived = os.read(readable, 512)
             if self._closed:
                 return
+            if not self._terminal and all(each == signal.SIGHUP for each in arrived):
+                continue
             begun = min(begun, time.monotonic())
             if any(map(self.forces, self.received[1:])):
                 forced = min(forced, time.monotonic())
@@ -127,6 +138,15 @@ class StopSignals:
         if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # nohup ignores it
             numbers.append(signal.SIGHUP)
         return numbers
+
+
+def _has_terminal() -> bool:
+    """Whether a terminal controls this process. It sends SIGHUP when it closes."""
+    try:
+        os.close(os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY | os.O_CLOEXEC))
+    except OSError:
+        return False
+    return True
 
 
 def _pipe() -> tuple[int, int]:

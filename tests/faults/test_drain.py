@@ -1,16 +1,42 @@
 """SIGTERM while handlers work: running calls are finished or come again; and the exit code."""
 
+import fcntl
+import os
+import pty
 import signal
+import subprocess
+import sys
+import termios
 from collections import Counter
 
 import pytest
 
-from tests.daemon import until
+from tests.checkout import IMPORTS
+from tests.daemon import Daemon, until
 from tests.faults.odd import Odd
 from tests.orders import Orders
 
 LAST_SAVE_ONLY = {"interval_seconds": 3600}
 """So long that only the final save is there at the next start."""
+
+
+def in_a_terminal(run: Daemon) -> int:
+    """Starts the daemon as the leader of a terminal's session; the end that closes the terminal."""
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", "tailrace", "run", "--config", str(run.configured())]
+    with open(run.directory / "log", "ab") as log:
+        run.process = subprocess.Popen(
+            command,
+            cwd=run.directory,
+            env={**os.environ, "PYTHONPATH": IMPORTS},
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+            preexec_fn=lambda: fcntl.ioctl(theirs, termios.TIOCSCTTY, 0),
+        )
+    os.close(theirs)
+    run.until_ready()
+    return ours
 
 
 def stopping(odd: Odd, number: signal.Signals = signal.SIGTERM) -> None:
@@ -48,10 +74,11 @@ def test_events_that_slow_handlers_started_are_finished_and_never_come_again(
 def test_a_hang_up_drains_and_a_second_one_does_not_force(orders: Orders) -> None:
     """A closing terminal sends SIGHUP more than once."""
     odd = Odd(orders, "slow", checkpoint=LAST_SAVE_ONLY)
-    odd.run.start()
+    terminal = in_a_terminal(odd.run)
     odd.insert(0)
     odd.until_noted("begun", 0)
-    stopping(odd, signal.SIGHUP)
+    os.close(terminal)
+    until(lambda: odd.run.logged("service.stopping"), "the signal of the terminal")
     odd.run.signal(signal.SIGHUP)
     odd.open()
     assert odd.run.wait() == 0, odd.run.log

@@ -35,7 +35,7 @@ def leaving() -> Leaving:
 @pytest.fixture
 def signals(leaving: Leaving) -> Iterator[StopSignals]:
     """Listens for signals; whatever comes, it never exits the process by itself."""
-    signals = StopSignals()
+    signals = StopSignals(terminal=True)
     signals.last_resort = leaving.resort(3600, 3600)
     with signals.listening():
         yield signals
@@ -88,6 +88,19 @@ def test_the_process_is_left_though_the_main_thread_never_ran_the_handler(
 
     threading.Thread(target=arrive_beside_it).start()
     assert leaving.left.wait(10)
+
+
+async def test_a_hang_up_without_a_terminal_requests_a_reload_and_no_stop(leaving: Leaving) -> None:
+    signals = StopSignals(terminal=False)
+    signals.last_resort = leaving.resort(0, 0)
+    with signals.listening():
+        signal.raise_signal(signal.SIGHUP)
+        with anyio.fail_after(60):
+            await signals.wait()
+        assert (signals.received, signals.hang_ups) == ([], 1)
+        signal.raise_signal(signal.SIGTERM)
+        assert leaving.left.wait(10)
+    assert signals.received == [signal.SIGTERM]
 
 
 def test_a_hang_up_that_is_ignored_stays_ignored() -> None:

@@ -47,6 +47,16 @@ def client_of(settings: Settings, config: str) -> Client:
     return Client(http.host, http.port, token, config)
 
 
+def daemon_of(config: str) -> Client:
+    """A client of the daemon of this configuration, of which only the section ``http`` is read."""
+    from tailrace.config.loading import load_http
+    from tailrace.control.client import Client
+
+    http = load_http(config)
+    token = http.token.get_secret_value() if http.token else ""
+    return Client(http.host, http.port, token, config)
+
+
 def with_lines(error: Exception, options: argparse.Namespace) -> Exception:
     """The error; problems of the configuration get the lines of ``--config``."""
     file = getattr(options, "config", None)

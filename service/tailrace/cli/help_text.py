@@ -38,6 +38,9 @@ tailrace handlers
 tailrace handlers --json
 tailrace health
 tailrace health --ready
+tailrace reload
+tailrace reload --dry-run
+tailrace reload --json
 tailrace snapshot start orders
 tailrace snapshot start orders --collection shop.orders --filter '{"status": "open"}'
 tailrace snapshot status orders --watch

@@ -53,7 +53,7 @@ def _follow(options: argparse.Namespace, signals: StopSignals, output: Output) -
             structlog.get_logger().info("service.stopped")
             return app.FINISHED
         loop = {"use_uvloop": find_spec("uvloop") is not None}  # saves a sixth of the latency
-        return anyio.run(app.serve, settings, signals, output, backend_options=loop)
+        return anyio.run(app.serve, settings, signals, output, options.config, backend_options=loop)
     except (SystemExit, KeyboardInterrupt, asyncio.CancelledError) as error:
         # Raised in a task that a handler started, where delivery cannot catch it. Signals do not
         # raise these.

@@ -92,6 +92,11 @@ class LetterBody(Body):
     """Only of this handler: the event may wait for several."""
 
 
+class ReloadBody(Body):
+    dry_run: bool = False
+    """Only say what would change, by scope and by handler."""
+
+
 def read_body(model: type[B], body: bytes, query: str) -> B:
     """What a request carries: the JSON object of its body or, without a body, its query.
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Protocol
 
 import anyio
 from anyio.abc import TaskGroup
@@ -32,6 +32,13 @@ _STILL = {WatcherState.HALTED, WatcherState.STANDBY, WatcherState.STOPPED}
 """The states in which no run here can obey."""
 
 
+class Reload(Protocol):
+    """Reloads the configuration of the process; see :meth:`Control.reload`."""
+
+    async def __call__(self, *, dry_run: bool) -> Done:
+        """Raises :class:`ActionRefused`."""
+
+
 @dataclass(slots=True)
 class Control:
     """The actions of one running process. ``supervisor`` follows its scopes.
@@ -43,6 +50,7 @@ class Control:
 
     supervisor: Supervisor
     runtime: Runtime | None = None
+    reloads: Reload | None = None
     server: CommandRunner | None = None
     inquiries: Mapping[str, Inquiry] = field(default_factory=dict)
     letters: DeadLetters | None = None
@@ -51,6 +59,12 @@ class Control:
     spans: dict[str, SpanReplay] = field(default_factory=dict)
     """By scope, its last replay of a span of time."""
     patience_seconds: float = 5.0
+
+    async def reload(self, *, dry_run: bool) -> Done:
+        """Applies what has changed in the configuration, or says what that is."""
+        if self.reloads is None:
+            raise _STARTING
+        return await self.reloads(dry_run=dry_run)
 
     async def restart(self, scope: str, by: str) -> Done:
         """Restarts a halted scope from its checkpoint."""

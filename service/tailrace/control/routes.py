@@ -10,6 +10,7 @@ from tailrace.control.bodies import (
     LetterBody,
     LettersQuery,
     NoBody,
+    ReloadBody,
     ReplayBody,
     SeekBody,
     SnapshotBody,
@@ -81,6 +82,10 @@ async def _snapshot(control: Control, values: Values, body: SnapshotBody, by: st
 
 async def _why(control: Control, values: Values, query: WhyQuery) -> Mapping[str, Any]:
     return await control.why(values["name"], query)
+
+
+async def _reload(control: Control, values: Values, body: ReloadBody, by: str) -> Done:
+    return await control.reload(dry_run=body.dry_run)
 
 
 async def _positions(control: Control, values: Values, _: NoBody) -> Mapping[str, Any]:
@@ -215,6 +220,13 @@ ROUTES = (
         "Removes a dead letter: its event is never handled.",
         _discard_letter,
         LetterBody,
+    ),
+    Route(
+        "POST",
+        "/reload",
+        "Reads the configuration again, and begins anew only what has changed; says what that is.",
+        _reload,
+        ReloadBody,
     ),
 )
 

@@ -1,7 +1,12 @@
-"""Runs one watcher per scope, each in a named task, and reports on all of them."""
+"""Runs one watcher per scope, each in a named task, and reports on all of them.
 
+While it runs, scopes may be added, changed and removed. Each such change touches one task.
+"""
+
+import math
 import time
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from typing import Any
 
 import anyio
@@ -18,7 +23,19 @@ from tailrace.stream import Interrupt
 
 Follow = Callable[[Watcher, Interrupt], Awaitable[None]]
 
+Begin = Callable[[], Awaitable[Watcher | None]]
+"""Makes the watcher that follows a scope from now on; ``None`` if none is to follow it."""
+
 _READY = {WatcherState.WAITING, WatcherState.PAUSED, WatcherState.STOPPED}
+
+
+@dataclass(eq=False, slots=True)
+class _ScopeTask:
+    """The task of one scope: ``end`` drains its watcher, and ``begin`` makes the next one."""
+
+    end: Callable[[float], None] = lambda deadline: None
+    deadline: float = math.inf
+    begin: Begin | None = None
 
 
 class Supervisor:
@@ -30,6 +47,8 @@ class Supervisor:
         self._silence_seconds = silence_seconds
         self._stop = Interrupt()
         self._tasks: TaskGroup | None = None
+        self._scopes: dict[str, _ScopeTask] = {}
+        """By scope, its task while it runs."""
 
     async def run(self, stop: Interrupt, follow: Follow = Watcher.run) -> None:
         """Returns when every watcher has stopped or halted. ``follow`` runs a watcher until the
@@ -40,19 +59,77 @@ class Supervisor:
                 self._start(watcher)
 
     def _start(self, watcher: Watcher) -> None:
-        assert self._tasks is not None  # noqa: S101 - for the type checker
-        self._tasks.start_soon(self._keep, watcher, name=f"watcher {watcher.name}")
+        self._run_task(watcher.name, _ScopeTask(), watcher)
 
-    async def _keep(self, watcher: Watcher) -> None:
+    def _run_task(self, name: str, task: _ScopeTask, watcher: Watcher | None = None) -> None:
+        assert self._tasks is not None  # noqa: S101 - for the type checker
+        self._scopes[name] = task
+        self._tasks.start_soon(self._keep, name, task, watcher, name=f"watcher {name}")
+
+    async def _keep(self, name: str, task: _ScopeTask, watcher: Watcher | None) -> None:
+        """Runs a watcher until its state ends it, and then the next one, if there is to be one."""
+        try:
+            while True:
+                if watcher is not None:
+                    await self._run_watcher(watcher, task)
+                begin, task.begin, task.deadline = task.begin, None, math.inf
+                if begin is None or self._stop.is_set:
+                    return
+                watcher = await begin()
+                self._put(name, watcher)
+        finally:
+            if self._scopes.get(name) is task:
+                del self._scopes[name]
+
+    async def _run_watcher(self, watcher: Watcher, task: _ScopeTask) -> None:
         """Runs a watcher until its state ends it; if anybody else cancels its task, again."""
         name = f"the watcher of scope {watcher.name!r}"
-        while True:
-            try:
-                return await required(self._follow, name, watcher, self._stop)
-            except TaskCancelled as error:
-                watcher.status.errors.note(str(error))
-                log = structlog.get_logger()
-                log.error("watcher.cancelled", scope=watcher.name, error=str(error))
+        with self._stop.child() as stop, anyio.CancelScope() as running:
+
+            def end(deadline: float) -> None:
+                running.deadline = deadline
+                stop.set()
+
+            task.end = end
+            if task.begin is not None:
+                end(task.deadline)
+            while True:
+                try:
+                    return await required(self._follow, name, watcher, stop)
+                except TaskCancelled as error:
+                    watcher.status.errors.note(str(error))
+                    log = structlog.get_logger()
+                    log.error("watcher.cancelled", scope=watcher.name, error=str(error))
+
+    def _put(self, name: str, watcher: Watcher | None) -> None:
+        """Puts a watcher in the place of the scope's former one."""
+        index = next((i for i, one in enumerate(self.watchers) if one.name == name), None)
+        if index is None:
+            self.watchers += [] if watcher is None else [watcher]
+        else:
+            self.watchers[index : index + 1] = [] if watcher is None else [watcher]
+
+    def change(self, name: str, begin: Begin, grace_seconds: float) -> None:
+        """Drains the scope's watcher, if there is one; after its end, ``begin`` makes the next one.
+
+        Calls that have not ended after the grace period are cancelled. A change before that end
+        replaces the earlier one.
+        """
+        if (task := self._scopes.get(name)) is None:
+            self._run_task(name, _ScopeTask(begin=begin))
+            return
+        task.begin = begin
+        task.deadline = min(task.deadline, anyio.current_time() + grace_seconds)
+        task.end(task.deadline)
+
+    @property
+    def unchangeable(self) -> str:
+        """Why scopes cannot be added, changed or removed now; empty if they can."""
+        if self._tasks is None or not self.watchers:
+            return "the service is starting: ask again when /readyz answers 200"
+        if self._stop.is_set or not self._scopes:
+            return "the process is ending: start it again instead"
+        return ""
 
     def find(self, name: str) -> Watcher | None:
         """The watcher of a scope; ``None`` if it is not followed here."""
@@ -78,6 +155,8 @@ class Supervisor:
             found = halted.status
             why = f" here: {found.reason}" if found.state is WatcherState.STANDBY else ""
             return f"scope {name!r} is {found.state.value}{why}: only a halted one is restarted"
+        if name in self._scopes:
+            return f"scope {name!r} is being changed by a reload, and starts again with that"
         if self._stop.is_set or all(w.status.state in ENDED for w in self.watchers):
             return "the process is ending: start it again instead"
         self.watchers[index] = halted.anew(by)

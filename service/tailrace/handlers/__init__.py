@@ -1,6 +1,7 @@
 """Destinations, one module each. :func:`open_handlers` opens the configured handlers.
 
-:mod:`tailrace.handlers.types` has the table of their types.
+:mod:`tailrace.handlers.types` has the table of their types. The daemon opens and closes each alone
+(:mod:`tailrace.handlers.pool`).
 """
 
 from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
@@ -65,32 +66,39 @@ async def open_handlers(
     delivery: DeliverySettings,
     registry: CollectorRegistry | None = None,
     *,
-    waits: bool = False,
     follows: Mapping[str, Sequence[Scope]] = MappingProxyType({}),
 ) -> AsyncIterator[dict[str, Handler]]:
     """Opens every handler; gives them by name and closes them when the block ends.
 
-    ``registry`` takes the metrics of handler classes; without one, nobody sees them. With
-    ``waits``, objects whose destinations are down are opened later, and their calls wait.
-    ``follows``: the scopes whose changes each handler gets. Raises
-    :class:`ConfigurationError` or :class:`StartRefused` for a handler that cannot be opened.
+    ``registry`` takes the metrics of handler classes; without one, nobody sees them. ``follows``:
+    the scopes whose changes each handler gets. Raises as :func:`open_handler` does.
     """
     opened: dict[str, Handler] = {}
     registry = registry or CollectorRegistry()
     async with AsyncExitStack() as stack:
         for name, settings in handlers.items():
-            kind = type_of(settings)
-            kind.require_installed(name)
-            opening = Opening(name, delivery, registry, waits, follows.get(name, ()))
-            try:
-                handler = await stack.enter_async_context(kind.open(opening, settings))
-            except TailraceError:
-                raise
-            except Exception as error:
-                raise _refusal(name, error) from error
-            failure = failure_policy(name, settings, delivery, handler)
-            opened[name] = replace(handler, failure=failure)
+            opening = Opening(name, delivery, registry, follows=follows.get(name, ()))
+            opened[name] = await stack.enter_async_context(open_handler(opening, settings))
         yield opened
+
+
+@asynccontextmanager
+async def open_handler(opening: Opening, settings: AnyHandlerSettings) -> AsyncIterator[Handler]:
+    """Opens a handler, and closes it when the block ends.
+
+    Raises :class:`ConfigurationError` or :class:`StartRefused` if it cannot be opened.
+    """
+    kind = type_of(settings)
+    kind.require_installed(opening.name)
+    async with AsyncExitStack() as stack:
+        try:
+            handler = await stack.enter_async_context(kind.open(opening, settings))
+        except TailraceError:
+            raise
+        except Exception as error:
+            raise _refusal(opening.name, error) from error
+        failure = failure_policy(opening.name, settings, opening.delivery, handler)
+        yield replace(handler, failure=failure)
 
 
 def _refusal(name: str, error: Exception) -> TailraceError:

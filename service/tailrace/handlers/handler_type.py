@@ -49,7 +49,9 @@ class HandlerType(Generic[S]):
     ``check``: raises :class:`tailrace.errors.ConfigurationError` for what is wrong with the
     settings without opening anything. ``attempt``: tries a start for ``tailrace check --connect``
     without a trace and returns what is possible; without it, the handler is opened and closed.
-    ``needs``: the modules that must be installed, and ``install`` says how.
+    ``needs``: the modules that must be installed, and ``install`` says how. Without ``by_scope``,
+    an open handler does not depend on the scopes whose changes it gets. ``holds``: the file that
+    only one open handler may have.
     """
 
     settings: type[S]
@@ -58,6 +60,8 @@ class HandlerType(Generic[S]):
     attempt: Callable[[Opening, S, Trial], Awaitable[str]] | None = None
     needs: tuple[str, ...] = ()
     install: str = ""
+    by_scope: bool = True
+    holds: Callable[[S], str | None] = lambda settings: None
 
     @property
     def name(self) -> str:

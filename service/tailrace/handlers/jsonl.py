@@ -198,4 +198,10 @@ def _reason(error: OSError) -> str:
     return error.strerror or str(error)
 
 
-JSONL = HandlerType(JsonlHandlerSettings, jsonl_handler, attempt=_attempt)
+JSONL = HandlerType(
+    JsonlHandlerSettings,
+    jsonl_handler,
+    attempt=_attempt,
+    by_scope=False,
+    holds=lambda settings: os.path.realpath(settings.path),
+)

@@ -44,4 +44,4 @@ async def _attempt(opening: Opening, settings: LogHandlerSettings, trial: Trial)
     return "writes to the log"
 
 
-LOG = HandlerType(LogHandlerSettings, log_handler, attempt=_attempt)
+LOG = HandlerType(LogHandlerSettings, log_handler, attempt=_attempt, by_scope=False)

@@ -129,4 +129,4 @@ async def _attempt(opening: Opening, settings: PythonHandlerSettings, trial: Tri
         return f"{settings.target} starts"
 
 
-PYTHON = HandlerType(PythonHandlerSettings, python_handler, check_target, _attempt)
+PYTHON = HandlerType(PythonHandlerSettings, python_handler, check_target, _attempt, by_scope=False)

@@ -5,7 +5,7 @@ bytes in flight are computed when Prometheus scrapes. A value is absent while un
 """
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import accumulate
 
@@ -173,6 +173,17 @@ class Metrics(Collector):
         self.history_lost.labels(scope)
         for outcome in ("ok", "error"):
             self.saves.labels(scope, outcome)
+
+    def retain(self, scope: str, handlers: Collection[str] | None) -> None:
+        """Forgets other handlers of the scope; without ``handlers``, the scope.
+
+        Its counters stay as they are: a scope may come back.
+        """
+        if handlers is None:
+            self._scopes.pop(scope, None)
+        for pair in [*self._recorders]:
+            if pair[0] == scope and pair[1] not in (handlers or ()):
+                del self._recorders[pair]
 
     def letters_waiting(self, counts: Mapping[tuple[str, str], int]) -> None:
         """Sets how many dead letters wait, by scope and handler; 0 for pairs not in ``counts``."""

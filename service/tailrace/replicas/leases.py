@@ -31,7 +31,8 @@ from tailrace.stream import Interrupt
 
 @dataclass(eq=False)
 class Leases:
-    """The leases of the member ``me``, which configures the scopes with these ``names``.
+    """The leases of the member ``me``, which configures the scopes with these ``names``;
+    :meth:`add` and :meth:`remove` change them.
 
     ``grace_seconds`` and ``restart``: see :class:`tailrace.replicas.leased_scope.LeasedScope`.
     """
@@ -45,7 +46,7 @@ class Leases:
     grace_seconds: float
     restart: Callable[[str, str], object]
     clock: Callable[[], float] = boot_clock
-    _scopes: Mapping[str, LeasedScope] = field(init=False)
+    _scopes: dict[str, LeasedScope] = field(init=False)
     _acquisition: Acquisition = field(init=False)
     _view: LeaseView = field(init=False)
     _answers: AnswerTime = field(init=False)
@@ -60,15 +61,31 @@ class Leases:
     """By kind of call, why the last one failed; absent if it did not."""
 
     def __post_init__(self) -> None:
-        self.me = replace(self.me, scopes=frozenset(self.names))
         self._log = structlog.get_logger().bind(member=self.me.name)
         self._view = LeaseView(self.times, self.clock)
         self._answers = AnswerTime(self.me.name, self.times)
         self._acquisition = Acquisition(
             self.store, self.me.id, self.checkpoints, self.metrics, self.times, self.clock
         )
-        self._acquisition.prepare(self.names)
-        self._scopes = {name: self._scope(name) for name in self.names}
+        self._scopes = {}
+        self.add(self.names)
+
+    def add(self, names: Collection[str]) -> None:
+        """Scopes that this process configures from now on; their leases are created if missing."""
+        self._acquisition.prepare(names)
+        # One that is being removed is kept: it may still have the lease.
+        self._scopes |= {name: self._scope(name) for name in names if name not in self._scopes}
+        self._configure(self._scopes)
+
+    async def remove(self, name: str) -> None:
+        """A scope that this process no longer configures. Its watcher has ended."""
+        scope = self._scopes.pop(name)
+        self._configure(self._scopes)
+        await scope.release()
+
+    def _configure(self, names: Collection[str]) -> None:
+        self.names = scopes = frozenset(names)
+        self.me = replace(self.me, scopes=scopes)
 
     def _scope(self, name: str) -> LeasedScope:
         return LeasedScope(
@@ -208,9 +225,12 @@ class Leases:
             scope.hand_over(others[found.wanted_by])
 
     async def _acquire(self, seen: Lease) -> None:
+        scope = self._scopes.get(seen.scope) or self._scope(seen.scope)
         lease = await self._acquisition.acquire(seen)
         if lease is not None:
-            self._scopes[seen.scope].grant(lease)
+            scope.grant(lease)
+            if self._scopes.get(seen.scope) is not scope:  # it was removed meanwhile
+                await scope.release()
 
     async def _watch_positions(self) -> None:
         """Reads positions of scopes that others follow, so that the lag of a hung owner shows."""
@@ -229,7 +249,9 @@ class Leases:
 
     def observed(self, name: str) -> ObservedLease | None:
         """What this process knows of a scope's lease; ``None`` if it has not read the lease."""
-        scope = self._scopes[name]
+        scope = self._scopes.get(name)
+        if scope is None:
+            return None
         if scope.lease is not None and not scope.lease.over:
             return ObservedLease(self.me.name, scope.lease.epoch, held=True)
         found = self._view.observed(name, self.me.id)

@@ -69,6 +69,10 @@ class Service:
     async def span(self, scope: str) -> Mapping[str, Any]:
         return {"scope": scope, "replay": None}
 
+    async def reload(self, *, dry_run: bool) -> Done:
+        self.ordered.append(("", "reload", (), ""))
+        return Done("nothing has changed", details={"dry_run": dry_run})
+
     async def positions(self, scope: str) -> Mapping[str, Any]:
         self._require(scope, "")
         return {"scope": scope, "positions": []}

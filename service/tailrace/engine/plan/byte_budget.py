@@ -6,6 +6,8 @@ handlers stall does not keep the others from reading. All scopes share the other
 
 from __future__ import annotations
 
+from weakref import WeakSet
+
 import anyio
 
 
@@ -20,14 +22,24 @@ class ByteBudget:
     def __init__(self, limit: int, shares: int = 1) -> None:
         self.limit = limit
         self.used = 0
-        self._own = limit // (2 * shares)
-        self._common = limit - shares * self._own
-        self._lent = 0
+        self._own = self._common = self._lent = 0
+        self._shares = WeakSet[Share]()
         self._waiting: dict[anyio.Event, tuple[Share, int]] = {}
+
+        self.divide(shares)
+
+    def divide(self, shares: int) -> None:
+        """Divides the budget anew, among so many scopes; what they hold stays theirs."""
+        self._own = self.limit // (2 * shares)
+        self._common = self.limit - shares * self._own
+        self._lent = sum(self._above_own(each.held) for each in self._shares)
+        self._grant()
 
     def share(self) -> Share:
         """A new share for one scope, of which nothing is used yet."""
-        return Share(self)
+        share = Share(self)
+        self._shares.add(share)
+        return share
 
     def _has_room(self, share: Share, size: int, *, first: bool) -> bool:
         """Whether a share may have ``size`` more; ``first``: it is next for the common part."""

@@ -75,4 +75,5 @@ PARQUET = HandlerType(
     _attempt,
     needs=("pyarrow",),
     install=how_to_install("lake"),
+    by_scope=False,
 )

@@ -1,0 +1,287 @@
+"""Reloads of a running daemon: only what changed is begun anew, and a mistake changes nothing."""
+
+import json
+import signal
+import socket
+import urllib.error
+import urllib.request
+from typing import Any
+
+import pytest
+
+from tests.daemon import Daemon, until
+from tests.orders import Orders
+
+SOURCE = """
+import os
+from pathlib import Path
+
+import anyio
+from prometheus_client import Counter
+
+async def note(event, scope):
+    Path(f"{scope}-begun").open("a").write(f"{event.document_key['_id']}\\n")
+    while Path(f"{scope}-closed").exists():
+        await anyio.sleep(0.02)
+    Path(scope).open("a").write(f"{event.document_key['_id']}\\n")
+
+
+class Sink:
+    def __init__(self, path: str, password: str = ""):
+        self.path = path
+
+    async def __aenter__(self):
+        if "refused" in self.path:
+            raise ValueError("no such bucket")
+        Path("life").open("a").write(f"opened {self.path}\\n")
+
+    async def __aexit__(self, *error):
+        Path("life").open("a").write(f"closed {self.path}\\n")
+
+    async def write(self, batch):
+        if not hasattr(self, "written"):
+            self.written = Counter("sink_written", "…", ["path"], registry=batch.scope.registry)
+        self.written.labels(self.path).inc(len(batch))
+        lines = "".join(f"{event.document_key['_id']}\\n" for event in batch)
+        Path(self.path).open("a").write(lines)
+"""
+
+
+class Reloaded:
+    """A daemon with two scopes, ``orders`` and ``users``, both noted, and written to a sink."""
+
+    def __init__(self, orders: Orders, **sections: Any) -> None:
+        self.orders = orders
+        self.run = orders.daemon(source=SOURCE, shutdown={"grace_seconds": 1}, **sections)
+        self.config = self.run.configuration
+        self.config["scopes"] = [self.scope("orders"), self.scope("users")]
+        self.config["handlers"] = {
+            "note": {"type": "python", "target": "mine:note"},
+            "sink": self.sink("first"),
+        }
+        self.config["routes"] = [
+            {"scope": "orders", "handlers": ["note"]},
+            {"scope": "users", "handlers": ["note", "sink"]},
+        ]
+
+    def scope(self, name: str, **more: Any) -> dict[str, Any]:
+        return self.orders.scope(name=name, collection=name, **more)
+
+    def sink(self, path: str) -> dict[str, Any]:
+        return {"type": "python", "target": "mine:Sink", "options": {"path": path}}
+
+    def insert(self, number: int, *names: str) -> None:
+        for name in names:
+            self.orders.insert(number, collection=name)
+
+    def until(self, name: str, *numbers: int) -> None:
+        """Waits until these were written, each once and in order."""
+        until(lambda: len(self.run.numbers(name)) >= len(numbers), f"{numbers} in {name}")
+        assert self.run.numbers(name) == [*numbers]
+
+    def reload(self, **body: Any) -> tuple[int, Any]:
+        """Writes the configuration, and reloads it; the status and the answer."""
+        self.run.configured()
+        return post(self.run, body)
+
+    def life(self) -> list[str]:
+        file = self.run.directory / "life"
+        return file.read_text().splitlines()
+
+    def runs(self, scope: str) -> int:
+        """How many runs of a scope have begun."""
+        return sum(entry["scope"] == scope for entry in self.run.logged("stream.starting"))
+
+
+def post(run: Daemon, body: dict[str, Any]) -> tuple[int, Any]:
+    request = urllib.request.Request(
+        f"http://127.0.0.1:{run.port}/reload",
+        json.dumps(body).encode(),
+        {"Tailrace-Change": "test"},
+    )
+    try:
+        with urllib.request.urlopen(request, timeout=60) as reply:
+            return reply.status, json.load(reply)
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read().decode()
+
+
+@pytest.fixture
+def reloaded(orders: Orders) -> Reloaded:
+    return Reloaded(orders)
+
+
+def test_only_what_has_changed_is_begun_anew(reloaded: Reloaded) -> None:
+    """A handler of one scope is opened anew, a scope is added, and then all is taken away again."""
+    run, config = reloaded.run.start(), reloaded.config
+    reloaded.insert(1, "orders", "users")
+    reloaded.until("first", 1)
+    reloaded.until("orders", 1)
+    first = json.loads(json.dumps(config))
+    config["handlers"]["sink"] = reloaded.sink("second")
+    config["scopes"].append(reloaded.scope("carts"))
+    config["routes"].append({"scope": "carts", "handlers": ["note"]})
+    status, dry = reloaded.reload(dry_run=True)
+    assert (status, reloaded.life()) == (202, ["opened first"])
+    assert dry["message"].endswith("Dry run: nothing was changed")
+    assert dry["scopes"] == {
+        "orders": {"effect": "kept", "because": []},
+        "users": {"effect": "restarted", "because": ["handler sink"]},
+        "carts": {"effect": "begun", "because": []},
+    }
+    assert dry["handlers"] == {"note": "kept", "sink": "reopened"}
+    status, done = reloaded.reload()
+    assert (status, done["draining"]) == (202, [])
+    assert {**done, "message": "", "dry_run": True} == {**dry, "message": "", "draining": []}
+    run.until_ready()
+    reloaded.insert(2, "orders", "users", "carts")
+    reloaded.until("second", 2)
+    reloaded.until("orders", 1, 2)
+    reloaded.until("users", 1, 2)
+    reloaded.until("carts", 2)
+    until(lambda: len(reloaded.life()) == 3, "the close of the first sink")
+    assert reloaded.life() == ["opened first", "opened second", "closed first"]
+    assert run.metric("sink_written_total", path="second") == 1
+    assert run.metric("sink_written_total", path="first") is None
+    assert [reloaded.runs(name) for name in ("orders", "users", "carts")] == [1, 2, 1]
+    done_ = [each for each in run.logged("action.done") if each["action"] == "reload"]
+    (logged,) = [each for each in done_ if each["to"]]
+    assert logged["by"] == "test at 127.0.0.1"
+    assert logged["to"] == "scopes restarted: users; scopes begun: carts; handlers reopened: sink"
+    config.clear()
+    config.update(first)
+    assert reloaded.reload()[1]["scopes"]["carts"] == {"effect": "stopped", "because": []}
+    assert not run.status("carts")
+    assert run.metric("tailrace_in_flight_events", scope="carts") is None
+    assert reloaded.reload()[1]["message"] == "nothing has changed"
+    assert run.stop() == 0, run.log
+
+
+def test_a_scope_that_is_removed_and_added_again_continues_at_its_checkpoint(
+    reloaded: Reloaded,
+) -> None:
+    """And another type of handler, in the place of one that is open, gets what comes then."""
+    run, config = reloaded.run.start(), reloaded.config
+    reloaded.insert(1, "users")
+    reloaded.until("users", 1)
+    scope, route = config["scopes"].pop(), config["routes"].pop()
+    assert reloaded.reload()[0] == 202
+    reloaded.insert(2, "users", "orders")
+    reloaded.until("orders", 2)
+    config["scopes"].append(scope)
+    config["routes"].append(route)
+    config["handlers"]["sink"] = {"type": "jsonl", "path": "events.jsonl"}
+    assert reloaded.reload()[0] == 202
+    reloaded.until("users", 1, 2)
+    run.until_events(1)
+    assert run.ids() == [2]
+    config["handlers"]["sink"]["json"] = "canonical"
+    status, told = reloaded.reload()
+    assert status == 422
+    assert "is open in this process for handler 'sink': give another path" in told
+    assert run.stop() == 0, run.log
+    assert reloaded.life() == ["opened first", "closed first"]
+
+
+MISTAKES = [
+    ({"routes": [{"scope": "nobody", "handlers": ["note"]}]}, "routes[0].scope: there is no scope"),
+    ({"http": {"port": 1}}, "http.port: changed, and only a restart of the process applies that"),
+    ({"store": {"type": "memory"}}, "store: changed, and only a restart"),
+    (
+        {"handlers": {"note": {"type": "python", "target": "mine:none"}}},
+        "routes[1].handlers[1]: there is no handler 'sink'",
+    ),
+]
+
+
+def test_a_mistake_changes_nothing_and_is_told_as_check_tells_it(reloaded: Reloaded) -> None:
+    run = reloaded.run.start()
+    right = json.loads(json.dumps(reloaded.config))
+    file = run.directory / "config.yaml"
+    for change, told in MISTAKES:
+        reloaded.config.clear()
+        reloaded.config.update(right | change)
+        status, answer = reloaded.reload(dry_run=bool(change.get("http")))
+        assert status == 422
+        assert answer.startswith(f"{file}: {told}")
+        assert "(line " in answer
+    reloaded.config.clear()
+    reloaded.config.update(right)
+    reloaded.config["handlers"]["sink"] = reloaded.sink("refused")
+    status, answer = reloaded.reload()
+    assert status == 422
+    assert answer.startswith(f"{file}: handlers.sink: Sink cannot be opened: ValueError: no such")
+    run.signal(signal.SIGHUP)  # of no terminal: a reload
+    until(lambda: [e for e in run.logged("action.refused") if e["by"] == "SIGHUP"], "the refusal")
+    reloaded.insert(1, "users")
+    reloaded.until("first", 1)
+    assert (reloaded.runs("users"), reloaded.life()) == (1, ["opened first"])
+    refused = run.logged("action.refused")
+    assert {each["action"] for each in refused} == {"reload"}
+    assert refused[-1]["level"] == "error"
+    reloaded.config["handlers"]["sink"] = reloaded.sink("second")
+    run.configured()
+    run.signal(signal.SIGHUP)
+    until(lambda: len(reloaded.life()) == 3, "the reload")
+    assert run.stop() == 0, run.log
+    assert "Traceback" not in run.log
+
+
+def test_a_handler_that_does_not_end_is_cancelled_and_other_scopes_go_on(
+    reloaded: Reloaded,
+) -> None:
+    """A second reload meanwhile waits, and a stop is as always; the change comes again."""
+    run, config = reloaded.run.start(), reloaded.config
+    closed = run.directory / "users-closed"
+    closed.touch()
+    reloaded.insert(1, "users")
+    until(lambda: run.numbers("users-begun"), "the call")
+    config["scopes"][1]["batch_size"] = 7
+    assert reloaded.reload()[1]["draining"] == []
+    until(lambda: run.numbers("users-begun") == [1, 1], "the call of the new run")
+    reloaded.insert(1, "orders")
+    reloaded.until("orders", 1)
+    assert reloaded.runs("orders") == 1
+    closed.unlink()
+    reloaded.until("users", 1)
+    assert run.stop() == 0, run.log
+
+
+def test_a_secret_that_was_replaced_in_its_file_is_read_again(reloaded: Reloaded) -> None:
+    run = reloaded.run
+    secret = run.directory / "token"
+    secret.write_text("first-token-of-the-hook\n")
+    with socket.create_server(("127.0.0.1", 0)) as hook:
+        url, given = f"http://127.0.0.1:{hook.getsockname()[1]}/", {"file": str(secret)}
+        reloaded.config["handlers"]["hook"] = {
+            "type": "http",
+            "url": url,
+            "headers": {"Authorization": given},
+        }
+        run.start()
+        assert reloaded.reload()[1]["handlers"]["hook"] == "kept"
+        secret.write_text("second-token-of-the-hook\n")
+        assert reloaded.reload()[1]["handlers"]["hook"] == "reopened"
+    secret.unlink()
+    status, told = reloaded.reload()
+    assert status == 422
+    assert "the secret file" in told
+    assert "token-of-the-hook" not in run.log
+    assert run.stop() == 0, run.log
+
+
+def test_the_command_asks_the_daemon(reloaded: Reloaded, unused_tcp_port: int) -> None:
+    reloaded.config["http"] = {"port": unused_tcp_port}
+    run = reloaded.run.start()
+    reloaded.config["handlers"]["sink"] = reloaded.sink("second")
+    run.configured()
+    shown = run.command("reload", "--dry-run", "--config", "config.yaml")
+    assert "scope    users   restarted  handler sink" in shown
+    assert json.loads(run.command("reload", "--json"))["handlers"]["sink"] == "reopened"
+    (run.directory / "config.yaml").write_text("mongodb: ]\n")
+    with run.begun("reload") as process:
+        _, told = process.communicate(timeout=60)
+    assert process.returncode == 2
+    assert told.startswith("tailrace: config.yaml: line 1, column 10: not YAML")
+    assert run.stop() == 0, run.log
