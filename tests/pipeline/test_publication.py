@@ -58,7 +58,7 @@ def test_a_batch_that_is_not_published_reads_nothing_of_the_tables(
     tables = [pipeline.tables / kind / "shop.orders" for kind in ("current", "history")]
     job = pipeline.job(publish_ratio=0.5, publish_seconds=3600.0)
     job.catch_up()
-    job.count()
+    job.finish()
     files = [file for table in tables for file in table.rglob("*.parquet")]
     assert len(files) >= 2
     for file in files:

@@ -95,48 +95,54 @@ def variant(text: str) -> str:
     return f"try_parse_json({text})"
 
 
-def evaluated(rows: DataFrame, text: str, columns: Columns) -> DataFrame:
+def evaluated(
+    rows: DataFrame, text: str, columns: Columns, where: Mapping[str, str] | None = None
+) -> DataFrame:
     """Adds ``typed_N``, the value of the N-th column (null if it does not fit), and what
     :func:`misfits` and :func:`rescued` need. ``text``: SQL for the document as canonical text.
 
-    In steps, so that Spark parses each document and looks up each value once.
+    ``where``: by column, SQL for whether a row's table has it. In steps, so that Spark parses each
+    document and looks up each value once.
     """
     if not columns:
         return rows
-    numbered = list(enumerate(columns.values()))
     rows = rows.selectExpr("*", f"{text} AS canonical")
     rows = rows.selectExpr("*", "try_parse_json(canonical) AS parsed")
-    rows = rows.selectExpr("*", *(f"{_value(each)} AS found_{at}" for at, each in numbered))
-    seen = (f"schema_of_variant(found_{at}) AS seen_{at}" for at, _ in numbered)
-    rows = rows.selectExpr("*", *seen)
-    typed = (f"{_TYPES[each.type](f'found_{at}', f'seen_{at}')} AS typed_{at}"
-             for at, each in numbered)  # fmt: skip
+    typed = []
+    for at, (name, column) in enumerate(columns.items()):
+        value = _TYPES[column.type](_json_path(column))
+        if where is not None:
+            value = f"IF({where[name]}, {value}, NULL)"
+        typed.append(f"{value} AS typed_{at}")
     return rows.selectExpr("*", *typed)
 
 
-def misfits(columns: Columns) -> Iterator[tuple[str, str]]:
+def misfits(columns: Columns, where: Mapping[str, str] | None = None) -> Iterator[tuple[str, str]]:
     """For each column, the condition that the value of :func:`evaluated` rows goes to ``_rescued``.
 
     The last one is for the whole document.
     """
-    for at, name in enumerate(columns):
-        yield name, f"coalesce(seen_{at} <> 'VOID' AND typed_{at} IS NULL, false)"
+    for at, (name, column) in enumerate(columns.items()):
+        found = _found(column)
+        there = f"{found} IS NOT NULL AND NOT is_variant_null({found})"
+        wanted = "" if where is None else f"AND {where[name]} "
+        yield name, f"coalesce(typed_{at} IS NULL {wanted}AND {there}, false)"
     if columns:
         yield UNREADABLE, "canonical IS NOT NULL AND parsed IS NULL"
 
 
-def rescued(columns: Columns) -> str:
+def rescued(columns: Columns, where: Mapping[str, str] | None = None) -> str:
     """SQL for ``_rescued`` of :func:`evaluated` rows."""
     if not columns:
         return f"CAST(NULL AS STRING) AS {RESCUED}"
-    conditions = [condition for _, condition in misfits(columns)]
-    texts = [*(f"to_json(found_{at})" for at in range(len(columns))), "canonical"]
+    tests = list(misfits(columns, where))
+    texts = [*(f"to_json({_found(each)})" for each in columns.values()), "canonical"]
     pairs = (
         f"IF({condition}, named_struct('name', '{name}', 'value', {text}), NULL)"
-        for (name, condition), text in zip(misfits(columns), texts, strict=True)
+        for (name, condition), text in zip(tests, texts, strict=True)
     )
     found = f"filter(array({', '.join(pairs)}), each -> each IS NOT NULL)"
-    some = " OR ".join(f"({each})" for each in conditions)
+    some = " OR ".join(f"({condition})" for _, condition in tests)
     return f"IF({some}, to_json(map_from_entries({found})), NULL) AS {RESCUED}"
 
 
@@ -151,70 +157,67 @@ def with_columns(rows: DataFrame, text: str, columns: Columns, keep: Sequence[st
     return evaluated(rows, text, columns).selectExpr(*keep, *selected(columns), rescued(columns))
 
 
-def _case(seen: str, *cases: tuple[str, str]) -> str:
-    """SQL that selects a value by the exact form of what was found."""
-    return f"CASE {seen} {' '.join(f'WHEN {when!r} THEN {then}' for when, then in cases)} END"
+def _json_path(column: TypedColumn) -> str:
+    return "$" + "".join(f'["{name}"]' for name in str(column.path).split("."))
 
 
-def _wrapped(*names: str) -> str:
-    """The form of a canonical value, such as ``{"$numberInt": "5"}``."""
-    inner = "STRING"
-    for name in reversed(names):
-        inner = f"OBJECT<`{name}`: {inner}>"
-    return inner
+def _found(column: TypedColumn) -> str:
+    """SQL for whatever is at the path of a column."""
+    return f"variant_get(parsed, '{_json_path(column)}')"
 
 
-def _inside(value: str, *names: str) -> str:
-    """SQL for the text in a canonical value."""
-    path = "".join(f'["{name}"]' for name in names)
-    return f"variant_get({value}, '${path}', 'STRING')"
+def _inside(path: str, *names: str) -> str:
+    """SQL for the text in a canonical value at a path, such as ``{"$numberInt": "5"}``.
+
+    To ask for the form of each value first would cost ten times as much.
+    """
+    inner = "".join(f'["{name}"]' for name in names)
+    return f"try_variant_get(parsed, '{path}{inner}', 'STRING')"
 
 
-def _plain(form: str) -> Callable[[str, str], str]:
-    """SQL for a type that JSON has itself."""
-    return lambda value, seen: _case(seen, (form, f"variant_get({value}, '$', '{form}')"))
+def _plain(form: str) -> Callable[[str], str]:
+    """SQL for a type that JSON has itself: others would be cast to it."""
+
+    def value(path: str) -> str:
+        found = f"variant_get(parsed, '{path}')"
+        return (
+            f"IF(schema_of_variant({found}) = '{form}', "
+            f"try_variant_get(parsed, '{path}', '{form}'), NULL)"
+        )
+
+    return value
 
 
-def _long(value: str, seen: str) -> str:
-    return _case(
-        seen,
-        *(
-            (_wrapped(name), f"try_cast({_inside(value, name)} AS BIGINT)")
-            for name in ("$numberInt", "$numberLong")
-        ),
-    )
+def _long(path: str) -> str:
+    texts = (_inside(path, name) for name in ("$numberInt", "$numberLong"))
+    return f"coalesce({', '.join(f'try_cast({text} AS BIGINT)' for text in texts)})"
 
 
-def _double(value: str, seen: str) -> str:
+def _double(path: str) -> str:
     """Any double, and integers that a double holds exactly."""
-    double = f"try_cast({_inside(value, '$numberDouble')} AS DOUBLE)"
-    whole = f"try_cast({_inside(value, '$numberLong')} AS BIGINT)"
+    whole = f"try_cast({_inside(path, '$numberLong')} AS BIGINT)"
     number = f"CAST({whole} AS DOUBLE)"
     # A cast of 2 ** 63 gives the largest long, which would then seem equal.
     exact = f"{number} < 9223372036854775808D AND CAST({number} AS BIGINT) = {whole}"
-    return _case(
-        seen,
-        (_wrapped("$numberDouble"), double),
-        (_wrapped("$numberInt"), f"try_cast({_inside(value, '$numberInt')} AS DOUBLE)"),
-        (_wrapped("$numberLong"), f"IF({exact}, {number}, NULL)"),
+    return (
+        f"coalesce(try_cast({_inside(path, '$numberDouble')} AS DOUBLE), "
+        f"try_cast({_inside(path, '$numberInt')} AS DOUBLE), IF({exact}, {number}, NULL))"
     )
 
 
-def _timestamp(value: str, seen: str) -> str:
-    found = f"try_cast({_inside(value, '$date', '$numberLong')} AS BIGINT)"
+def _timestamp(path: str) -> str:
+    found = f"try_cast({_inside(path, '$date', '$numberLong')} AS BIGINT)"
     fits = f"{found} BETWEEN {FIRST_YEAR} AND {LAST_YEAR}"
-    time = f"IF({fits}, timestamp_millis({found}), NULL)"
-    return _case(seen, (_wrapped("$date", "$numberLong"), time))
+    return f"IF({fits}, timestamp_millis({found}), NULL)"
 
 
-def _decimal(value: str, seen: str) -> str:
-    found = _inside(value, "$numberDecimal")
+def _decimal(path: str) -> str:
+    found = _inside(path, "$numberDecimal")
     fits = _EXACT_DECIMAL.format(text=found)
-    number = f"IF({fits}, try_cast({found} AS DECIMAL(38, 10)), NULL)"
-    return _case(seen, (_wrapped("$numberDecimal"), number))
+    return f"IF({fits}, try_cast({found} AS DECIMAL(38, 10)), NULL)"
 
 
-_TYPES: Mapping[ColumnType, Callable[[str, str], str]] = {
+_TYPES: Mapping[ColumnType, Callable[[str], str]] = {
     "string": _plain("STRING"),
     "long": _long,
     "double": _double,
@@ -222,8 +225,3 @@ _TYPES: Mapping[ColumnType, Callable[[str, str], str]] = {
     "timestamp": _timestamp,
     "decimal": _decimal,
 }
-
-
-def _value(column: TypedColumn) -> str:
-    names = "".join(f'["{name}"]' for name in str(column.path).split("."))
-    return f"variant_get(parsed, '${names}')"
