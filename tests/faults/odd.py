@@ -37,4 +37,4 @@ class Odd:
 
     def ends_well(self) -> None:
         assert self.run.stop() == 0, self.run.log
-        assert "Traceback" not in self.run.log
+        assert "Traceback" not in self.run.log, self.run.log

@@ -5,6 +5,7 @@ import signal
 import socket
 import urllib.error
 import urllib.request
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -231,14 +232,18 @@ def test_a_mistake_changes_nothing_and_is_told_as_check_tells_it(reloaded: Reloa
 def test_a_handler_that_does_not_end_is_cancelled_and_other_scopes_go_on(
     reloaded: Reloaded,
 ) -> None:
-    """A second reload meanwhile waits, and a stop is as always; the change comes again."""
+    """The change of its call comes again. A second reload waits, and finds nothing to do."""
     run, config = reloaded.run.start(), reloaded.config
     closed = run.directory / "users-closed"
     closed.touch()
     reloaded.insert(1, "users")
     until(lambda: run.numbers("users-begun"), "the call")
     config["scopes"][1]["batch_size"] = 7
-    assert reloaded.reload()[1]["draining"] == []
+    run.configured()
+    with ThreadPoolExecutor() as pool:
+        answers = list(pool.map(lambda body: post(run, body), ({}, {})))
+    assert [(status, answer["draining"]) for status, answer in answers] == [(202, [])] * 2
+    assert sum(answer["message"] == "nothing has changed" for _, answer in answers) == 1
     until(lambda: run.numbers("users-begun") == [1, 1], "the call of the new run")
     reloaded.insert(1, "orders")
     reloaded.until("orders", 1)
@@ -246,6 +251,28 @@ def test_a_handler_that_does_not_end_is_cancelled_and_other_scopes_go_on(
     closed.unlink()
     reloaded.until("users", 1)
     assert run.stop() == 0, run.log
+
+
+def test_a_stop_in_a_reload_ends_the_process(reloaded: Reloaded) -> None:
+    run, config = reloaded.run, reloaded.config
+    config["shutdown"] = {"grace_seconds": 20}
+    run.configured()
+    run.start()
+    closed = run.directory / "users-closed"
+    closed.touch()
+    reloaded.insert(1, "users")
+    until(lambda: run.numbers("users-begun"), "the call")
+    config["scopes"][1]["batch_size"] = 7
+    run.configured()
+    with ThreadPoolExecutor() as pool:
+        answer = pool.submit(post, run, {})
+        until(lambda: run.status("users")["state"] == "draining", "the drain")
+        run.signal(signal.SIGTERM)
+        closed.unlink()
+        assert run.wait() == 0, run.log
+        assert answer.exception() is not None or answer.result()[0] in (202, 409, 503)
+    assert run.numbers("users") == [1]
+    assert "Traceback" not in run.log
 
 
 def test_a_secret_that_was_replaced_in_its_file_is_read_again(reloaded: Reloaded) -> None:

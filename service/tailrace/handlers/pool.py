@@ -3,6 +3,7 @@
 So a reload can open one anew while the others, and the object that it replaces, stay open.
 """
 
+import asyncio
 from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -119,6 +120,7 @@ class HandlerPool(Collector):
     def __init__(self, delivery: DeliverySettings, tasks: TaskGroup) -> None:
         self._delivery = delivery
         self._tasks = tasks
+        self._host = asyncio.current_task()
         self.open: dict[str, OpenHandler] = {}
         """By name, those to use now."""
         self._all: list[OpenHandler] = []
@@ -139,8 +141,7 @@ class HandlerPool(Collector):
             for plan in plans:
                 each = found[plan.name] = OpenHandler(plan)
                 opening = Opening(plan.name, self._delivery, each.registry, waits, plan.follows)
-                task = f"the task that keeps handler {plan.name!r} open"
-                self._tasks.start_soon(required, each.run, task, opening, name=f"{plan.name} kept")
+                self._tasks.start_soon(self._keep, each, opening, name=f"{plan.name} kept")
                 self._all.append(each)
                 self._new.add(each)
                 await each.opened()
@@ -148,6 +149,14 @@ class HandlerPool(Collector):
             await self.discard(found)
             raise
         return found
+
+    async def _keep(self, each: OpenHandler, opening: Opening) -> None:
+        try:
+            await required(each.run, f"the task that keeps handler {opening.name!r} open", opening)
+        except TaskCancelled as error:
+            if self._host is not None and self._host.cancelling() and error.__cause__ is not None:
+                raise error.__cause__ from None  # everything was cancelled: the process ends
+            raise
 
     async def discard(self, handlers: Mapping[str, OpenHandler]) -> None:
         """Closes handlers that were opened in vain."""

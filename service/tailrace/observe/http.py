@@ -31,7 +31,10 @@ _ALWAYS = (
     (b"x-content-type-options", b"nosniff"),
 )
 
+_STOPPING = line(503, "the process stops: ask again when it runs")
+
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 
 def bind(host: str, port: int) -> socket.socket:
@@ -87,7 +90,7 @@ class HttpServer:
         self,
         scope: MutableMapping[str, Any],
         receive: Receive,
-        send: Callable[[MutableMapping[str, Any]], Awaitable[None]],
+        send: Send,
     ) -> None:
         request = Request(
             scope["method"],
@@ -97,16 +100,17 @@ class HttpServer:
             (scope.get("client") or ("",))[0],
         )
         found = self._application.find(request)
-        answer = found if isinstance(found, Answer) else await self._called(found, request, receive)
-        fields = [
-            (b"content-type", answer.kind.encode()),
-            (b"content-length", b"%d" % len(answer.body)),
-            *_ALWAYS,
-            *answer.headers,
-        ]
-        await send({"type": "http.response.start", "status": answer.status, "headers": fields})
-        body = b"" if request.method == "HEAD" else answer.body
-        await send({"type": "http.response.body", "body": body})
+        try:
+            if isinstance(found, Answer):
+                answer = found
+            else:
+                answer = await self._called(found, request, receive)
+        except anyio.get_cancelled_exc_class():
+            # The process stops, and uvicorn waits no longer: this answer is the task's end. If the
+            # error went on, uvicorn would answer 500 and log a traceback.
+            answer = _STOPPING
+        with anyio.CancelScope(shield=answer is _STOPPING):
+            await _send(send, request, answer)
 
     async def _called(self, call: Call, request: Request, receive: Receive) -> Answer:
         body = await _read(receive) if request.has_body else b""
@@ -140,3 +144,15 @@ async def _read(receive: Receive) -> bytes | None:
 _BUSY = line(
     503, "too many requests at once: ask again", (b"retry-after", b"1"), (b"connection", b"close")
 )
+
+
+async def _send(send: Send, request: Request, answer: Answer) -> None:
+    fields = [
+        (b"content-type", answer.kind.encode()),
+        (b"content-length", b"%d" % len(answer.body)),
+        *_ALWAYS,
+        *answer.headers,
+    ]
+    await send({"type": "http.response.start", "status": answer.status, "headers": fields})
+    body = b"" if request.method == "HEAD" else answer.body
+    await send({"type": "http.response.body", "body": body})
