@@ -1,0 +1,112 @@
+"""What the page shows of single documents, to those who may act: dead letters with their events."""
+
+import re
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.browser.conftest import WAIT_MS, Open
+from tests.browser.test_page_access import CONTRASTS, focused
+from tests.browser.test_page_orders import TOKEN, press, signed_in
+from tests.daemon import Daemon, Make, until
+from tests.mongod import ReplicaSet
+
+pytestmark = pytest.mark.integration
+
+expect.set_options(timeout=WAIT_MS)
+
+FUSSY = """
+from pathlib import Path
+
+async def handle(event):
+    if event.full_document.get("price") is None and not Path("fixed").exists():
+        raise ValueError("no price")
+"""
+
+
+@pytest.fixture
+def run(mongod: ReplicaSet, database: str, daemon: Make) -> Daemon:
+    """One scope, whose handler refuses documents without a price until a file is there."""
+    scope = {"name": "orders", "database": database, "collection": "c", "max_await_time_ms": 200}
+    run = daemon(
+        mongod.uri,
+        scopes=[scope],
+        http={"port": 0, "token": TOKEN},
+        delivery={"retry": {"attempts": 1}},
+        handlers={"file": {"type": "python", "target": "fussy:handle"}},
+    )
+    (run.directory / "fussy.py").write_text(FUSSY)
+    return run.start()
+
+
+def fits(page: Page) -> None:
+    assert [found for found in page.evaluate(CONTRASTS) if found[0] < 4.5] == []
+    assert page.evaluate("document.documentElement.scrollWidth") == 390
+
+
+def test_dead_letters_are_shown_replayed_and_discarded_by_keyboard(
+    run: Daemon, mongod: ReplicaSet, database: str, visit: Open
+) -> None:
+    with mongod.client() as client:
+        client[database].c.insert_many([{"_id": n, "note": f"<b>{n}</b>"} for n in (1, 2)])
+        client[database].c.replace_one({"_id": 1}, {"price": 3})  # waits behind the first
+    until(lambda: run.status()["handlers"]["file"]["waiting"] == 3, "the dead letters")
+    page = visit(run, 390).page
+    held, trouble, sure = (
+        page.locator(".held > li"),
+        page.locator("#trouble"),
+        page.locator("#sure"),
+    )
+    said = page.locator("#said-what")
+    if page.locator("#scope-list h3 button").get_attribute("aria-expanded") == "false":
+        press(page, "orders")
+    expect(page.locator(".facts").first).to_be_visible()
+    expect(trouble).to_contain_text("see 'tailrace dead-letters list --scope orders'")
+    expect(trouble.get_by_role("button")).to_have_count(0)
+    expect(held).to_have_count(0)  # they quote documents
+    press(page, "orders")
+
+    signed_in(page)
+    expect(trouble).not_to_contain_text("tailrace dead-letters")
+    press(page, "Show dead letters of scope orders")
+    assert focused(page) == "Dead letters"
+    expect(held).to_have_count(3)
+    expect(held.first).to_contain_text('insert of {"_id": 1}')
+    expect(held.first).to_contain_text("ValueError: no price")
+    first, second = [
+        held.nth(n).get_by_text(re.compile("^Show$")).get_attribute("aria-label") for n in (0, 1)
+    ]
+    assert first is not None
+    assert second is not None
+    press(page, first)
+    event = page.get_by_role("region", name="Event of dead letter")
+    expect(event).to_contain_text('"note": "<b>1</b>"')
+    fits(page)
+
+    replay = first.replace("Show", "Replay")
+    press(page, replay)
+    expect(sure).to_contain_text("All dead letters of this document go to handler file again")
+    expect(sure).to_contain_text("2 of those listed")
+    press(page, "Replay")
+    expect(said).to_contain_text("Replayed 0 dead letters; 1 failed again")
+    expect(held).to_have_count(3)
+    assert focused(page) == replay
+    (run.directory / "fixed").touch()
+    page.keyboard.press("Enter")
+    press(page, "Replay")
+    expect(said).to_contain_text("Replayed 2 dead letters; 0 failed again, 0 left")
+    expect(held).to_have_count(1)
+    until(lambda: run.status()["handlers"]["file"]["waiting"] == 1, "the count of the store")
+
+    discard = second.replace("Show", "Discard")
+    press(page, discard)
+    expect(sure).to_contain_text("Handler file never gets this event. There is no undo.")
+    page.keyboard.press("Escape")
+    expect(held).to_have_count(1)
+    page.keyboard.press("Enter")
+    press(page, "Discard")
+    expect(said).to_have_text("Discarded 1 dead letter")
+    expect(page.locator("#letters")).to_have_text("0")
+    expect(trouble).to_be_hidden()
+    done = [log["action"] for log in run.logged("action.done")]
+    assert done == ["replay", "replay", "discard"]
