@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
 from tests.checkout import IMPORTS
@@ -74,13 +75,19 @@ def test_an_internal_error_is_one_line_too(tmp_path: Path) -> None:
     assert "SystemError: unforeseen" in line["exception"]
 
 
-def test_a_terminal_gets_plain_text(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("no_color", "name"), [("1", "tailrace:"), ("", "\x1b[31mtailrace:\x1b[0m")]
+)
+def test_a_terminal_gets_text_in_colour_unless_no_color_is_set(
+    tmp_path: Path, no_color: str, name: str
+) -> None:
     parent, child = pty.openpty()
     command = [*RUN, "--config", "nowhere.yaml"]
-    process = subprocess.Popen(command, cwd=tmp_path, env=ENVIRON, stderr=child)
+    environ = {**ENVIRON, "TERM": "xterm", "NO_COLOR": no_color}
+    process = subprocess.Popen(command, cwd=tmp_path, env=environ, stderr=child)
     try:
         assert process.wait(WAIT_SECONDS) == 2
-        assert os.read(parent, 1000).decode().strip() == "tailrace: nowhere.yaml: no such file"
+        assert os.read(parent, 1000).decode().strip() == f"{name} nowhere.yaml: no such file"
     finally:
         process.kill()
         os.close(parent)
