@@ -201,7 +201,9 @@ class Supervisor:
             f"scope {watcher.name}: {state.value}"
             + (f": {explanation}" if (explanation := watcher.status.explanation) else "")
             for watcher, state in states
-            if state not in READING | _READY and not _followed_elsewhere(watcher)
+            if not _followed_elsewhere(watcher)
+            # In an outage at the start the stream may not be open yet: changes would not come.
+            and (state not in READING | _READY or watcher.status.starting)
         ]
 
     def degraded(self) -> list[str]:

@@ -96,6 +96,11 @@ class Status:
         return self.stream_state
 
     @property
+    def starting(self) -> bool:
+        """Whether the run has begun, and has not opened its stream yet."""
+        return self._state is WatcherState.STARTING
+
+    @property
     def stream_state(self) -> WatcherState:
         """The state without regard to outages: the stream is read while other handlers go on."""
         if self.outlived is not None:
