@@ -3,13 +3,12 @@
 import json
 import signal
 import socket
-import urllib.error
-import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
+from tests.actions import act
 from tests.daemon import Daemon, until
 from tests.orders import Orders
 
@@ -95,17 +94,7 @@ class Reloaded:
 
 
 def post(run: Daemon, body: dict[str, Any]) -> tuple[int, Any]:
-    request = urllib.request.Request(
-        f"http://127.0.0.1:{run.port}/reload",
-        json.dumps(body).encode(),
-        {"Tailrace-Change": "test"},
-    )
-    try:
-        with urllib.request.urlopen(request, timeout=60) as reply:
-            return reply.status, json.load(reply)
-    except urllib.error.HTTPError as error:
-        with error:
-            return error.code, error.read().decode()
+    return act(run, "/reload", sender="test", **body)
 
 
 @pytest.fixture

@@ -1,11 +1,10 @@
 """Pause, resume and seek as operators use them: over HTTP and in the shell, on two processes."""
 
 import json
-import urllib.error
-import urllib.request
 from datetime import UTC, datetime
 from typing import Any
 
+from tests.actions import act
 from tests.daemon import Daemon, Make, until
 from tests.machine import free_port
 from tests.mongod import ReplicaSet
@@ -15,17 +14,7 @@ REPLICAS = {"lease_seconds": 3}
 
 def asked(run: Daemon, path: str, **body: Any) -> tuple[int, Any]:
     """The status and the answer to an action on the scope."""
-    request = urllib.request.Request(
-        f"http://127.0.0.1:{run.port}/scopes/orders/{path}",
-        json.dumps(body).encode(),
-        {"Tailrace-Change": "1"},
-    )
-    try:
-        with urllib.request.urlopen(request, timeout=30) as reply:
-            return reply.status, json.load(reply)
-    except urllib.error.HTTPError as error:
-        with error:
-            return error.code, error.read().decode()
+    return act(run, f"/scopes/orders/{path}", **body)
 
 
 def made(daemon: Make, mongod: ReplicaSet, database: str, **sections: Any) -> Daemon:

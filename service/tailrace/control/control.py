@@ -110,9 +110,7 @@ class Control:
     async def replay(self, scope: str, body: ReplayBody, by: str) -> Done:
         """Hands the changes of a span of time to one handler again, beside the scope."""
         watcher, runtime = self._ordered(scope)
-        if watcher.status.state is WatcherState.STANDBY:
-            told = f"scope {scope!r} is standby here: {watcher.status.reason}: ask there"
-            raise ActionRefused(409, told)
+        _require_here(watcher)
         running = self.spans.get(scope)
         running = running if running is not None and running.state == "running" else None
         if body.cancel:
@@ -197,13 +195,11 @@ class Control:
     ) -> Done:
         """Starts, pauses, resumes or cancels a scope's snapshot."""
         watcher = self._watcher(scope)
-        rows, status = watcher.plan.rows, watcher.status
-        match status.state:
+        rows = watcher.plan.rows
+        _require_here(watcher)
+        match watcher.status.state:
             case WatcherState.HALTED:
                 told = f"scope {scope!r} is halted, and its snapshot with it: restart it first"
-                raise ActionRefused(409, told)
-            case WatcherState.STANDBY:
-                told = f"scope {scope!r} is standby here: {status.reason}: ask there"
                 raise ActionRefused(409, told)
             case WatcherState.STOPPED:
                 raise ActionRefused(409, f"scope {scope!r} is stopped: it is not followed any more")
@@ -271,6 +267,13 @@ async def positions_of(
             for each in [*known, *former]
         ],
     }
+
+
+def _require_here(watcher: Watcher) -> None:
+    """Refuses what only the process that follows the scope can do."""
+    if watcher.status.state is WatcherState.STANDBY:
+        told = f"scope {watcher.name!r} is standby here: {watcher.status.reason}: ask there"
+        raise ActionRefused(409, told)
 
 
 def _told(watcher: Watcher, given: Given, word: str, state: WatcherState) -> str:
