@@ -90,8 +90,37 @@ def test_a_span_of_time_is_replayed_into_a_file_that_the_daemon_writes(
     assert run.ids() == [*range(5), *range(5)]
     code, error = failed(run, *asks, "--collection", "odd")
     assert (code, "does not have the collection 'odd'" in error) == (2, True)
+    told = run.command(*asks, "--key", "3")
+    assert "1 changes were handed over" in told
+    assert run.ids()[10:] == [3]
     assert run.status()["state"] in ("streaming", "caught_up")
     assert run.stop() == 0
+
+
+def test_a_span_of_time_is_written_to_a_new_file_without_a_daemon(
+    mongod: ReplicaSet, database: str, daemon: Make
+) -> None:
+    run = made(daemon, mongod, database)
+    run.configured()
+    with mongod.client() as client:
+        client[database].c.insert_many([{"_id": n} for n in range(5)])
+        begun = client.admin.command("ping")["operationTime"].as_datetime()
+        client[database].c.delete_one({"_id": 3})
+        client[database].d.insert_one({"_id": 3})
+    asks = ("scopes", "replay", "orders", "--from", begun.isoformat(), "--key", "3")
+    assert "Dry run" in run.command(*asks, "--to-file", "of-3.jsonl", "--dry-run")
+    assert not list(run.directory.glob("of-3*"))
+    told = run.command(*asks, "--to-file", "of-3.jsonl", "--canonical")
+    assert "2 changes were written to of-3.jsonl" in told
+    assert [each["operationType"] for each in run.events("of-3.jsonl")] == ["insert", "delete"]
+    assert run.ids("of-3.jsonl") == [3, 3]
+    for file, code, sentence in (
+        ("of-3.jsonl", 2, "is there already: choose another name, or remove it"),
+        ("nowhere/of-3.jsonl", 1, "cannot be written: No such file or directory"),
+    ):
+        found, told = failed(run, *asks, "--to-file", file)
+        assert (found, sentence in told, told.count("\n")) == (code, True, 1), told
+    assert [path.name for path in run.directory.glob("*of-3*")] == ["of-3.jsonl"]
 
 
 def test_the_shell_asks_the_daemon_and_the_store_where_none_runs(

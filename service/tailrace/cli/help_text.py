@@ -62,6 +62,7 @@ tailrace scopes resume orders
 tailrace scopes seek orders --at 2026-01-01T00:00:00Z --dry-run
 tailrace scopes seek orders --undo
 tailrace scopes replay orders --from 2026-01-01T00:00:00Z --handler audit --dry-run
+tailrace scopes replay orders --from 2026-01-01T00:00:00Z --key '"A-17"' --to-file changes.jsonl
 tailrace scopes positions orders
 tailrace scopes positions orders --json
 tailrace scopes release orders --dry-run

@@ -1,7 +1,7 @@
 """``tailrace scopes pause | resume | seek | replay | positions``: asks the daemon on this machine.
 
 Where none runs, an order is stored, and the process that follows the scope obeys it: at once, or
-when it starts. A replay needs the daemon, whose handlers are open.
+when it starts.
 """
 
 import argparse
@@ -11,23 +11,20 @@ from contextlib import AsyncExitStack
 from typing import Any
 from urllib.parse import quote
 
-import anyio
-
 from tailrace.assembly import open_store, stream_options, target
+from tailrace.cli import scope_replay
 from tailrace.cli.arguments import client_of, scope_of
 from tailrace.cli.terminal_text import UNKNOWN, columns
 from tailrace.config import Settings
 from tailrace.config.store import MemoryStoreSettings
 from tailrace.control.bodies import SeekBody
-from tailrace.control.client import Client, NoDaemon, operator
+from tailrace.control.client import NoDaemon, operator
 from tailrace.control.control import positions_of
 from tailrace.control.orders import give
-from tailrace.control.outcome import ActionRefused
 from tailrace.control.seeking import Seeking
+from tailrace.control.server_positions import ServerPositions
 from tailrace.drivers import DRIVERS
 from tailrace.stores import Store
-
-_LOOK_SECONDS = 0.2
 
 VERBS = ("pause", "resume", "seek", "replay", "positions")
 
@@ -45,13 +42,7 @@ def add(verbs: Any) -> None:
     seek.add_argument(
         "--dry-run", action="store_true", help="say what would come again or be skipped"
     )
-    replay = verbs.add_parser("replay", help="hand a span of time to one handler again")
-    replay.add_argument("--from", dest="since", metavar="TIME", help="ISO 8601 with offset")
-    replay.add_argument("--to", metavar="TIME", help="ISO 8601 with offset; default: now")
-    replay.add_argument("--handler", help="the handler that gets the changes")
-    replay.add_argument("--collection", action="append", default=[], metavar="NAME")
-    replay.add_argument("--dry-run", action="store_true", help="say what would be replayed")
-    replay.add_argument("--cancel", action="store_true", help="end the replay that is running")
+    scope_replay.add(verbs.add_parser("replay", help="hand a span of time to one handler again"))
     positions = verbs.add_parser("positions", help="where a scope is and was, the latest first")
     positions.add_argument("--json", action="store_true", help="print them as JSON")
     for verb in VERBS:
@@ -61,16 +52,16 @@ def add(verbs: Any) -> None:
 async def answer(options: argparse.Namespace, settings: Settings) -> str:
     """Does what the verb says; returns what was done."""
     scope_of(options.scope, settings, options.config)
+    if options.verb == "replay":
+        return await scope_replay.answer(options, settings)
     client, name = client_of(settings, options.config), options.scope
     try:
         if options.verb == "positions":
             return _shown(options, client.get(f"/scopes/{quote(name, safe='')}/positions"))
-        if options.verb == "replay":
-            return await _replay(client, options)
         body = _seek(options).model_dump() if options.verb == "seek" else {}
         return f"{client.scope(name, options.verb, body)['message']}\n"
     except NoDaemon:
-        if options.verb == "replay" or isinstance(settings.store, MemoryStoreSettings):
+        if isinstance(settings.store, MemoryStoreSettings):
             raise
     async with open_store(settings) as store:
         if options.verb == "positions":
@@ -79,25 +70,9 @@ async def answer(options: argparse.Namespace, settings: Settings) -> str:
             return await _moved(_seek(options), settings, store, name)
         paused = options.verb == "pause"
         given = await give(store.orders, name, operator(), {"paused": paused})
-    word = "paused" if paused else "resumed"
-    told = f"it was {word} already" if given.repeated else _STORED
-    return f"scope {name!r} is {word}: {told}\n"
-
-
-async def _replay(client: Client, options: argparse.Namespace) -> str:
-    """Asks for a replay, and waits for its end."""
-    body = {"from": options.since, "to": options.to, "handler": options.handler}
-    body |= {"collections": options.collection, "dry_run": options.dry_run}
-    begun = client.scope(options.scope, "replay", {**body, "cancel": options.cancel})
-    if options.dry_run or options.cancel:
-        return f"{begun['message']}\n"
-    path = f"/scopes/{quote(options.scope, safe='')}/replay"
-    while (found := client.get(path)["replay"])["state"] == "running":  # noqa: ASYNC110 - remote
-        await anyio.sleep(_LOOK_SECONDS)
-    told = f"the replay is {found['state']}: {found['handled']} changes were handed over"
-    if found["state"] != "done":
-        raise ActionRefused(409, f"{told}; {found['reason']}".rstrip("; "))
-    return f"scope {options.scope!r}: {told}\n"
+    if given.repeated:
+        return f"scope {name!r} {'is paused already' if paused else 'was not paused'}\n"
+    return f"scope {name!r} is {'paused' if paused else 'resumed'}: {_STORED}\n"
 
 
 def _seek(options: argparse.Namespace) -> SeekBody:
@@ -110,16 +85,9 @@ async def _moved(body: SeekBody, settings: Settings, store: Store, name: str) ->
     async with AsyncExitStack() as stack:
         factory, uri = DRIVERS[settings.mongodb.driver], settings.mongodb.uri.get_secret_value()
         driver = await stack.enter_async_context(factory(uri, 1))
-        seeking = Seeking(
-            target(scope),
-            stream_options(scope),
-            list(dict.fromkeys(handlers)),
-            store.checkpoints,
-            store.orders,
-            driver,
-            lambda: None,
-            driver,
-        )
+        server = ServerPositions(target(scope), stream_options(scope), driver, lambda: None, driver)
+        handlers = list(dict.fromkeys(handlers))
+        seeking = Seeking(server, handlers, store.checkpoints, store.orders)
         sought = await seeking.find(body)
     if body.dry_run:
         return f"scope {name!r}: {sought.effect}. Dry run: nothing was changed\n"

@@ -63,11 +63,13 @@ class ReplayBody(Body):
     since: str | None = Field(default=None, alias="from")
     """A time in ISO 8601 with its zone: changes from that second on."""
     to: str | None = None
-    """Changes up to this time; without one, up to now."""
+    """Changes up to this time and in its second; without one, up to now."""
     handler: str | None = None
     """The handler that gets them, which must be one of the scope."""
     collections: list[str] = Field(default=[], max_length=1000)
     """Only changes of these collections (`name` or `database.name`); without any, all."""
+    keys: list[str] = Field(default=[], max_length=100)
+    """Only changes of the documents with these `_id`s, each as Extended JSON; without any, all."""
     dry_run: bool = False
     """Only say what would be replayed."""
     cancel: bool = False

@@ -11,8 +11,10 @@ from tailrace.control.bodies import LetterBody, LettersQuery, ReplayBody, SeekBo
 from tailrace.control.letters import DeadLetters
 from tailrace.control.orders import Given, give
 from tailrace.control.outcome import ActionRefused, Done
-from tailrace.control.seeking import Seeking, moment, shown
-from tailrace.control.spans import SpanReplay, find_span
+from tailrace.control.seeking import Seeking, shown
+from tailrace.control.server_positions import ServerPositions, moment
+from tailrace.control.span import find_span
+from tailrace.control.spans import SpanReplay, find_handler
 from tailrace.engine import (
     CheckpointStore,
     CommandRunner,
@@ -95,7 +97,13 @@ class Control:
     async def seek(self, scope: str, body: SeekBody, by: str) -> Done:
         """Lets the scope continue at another position."""
         watcher, runtime = self._ordered(scope)
-        sought = await self._seeking(watcher, runtime).find(body)
+        seeking = Seeking(
+            self._positions(watcher, runtime),
+            [each.handler.name for each in watcher.plan.routed],
+            runtime.store,
+            runtime.orders,
+        )
+        sought = await seeking.find(body)
         details: dict[str, Any] = {**sought.details, "dry_run": body.dry_run}
         before, after = sought.named
         if body.dry_run:
@@ -118,7 +126,11 @@ class Control:
                 raise ActionRefused(409, f"scope {scope!r}: no replay is running")
             running.scope.cancel()
             return Done(f"scope {scope!r}: its replay is cancelled", "running", "cancelled")
-        span = await find_span(watcher, runtime, self._seeking(watcher, runtime), body, by)
+        if body.since is None or body.handler is None:
+            raise ActionRefused(400, "give from and handler, or cancel")
+        routed = find_handler(watcher, body.handler)
+        found = await find_span(self._positions(watcher, runtime), body)
+        span = SpanReplay(watcher, runtime, found, routed, by)
         if body.dry_run:
             told = f"scope {scope!r}: {span.effect}. Dry run: nothing was handed over"
             return Done(told, details=span.document())
@@ -130,7 +142,7 @@ class Control:
         self.spans[scope] = span
         self.tasks.start_soon(span.run, name=f"replay of scope {scope}")
         told = f"scope {scope!r}: {span.effect}; GET /scopes/{scope}/replay shows how far it is"
-        return Done(told, moment(span.since), moment(span.until), span.document())
+        return Done(told, moment(found.since), moment(found.until), span.document())
 
     async def span(self, scope: str) -> Mapping[str, Any]:
         """The last replay of a span, in JSON types."""
@@ -138,17 +150,10 @@ class Control:
         span = self.spans.get(scope)
         return {"scope": scope, "replay": span.document() if span is not None else None}
 
-    def _seeking(self, watcher: Watcher, runtime: Runtime) -> Seeking:
+    def _positions(self, watcher: Watcher, runtime: Runtime) -> ServerPositions:
         plan = watcher.plan
-        return Seeking(
-            plan.scope,
-            plan.options,
-            [each.handler.name for each in plan.routed],
-            runtime.store,
-            runtime.orders,
-            runtime.driver,
-            runtime.clock.now,
-            self.server,
+        return ServerPositions(
+            plan.scope, plan.options, runtime.driver, runtime.clock.now, self.server
         )
 
     async def positions(self, scope: str) -> Mapping[str, Any]:

@@ -1,58 +1,40 @@
 """Finds the position that an operator means, tries it, and says what it would repeat or skip."""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
-
-import anyio
-from bson.timestamp import Timestamp
 
 from tailrace.control.bodies import SeekBody
 from tailrace.control.outcome import ActionRefused
-from tailrace.engine import CheckpointStore, CommandRunner, OrderStore
-from tailrace.errors import (
-    CheckpointError,
-    CommandFailed,
-    DriverError,
-    StreamError,
-    describe,
-)
-from tailrace.model import Checkpoint, Position, PositionKind, ResumeToken, Scope
-from tailrace.stream import ChangeStream, ChangeStreamOptions, Driver, fingerprint
-
-_TRIAL_SECONDS = 5.0
-"""How long the server may take to refuse a position. It searches from an old one for longer."""
+from tailrace.control.server_positions import ServerPositions, moment
+from tailrace.engine import CheckpointStore, OrderStore
+from tailrace.errors import CheckpointError, describe
+from tailrace.model import Checkpoint, Position, PositionKind, ResumeToken
+from tailrace.stream import fingerprint
 
 
 @dataclass(frozen=True, slots=True)
 class Seeking:
     """One scope, as it is followed. ``handlers``: the names of those that get its changes."""
 
-    scope: Scope
-    options: ChangeStreamOptions
+    server: ServerPositions
     handlers: Sequence[str]
     checkpoints: CheckpointStore
     orders: OrderStore
-    driver: Driver
-    now: Callable[[], Timestamp | None]
-    """The server's time; ``None`` if it is not known."""
-    server: CommandRunner | None = None
-    """Tells where its oplog begins."""
 
     async def find(self, body: SeekBody) -> "Sought":
         """The position that is meant. Raises :class:`ActionRefused`."""
         if (body.at is not None) + (body.token is not None) + body.undo != 1:
             raise ActionRefused(400, "give exactly one of at, token and undo")
-        name = self.scope.name
+        name = self.server.scope.name
         try:
             before = await self.checkpoints.load(name)
             former = await self.orders.positions(name)
         except CheckpointError as error:
             raise ActionRefused(503, f"nothing was changed: {describe(error)}") from error
         before = None if before is not None and before.is_reset else before
-        current = fingerprint(self.scope, self.options)
+        current = fingerprint(self.server.scope, self.server.options)
         if body.undo:
             obeyed = before.obeyed if before is not None else 0
             found = next((each for each in former if each.obeyed < obeyed), None)
@@ -66,62 +48,14 @@ class Seeking:
             position = known.position if known else _after(token)
             of = known.fingerprint if known else current
         else:
-            position, of = await self.position_at(body.at or ""), current
+            position, of = await self.server.at(body.at or ""), current
         if of != current:
             if position.cluster_time is None:
                 told = "that position is of another pipeline, and its time is not known"
                 raise ActionRefused(422, f"scope {name!r}: {told}: choose a time with at")
             position = Position(PositionKind.IDLE, None, None, position.cluster_time)
-        await self.try_at(position)
+        await self.server.require(position)
         return Sought(name, position, current, before, self.handlers)
-
-    async def position_at(self, text: str, key: str = "at") -> Position:
-        """The position at a time that the oplog has."""
-        time, now = read_time(text, key), self.server_time()
-        if time > now:
-            told = f"{text} is in the future: the server's time is {moment(now)}"
-            raise ActionRefused(422, f"{key}: {told}; give a time up to that")
-        begin = await self._oplog_begin()
-        if begin is not None and time < Timestamp(begin.time, 0):
-            told = f"{text} is before the oplog, which begins at {moment(begin)}"
-            raise ActionRefused(422, f"{key}: {told}; give a time from then on")
-        return Position(PositionKind.IDLE, None, None, time)
-
-    def server_time(self) -> Timestamp:
-        """The server's time or, if it is not known, this machine's."""
-        return self.now() or Timestamp(int(datetime.now(UTC).timestamp()), 1)
-
-    async def _oplog_begin(self) -> Timestamp | None:
-        """The time of the oplog's oldest entry; ``None`` if this user may not ask (a mongos)."""
-        command = {"find": "oplog.rs", "sort": {"$natural": 1}, "limit": 1, "singleBatch": True}
-        try:
-            if self.server is None:
-                return None
-            reply = await self.server.run("local", {**command, "projection": {"_id": 0, "ts": 1}})
-            time = reply["cursor"]["firstBatch"][0]["ts"]
-        except (DriverError, LookupError):
-            return None
-        return time if isinstance(time, Timestamp) else None
-
-    async def try_at(self, position: Position) -> None:
-        """Opens a stream there, as the scope would. Raises :class:`ActionRefused`."""
-        options = replace(self.options, batch_size=1)
-        stream = ChangeStream(self.driver, self.scope, options, position.start_point)
-        name = self.scope.name
-        try:
-            with anyio.move_on_after(_TRIAL_SECONDS):
-                async with stream:
-                    await stream.next_batch()
-                    await stream.next_batch(wait=False)
-        except CommandFailed as error:
-            told = f"scope {name!r}: the server cannot continue there: {error}"
-            advice = "the oplog may not reach back to it, or it is of another cluster or collection"
-            raise ActionRefused(422, f"{told}: {advice}; choose a later time") from error
-        except StreamError:
-            pass  # an event ends the stream, or begins before it: the scope knows what to do
-        except DriverError as error:
-            told = f"scope {name!r}: nothing was changed: {describe(error)}"
-            raise ActionRefused(503, f"{told}. Ask again when the server answers") from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,30 +145,6 @@ def _named(position: Position | None) -> str:
     if position.cluster_time is None and position.token is not None:
         return f"token {position.token.digest}"
     return moment(position.cluster_time)
-
-
-def moment(time: Timestamp | None) -> str:
-    """A cluster time in UTC, to the second."""
-    if time is None:
-        return "an unknown time"
-    return time.as_datetime().isoformat(timespec="seconds").replace("+00:00", "Z")
-
-
-def read_time(text: str, key: str = "at") -> Timestamp:
-    """The cluster time in an ISO 8601 text with a zone, rounded down to the second."""
-    try:
-        found = datetime.fromisoformat(text)
-    except ValueError as error:
-        told = f"{text!a:.60} is not an ISO 8601 time: write it as 2026-11-30T12:00:00Z"
-        raise ActionRefused(400, f"{key}: {told}") from error
-    if found.tzinfo is None:
-        told = f"{text} has no time zone: write Z for UTC, or an offset as +02:00"
-        raise ActionRefused(400, f"{key}: {told}")
-    try:
-        return Timestamp(int(found.astimezone(UTC).timestamp()), 1)
-    except (ValueError, OverflowError) as error:
-        told = f"{text} is not a time that MongoDB can store: choose one from 1970 to 2105"
-        raise ActionRefused(422, f"{key}: {told}") from error
 
 
 def read_token(given: str | Mapping[str, Any]) -> ResumeToken:

@@ -8,7 +8,7 @@ import pytest
 
 from tailrace.control import ActionRefused, Control, Done
 from tailrace.control.bodies import SeekBody
-from tailrace.control.seeking import moment
+from tailrace.control.server_positions import moment
 from tailrace.engine import WatcherState
 from tailrace.engine.held_lease import ObservedLease
 from tailrace.errors import CheckpointError

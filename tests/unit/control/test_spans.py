@@ -8,11 +8,11 @@ import pytest
 
 from tailrace.control import ActionRefused, Control
 from tailrace.control.bodies import ReplayBody
-from tailrace.control.seeking import moment
+from tailrace.control.server_positions import moment
 from tailrace.engine import HeldLease, WatcherState
 from tailrace.model import Scope
 from tailrace.model.failure_policy import Backoff, FailurePolicy
-from tests.unit.engine.changes import change, changes, invalidate, time, until
+from tests.unit.engine.changes import change, changes, invalidate, time, token, until
 from tests.unit.engine.scripted_driver import ScriptedDriver, refused
 from tests.unit.engine.watching import START, Destination, Watching, running, supervisor_of
 
@@ -55,6 +55,7 @@ async def ended(control: Control) -> dict[str, Any]:
         (span(7), [7, 8, 9]),
         (span(7, collections=["orders"]), [7, 9]),
         (span(7, collections=["shop.users"]), [8]),
+        (span(3, keys=["4", '{"_id": {"$numberLong": "8"}}'], collections=["orders"]), [4]),
     ],
 )
 async def test_the_changes_of_a_span_come_again_to_one_handler_only(
@@ -72,6 +73,19 @@ async def test_the_changes_of_a_span_come_again_to_one_handler_only(
     assert (found["state"], found["handled"]) == ("done", len(numbers))
     assert audit.handled[9 : 9 + len(numbers)] == numbers
     assert other.handled == [*range(1, 11)]
+
+
+async def test_a_transaction_at_the_end_of_the_span_comes_whole() -> None:
+    """Its changes have one time, and may come in several replies."""
+    audit = Destination()
+    one, control = followed(audit)
+    tokens = [token(9, f"2B{n}").document for n in (10, 11, 12)]
+    one.driver.oplog += [change(9, n, _id=each) for n, each in enumerate(tokens)]
+    one.driver.batch_size = 1
+    async with running(control.supervisor), anyio.create_task_group() as control.tasks:
+        await until(lambda: audit.handled[-4:] == [9] * 4)
+        await control.replay("orders", span(9, 9), BY)
+        assert (await ended(control))["handled"] == 4
 
 
 async def test_a_dry_run_hands_nothing_over() -> None:
@@ -141,7 +155,8 @@ async def test_a_replay_ends_at_a_request_or_when_the_scope_moves(end: str) -> N
         (ReplayBody(cancel=True), 409, "no replay is running"),
         (span(3, handler="odd"), 422, "has no handler 'odd': choose one of audit"),
         (span(3, collections=["odd"]), 422, "does not have the collection 'odd': it has orders"),
-        (span(6, 3), 422, "does not begin before that"),
+        (span(3, keys=["A-17"]), 400, "keys: .*write text with quotes"),
+        (span(6, 3), 422, "before it begins"),
         (span(99), 422, "from: .* is in the future"),
         (span(3, 99), 422, "to: .* is in the future"),
         (span(4), 422, "the oplog may not reach back"),

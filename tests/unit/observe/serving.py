@@ -10,7 +10,8 @@ import httpx
 
 from tailrace.control import ActionRefused, Api, Done, Health
 from tailrace.control.bodies import LetterBody, LettersQuery, ReplayBody, SeekBody, WhyQuery
-from tailrace.control.seeking import read_time, read_token
+from tailrace.control.seeking import read_token
+from tailrace.control.server_positions import read_time
 from tailrace.observe.access import Access
 from tailrace.observe.http import HttpServer, bind
 from tailrace.observe.metrics import Metrics, ScopeGauges

@@ -1,0 +1,143 @@
+"""``tailrace scopes replay``: hands a span of time to a handler of the daemon, or writes a file.
+
+The daemon is asked for its handlers, which are open there. A file is written by the command itself,
+with a stream of its own.
+"""
+
+import argparse
+import json
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import anyio
+
+from tailrace.assembly import stream_options, target
+from tailrace.cli.arguments import client_of, refuse, scope_of
+from tailrace.config import Settings
+from tailrace.control.bodies import ReplayBody, read_body
+from tailrace.control.client import Client, NoDaemon
+from tailrace.control.outcome import ActionRefused
+from tailrace.control.server_positions import ServerPositions
+from tailrace.control.span import find_span
+from tailrace.drivers import DRIVERS
+from tailrace.durable_files import PRIVATE, sync_directory, write_all
+from tailrace.errors import advice
+from tailrace.event import ChangeEvent
+from tailrace.event.json_lines import json_lines
+
+_LOOK_SECONDS = 0.2
+
+
+def add(replay: Any) -> None:
+    """Adds the arguments of the verb."""
+    replay.add_argument("--from", dest="since", metavar="TIME", help="ISO 8601 with offset")
+    replay.add_argument("--to", metavar="TIME", help="ISO 8601 with offset; default: now")
+    replay.add_argument("--handler", help="the handler that gets the changes")
+    replay.add_argument(
+        "--to-file",
+        metavar="FILE",
+        help="write the changes to this new file instead, one a line, as the type jsonl does",
+    )
+    replay.add_argument(
+        "--canonical", action="store_true", help="in the file, keep every BSON type"
+    )
+    replay.add_argument(
+        "--collection", action="append", default=[], metavar="NAME", help="only these; repeatable"
+    )
+    replay.add_argument(
+        "--key",
+        action="append",
+        default=[],
+        metavar="JSON",
+        help="only documents with this _id, as Extended JSON; repeatable",
+    )
+    replay.add_argument("--dry-run", action="store_true", help="say what would be replayed")
+    replay.add_argument("--cancel", action="store_true", help="end the replay that is running")
+
+
+async def answer(options: argparse.Namespace, settings: Settings) -> str:
+    """Replays; returns what was done."""
+    if options.to_file is not None and (options.handler is not None or options.cancel):
+        refuse("--to-file", "stands in place of --handler, and is no replay that --cancel ends")
+    if options.canonical and options.to_file is None:
+        refuse("--canonical", "is the form of a file: give --to-file, too")
+    given = {"from": options.since, "to": options.to, "handler": options.handler}
+    given |= {"collections": options.collection, "keys": options.key, "dry_run": options.dry_run}
+    body = read_body(ReplayBody, json.dumps(given | {"cancel": options.cancel}).encode(), "")
+    if options.to_file is not None:
+        return await _into_file(body, settings, options)
+    return await _through_daemon(body, client_of(settings, options.config), options.scope)
+
+
+async def _through_daemon(body: ReplayBody, client: Client, scope: str) -> str:
+    """Asks for a replay, and waits for its end."""
+    begun = client.scope(scope, "replay", body.model_dump(by_alias=True))
+    if body.dry_run or body.cancel:
+        return f"{begun['message']}\n"
+    path = f"/scopes/{quote(scope, safe='')}/replay"
+    while True:
+        try:
+            found = client.get(path)["replay"]
+        except NoDaemon as error:
+            raise ActionRefused(503, f"the replay has ended with the daemon: {error}") from error
+        if found is None:
+            told = "the replay has ended, because the daemon was started again"
+            raise ActionRefused(409, f"{told}: its log says how far it came (replay.ended)")
+        if found["state"] != "running":
+            break
+        await anyio.sleep(_LOOK_SECONDS)
+    told = f"the replay is {found['state']}: {found['handled']} changes were handed over"
+    if found["state"] != "done":
+        raise ActionRefused(409, f"{told}; {found['reason']}".rstrip("; "))
+    return f"scope {scope!r}: {told}\n"
+
+
+async def _into_file(body: ReplayBody, settings: Settings, options: argparse.Namespace) -> str:
+    """Writes the changes that the scope reads, whatever its routes are."""
+    path, scope = Path(options.to_file), scope_of(options.scope, settings, options.config)
+    if body.since is None:
+        refuse("--from", "is missing: give the time from which changes are meant")
+    count = 0
+    factory, uri = DRIVERS[settings.mongodb.driver], settings.mongodb.uri.get_secret_value()
+    async with factory(uri, 1) as driver:
+        server = ServerPositions(target(scope), stream_options(scope), driver, lambda: None, driver)
+        span = await find_span(server, body)
+        if body.dry_run:
+            told = f"scope {scope.name!r}: {span} would be written to {path}"
+            return f"{told}. Dry run: nothing was written\n"
+        with _new_file(path) as append:
+
+            async def take(events: Sequence[ChangeEvent]) -> None:
+                nonlocal count
+                for lines in json_lines([e.raw for e in events], canonical=options.canonical):
+                    append(lines)
+                count += len(events)
+
+            await span.read(driver, settings.delivery.max_in_flight_bytes // 4, take)
+    return f"scope {scope.name!r}: {count} changes were written to {path}: {span}\n"
+
+
+@contextmanager
+def _new_file(path: Path) -> Iterator[Callable[[bytes], None]]:
+    """Yields what appends to the file, which is there only when all is written."""
+    part = path.with_name(f"{path.name}.{os.getpid()}.part")
+    try:
+        if path.exists():
+            refuse("--to-file", f"{path} is there already: choose another name, or remove it")
+        descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, PRIVATE)
+        try:
+            yield lambda lines: write_all(descriptor, lines)
+            os.fsync(descriptor)
+            os.link(part, path)  # refuses a name that is taken meanwhile
+            sync_directory(path.parent)
+        finally:
+            os.close(descriptor)
+            part.unlink(missing_ok=True)
+    except OSError as error:
+        told = f"--to-file: {path} cannot be written: {error.strerror or error}"
+        help_ = advice(error) or "choose a file in a directory that you may write"
+        raise ActionRefused(503, f"{told}: {help_}. Nothing is left of it") from error

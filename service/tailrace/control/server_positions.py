@@ -1,0 +1,126 @@
+"""Positions of a scope on its server: finds them by time, and tries them."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+
+import anyio
+from bson.timestamp import Timestamp
+
+from tailrace.control.outcome import ActionRefused
+from tailrace.engine import CommandRunner
+from tailrace.engine.error_policy import decide
+from tailrace.errors import CommandFailed, DriverError, StreamError, describe
+from tailrace.model import Position, PositionKind, Scope
+from tailrace.stream import ChangeStream, ChangeStreamOptions, Driver
+
+_LAST = 2**32 - 1
+"""The last increment of a second."""
+_TRIAL_SECONDS = 5.0
+"""How long the server may take to refuse a position. It searches from an old one for longer."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServerPositions:
+    """Those of one scope, as it is followed."""
+
+    scope: Scope
+    options: ChangeStreamOptions
+    driver: Driver
+    clock: Callable[[], Timestamp | None]
+    """The server's time; ``None`` if it is not known."""
+    server: CommandRunner | None = None
+    """Tells its time, and where its oplog begins."""
+
+    async def at(self, text: str, key: str = "at") -> Position:
+        """The position at a time that the oplog has."""
+        time = read_time(text, key)
+        await self._require_kept(time, text, key)
+        return Position(PositionKind.IDLE, None, None, time)
+
+    async def now(self) -> Timestamp:
+        """The time of the server's last write; if nobody tells it, this machine's."""
+        if self.server is not None:
+            try:
+                time = (await self.server.run("admin", {"ping": 1})).get("operationTime")
+            except DriverError as error:
+                raise _silent(self.scope, error) from error
+            if isinstance(time, Timestamp):
+                return time
+        return self.clock() or Timestamp(int(datetime.now(UTC).timestamp()), 1)
+
+    async def _require_kept(self, time: Timestamp, text: str, key: str) -> None:
+        """Refuses a time in the future, and one before the oplog."""
+        now = await self.now()
+        if time > Timestamp(now.time, _LAST):
+            told = f"{text} is in the future: the server's time is {moment(now)}"
+            raise ActionRefused(422, f"{key}: {told}; give a time up to that")
+        begin = await self._oplog_begin()
+        if begin is not None and time < Timestamp(begin.time, 0):
+            told = f"{text} is before the oplog, which begins at {moment(begin)}"
+            raise ActionRefused(422, f"{key}: {told}; give a time from then on")
+
+    async def _oplog_begin(self) -> Timestamp | None:
+        """The time of the oplog's oldest entry; ``None`` if this user may not ask (a mongos)."""
+        command = {"find": "oplog.rs", "sort": {"$natural": 1}, "limit": 1, "singleBatch": True}
+        try:
+            if self.server is None:
+                return None
+            reply = await self.server.run("local", {**command, "projection": {"_id": 0, "ts": 1}})
+            time = reply["cursor"]["firstBatch"][0]["ts"]
+        except (DriverError, LookupError):
+            return None
+        return time if isinstance(time, Timestamp) else None
+
+    async def require(self, position: Position) -> None:
+        """Opens a stream there, as the scope would. Raises :class:`ActionRefused`."""
+        options = replace(self.options, batch_size=1)
+        stream = ChangeStream(self.driver, self.scope, options, position.start_point)
+        name = self.scope.name
+        if position.token is not None and position.cluster_time is not None:
+            told = f"the token of {moment(position.cluster_time)}"
+            await self._require_kept(position.cluster_time, told, "token")
+        try:
+            with anyio.move_on_after(_TRIAL_SECONDS):
+                async with stream:
+                    await stream.next_batch()
+                    await stream.next_batch(wait=False)
+        except CommandFailed as error:
+            if not decide(error, name).halt:
+                raise _silent(self.scope, error) from error
+            told = f"scope {name!r}: the server cannot continue there: {error}"
+            advice = "the oplog may not reach back to it, or it is of another cluster or collection"
+            raise ActionRefused(422, f"{told}: {advice}; choose a later time") from error
+        except StreamError:
+            pass  # an event ends the stream, or begins before it: the scope knows what to do
+        except DriverError as error:
+            raise _silent(self.scope, error) from error
+
+
+def _silent(scope: Scope, error: DriverError) -> ActionRefused:
+    told = f"scope {scope.name!r}: nothing was changed: {describe(error)}"
+    return ActionRefused(503, f"{told}. Ask again when the server answers")
+
+
+def moment(time: Timestamp | None) -> str:
+    """A cluster time in UTC, to the second."""
+    if time is None:
+        return "an unknown time"
+    return time.as_datetime().isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
+def read_time(text: str, key: str = "at") -> Timestamp:
+    """The cluster time in an ISO 8601 text with a zone, rounded down to the second."""
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError as error:
+        told = f"{text!a:.60} is not an ISO 8601 time: write it as 2026-11-30T12:00:00Z"
+        raise ActionRefused(400, f"{key}: {told}") from error
+    if found.tzinfo is None:
+        told = f"{text} has no time zone: write Z for UTC, or an offset as +02:00"
+        raise ActionRefused(400, f"{key}: {told}")
+    try:
+        return Timestamp(int(found.astimezone(UTC).timestamp()), 1)
+    except (ValueError, OverflowError) as error:
+        told = f"{text} is not a time that MongoDB can store: choose one from 1970 to 2105"
+        raise ActionRefused(422, f"{key}: {told}") from error
