@@ -14,7 +14,7 @@ from tailrace.model import Checkpoint, Position, PositionKind, Route, Scope, Sta
 from tailrace.model.gap import Gap
 from tailrace.stores.memory import MemoryCheckpoints, MemoryDeadLetters
 from tailrace.stream import ChangeStreamOptions
-from tailrace.why.answer import Answer
+from tailrace.why.answer import DocumentOutcome
 from tailrace.why.inquiry import Inquiry
 from tailrace.why.key import read_key
 from tests.daemon import Daemon, until
@@ -152,7 +152,7 @@ def client(mongod: ReplicaSet) -> Iterator[Client]:
         yield client
 
 
-Ask = Callable[..., Answer]
+Ask = Callable[..., DocumentOutcome]
 
 
 @pytest.fixture
@@ -169,8 +169,8 @@ def ask(mongod: ReplicaSet, database: str) -> Ask:
         collection: str = "",
         uri: str = mongod.uri,
         seconds: float = 5.0,
-    ) -> Answer:
-        async def ask() -> Answer:
+    ) -> DocumentOutcome:
+        async def ask() -> DocumentOutcome:
             async with DRIVERS["pymongo"](uri, 1) as driver:
                 inquiry = Inquiry(
                     Scope("shop", database),
@@ -189,7 +189,7 @@ def ask(mongod: ReplicaSet, database: str) -> Ask:
     return asked
 
 
-def outcomes(answer: Answer) -> list[str]:
+def outcomes(answer: DocumentOutcome) -> list[str]:
     return [one.state for change in answer.changes for one in change.handlers.values()]
 
 

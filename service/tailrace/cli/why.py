@@ -22,7 +22,7 @@ from tailrace.config import Settings
 from tailrace.config.store import MemoryStoreSettings
 from tailrace.control.client import NoDaemon
 from tailrace.drivers import DRIVERS
-from tailrace.why.answer import Answer
+from tailrace.why.answer import DocumentOutcome
 from tailrace.why.key import Key, read_key
 
 SECONDS = 5.0
@@ -82,7 +82,7 @@ def _answer(settings: Settings, options: argparse.Namespace, key: Key) -> dict[s
     return anyio.run(_ask, settings, options, key).to_document()
 
 
-async def _ask(settings: Settings, options: argparse.Namespace, key: Key) -> Answer:
+async def _ask(settings: Settings, options: argparse.Namespace, key: Key) -> DocumentOutcome:
     """Asks without a daemon."""
     factory, uri = DRIVERS[settings.mongodb.driver], settings.mongodb.uri.get_secret_value()
     async with open_store(settings) as store, factory(uri, 1) as driver:

@@ -16,7 +16,7 @@ from tailrace.drivers.pinned_commands import PinnedCommands
 from tailrace.errors import ConnectionFailed, DriverError
 from tailrace.event.reply import Reply
 from tailrace.snapshot.server import Find
-from tailrace.stream import AtWork, LookUp, Request
+from tailrace.stream import AtWork, CursorRequest, LookUp
 
 T = TypeVar("T")
 
@@ -31,7 +31,7 @@ class ClientSession:
         self._connection = connection
         self._session = session
 
-    async def open(self, request: Request, at_work: AtWork = lambda _: None) -> PinnedCursor:
+    async def open(self, request: CursorRequest, at_work: AtWork = lambda _: None) -> PinnedCursor:
         cursor = PinnedCursor(self._connection, self._session, request, at_work)
         await cursor.open()
         return cursor

@@ -14,7 +14,7 @@ from tailrace.drivers.pinning import unsuitable
 from tailrace.drivers.reads import Read
 from tailrace.errors import CommandFailed, ConnectionFailed, DriverError
 from tailrace.event.reply import Reply
-from tailrace.stream import AtWork, Request
+from tailrace.stream import AtWork, CursorRequest
 
 OPEN_SECONDS = 100.0
 """How long opening a cursor may take: server selection, the server's time limit, the network. If it
@@ -28,7 +28,7 @@ class PinnedCursor:
     """The ``Cursor`` port: a change stream's cursor on the server that opened it."""
 
     def __init__(
-        self, connection: Connection, session: Any, request: Request, at_work: AtWork
+        self, connection: Connection, session: Any, request: CursorRequest, at_work: AtWork
     ) -> None:
         self._connection = connection
         self._request = request

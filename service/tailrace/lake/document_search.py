@@ -37,7 +37,7 @@ class LandedEvent:
 
 
 @dataclass(frozen=True, slots=True)
-class Sought:
+class SoughtDocument:
     """A document: its ``_id`` as the BSON documents that events may have it in, the element that
     :func:`tailrace.event.document_key.identity` gives, and database and collection, if known."""
 
@@ -47,7 +47,7 @@ class Sought:
 
 
 def search(
-    path: str, scope: str, sought: Sought, seconds: float
+    path: str, scope: str, sought: SoughtDocument, seconds: float
 ) -> tuple[list[LandedEvent], tuple[int, int]]:
     """The last events of a document, newest first; how many segments were searched, and of how
     many.
@@ -72,7 +72,9 @@ def search(
     return found, (len(numbers), len(numbers))
 
 
-def _events(lake: WritableLake, scope: str, number: int, sought: Sought) -> Iterator[LandedEvent]:
+def _events(
+    lake: WritableLake, scope: str, number: int, sought: SoughtDocument
+) -> Iterator[LandedEvent]:
     """The events of the document in one segment, the last one first."""
     footer = lake.footer(scope, number)
     if not footer.rows:
@@ -98,7 +100,7 @@ def _event(row: dict[str, Any]) -> ChangeEvent:
     return ChangeEvent.from_document(document)
 
 
-def _of_bson(sought: Sought) -> Callable[[bytes], bool]:
+def _of_bson(sought: SoughtDocument) -> Callable[[bytes], bool]:
     """Whether a document key as BSON has this ``_id``; the bytes are compared first."""
     elements = [raw[4:-1] for raw in sought.written]
     return lambda found: (
@@ -106,7 +108,7 @@ def _of_bson(sought: Sought) -> Callable[[bytes], bool]:
     )
 
 
-def _of_text(sought: Sought) -> Callable[[str], bool]:
+def _of_text(sought: SoughtDocument) -> Callable[[str], bool]:
     """Whether a document key as canonical Extended JSON has this ``_id``."""
     elements = [key_text(raw)[1:-1] for raw in sought.written]
 

@@ -19,7 +19,7 @@ _WEIGHT = 0.1
 
 
 @dataclass
-class Pace:
+class ChunkPace:
     """Limits: ``most_documents`` a chunk, and documents ``per_second`` (0: no limit)."""
 
     most_documents: int

@@ -28,7 +28,7 @@ _SAMPLES = 30
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
+class ListedCollection:
     """A collection as the server lists it. ``refusal``: why it cannot be read; empty if it can.
 
     ``images``: whether the server stores pre- and post-images of its changes.
@@ -43,7 +43,7 @@ class Listed:
     capped: bool = False
 
     @classmethod
-    def of(cls, database: str, document: Mapping[str, Any]) -> "Listed":
+    def of(cls, database: str, document: Mapping[str, Any]) -> "ListedCollection":
         """Reads an entry of ``listCollections``."""
         name, kind = str(document["name"]), document.get("type", "collection")
         options, uuid = document.get("options", {}), document.get("info", {}).get("uuid")
@@ -138,13 +138,13 @@ async def replaced(
     return found
 
 
-def _names(collection: Listed) -> set[str]:
+def _names(collection: ListedCollection) -> set[str]:
     """How an operator may name the collection."""
     return {collection.name, f"{collection.database}.{collection.name}"}
 
 
 async def _ranges(
-    server: SnapshotServer, scope: Scope, asked: SnapshotProgress, each: Listed
+    server: SnapshotServer, scope: Scope, asked: SnapshotProgress, each: ListedCollection
 ) -> Mapping[str, RangeProgress]:
     """The ranges of a collection; none if it cannot be read and nobody asked for it by name."""
     namespace = f"{each.database}.{each.name}"
@@ -203,7 +203,7 @@ async def _require_filter(
         await server.run(readable.database, command)
 
 
-async def listed(server: SnapshotServer, scope: Scope) -> AsyncIterator[Listed]:
+async def listed(server: SnapshotServer, scope: Scope) -> AsyncIterator[ListedCollection]:
     """The collections of a scope in the order of their names, without system collections."""
     for database in await _databases(server, scope):
         last = ""
@@ -216,7 +216,7 @@ async def listed(server: SnapshotServer, scope: Scope) -> AsyncIterator[Listed]:
             documents = sorted(cursor["firstBatch"], key=lambda each: str(each["name"]))
             for document in documents:
                 if not str(document["name"]).startswith("system."):
-                    yield Listed.of(database, document)
+                    yield ListedCollection.of(database, document)
             if not cursor["id"] or not documents:
                 break
             # One reply (16 MB) cannot hold the list: ask again after the last name. The server
@@ -249,7 +249,7 @@ async def warn_of_left_out(server: SnapshotServer, scope: Scope) -> None:
             )
 
 
-async def found_again(server: SnapshotServer, of: RangeProgress) -> Listed | None:
+async def found_again(server: SnapshotServer, of: RangeProgress) -> ListedCollection | None:
     """A range's collection as it is now; ``None`` if it is no longer in its database.
 
     ``convertToCapped`` makes a new collection with the same name: that one is returned, refused.
@@ -257,7 +257,7 @@ async def found_again(server: SnapshotServer, of: RangeProgress) -> Listed | Non
     wanted = [{"name": of.collection}, {"info.uuid": Binary(bytes.fromhex(of.uuid), 4)}]
     command = {"listCollections": 1, "filter": {"$or": wanted}, "cursor": {}}
     documents = (await server.run(of.database, command))["cursor"]["firstBatch"]
-    found = [Listed.of(of.database, document) for document in documents]
+    found = [ListedCollection.of(of.database, document) for document in documents]
     same = (each for each in found if each.uuid == of.uuid)
     capped = (each for each in found if each.name == of.collection and each.capped)
     return next(same, None) or next(capped, None)
@@ -271,7 +271,7 @@ async def _databases(server: SnapshotServer, scope: Scope) -> list[str]:
     return sorted(set(names) - _WITHOUT_EVENTS)
 
 
-async def _count(server: SnapshotServer, collection: Listed) -> int:
+async def _count(server: SnapshotServer, collection: ListedCollection) -> int:
     """About how many documents a collection has, from its metadata: no document is read."""
     try:
         reply = await server.run(collection.database, {"count": collection.name})

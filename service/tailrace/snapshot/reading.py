@@ -20,7 +20,7 @@ from tailrace.snapshot.chunk import Chunk, read_chunk
 from tailrace.snapshot.error_codes import NOT_THERE, TOO_SLOW, UNAVAILABLE
 from tailrace.snapshot.filter import filter_of
 from tailrace.snapshot.limits import ChunkLimits
-from tailrace.snapshot.pace import Pace
+from tailrace.snapshot.pace import ChunkPace
 from tailrace.snapshot.plan import found_again, replaced
 from tailrace.snapshot.rates import Rates
 from tailrace.snapshot.server import SnapshotServer
@@ -36,7 +36,7 @@ def told(time: Timestamp, progress: SnapshotProgress, batch: RawBatch = _NOTHING
 
 
 @dataclass
-class _Prefetched:
+class _PrefetchedChunks:
     """Chunks that are read before they are asked for; ``found`` is ``None`` if that failed."""
 
     progress: SnapshotProgress
@@ -49,7 +49,7 @@ class Reading:
     """Reads the ranges of a snapshot in turn, at the given pace."""
 
     def __init__(
-        self, scope: Scope, server: SnapshotServer, pace: Pace, read_preference: str | None
+        self, scope: Scope, server: SnapshotServer, pace: ChunkPace, read_preference: str | None
     ) -> None:
         self._scope = scope
         self._server = server
@@ -57,7 +57,7 @@ class Reading:
         self._limits = ChunkLimits()
         self._read_preference = read_preference
         self._turn = 0
-        self._prefetched: _Prefetched | None = None
+        self._prefetched: _PrefetchedChunks | None = None
         self.rates = Rates()
         self._log = structlog.get_logger().bind(scope=scope.name)
 
@@ -106,7 +106,7 @@ class Reading:
     async def prefetch(self, progress: SnapshotProgress, time: Timestamp) -> None:
         """Reads the next chunks early, for a call of :meth:`next` with the same time."""
         if names := self._names(progress):
-            prefetched = self._prefetched = _Prefetched(progress, time)
+            prefetched = self._prefetched = _PrefetchedChunks(progress, time)
             try:
                 with suppress(TailraceError):
                     prefetched.found = await self._chunks(progress, names, time, briefly=False)

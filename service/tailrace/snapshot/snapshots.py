@@ -21,7 +21,7 @@ from tailrace.model.snapshot import SnapshotMode, SnapshotState, StoredRows
 from tailrace.snapshot.earliest import EarliestTime
 from tailrace.snapshot.error_codes import READ_LATER, is_refusal
 from tailrace.snapshot.filter import canonical
-from tailrace.snapshot.pace import Pace
+from tailrace.snapshot.pace import ChunkPace
 from tailrace.snapshot.plan import NothingToRead, plan, warn_of_left_out
 from tailrace.snapshot.reading import Reading, told
 from tailrace.snapshot.server import SnapshotServer
@@ -61,7 +61,7 @@ class Snapshots:
         """How far the snapshot is read. The checkpoint says how far it is handled."""
         self._server = server
         self._options = options
-        self._pace = Pace(options.chunk_documents, options.documents_per_second)
+        self._pace = ChunkPace(options.chunk_documents, options.documents_per_second)
         self._reading = Reading(scope, server, self._pace, options.read_preference)
         self._changed = anyio.Event()
         self._order: SnapshotProgress | Mapping[str, Any] | None = None

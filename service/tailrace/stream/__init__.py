@@ -9,7 +9,7 @@ The stream reads and resumes; :mod:`tailrace.engine` handles the events and stor
 from tailrace.stream.activity import StreamActivity
 from tailrace.stream.aggregate import ChangeStreamOptions, fingerprint
 from tailrace.stream.change_stream import ChangeStream
-from tailrace.stream.driver_port import AtWork, Driver, LookUp, Request
+from tailrace.stream.driver_port import AtWork, CursorRequest, Driver, LookUp
 from tailrace.stream.interrupt import Interrupt
 from tailrace.stream.lookup import LookupStream
 from tailrace.stream.server_clock import ASK_SECONDS, ServerClock
@@ -19,11 +19,11 @@ __all__ = [
     "AtWork",
     "ChangeStream",
     "ChangeStreamOptions",
+    "CursorRequest",
     "Driver",
     "Interrupt",
     "LookUp",
     "LookupStream",
-    "Request",
     "ServerClock",
     "StreamActivity",
     "fingerprint",

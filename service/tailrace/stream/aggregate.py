@@ -14,7 +14,7 @@ from typing import Any
 from bson import json_util
 
 from tailrace.model import Scope, StartPoint
-from tailrace.stream.driver_port import Request
+from tailrace.stream.driver_port import CursorRequest
 
 LOOKUP = "lookup"
 """The value of ``full_document`` with which :mod:`tailrace.stream.lookup` adds the documents."""
@@ -67,7 +67,7 @@ class ChangeStreamOptions:
         return self.split_large_events or any(SPLIT_STAGE in stage for stage in self.pipeline)
 
 
-def request(scope: Scope, options: ChangeStreamOptions, start: StartPoint) -> Request:
+def request(scope: Scope, options: ChangeStreamOptions, start: StartPoint) -> CursorRequest:
     """The commands that open the stream at ``start`` and read it.
 
     The aggregate asks for no events. Otherwise it would search the oplog until it has one, and its
@@ -84,7 +84,7 @@ def request(scope: Scope, options: ChangeStreamOptions, start: StartPoint) -> Re
     }
     if options.comment is not None:
         aggregate["comment"] = get_more["comment"] = options.comment
-    return Request(scope.command_database, aggregate, get_more, options.read_preference)
+    return CursorRequest(scope.command_database, aggregate, get_more, options.read_preference)
 
 
 def fingerprint(scope: Scope, options: ChangeStreamOptions) -> str:

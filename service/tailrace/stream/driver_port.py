@@ -10,7 +10,7 @@ from tailrace.event.reply import Reply
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class CursorRequest:
     """A change stream as commands: ``aggregate`` opens it, each later read sends ``get_more``."""
 
     database: str
@@ -63,7 +63,7 @@ class Cursor(Protocol):
 class Session(Protocol):
     """A server session, which a stream keeps across its resumes."""
 
-    async def open(self, request: Request, at_work: AtWork) -> Cursor:
+    async def open(self, request: CursorRequest, at_work: AtWork) -> Cursor:
         """Selects a server by the read preference and runs the aggregate there, once."""
 
     async def aclose(self) -> None: ...

@@ -53,7 +53,7 @@ class _Read:
 
 
 @dataclass(slots=True)
-class _Prefetched:
+class _PrefetchedReply:
     """The next reply, while it is read and until it is used."""
 
     done: anyio.Event = field(default_factory=anyio.Event)
@@ -89,7 +89,7 @@ class LookupStream:
         self._may_prefetch = may_prefetch
         self._interrupt = interrupt or Interrupt()
         self._tasks: TaskGroup | None = None
-        self._prefetched: _Prefetched | None = None
+        self._prefetched: _PrefetchedReply | None = None
         self._unfilled: _Read | None = None
         self._window = events.Window(0, 0)
         self._most_keys = events.MOST_KEYS
@@ -173,10 +173,10 @@ class LookupStream:
         if size < _SMALL_REPLY_BYTES and self._look_up_seconds < _SLOW_SECONDS:
             return
         if self._may_prefetch():
-            self._prefetched = prefetched = _Prefetched()
+            self._prefetched = prefetched = _PrefetchedReply()
             self._tasks.start_soon(self._read_into, prefetched, name="the next reply")
 
-    async def _read_into(self, prefetched: _Prefetched) -> None:
+    async def _read_into(self, prefetched: _PrefetchedReply) -> None:
         try:
             prefetched.outcome = await self._read(wait=True)
         except Exception as error:  # noqa: BLE001 - raised when the caller asks for that reply

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from tailrace.testing.comparison import Difference, Symptom
+from tailrace.testing.comparison import Mismatch, Symptom
 from tailrace.testing.scenarios import FaultKind
 
 _IN_ORDER = (
@@ -52,7 +52,7 @@ _BY_KIND = {
 }
 
 
-def advice(kind: FaultKind, differences: Sequence[Difference]) -> str:
+def advice(kind: FaultKind, differences: Sequence[Mismatch]) -> str:
     """One sentence for the first difference for which there is one."""
     found = (_ADVICE.get((kind, each.symptom)) for each in differences)
     return next((each for each in found if each), _BY_KIND[kind])

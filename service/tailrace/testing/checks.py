@@ -9,9 +9,9 @@ from typing import Any, TypeAlias
 
 from tailrace.testing.advice import advice
 from tailrace.testing.changes import Changes
-from tailrace.testing.comparison import Difference, of_log, of_state
+from tailrace.testing.comparison import Mismatch, of_log, of_state
 from tailrace.testing.harness import Harness, NotHandled
-from tailrace.testing.history import Document, History, numbered
+from tailrace.testing.history import ChangeHistory, Document, numbered
 from tailrace.testing.scenarios import FaultKind, Scenario, scenarios
 
 Holds: TypeAlias = Callable[[], Any | Awaitable[Any]]
@@ -24,7 +24,7 @@ _MOST_TOLD = 5
 class GuaranteeBroken(AssertionError):
     """What a check has found: the ``fault`` that had happened, and what is wrong since then."""
 
-    def __init__(self, kind: FaultKind, fault: str, differences: Sequence[Difference]) -> None:
+    def __init__(self, kind: FaultKind, fault: str, differences: Sequence[Mismatch]) -> None:
         self.fault = fault
         self.differences = differences
         told = [f"  {each}" for each in differences[:_MOST_TOLD]]
@@ -99,7 +99,7 @@ class _Check:
         """Tries every fault; returns their names."""
         drops = hasattr(self.target, "on_ddl") if self.drops is None else self.drops
         changes = Changes()
-        history = History(changes, self.document)
+        history = ChangeHistory(changes, self.document)
         history.burst()  # the documents that were there before
         self._first = changes.oplog.end
         scope = {"snapshot": "initial", **(scope or {})}
@@ -110,7 +110,9 @@ class _Check:
                     step += 1 + step // 3  # a call may await hundreds of times
         return self._tried
 
-    async def _try(self, harness: Harness, history: History, each: Scenario, step: int) -> bool:
+    async def _try(
+        self, harness: Harness, history: ChangeHistory, each: Scenario, step: int
+    ) -> bool:
         """Tries one fault; returns whether it happened."""
         name = f"{each.name} {step}" if each.by_step else each.name
         try:
@@ -128,7 +130,7 @@ class _Check:
             raise GuaranteeBroken(each.kind, name, differences)
         return happened
 
-    async def _differences(self, harness: Harness) -> list[Difference]:
+    async def _differences(self, harness: Harness) -> list[Mismatch]:
         held = self.holds()
         if inspect.isawaitable(held):
             held = await held

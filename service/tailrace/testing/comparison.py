@@ -28,7 +28,7 @@ class Symptom(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class Mismatch:
     """One document or change that is wrong, and how."""
 
     symptom: Symptom
@@ -40,7 +40,7 @@ class Difference:
 
 def of_state(
     changes: Changes, held: Mapping[Any, Any], row: Callable[[dict[str, Any]], Any]
-) -> list[Difference]:
+) -> list[Mismatch]:
     """The differences of a destination that holds one row for each ``_id``.
 
     ``row`` says what it should hold of a document.
@@ -50,13 +50,13 @@ def of_state(
     for id in [*documents, *(id for id in held if id not in documents)]:
         what = f"document {id!r}"
         if id not in documents:
-            found.append(Difference(Symptom.UNDELETED, f"{what}, {held[id]!r}"))
+            found.append(Mismatch(Symptom.UNDELETED, f"{what}, {held[id]!r}"))
         elif id not in held:
-            found.append(Difference(Symptom.MISSING, what))
+            found.append(Mismatch(Symptom.MISSING, what))
         elif held[id] != (wanted := row(documents[id])):
             earlier = any(row(one) == held[id] for one in _versions(changes, id))
             symptom = Symptom.STALE if earlier else Symptom.OTHER
-            found.append(Difference(symptom, f"{what}, {held[id]!r} instead of {wanted!r}"))
+            found.append(Mismatch(symptom, f"{what}, {held[id]!r} instead of {wanted!r}"))
     return found
 
 
@@ -73,7 +73,7 @@ def of_log(
     *,
     first: int,
     once: bool,
-) -> list[Difference]:
+) -> list[Mismatch]:
     """The differences of a destination that holds the ``id`` of each change that it applied.
 
     ``first``: the index of the first change in the oplog that the scope follows.
@@ -91,10 +91,10 @@ def of_log(
         have = got.get(key, [])
         missing = [each for each in expected if each not in have]
         twice = [each for each in dict.fromkeys(have) if have.count(each) > 1] if once else []
-        found += [Difference(Symptom.MISSING, names[each][1]) for each in missing]
-        found += [Difference(Symptom.TWICE, names[each][1]) for each in twice]
+        found += [Mismatch(Symptom.MISSING, names[each][1]) for each in missing]
+        found += [Mismatch(Symptom.TWICE, names[each][1]) for each in twice]
         if not (missing or twice) and (early := _early(expected, have)):
-            found.append(Difference(Symptom.DISORDER, names[early][1]))
+            found.append(Mismatch(Symptom.DISORDER, names[early][1]))
     return found
 
 

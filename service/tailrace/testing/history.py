@@ -19,7 +19,7 @@ def numbered(number: int, version: int) -> Mapping[str, Any]:
     return {"_id": number, "version": version, "text": f"document {number}, version {version}"}
 
 
-class History:
+class ChangeHistory:
     """Changes of a few documents, in bursts that reach a handler together."""
 
     def __init__(self, changes: Changes, document: Document) -> None:

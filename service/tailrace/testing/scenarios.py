@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 from tailrace.testing.faults import Fault, Method, When
 from tailrace.testing.harness import Harness
-from tailrace.testing.history import History
+from tailrace.testing.history import ChangeHistory
 
 
 class FaultKind(StrEnum):
@@ -23,14 +23,14 @@ class FaultKind(StrEnum):
 
 
 Plan: TypeAlias = Callable[[Harness, int], Fault | None]
-Happens: TypeAlias = Callable[[Harness, History], Awaitable[None]]
+Happens: TypeAlias = Callable[[Harness, ChangeHistory], Awaitable[None]]
 
 
 def _nothing(harness: Harness, step: int) -> None:
     """Plans no fault."""
 
 
-async def _burst(harness: Harness, history: History) -> None:
+async def _burst(harness: Harness, history: ChangeHistory) -> None:
     history.burst()
 
 
@@ -52,7 +52,7 @@ class Scenario:
 def scenarios(*, once: bool, drops: bool) -> Iterator[Scenario]:
     """The faults, from the harmless ones on. ``drops``: the destination applies a drop."""
 
-    async def drop(harness: Harness, history: History) -> None:
+    async def drop(harness: Harness, history: ChangeHistory) -> None:
         history.burst()
         if not drops:
             history.clear()
@@ -148,20 +148,20 @@ def _outage(method: Method) -> Plan:
     return plan
 
 
-async def _wait(harness: Harness, history: History) -> None:
+async def _wait(harness: Harness, history: ChangeHistory) -> None:
     """The harness has begun already."""
 
 
-async def _snapshot(harness: Harness, history: History) -> None:
+async def _snapshot(harness: Harness, history: ChangeHistory) -> None:
     await harness.snapshot()
 
 
-async def _restart(harness: Harness, history: History) -> None:
+async def _restart(harness: Harness, history: ChangeHistory) -> None:
     await harness.restart()
     history.burst()
 
 
-async def _set_back(harness: Harness, history: History) -> None:
+async def _set_back(harness: Harness, history: ChangeHistory) -> None:
     history.burst()
     await harness.handled()
     await harness.restart(repeat=10)

@@ -15,7 +15,7 @@ import bson
 from tailrace.errors import CommandFailed
 from tailrace.event import Namespace
 from tailrace.event.reply import Reply, read_reply
-from tailrace.stream import AtWork, LookUp, Request
+from tailrace.stream import AtWork, CursorRequest, LookUp
 from tailrace.testing.changes import invalidated
 from tailrace.testing.entry import EXPANDED, OF_DOCUMENTS, Entry, Shown
 from tailrace.testing.oplog import Oplog
@@ -61,7 +61,7 @@ class MemorySession:
 
     oplog: Oplog
 
-    async def open(self, request: Request, at_work: AtWork) -> MemoryCursor:
+    async def open(self, request: CursorRequest, at_work: AtWork) -> MemoryCursor:
         await anyio.lowlevel.checkpoint()
         stage, *pipeline = request.aggregate["pipeline"]
         if pipeline:
@@ -75,7 +75,7 @@ class MemorySession:
 class MemoryCursor:
     """A cursor of one stream: the changes of its scope from its start on."""
 
-    def __init__(self, oplog: Oplog, request: Request, stage: Mapping[str, Any]) -> None:
+    def __init__(self, oplog: Oplog, request: CursorRequest, stage: Mapping[str, Any]) -> None:
         self._oplog = oplog
         self._shown = Shown.of_stage(stage)
         collection = request.aggregate["aggregate"]

@@ -76,7 +76,7 @@ class Repair:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class DocumentOutcome:
     """What became of the last changes of one document.
 
     ``exists``: whether the document is there now; ``None`` if unknown. ``searched_since``: the

@@ -13,7 +13,7 @@ from tailrace.errors import DriverError, SegmentUnreadable, describe
 from tailrace.event import ChangeEvent
 from tailrace.model import Route, Scope, StartPoint
 from tailrace.stream import ChangeStreamOptions
-from tailrace.why.answer import Answer, ChangeOutcome, Landed, Repair, State
+from tailrace.why.answer import ChangeOutcome, DocumentOutcome, Landed, Repair, State
 from tailrace.why.changes import FoundChanges, Server, find_changes
 from tailrace.why.key import Key
 from tailrace.why.outcomes import Evidence, Followed
@@ -46,7 +46,7 @@ class Inquiry:
     followed: Followed | None = None
     elsewhere: str = ""
 
-    async def answer(self, key: Key, collection: str, seconds: float) -> Answer:
+    async def answer(self, key: Key, collection: str, seconds: float) -> DocumentOutcome:
         """What became of the document. Searches the oplog and the lakes for about ``seconds``.
 
         ``collection``: ``database.collection``, or the collection's name if the scope has one
@@ -87,7 +87,7 @@ class Inquiry:
         exists = None
         with anyio.move_on_after(seconds):
             exists = await self._exists(key, place)
-        answer = Answer(
+        answer = DocumentOutcome(
             scope=self.scope.name,
             key=key.text,
             exists=exists,
@@ -125,9 +125,9 @@ class Inquiry:
         events: list[ChangeEvent] = []
         unknown: list[str] = []
         for handler, path in self.lakes.items():
-            from tailrace.lake.document_search import Sought, search  # needs pyarrow
+            from tailrace.lake.document_search import SoughtDocument, search  # needs pyarrow
 
-            sought = Sought(list(key.written()), key.element, of)
+            sought = SoughtDocument(list(key.written()), key.element, of)
             try:
                 rows, (done, there) = await to_thread.run_sync(
                     search, path, self.scope.name, sought, seconds
@@ -175,7 +175,9 @@ class Inquiry:
         except (DriverError, LookupError):
             return None
 
-    def _repairs(self, answer: Answer, key: Key, place: tuple[str, str] | None) -> Iterator[Repair]:
+    def _repairs(
+        self, answer: DocumentOutcome, key: Key, place: tuple[str, str] | None
+    ) -> Iterator[Repair]:
         scope = shlex.quote(self.scope.name)
         outcomes = [one for change in answer.changes for one in change.handlers.values()]
         if letters := sorted({each.letter for each in outcomes if each.letter}):
@@ -240,7 +242,7 @@ def _doubts(changes: Sequence[ChangeOutcome]) -> Iterator[str]:
         yield _OF_LETTERS
 
 
-def _summary(answer: Answer) -> str:
+def _summary(answer: DocumentOutcome) -> str:
     """The answer in one sentence."""
     if answer.changes:
         last = answer.changes[0]

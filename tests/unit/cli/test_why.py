@@ -9,7 +9,7 @@ import pytest
 from tailrace.cli import main
 from tailrace.cli.waiting_bar import waiting_bar
 from tailrace.cli.why_text import text_of
-from tailrace.why.answer import Answer, ChangeOutcome, Outcome, State
+from tailrace.why.answer import ChangeOutcome, DocumentOutcome, Outcome, State
 from tailrace.why.key import read_key
 from tests.unit.cli.conftest import Configure
 
@@ -38,7 +38,7 @@ def test_equal_numbers_are_one_key() -> None:
     assert len({read_key(key).element for key in keys}) == 1
 
 
-ANSWER = Answer(
+ANSWER = DocumentOutcome(
     "orders", "1", True, None, None, None, None, None, "It is filtered.",
     [ChangeOutcome("insert", "shop.or\x1b[2Jders", None, "5f3a", ["oplog"], {
         "log": Outcome(State.FILTERED, "its route takes only delete"),

@@ -17,7 +17,7 @@ from tailrace.errors import CommandFailed, ConnectionFailed, DriverError
 from tailrace.event.reply import Reply
 from tailrace.event.survey import survey_array
 from tailrace.model import ResumeToken
-from tailrace.stream.driver_port import AtWork, Cursor, Request, Session
+from tailrace.stream.driver_port import AtWork, Cursor, CursorRequest, Session
 from tests.scripted.wire import array
 from tests.unit.engine.changes import EPOCH, Document, time, token
 
@@ -70,7 +70,7 @@ class ScriptedSession:
         self._driver = driver
         self._closed = False
 
-    async def open(self, request: Request, at_work: AtWork) -> Cursor:
+    async def open(self, request: CursorRequest, at_work: AtWork) -> Cursor:
         driver = self._driver
         stage = request.aggregate["pipeline"][0]["$changeStream"]
         driver.starts.append(stage)

@@ -10,7 +10,7 @@ from tailrace.cli import main
 from tailrace.errors import PermanentError, Refused
 from tailrace.handlers.http.answer import (
     LONGEST_WAIT_SECONDS,
-    Answer,
+    EndpointAnswer,
     require_accepted,
     retry_seconds,
 )
@@ -112,7 +112,7 @@ def test_a_useless_retry_after_leaves_the_delay_to_the_engine(header: str | None
 def test_an_answer_may_list_the_refused_events_of_a_batch(
     body: bytes, refused: dict[int, str] | None
 ) -> None:
-    answer = Answer(422, body=body)
+    answer = EndpointAnswer(422, body=body)
     if refused is None:
         with pytest.raises(PermanentError, match="does not say which of the 3 events"):
             require_accepted(answer, [422], 3)

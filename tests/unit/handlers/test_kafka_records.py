@@ -12,7 +12,7 @@ from tailrace.engine.batch import Batch, ScopeContext
 from tailrace.errors import PermanentError, Refused, Unavailable
 from tailrace.event import ChangeEvent
 from tailrace.handlers.kafka.at_least_once import failure
-from tailrace.handlers.kafka.connection import Connection
+from tailrace.handlers.kafka.connection import KafkaConnection
 from tailrace.handlers.kafka.outcomes import outage
 from tailrace.handlers.kafka.records import Record, Records
 from tailrace.handlers.kafka.settings import KafkaHandlerSettings
@@ -170,7 +170,7 @@ def test_an_outage_names_the_key_to_look_at(code: int, key: str) -> None:
 
 
 def test_what_a_broker_refuses_is_set_aside_only_if_nothing_else_was_stored() -> None:
-    topics = Topics(Connection("bus", settings()))
+    topics = Topics(KafkaConnection("bus", settings()))
 
     def raised(code: int, *, stored: bool) -> Exception:
         return failure("bus", topics, {3: KafkaError(code)}, stored=stored)

@@ -19,10 +19,10 @@ from tailrace.event import ChangeEvent, Namespace
 from tailrace.handlers import check_handlers
 from tailrace.handlers.followed import require_apart
 from tailrace.handlers.mongodb import MONGODB, MongodbHandlerSettings
+from tailrace.handlers.mongodb.copy_changes import CopyChanges, last_indices
 from tailrace.handlers.mongodb.names import Names, followed, places, shared
 from tailrace.handlers.mongodb.outcomes import Rejected, outages
-from tailrace.handlers.mongodb.statements import Change, Command, changes, insertions
-from tailrace.handlers.mongodb.wanted import Wanted, last_indices
+from tailrace.handlers.mongodb.statements import BulkWrite, Change, changes, insertions
 from tailrace.model import Scope
 from tailrace.model.cluster import ClusterIdentity
 
@@ -140,7 +140,7 @@ def test_an_error_of_one_statement_is_a_refusal_by_its_code(code: int, outcome: 
     assert not isinstance(found, Refused) or found.reasons == {3: f"copy.orders: x (code {code})"}
 
 
-def _statements(found: list[Command]) -> list[tuple[str, list[dict[str, Any]]]]:
+def _statements(found: list[BulkWrite]) -> list[tuple[str, list[dict[str, Any]]]]:
     return [(each.verb, list(map(bson.decode, each.statements))) for each in found]
 
 
@@ -181,7 +181,7 @@ def _event(operation: str, identity: Any, **more: Any) -> ChangeEvent:
     ],
 )
 def test_what_an_event_does_to_a_copy(event: ChangeEvent, refused: str, document: Any) -> None:
-    wanted = Wanted(COPY)
+    wanted = CopyChanges(COPY)
     assert wanted.add(0, event).startswith(refused)
     assert bool(wanted.keys) == (not refused)
     if document == "none":

@@ -4,7 +4,7 @@ import anyio
 import pytest
 
 from tailrace.config import snapshots as settings
-from tailrace.snapshot.pace import CHUNK_BYTES, Pace
+from tailrace.snapshot.pace import CHUNK_BYTES, ChunkPace
 
 
 @pytest.fixture
@@ -21,7 +21,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 
 async def test_chunks_grow_to_chunk_documents_and_not_beyond_their_bytes() -> None:
-    small, large = Pace(1000), Pace(1000)
+    small, large = ChunkPace(1000), ChunkPace(1000)
     sizes = []
     for _ in range(4):
         small.note(small.size(briefly=False), 100, 0.001)
@@ -32,7 +32,7 @@ async def test_chunks_grow_to_chunk_documents_and_not_beyond_their_bytes() -> No
 
 
 async def test_beside_changes_chunks_are_small_and_followed_by_a_rest(clock: list[float]) -> None:
-    pace = Pace(1000)
+    pace = ChunkPace(1000)
     pace.note(100, 100, 0.001)
     assert pace.size(briefly=True) < pace.size(briefly=False)
     pace.note(100, 100, 0.002, briefly=True)
@@ -42,7 +42,7 @@ async def test_beside_changes_chunks_are_small_and_followed_by_a_rest(clock: lis
 
 
 async def test_no_more_documents_are_read_than_documents_per_second(clock: list[float]) -> None:
-    pace = Pace(1000, per_second=100)
+    pace = ChunkPace(1000, per_second=100)
     for _ in range(10):
         await pace.wait()
         pace.note(50, 100, 0.0)
@@ -53,7 +53,7 @@ async def test_no_more_documents_are_read_than_documents_per_second(clock: list[
 async def test_a_chunk_that_takes_twice_its_usual_time_is_followed_by_a_rest(
     clock: list[float],
 ) -> None:
-    pace = Pace(1000)
+    pace = ChunkPace(1000)
     for _ in range(5):
         pace.note(1000, 100_000, 0.010)
         await pace.wait()

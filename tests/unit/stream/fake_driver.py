@@ -12,7 +12,7 @@ from bson.timestamp import Timestamp
 from tailrace.errors import CommandFailed, ConnectionFailed, DriverError
 from tailrace.event.reply import Reply, read_reply
 from tailrace.model import ResumeToken, Scope
-from tailrace.stream import AtWork, LookUp, Request
+from tailrace.stream import AtWork, CursorRequest, LookUp
 from tests.unit.event.documents import reply as encoded
 from tests.unit.event.finds import answer
 
@@ -61,7 +61,7 @@ class FakeDriver:
 
     aggregates: list[Reply | Exception]
     get_mores: list[Reply | Exception] = field(default_factory=list)
-    requests: list[Request] = field(default_factory=list)
+    requests: list[CursorRequest] = field(default_factory=list)
     sessions: list[FakeSession] = field(default_factory=list)
     kills: int = 0
     at_work: AtWork | None = None
@@ -129,7 +129,7 @@ class FakeSession:
     opened: int = 0
     closed: bool = False
 
-    async def open(self, request: Request, at_work: AtWork) -> FakeCursor:
+    async def open(self, request: CursorRequest, at_work: AtWork) -> FakeCursor:
         self.opened += 1
         self.driver.at_work = at_work
         self.driver.requests.append(request)

@@ -23,7 +23,7 @@ FRESH_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Access:
+class EndpointAccess:
     """What all requests have in common at present."""
 
     url: URL
@@ -39,11 +39,11 @@ class CurrentAccess:
 
     def __init__(self, settings: HttpHandlerSettings) -> None:
         self._settings = settings
-        self._access: Access | None = None
+        self._access: EndpointAccess | None = None
         self._until = 0.0
         self._tls: tuple[Sequence[tuple[int, int, int]], ssl.SSLContext] | None = None
 
-    def get(self) -> Access:
+    def get(self) -> EndpointAccess:
         """What is current. Raises :class:`Unavailable` if a file cannot be read or used."""
         now = time.monotonic()
         if self._access is None or now >= self._until:
@@ -54,12 +54,12 @@ class CurrentAccess:
             self._until = now + FRESH_SECONDS
         return self._access
 
-    def _read(self) -> Access:
+    def _read(self) -> EndpointAccess:
         settings = self._settings
         url = endpoint(settings.url.read())
         proxy = _proxy(settings, url)
         secure = "https" in (urlsplit(url).scheme, proxy and proxy.scheme)
-        return Access(
+        return EndpointAccess(
             URL(url),
             [signing_key(each.read()) for each in settings.secret],
             {name: header_text(each.read()) for name, each in settings.headers.items()},

@@ -16,7 +16,7 @@ _LONGEST_REASON = 300
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class EndpointAnswer:
     """An answer that was read. ``body`` is its beginning; ``redirect`` is where it points to."""
 
     status: int
@@ -25,7 +25,9 @@ class Answer:
     redirect: str | None = None
 
 
-def require_accepted(answer: Answer, refused_statuses: Collection[int], events: int) -> None:
+def require_accepted(
+    answer: EndpointAnswer, refused_statuses: Collection[int], events: int
+) -> None:
     """Raises for an answer that does not accept a request with so many events.
 
     :class:`Refused` for one event, or for those that the answer lists; :class:`PermanentError` if

@@ -10,8 +10,8 @@ import aiohttp
 from yarl import URL
 
 from tailrace.errors import Unavailable, describe
-from tailrace.handlers.http.access import Access, CurrentAccess
-from tailrace.handlers.http.answer import Answer, require_accepted
+from tailrace.handlers.http.access import CurrentAccess, EndpointAccess
+from tailrace.handlers.http.answer import EndpointAnswer, require_accepted
 from tailrace.handlers.http.settings import HttpHandlerSettings
 from tailrace.handlers.http.signature import signatures
 from tailrace.version import __version__
@@ -24,7 +24,7 @@ _LARGE = 2**20
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class EndpointRequest:
     """A request about some events. ``identity`` is the same each time they are sent."""
 
     identity: str
@@ -55,11 +55,11 @@ class Endpoint:
     async def __aexit__(self, *error: object) -> None:
         await self._session.close()
 
-    def access(self) -> Access:
+    def access(self) -> EndpointAccess:
         """Where requests go at present."""
         return self._access.get()
 
-    async def send(self, request: Request) -> None:
+    async def send(self, request: EndpointRequest) -> None:
         """Returns if the endpoint has accepted the events; raises as :func:`require_accepted`.
 
         Without an answer it raises :class:`Unavailable`.
@@ -75,7 +75,9 @@ class Endpoint:
         answer = await self._answered(request.body, headers, access)
         require_accepted(answer, self._settings.refused_statuses, request.events)
 
-    async def _answered(self, body: bytes, headers: Mapping[str, str], access: Access) -> Answer:
+    async def _answered(
+        self, body: bytes, headers: Mapping[str, str], access: EndpointAccess
+    ) -> EndpointAnswer:
         """The answer, after redirects to the same host.
 
         A request on a connection that the endpoint was just closing is sent once more.
@@ -101,8 +103,8 @@ class Endpoint:
             url, redirects = target, redirects + 1
 
     async def _once(
-        self, url: URL, body: bytes, headers: Mapping[str, str], access: Access
-    ) -> Answer:
+        self, url: URL, body: bytes, headers: Mapping[str, str], access: EndpointAccess
+    ) -> EndpointAnswer:
         async with self._session.request(
             self._settings.method,
             url,
@@ -122,10 +124,10 @@ class Endpoint:
             else:
                 response.close()
             redirect = found.get("location", "") if 300 <= status < 400 else None
-            return Answer(status, found.get("retry-after"), start, redirect)
+            return EndpointAnswer(status, found.get("retry-after"), start, redirect)
 
 
-def _followed(url: URL, answer: Answer) -> URL | None:
+def _followed(url: URL, answer: EndpointAnswer) -> URL | None:
     """Where to send the same request, if the answer says so and it is the same host."""
     if answer.status not in (307, 308) or not answer.redirect:
         return None

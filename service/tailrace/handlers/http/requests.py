@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from tailrace.envelope import Message, messages
 from tailrace.event import ChangeEvent
-from tailrace.handlers.http.endpoint import Request
+from tailrace.handlers.http.endpoint import EndpointRequest
 from tailrace.handlers.http.settings import HttpHandlerSettings
 from tailrace.handlers.http.signature import batch_id, header_value, webhook_id
 
@@ -25,18 +25,18 @@ class Requests:
         self._mapping = settings.fields.mapping()
         self._keyed = settings.envelope in ("document", "debezium")
 
-    def of_event(self, event: ChangeEvent, scope: str) -> Request | None:
+    def of_event(self, event: ChangeEvent, scope: str) -> EndpointRequest | None:
         """The request of one event; ``None`` if the envelope has no form for it."""
         (message,) = self._messages([event], scope)
         if message.is_empty:
             return None
         identity = webhook_id(message.id)
         if self._binary:
-            return Request(identity, message.data or b"", _attributes(message))
+            return EndpointRequest(identity, message.data or b"", _attributes(message))
         headers = _EVENT if self._envelope == "cloudevents" else _JSON
         if self._keyed and message.key is not None:
             headers = {**headers, "tailrace-key": header_value(message.key.decode())}
-        return Request(identity, message.value or b"null", headers)
+        return EndpointRequest(identity, message.value or b"null", headers)
 
     def of_batch(self, events: Sequence[ChangeEvent], scope: str) -> "BatchRequest | None":
         """The request of several events; ``None`` if the envelope has no form for any of them."""
@@ -55,7 +55,7 @@ class Requests:
         else:
             body = b"[%b]" % b",".join(parts)
             headers = _EVENTS if self._envelope == "cloudevents" else _JSON
-        return BatchRequest(Request(identity, body, headers, len(parts)), sent)
+        return BatchRequest(EndpointRequest(identity, body, headers, len(parts)), sent)
 
     def _messages(self, events: Sequence[ChangeEvent], scope: str) -> list[Message]:
         if self._mapping is not None:
@@ -72,7 +72,7 @@ class Requests:
 class BatchRequest:
     """A request of several events. ``sent``: the index in the batch of each event in it."""
 
-    request: Request
+    request: EndpointRequest
     sent: Sequence[int] = field(repr=False)
 
 

@@ -6,10 +6,10 @@ import anyio
 from anyio.streams.tls import TLSStream
 
 from tailrace.errors import Unavailable, describe
-from tailrace.handlers.http.access import Access
+from tailrace.handlers.http.access import EndpointAccess
 
 
-async def try_connection(access: Access, seconds: float) -> str:
+async def try_connection(access: EndpointAccess, seconds: float) -> str:
     """Opens a connection, with TLS, and closes it; says to what. Raises :class:`Unavailable`.
 
     With a proxy it is one to the proxy: the endpoint behind it is not tried.

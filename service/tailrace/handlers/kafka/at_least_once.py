@@ -11,7 +11,7 @@ from tailrace.engine.batch import Batch, ScopeContext
 from tailrace.errors import PermanentError, Refused
 from tailrace.event import ChangeEvent
 from tailrace.handlers.handler_type import Opening, Trial
-from tailrace.handlers.kafka.connection import Connection
+from tailrace.handlers.kafka.connection import KafkaConnection
 from tailrace.handlers.kafka.outcomes import classified, lacks_topic, outage, refuses_record
 from tailrace.handlers.kafka.records import Record, Records
 from tailrace.handlers.kafka.sender import Sender
@@ -26,7 +26,7 @@ class Kafka:
     def __init__(self, opening: Opening, settings: KafkaHandlerSettings) -> None:
         names = TopicNames(settings.topic, settings.prefix)
         names.of_scopes(opening.follows)
-        self.connection = Connection(opening.name, settings)
+        self.connection = KafkaConnection(opening.name, settings)
         self.topics = Topics(self.connection)
         self.records = Records(settings, names)
         self._names = names

@@ -17,7 +17,7 @@ ANSWER_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class Connection:
+class KafkaConnection:
     """The servers of handler ``name``. Secrets are read whenever a client is made."""
 
     name: str

@@ -13,7 +13,7 @@ from tailrace.errors import Fenced, TemporaryError
 from tailrace.handlers.handler_type import Opening, Trial
 from tailrace.handlers.kafka.at_least_once import Kafka, failure
 from tailrace.handlers.kafka.outcomes import classified, fences
-from tailrace.handlers.kafka.positions import Positions, Stored
+from tailrace.handlers.kafka.positions import PositionsTopic, Stored
 from tailrace.handlers.kafka.records import Record
 from tailrace.handlers.kafka.sender import Sender
 from tailrace.handlers.kafka.settings import KafkaHandlerSettings
@@ -24,7 +24,7 @@ class ExactlyOnceKafka(Kafka):
 
     def __init__(self, opening: Opening, settings: KafkaHandlerSettings) -> None:
         super().__init__(opening, settings)
-        self._positions = Positions(self.connection)
+        self._positions = PositionsTopic(self.connection)
         self._stored: dict[str, Stored] = {}
         """By scope, what is stored unless another process writes."""
 

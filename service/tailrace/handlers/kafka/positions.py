@@ -15,7 +15,7 @@ from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]
 from confluent_kafka.cimpl import NewTopic
 
 from tailrace.errors import InvalidPosition, Unavailable
-from tailrace.handlers.kafka.connection import ANSWER_SECONDS, Connection, Noted
+from tailrace.handlers.kafka.connection import ANSWER_SECONDS, KafkaConnection, Noted
 from tailrace.handlers.kafka.outcomes import classified, ends_waiting, outage
 from tailrace.handlers.kafka.records import Record
 from tailrace.handlers.kafka.topics import create_topics
@@ -53,10 +53,10 @@ class Stored:
         return json.dumps({"epoch": self.epoch, "position": self.position}).encode()
 
 
-class Positions:
+class PositionsTopic:
     """The topic of one handler's positions. Its methods block, and may be cancelled."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: KafkaConnection) -> None:
         self._connection = connection
         self._topic = connection.settings.positions_topic
         self._is_there = False

@@ -14,7 +14,7 @@ from anyio import from_thread
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from tailrace.errors import Unavailable
-from tailrace.handlers.kafka.connection import Connection, Noted
+from tailrace.handlers.kafka.connection import KafkaConnection, Noted
 from tailrace.handlers.kafka.outcomes import ends_waiting, is_late, outage
 from tailrace.handlers.kafka.records import Record
 
@@ -39,7 +39,7 @@ class Sender:
     ``more``: further options of librdkafka.
     """
 
-    def __init__(self, connection: Connection, more: dict[str, Any]) -> None:
+    def __init__(self, connection: KafkaConnection, more: dict[str, Any]) -> None:
         self._name = connection.name
         self._patience = connection.settings.timeout_seconds
         self._transactional = "transactional.id" in more

@@ -13,7 +13,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from tailrace.config.name_template import Template
 from tailrace.errors import Unavailable
-from tailrace.handlers.kafka.connection import ANSWER_SECONDS, Connection
+from tailrace.handlers.kafka.connection import ANSWER_SECONDS, KafkaConnection
 from tailrace.handlers.kafka.outcomes import classified, outage
 from tailrace.model import Scope
 
@@ -71,7 +71,7 @@ class TopicNames:
 class Topics:
     """Knows which topics exist, and creates those that are missing if it may."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: KafkaConnection) -> None:
         self._connection = connection
         self._known: set[str] = set()
         self._lock = Lock()
@@ -111,7 +111,7 @@ class Topics:
 
 
 def create_topics(
-    connection: Connection, topics: list[NewTopic], key: str, *, only_try: bool = False
+    connection: KafkaConnection, topics: list[NewTopic], key: str, *, only_try: bool = False
 ) -> None:
     """Creates topics, unless they exist by now. ``key`` is what the user can look at."""
     with classified(connection.name, f"{key}: the topics cannot be created"):

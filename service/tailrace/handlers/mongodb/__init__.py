@@ -16,7 +16,7 @@ from tailrace.handlers.handler_type import Opening
 from tailrace.handlers.mongodb.names import Names, shared
 
 if TYPE_CHECKING:
-    from tailrace.handlers.mongodb.destination import Destination
+    from tailrace.handlers.mongodb.destination import MongodbDestination
 
 MOST_BYTES = 64 * 1024 * 1024
 """Of events in a transaction, which must end within 60 s (transactionLifetimeLimitSeconds)."""
@@ -128,14 +128,14 @@ def _check(name: str, settings: MongodbHandlerSettings) -> None:
         raise ConfigurationError(Problem(place, told)) from None
 
 
-def mongodb(opening: Opening, settings: MongodbHandlerSettings) -> "Destination":
+def mongodb(opening: Opening, settings: MongodbHandlerSettings) -> "MongodbDestination":
     """The destination of a handler. Raises :class:`ConfigurationError` for names that collide."""
-    from tailrace.handlers.mongodb.destination import Destination
+    from tailrace.handlers.mongodb.destination import MongodbDestination
 
     if settings.outbox is None:
         path = f"handlers.{opening.name}.collection"
         require_apart(path, opening.follows, settings.names.of, shared)
-    return Destination(opening, settings)
+    return MongodbDestination(opening, settings)
 
 
 MONGODB = own_destination_type(MongodbHandlerSettings, mongodb, _check, needs=(), install="")

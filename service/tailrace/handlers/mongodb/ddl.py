@@ -15,7 +15,7 @@ from tailrace.event.document_key import identities
 from tailrace.event.snapshot_barrier import REFUSED, SnapshotBarrier
 from tailrace.handlers.mongodb.names import Names
 from tailrace.handlers.mongodb.outcomes import NAMESPACE_NOT_FOUND
-from tailrace.handlers.mongodb.run import Run
+from tailrace.handlers.mongodb.run import DestinationRun
 from tailrace.handlers.mongodb.statements import Change, changes
 
 
@@ -27,7 +27,7 @@ class Barriers:
     An event may be repeated after a crash.
     """
 
-    run: Run
+    run: DestinationRun
     names: Names
     policy: Literal["follow", "keep", "refuse"]
     copy: Callable[[Namespace], Awaitable[Namespace]]

@@ -21,6 +21,7 @@ from tailrace.event import ChangeEvent, Namespace
 from tailrace.handlers.handler_type import Opening, Trial
 from tailrace.handlers.mongodb import MongodbHandlerSettings
 from tailrace.handlers.mongodb.cluster import CLOSING_SECONDS, Cluster, connect
+from tailrace.handlers.mongodb.copy_changes import CopyChanges, last_indices
 from tailrace.handlers.mongodb.ddl import Barriers
 from tailrace.handlers.mongodb.names import followed, places
 from tailrace.handlers.mongodb.outcomes import (
@@ -30,18 +31,17 @@ from tailrace.handlers.mongodb.outcomes import (
     message,
     outages,
 )
-from tailrace.handlers.mongodb.run import Run
-from tailrace.handlers.mongodb.state import Position
-from tailrace.handlers.mongodb.statements import Command, changes, insertions
+from tailrace.handlers.mongodb.run import DestinationRun
+from tailrace.handlers.mongodb.state import PositionDocument
+from tailrace.handlers.mongodb.statements import BulkWrite, changes, insertions
 from tailrace.handlers.mongodb.sweep import Unseen
 from tailrace.handlers.mongodb.trial import refusal
-from tailrace.handlers.mongodb.wanted import Wanted, last_indices
 
 _NOWHERE = Namespace("", "")
 """The collection of all events, in an outbox."""
 
 
-class Destination:
+class MongodbDestination:
     """A mirror, or an outbox. A scope has a session of its own, made by ``begin``."""
 
     def __init__(self, opening: Opening, settings: MongodbHandlerSettings) -> None:
@@ -51,7 +51,7 @@ class Destination:
         self._names = settings.names
         self._mapping = settings.fields.mapping()
         self._cluster: Cluster | None = None
-        self._runs: dict[str, Run] = {}
+        self._runs: dict[str, DestinationRun] = {}
 
     async def __aenter__(self) -> Self:
         try:
@@ -88,17 +88,17 @@ class Destination:
                 await self._end(former)
         return run.position.text
 
-    async def _claimed(self, scope: ScopeContext) -> Run:
+    async def _claimed(self, scope: ScopeContext) -> DestinationRun:
         try:
             cluster = await self._connected()
         except StartRefused as error:  # since the start, the file has got another URI
             raise Unavailable(str(error)) from error
         self._require_apart(cluster, scope.cluster)
         own_id = f"{self._name}/{scope.name}"
-        position = Position(cluster, self._settings.state, own_id, scope.epoch)
+        position = PositionDocument(cluster, self._settings.state, own_id, scope.epoch)
         unseen = Unseen(cluster, self._settings.state, own_id)
         session = cluster.client.start_session(causal_consistency=False)
-        run = Run(scope.name, cluster, session, position, unseen, scope.cluster)
+        run = DestinationRun(scope.name, cluster, session, position, unseen, scope.cluster)
         try:
             with outages():
                 await position.claim(session)
@@ -141,9 +141,14 @@ class Destination:
     # --- batches ---------------------------------------------------------------------------
 
     async def _store(
-        self, run: Run, batch: Batch, wanted: Sequence[Wanted], *, again: bool = False
+        self,
+        run: DestinationRun,
+        batch: Batch,
+        wanted: Sequence[CopyChanges],
+        *,
+        again: bool = False,
     ) -> None:
-        plan: list[Command] = []
+        plan: list[BulkWrite] = []
         if self._settings.outbox is not None:
             plan += self._inserts(enumerate(batch), again=again)
         for each in wanted:
@@ -152,7 +157,7 @@ class Destination:
                 plan += run.unseen.named(each.copy, each.keys)
         await run.transact(plan, batch)
 
-    async def _wanted(self, run: Run, batch: Batch) -> Sequence[Wanted]:
+    async def _wanted(self, run: DestinationRun, batch: Batch) -> Sequence[CopyChanges]:
         """What happens to the copies: the last change of each document."""
         if self._settings.outbox is not None:
             await self._copy(run, _NOWHERE)
@@ -161,7 +166,7 @@ class Destination:
         events: Sequence[ChangeEvent] = [batch[index] for index in indices]
         if self._mapping is not None:
             events = self._mapping.of(events)
-        found: dict[Namespace, Wanted] = {}
+        found: dict[Namespace, CopyChanges] = {}
         refused: dict[int, str] = {}
         for index, event in zip(indices, events, strict=True):
             source = event.ns
@@ -171,7 +176,7 @@ class Destination:
             wanted = found.get(source)
             if wanted is None:
                 copy = run.copies.get(source) or await self._copy(run, source)
-                wanted = found[source] = Wanted(copy)
+                wanted = found[source] = CopyChanges(copy)
             if reason := wanted.add(index, event):
                 refused[index] = reason
         if refused:
@@ -180,12 +185,12 @@ class Destination:
 
     def _inserts(
         self, events: Iterable[tuple[int, ChangeEvent]], *, again: bool
-    ) -> Iterable[Command]:
+    ) -> Iterable[BulkWrite]:
         return insertions(
             self._names.of("", _NOWHERE), ((at, each.raw) for at, each in events), again=again
         )
 
-    async def _copy(self, run: Run, source: Namespace) -> Namespace:
+    async def _copy(self, run: DestinationRun, source: Namespace) -> Namespace:
         """The copy of a collection, which is there then. Raises :class:`ScopeHalted` if it may not
         be written."""
         copy = self._names.of(run.scope, source)
@@ -220,7 +225,7 @@ class Destination:
         assert self._cluster is not None  # noqa: S101 - for the type checker
         return self._cluster
 
-    async def _end(self, run: Run) -> None:
+    async def _end(self, run: DestinationRun) -> None:
         with anyio.move_on_after(CLOSING_SECONDS, shield=True):
             await run.session.end_session()
         users = [run.cluster is each.cluster for each in self._runs.values()]

@@ -16,19 +16,19 @@ from tailrace.engine.batch import Batch
 from tailrace.event import Namespace
 from tailrace.handlers.mongodb.cluster import CLOSING_SECONDS, CODEC, Cluster
 from tailrace.handlers.mongodb.outcomes import TOO_LARGE, Rejected
-from tailrace.handlers.mongodb.state import Copies, Position
-from tailrace.handlers.mongodb.statements import Command
+from tailrace.handlers.mongodb.state import Copies, PositionDocument
+from tailrace.handlers.mongodb.statements import BulkWrite
 from tailrace.handlers.mongodb.sweep import Unseen
 
 
 @dataclass(slots=True, eq=False)
-class Run:
+class DestinationRun:
     """What one scope writes with, from one ``begin`` to the next."""
 
     scope: str
     cluster: Cluster
     session: AsyncClientSession
-    position: Position
+    position: PositionDocument
     unseen: Unseen
     source: str
     """The cluster that the scope follows."""
@@ -46,7 +46,7 @@ class Run:
         snapshot = self.position.snapshot
         return snapshot is not None and bool(snapshot["unseen"])
 
-    async def transact(self, plan: Iterable[Command], batch: Batch | None = None) -> None:
+    async def transact(self, plan: Iterable[BulkWrite], batch: Batch | None = None) -> None:
         """Runs the commands in a transaction, with the batch's position if there is a batch."""
         session = self.session
         await session.start_transaction(
@@ -68,7 +68,7 @@ class Run:
         if batch is not None:
             self.position.text = batch.position
 
-    async def _send(self, command: Command) -> None:
+    async def _send(self, command: BulkWrite) -> None:
         """Runs one command in the transaction. Raises :class:`Rejected` for a statement."""
         place = command.place
         try:

@@ -32,7 +32,7 @@ _CLAIMS = 3
 
 
 @dataclass(slots=True)
-class Position:
+class PositionDocument:
     """The position document of one handler and scope. Every call raises the driver's errors."""
 
     cluster: Cluster

@@ -42,7 +42,7 @@ class Change(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Command:
+class BulkWrite:
     """A bulk write to one collection. ``indices``: by statement, that of its event, or -1."""
 
     place: Namespace
@@ -65,7 +65,7 @@ def key_of(document_key: bytes) -> bytes:
     return encoded(document_id(document_key, 0))
 
 
-def changes(place: Namespace, found: Iterable[Change], *, anew: bool) -> Iterator[Command]:
+def changes(place: Namespace, found: Iterable[Change], *, anew: bool) -> Iterator[BulkWrite]:
     """The commands that make these changes, each of another document, of one collection.
 
     Deletes come first, so that a value of a unique index that one document loses is free for
@@ -87,14 +87,14 @@ def commands(
     place: Namespace,
     verb: Literal["update", "delete", "insert"],
     statements: Iterable[tuple[int, bytes]],
-) -> Iterator[Command]:
+) -> Iterator[BulkWrite]:
     """The statements, with the indices of their events, in as few commands as possible."""
-    command, size = Command(place, verb, [], []), 0
+    command, size = BulkWrite(place, verb, [], []), 0
     for index, raw in statements:
         size += len(raw)
         if command.statements and (size > MOST_BYTES or len(command.statements) >= MOST_STATEMENTS):
             yield command
-            command, size = Command(place, verb, [], []), len(raw)
+            command, size = BulkWrite(place, verb, [], []), len(raw)
         command.statements.append(raw)
         command.indices.append(index)
     if command.statements:
@@ -103,7 +103,7 @@ def commands(
 
 def insertions(
     place: Namespace, documents: Iterable[tuple[int, bytes]], *, again: bool
-) -> Iterator[Command]:
+) -> Iterator[BulkWrite]:
     """The commands that insert documents. ``again``: those that are there stay as they are."""
     if not again:
         yield from commands(place, "insert", documents)

@@ -19,7 +19,7 @@ from tailrace.event import Namespace
 from tailrace.event.bson import elements as elements_of
 from tailrace.event.bson import encoded
 from tailrace.handlers.mongodb.cluster import Cluster
-from tailrace.handlers.mongodb.statements import Command, commands, deletion, nested
+from tailrace.handlers.mongodb.statements import BulkWrite, commands, deletion, nested
 
 UNSEEN = "tailrace_unseen"
 _PAGE = 1000
@@ -47,7 +47,7 @@ class Unseen:
         project = {"$project": {"_id": self._key("$_id._id", to)}}
         await self._merge(self._place, [{"$match": self._range(copy)}, project])
 
-    def named(self, copy: Namespace, keys: Iterable[bytes]) -> Iterable[Command]:
+    def named(self, copy: Namespace, keys: Iterable[bytes]) -> Iterable[BulkWrite]:
         """The commands that take documents of a copy, by their ``{_id: …}``, from the list."""
         before = b"\x02of\0" + _text(self._of) + b"\x02in\0" + _text(str(copy))
         found = (

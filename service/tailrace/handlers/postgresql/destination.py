@@ -28,9 +28,9 @@ from tailrace.handlers.postgresql.connection import (
     told,
     transaction,
 )
-from tailrace.handlers.postgresql.form import Form
+from tailrace.handlers.postgresql.form import StorageForm
 from tailrace.handlers.postgresql.log_form import LogForm
-from tailrace.handlers.postgresql.positions import POSITIONS, Positions
+from tailrace.handlers.postgresql.positions import POSITIONS, PositionsTable
 from tailrace.handlers.postgresql.rows import RowMaker
 from tailrace.handlers.postgresql.table_form import TableForm
 from tailrace.handlers.postgresql.tables import (
@@ -65,7 +65,7 @@ class PostgreSQL:
         self._handler = opening.name
         self._settings = settings
         self._follows = opening.follows
-        self._positions = Positions(settings.db_schema, opening.name)
+        self._positions = PositionsTable(settings.db_schema, opening.name)
         self._registry = Registry(settings.db_schema, opening.name)
         self._form = _form(opening, settings, self._registry)
         self._misfits = misfit_counter(opening.registry)
@@ -241,7 +241,7 @@ def misfit_counter(registry: CollectorRegistry) -> Counter:
     )
 
 
-def _form(opening: Opening, settings: PostgreSQLSettings, registry: Registry) -> Form:
+def _form(opening: Opening, settings: PostgreSQLSettings, registry: Registry) -> StorageForm:
     schema, fields = settings.db_schema, settings.fields.mapping()
     create, replace_nul = settings.create, settings.nul == "replace"
     if settings.table is None:

@@ -8,7 +8,7 @@ from tailrace.event import ChangeEvent
 from tailrace.handlers.postgresql.connection import Connection
 
 
-class Form(Protocol):
+class StorageForm(Protocol):
     """How events are stored. It has no connection of its own, and no state."""
 
     def rows(self, events: Mapping[int, ChangeEvent], scope: str, refused: dict[int, str]) -> Any:

@@ -18,7 +18,7 @@ from tailrace.handlers.postgresql.names import quoted
 POSITIONS = "tailrace_positions"
 
 
-class Positions:
+class PositionsTable:
     """The table of positions in a schema, for one handler."""
 
     def __init__(self, schema: str, handler: str) -> None:

@@ -21,7 +21,7 @@ EPOCH_SECONDS = 2**31
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class TableRows:
     """Rows of one table, by column. ``gone`` and ``gone_at``: deleted documents, and when."""
 
     ids: list[bytes] = field(default_factory=list)
@@ -45,12 +45,12 @@ class RowMaker:
 
     def rows(
         self, events: Mapping[int, ChangeEvent], refused: dict[int, str]
-    ) -> Mapping[Namespace, Rows]:
+    ) -> Mapping[Namespace, TableRows]:
         """The rows of each collection: the last change of each document.
 
         Puts the reasons for events that cannot be rows into ``refused``, by their numbers.
         """
-        tables: dict[Namespace, Rows] = {}
+        tables: dict[Namespace, TableRows] = {}
         columns = len(self.values.columns)
         changed = _last_changes(events, refused)
         documents = [raw for _, _, raw in changed.values() if raw is not None]
@@ -66,7 +66,7 @@ class RowMaker:
                 continue
             rows = tables.get(namespace)
             if rows is None:
-                rows = tables[namespace] = Rows(values=[[] for _ in range(columns)])
+                rows = tables[namespace] = TableRows(values=[[] for _ in range(columns)])
             version = (seconds - EPOCH_SECONDS) << 32 | parts[INCREMENT]
             if document is None or text is None:
                 rows.gone.append(row_id(key, len(parts[NAMESPACE])))
@@ -87,7 +87,7 @@ class RowMaker:
         number: int,
         event: ChangeEvent,
         document: bytes,
-        rows: Rows,
+        rows: TableRows,
         refused: dict[int, str],
     ) -> bool:
         try:

@@ -16,7 +16,7 @@ from tailrace.handlers.followed import collections
 from tailrace.handlers.postgresql.column_types import column_name
 from tailrace.handlers.postgresql.connection import Connection
 from tailrace.handlers.postgresql.names import table_name
-from tailrace.handlers.postgresql.rows import EPOCH_SECONDS, RowMaker, Rows, row_id
+from tailrace.handlers.postgresql.rows import EPOCH_SECONDS, RowMaker, TableRows, row_id
 from tailrace.handlers.postgresql.statements import TableStatements
 from tailrace.handlers.postgresql.tables import Registry, lock_names, made, require_columns
 from tailrace.model import Scope
@@ -51,7 +51,7 @@ class TableForm:
 
     def rows(
         self, events: Mapping[int, ChangeEvent], scope: str, refused: dict[int, str]
-    ) -> Mapping[Namespace, Rows]:
+    ) -> Mapping[Namespace, TableRows]:
         """The rows of each collection."""
         return self._maker.rows(events, refused)
 
@@ -61,7 +61,11 @@ class TableForm:
                 await self._checked(connection, scope, namespace, set())
 
     async def store(
-        self, connection: Connection, scope: str, rows: Mapping[Namespace, Rows], checked: set[str]
+        self,
+        connection: Connection,
+        scope: str,
+        rows: Mapping[Namespace, TableRows],
+        checked: set[str],
     ) -> None:
         async with connection.cursor(binary=True) as cursor:
             for namespace, each in rows.items():
@@ -101,7 +105,7 @@ class TableForm:
         elif namespace in found:
             await self._empty(connection, found[namespace], time)
 
-    def misfits(self, rows: Mapping[Namespace, Rows]) -> list[str]:
+    def misfits(self, rows: Mapping[Namespace, TableRows]) -> list[str]:
         return [misfit for each in rows.values() for misfit in each.misfits]
 
     async def _checked(

@@ -16,11 +16,11 @@ class NulRefused(Exception):
 
 
 @dataclass(slots=True)
-class _Node:
+class _ColumnNode:
     """A field with a column of its own (its index), or with such fields below it."""
 
     index: int = -1
-    below: dict[bytes, _Node] = field(default_factory=dict)
+    below: dict[bytes, _ColumnNode] = field(default_factory=dict)
 
 
 class Values:
@@ -31,11 +31,11 @@ class Values:
         self.columns: list[Column] = [column(given) for given in declared.values()]
         self._readers = [each.read for each in self.columns]
         self._replace_nul = replace_nul
-        self._root = _Node()
+        self._root = _ColumnNode()
         for index, path in enumerate(self.paths):
             node = self._root
             for part in path.split("."):
-                node = node.below.setdefault(part.encode(), _Node())
+                node = node.below.setdefault(part.encode(), _ColumnNode())
             node.index = index
 
     def read(self, raw: bytes) -> tuple[list[Any], list[str]]:
@@ -50,7 +50,7 @@ class Values:
         return found, misfits
 
     def _read(
-        self, raw: bytes, start: int, node: _Node, found: list[Any], misfits: list[str]
+        self, raw: bytes, start: int, node: _ColumnNode, found: list[Any], misfits: list[str]
     ) -> None:
         wanted = node.below
         left = len(wanted)

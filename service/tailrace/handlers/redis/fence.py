@@ -7,7 +7,7 @@ of the process that took over meanwhile.
 from tailrace.engine.batch import ScopeContext
 from tailrace.errors import Fenced
 from tailrace.handlers.redis import RedisHandlerSettings
-from tailrace.handlers.redis.server import Command, Connection
+from tailrace.handlers.redis.server import Command, RedisConnection
 
 
 class Fence:
@@ -17,7 +17,7 @@ class Fence:
         self._name = name
         self._settings = settings
 
-    async def claim(self, connection: Connection, scope: ScopeContext) -> Command:
+    async def claim(self, connection: RedisConnection, scope: ScopeContext) -> Command:
         """The first command of the next transaction, which fails if another process comes first.
 
         Raises :class:`Fenced` if a later one has written.

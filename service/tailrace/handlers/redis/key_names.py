@@ -26,7 +26,7 @@ _GLOB = re.compile(r"([*?\[\]\\^])")
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
+class ListedKeys:
     """The keys with these prefixes; with ``others``, also those that match it and are not ``kept``.
 
     Not, by prefix, the keys of documents with an ``_id`` (as BSON elements) among ``held``.
@@ -106,13 +106,13 @@ class KeyNames:
             escaped.format(database=database, collection=collection, scope=scope, prefix="") + '{"*'
         )
 
-    def all_of(self, scope: str) -> Listed:
+    def all_of(self, scope: str) -> ListedKeys:
         """All keys of a scope."""
-        return Listed((), self._expression(scope))
+        return ListedKeys((), self._expression(scope))
 
     def swept(
         self, scope: str, snapshot: SnapshotBarrier, dead_letter_keys: Collection[bytes | None] = ()
-    ) -> Listed:
+    ) -> ListedKeys:
         """The keys whose documents would have been named before this ``snapshotEnd``.
 
         Rows of documents with dead letters did not come: their keys stay.
@@ -128,7 +128,7 @@ class KeyNames:
             self.prefix(each.db, each.coll or "", scope): of_it
             for each, of_it in identities(dead_letter_keys).items()
         }
-        return Listed(done, expression, [*prefixes], held)
+        return ListedKeys(done, expression, [*prefixes], held)
 
     def follows(self, scope: str, ns: Namespace) -> bool:
         """Whether a scope follows a collection."""

@@ -15,8 +15,8 @@ from tailrace.handlers.handler_type import Opening, Trial
 from tailrace.handlers.namespace import Places
 from tailrace.handlers.redis import RedisHandlerSettings
 from tailrace.handlers.redis.fence import Fence
-from tailrace.handlers.redis.key_names import KeyNames, Listed
-from tailrace.handlers.redis.server import Command, Connection, Server
+from tailrace.handlers.redis.key_names import KeyNames, ListedKeys
+from tailrace.handlers.redis.server import Command, RedisConnection, RedisServer
 from tailrace.handlers.redis.streams import IN_A_THREAD
 from tailrace.handlers.redis.sweep import Sweep, found_keys
 
@@ -27,7 +27,7 @@ class RedisKeys:
     """The last state of each document of a batch is set in one transaction."""
 
     def __init__(self, opening: Opening, settings: RedisHandlerSettings) -> None:
-        self._server = Server(opening.name, settings)
+        self._server = RedisServer(opening.name, settings)
         self._fence = Fence(opening.name, settings)
         self._settings = settings
         self._names = KeyNames(opening.name, settings, opening.follows)
@@ -93,13 +93,13 @@ class RedisKeys:
                 made[prefix + message.key.decode()] = message.value
         return made
 
-    async def _remove(self, connection: Connection, prefix: str) -> None:
+    async def _remove(self, connection: RedisConnection, prefix: str) -> None:
         pattern = self._names.pattern(prefix)
-        async for keys in found_keys(connection, pattern, Listed({prefix}).owns):
+        async for keys in found_keys(connection, pattern, ListedKeys({prefix}).owns):
             await connection.one("UNLINK", *keys)
 
     async def _rename(
-        self, connection: Connection, of: Namespace, to: Namespace | None, scope: ScopeContext
+        self, connection: RedisConnection, of: Namespace, to: Namespace | None, scope: ScopeContext
     ) -> None:
         """Gives the keys of a collection the names of another one, if the scope follows it."""
         prefix = self._names.prefix(of.db, of.coll or "", scope.name)
@@ -109,7 +109,7 @@ class RedisKeys:
         new, former = self._names.prefix(to.db, to.coll, scope.name).encode(), len(prefix.encode())
         sweep = await self._sweep(scope, connection)
         pattern = self._names.pattern(prefix)
-        async for keys in found_keys(connection, pattern, Listed({prefix}).owns):
+        async for keys in found_keys(connection, pattern, ListedKeys({prefix}).owns):
             names = [new + key[former:] for key in keys]
             moved: list[Command] = [
                 ("RENAME", key, name) for key, name in zip(keys, names, strict=True)
@@ -120,7 +120,7 @@ class RedisKeys:
                     raise answer
 
     async def _snapshot(
-        self, connection: Connection, event: ChangeEvent, scope: ScopeContext
+        self, connection: RedisConnection, event: ChangeEvent, scope: ScopeContext
     ) -> None:
         snapshot = SnapshotBarrier.of(event)
         sweep = await self._sweep(scope, connection)
@@ -138,7 +138,7 @@ class RedisKeys:
         elif count:
             scope.log.info("redis.swept", keys=count)
 
-    async def _sweep(self, scope: ScopeContext, connection: Connection) -> Sweep:
+    async def _sweep(self, scope: ScopeContext, connection: RedisConnection) -> Sweep:
         """The sweep of a scope. Another process may have begun or ended it in another epoch."""
         epoch, sweep = self._sweeps.get(scope.name, (None, None))
         if sweep is None or epoch != scope.epoch:

@@ -46,7 +46,7 @@ _OUTAGE_CODES = ("MISCONF", "NOREPLICAS", "BUSY", "MOVED", "CLUSTERDOWN")
 are not about an event. https://github.com/redis/redis/blob/unstable/src/server.c."""
 
 
-class Connection:
+class RedisConnection:
     """A connection that is open."""
 
     def __init__(self, connection: AbstractConnection) -> None:
@@ -94,13 +94,13 @@ class Connection:
             await self._connection.disconnect()
 
 
-class Server:
+class RedisServer:
     """The server of handler ``name``, and its open connections."""
 
     def __init__(self, name: str, settings: RedisHandlerSettings) -> None:
         self._name = name
         self._settings = settings
-        self._connections: dict[str, Connection] = {}
+        self._connections: dict[str, RedisConnection] = {}
         """By scope."""
 
     async def close(self) -> None:
@@ -108,7 +108,7 @@ class Server:
             await self._connections.pop(scope).close()
 
     @asynccontextmanager
-    async def connection(self, scope: str) -> AsyncIterator[Connection]:
+    async def connection(self, scope: str) -> AsyncIterator[RedisConnection]:
         """The scope's connection, opened if need be.
 
         An error, also a cancellation, closes it. Errors of the server and of the network are raised
@@ -145,7 +145,7 @@ class Server:
             raise ConfigurationError(Problem(place, told))
         return version or "of a version that its ACL hides"
 
-    async def _connected(self) -> Connection:
+    async def _connected(self) -> RedisConnection:
         url = await to_thread.run_sync(self._settings.url.read)
         if URL.fullmatch(url) is None:
             raise Unavailable(f"the file of handlers.{self._name}.url holds no redis:// URL")
@@ -158,7 +158,7 @@ class Server:
             socket_connect_timeout=seconds,
             client_name=f"tailrace-{self._name}",
         )
-        connection = Connection(made := pool.make_connection())
+        connection = RedisConnection(made := pool.make_connection())
         try:
             await made.connect()
         except BaseException:

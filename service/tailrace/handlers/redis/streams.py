@@ -16,7 +16,7 @@ from tailrace.handlers.handler_type import Opening, Trial
 from tailrace.handlers.namespace import Places
 from tailrace.handlers.redis import RedisHandlerSettings
 from tailrace.handlers.redis.fence import Fence
-from tailrace.handlers.redis.server import Command, Connection, Server
+from tailrace.handlers.redis.server import Command, RedisConnection, RedisServer
 
 IN_A_THREAD = 50
 """From this many events on, converting them takes longer than starting a thread."""
@@ -26,7 +26,7 @@ class RedisStreams:
     """The entries of a batch are added in one transaction, in the order of its events."""
 
     def __init__(self, opening: Opening, settings: RedisHandlerSettings) -> None:
-        self._server = Server(opening.name, settings)
+        self._server = RedisServer(opening.name, settings)
         self._fence = Fence(opening.name, settings)
         self._settings = settings
         self._places = Places(opening.follows)
@@ -98,7 +98,7 @@ class RedisStreams:
         return made
 
 
-async def _require_streams(connection: Connection, streams: set[str]) -> None:
+async def _require_streams(connection: RedisConnection, streams: set[str]) -> None:
     """Raises :class:`Unavailable` for a key of another type.
 
     Otherwise the transaction would add the other entries of the batch, again with each attempt.

@@ -7,7 +7,7 @@ an eviction or a restart, deletes nothing, and a snapshot that was cancelled cos
 
 from collections.abc import AsyncIterator, Callable, Sequence
 
-from tailrace.handlers.redis.server import Command, Connection
+from tailrace.handlers.redis.server import Command, RedisConnection
 
 Owns = Callable[[bytes], bool]
 
@@ -18,7 +18,7 @@ _DAYS = 30 * 86_400
 
 
 async def found_keys(
-    connection: Connection, pattern: str, owns: Owns
+    connection: RedisConnection, pattern: str, owns: Owns
 ) -> AsyncIterator[list[bytes]]:
     """The keys that match a pattern and are ours, in parts. Some may come twice."""
     cursor: bytes | int = 0
@@ -37,7 +37,7 @@ class Sweep:
         self._noted = noted
         self._runs = False
 
-    async def load(self, connection: Connection) -> None:
+    async def load(self, connection: RedisConnection) -> None:
         """Asks whether a snapshot is running that another process began."""
         self._runs = bool(await connection.one("EXISTS", self._noted))
 
@@ -45,7 +45,9 @@ class Sweep:
         """The commands to execute together with writes of these keys."""
         return [("SREM", self._noted, *keys)] if self._runs and keys else []
 
-    async def begin(self, connection: Connection, identity: str, pattern: str, owns: Owns) -> None:
+    async def begin(
+        self, connection: RedisConnection, identity: str, pattern: str, owns: Owns
+    ) -> None:
         """Notes all keys there are. A repeated ``snapshotBegin`` changes nothing."""
         mark = _mark(identity)
         if await connection.one("SISMEMBER", self._noted, mark):
@@ -58,7 +60,7 @@ class Sweep:
         expires: Command = ("EXPIRE", self._noted, _DAYS)
         await connection.at_once([("SADD", self._noted, mark), expires])
 
-    async def end(self, connection: Connection, identity: str, owns: Owns) -> int | None:
+    async def end(self, connection: RedisConnection, identity: str, owns: Owns) -> int | None:
         """Deletes the keys that are left and ours; returns how many.
 
         ``None``: it is not known what is left, so that nothing was deleted.

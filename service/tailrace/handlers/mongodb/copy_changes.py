@@ -8,7 +8,7 @@ from tailrace.handlers.mongodb.statements import Change, key_of
 
 
 @dataclass(slots=True)
-class Wanted:
+class CopyChanges:
     """The changes of one copy, and the keys of all documents that the batch names."""
 
     copy: Namespace
