@@ -11,7 +11,7 @@ from tests.daemon import until
 from tests.destinations.copies import ODD, following, halted, odd_documents, until_equal
 from tests.destinations.mongodb import Target
 from tests.orders import QUICK, Orders
-from tests.snapshots import mixed_ids
+from tests.writers import mixed_ids
 
 
 def test_odd_field_names_and_every_type_are_byte_for_byte_as_in_the_source(

@@ -14,7 +14,8 @@ from tailrace.model import SnapshotProgress
 from tailrace.stores import sqlite
 from tests.daemon import Daemon, until
 from tests.orders import Orders
-from tests.snapshots import Writers, fold, source
+from tests.snapshots import fold, source
+from tests.writers import Writers
 
 IDS = range(360)
 STEPS = ("unread", "read", "placed", "handled in part", "handled", "saved", "stopped")

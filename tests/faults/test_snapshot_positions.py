@@ -18,7 +18,8 @@ from tests.faults.test_snapshot_kills import Handled
 from tests.lake import rows as landed
 from tests.mongod import Client
 from tests.orders import Orders
-from tests.snapshots import Writers, fold, mixed_ids, source
+from tests.snapshots import fold, source
+from tests.writers import Writers, mixed_ids
 
 # The destinations are SQLite databases; PostgreSQL or any other would do the same.
 TABLES = """

@@ -15,7 +15,8 @@ from tailrace.model.snapshot import RangeState, SnapshotMode
 from tailrace.snapshot.snapshots import SnapshotOptions
 from tests.mongod import ReplicaSet
 from tests.orders import QUICK
-from tests.snapshots import Copy, Recorder, Scene, Writers, behind_gap, fold, mixed_ids
+from tests.snapshots import Copy, Recorder, Scene, behind_gap, fold
+from tests.writers import Writers, mixed_ids
 
 SLOW = SnapshotOptions(initial=True, chunk_documents=20, documents_per_second=1000)
 

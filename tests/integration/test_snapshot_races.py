@@ -23,7 +23,8 @@ from tailrace.snapshot.plan import plan
 from tailrace.snapshot.snapshots import SnapshotOptions
 from tests.daemon import until
 from tests.mongod import ReplicaSet
-from tests.snapshots import Copy, Recorder, Scene, Writers, fold, mixed_ids, source
+from tests.snapshots import Copy, Recorder, Scene, fold, source
+from tests.writers import Writers, mixed_ids
 
 SLOW = SnapshotOptions(initial=True, chunk_documents=40, documents_per_second=400)
 

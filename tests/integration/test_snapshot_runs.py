@@ -19,7 +19,8 @@ from tailrace.errors import DestinationUnavailable
 from tailrace.event import ChangeEvent
 from tailrace.snapshot.snapshots import SnapshotOptions
 from tests.handlers import handler
-from tests.snapshots import Recorder, Scene, State, Writers, fold, mixed_ids
+from tests.snapshots import Recorder, Scene, State, fold
+from tests.writers import Writers, mixed_ids
 
 SMALL = SnapshotOptions(initial=True, chunk_documents=7)
 SEVERAL = replace(SMALL, parallel=4)

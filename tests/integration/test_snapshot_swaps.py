@@ -15,7 +15,8 @@ from tailrace.model import Scope
 from tailrace.model.snapshot import RangeState, SnapshotState
 from tailrace.snapshot.snapshots import SnapshotOptions
 from tests.mongod import Client
-from tests.snapshots import Copy, Scene, fold, mixed_ids, source
+from tests.snapshots import Copy, Scene, fold, source
+from tests.writers import mixed_ids
 
 SLOW = SnapshotOptions(initial=True, chunk_documents=20, documents_per_second=1000)
 COUNT = 400

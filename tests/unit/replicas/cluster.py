@@ -214,3 +214,12 @@ async def two(cluster: Cluster) -> tuple[Process, Process]:
     (rest,) = {one, other} - {owner}
     await anyio.sleep(TTL)
     return owner, rest
+
+
+async def seconds_left(cluster: Cluster) -> float:
+    return (await cluster.leases.read()).leases["orders"].seconds_left
+
+
+async def until_renewed(cluster: Cluster) -> None:
+    while await seconds_left(cluster) < TTL - 0.1:  # noqa: ASYNC110 - no event tells it
+        await anyio.sleep(0.01)

@@ -5,8 +5,9 @@ from typing import Any
 
 import anyio
 
-from tailrace.engine.handle.delivery import Delivery, Handled, divided
+from tailrace.engine.handle.delivery import Delivery, Handled
 from tailrace.engine.handle.isolation import closes
+from tailrace.engine.handle.refused_events import divided
 from tailrace.engine.ports import Call, PerBatch, RunIdentity
 from tailrace.errors import (
     DestinationUnavailable,

@@ -10,6 +10,7 @@ import anyio
 from tailrace.engine.handle.destination_position import DestinationPosition
 from tailrace.engine.handle.isolation import apart, cancelled_by_us, closes, stray_cancellation
 from tailrace.engine.handle.outage import Outages
+from tailrace.engine.handle.refused_events import divided
 from tailrace.engine.handle.retry import Retry
 from tailrace.engine.handle.time_limit import Returned, TimeLimit
 from tailrace.engine.handle.transaction import units
@@ -296,21 +297,3 @@ class Delivery:
         if ended >= share.ends:
             share.ended(ended)
         return None
-
-
-def divided(
-    events: Sequence[ChangeEvent], reasons: Mapping[int, str]
-) -> tuple[list[ChangeEvent], list[tuple[ChangeEvent, str]]]:
-    """The events to handle, and those to set aside: refused ones, and later ones of their keys.
-
-    ``reasons``: why events are refused, by index; the later ones have none.
-    """
-    keys = set[bytes | None]()
-    others, aside = list[ChangeEvent](), list[tuple[ChangeEvent, str]]()
-    for index, event in enumerate(events):
-        if index in reasons or (event.key is not None and event.key in keys):
-            aside.append((event, reasons.get(index, "")))
-            keys.add(event.key)
-        else:
-            others.append(event)
-    return others, aside
