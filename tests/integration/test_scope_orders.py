@@ -91,7 +91,7 @@ def test_a_span_of_time_is_replayed_into_a_file_that_the_daemon_writes(
     code, error = failed(run, *asks, "--collection", "odd")
     assert (code, "does not have the collection 'odd'" in error) == (2, True)
     told = run.command(*asks, "--key", "3")
-    assert "1 changes were handed over" in told
+    assert "1 change was handed over" in told
     assert run.ids()[10:] == [3]
     assert run.status()["state"] in ("streaming", "caught_up")
     assert run.stop() == 0

@@ -101,7 +101,7 @@ def _shown(options: argparse.Namespace, found: Mapping[str, Any]) -> str:
 
 def _table(found: Mapping[str, Any]) -> str:
     rows = [
-        (each["at"] or UNKNOWN, each["saved_at"][:19] + "Z", json.dumps(each["token"]) or UNKNOWN)
+        (each["at"] or UNKNOWN, each["saved_at"][:19] + "Z", each["token"] or UNKNOWN)
         for each in found["positions"]
     ]
     if not rows:

@@ -90,7 +90,7 @@ async def _through_daemon(body: ReplayBody, client: Client, scope: str) -> str:
         if found["state"] != "running":
             break
         await anyio.sleep(_LOOK_SECONDS)
-    told = f"the replay is {found['state']}: {found['handled']} changes were handed over"
+    told = f"the replay is {found['state']}: {_count(found['handled'])} handed over"
     if found["state"] != "done":
         raise ActionRefused(409, f"{told}; {found['reason']}".rstrip("; "))
     return f"scope {scope!r}: {told}\n"
@@ -118,7 +118,11 @@ async def _into_file(body: ReplayBody, settings: Settings, options: argparse.Nam
                 count += len(events)
 
             await span.read(driver, settings.delivery.max_in_flight_bytes // 4, take)
-    return f"scope {scope.name!r}: {count} changes were written to {path}: {span}\n"
+    return f"scope {scope.name!r}: {_count(count)} written to {path}: {span}\n"
+
+
+def _count(changes: int) -> str:
+    return "1 change was" if changes == 1 else f"{changes} changes were"
 
 
 @contextmanager

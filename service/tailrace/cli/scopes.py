@@ -155,8 +155,8 @@ async def release(leases: LeaseStore, scope: str, *, dry_run: bool) -> str:
         return f"{before}Dry run: nothing was written.\n"
     if not await leases.free(seen, seen.epoch + 1):
         refuse(f"scope {scope!r}", "nothing was released: its lease has changed. Look at it again")
-    after = f"Released (epoch {seen.epoch + 1}): a process acquires it within seconds. {_ENDS}\n"
-    return before + after
+    after = "a process, perhaps the same, acquires it within seconds"
+    return f"{before}Released (epoch {seen.epoch + 1}): {after}. {_ENDS}\n"
 
 
 async def followers(store: Store, settings: Settings, scopes: Collection[str]) -> str:

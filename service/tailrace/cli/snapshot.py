@@ -13,7 +13,7 @@ from typing import Any
 from tailrace.cli import snapshot_text
 from tailrace.cli.arguments import add_config, client_of, read_settings, refuse, scope_of
 from tailrace.control.client import Client
-from tailrace.control.outcome import ActionRefused
+from tailrace.control.outcome import ActionRefused, elsewhere
 from tailrace.snapshot.filter import canonical
 
 _LOOK_SECONDS = 1.0
@@ -81,10 +81,7 @@ class _Daemon:
             told = f"the daemon does not follow scope {self.scope!r}, or not yet"
             raise ActionRefused(409, told)
         if scopes[self.scope]["state"] == "standby":
-            told = (
-                f"scope {self.scope!r} is standby here: {scopes[self.scope]['reason']}: ask there"
-            )
-            raise ActionRefused(409, told)
+            raise elsewhere(self.scope, scopes[self.scope]["reason"])
         found: Snapshot | None = scopes[self.scope]["snapshot"]
         return found
 

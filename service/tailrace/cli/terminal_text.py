@@ -25,7 +25,7 @@ def columns(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 def fields(pairs: Iterable[tuple[str, str]]) -> str:
     """One line for each name and its value."""
-    return "".join(f"  {name + ':':<14}{value}\n" for name, value in pairs)
+    return "".join(f"  {name + ':':<13} {value}\n" for name, value in pairs)
 
 
 def iso(moment: datetime) -> str:

@@ -82,7 +82,7 @@ class LettersQuery(Body):
     handler: str | None = None
     """Only dead letters of this handler."""
     key: str | None = None
-    """Only those of the document with this key or `_id`, in Extended JSON."""
+    """Only those of the document with this `_id`, as Extended JSON."""
     limit: int = Field(default=100, ge=1, le=1000)
     """At most so many; `count` is that of all."""
 

@@ -10,7 +10,7 @@ from anyio.abc import TaskGroup
 from tailrace.control.bodies import LetterBody, LettersQuery, ReplayBody, SeekBody, WhyQuery
 from tailrace.control.letters import DeadLetters
 from tailrace.control.orders import Given, give
-from tailrace.control.outcome import ActionRefused, Done
+from tailrace.control.outcome import ActionRefused, Done, elsewhere
 from tailrace.control.seeking import Seeking, shown
 from tailrace.control.server_positions import ServerPositions, moment
 from tailrace.control.span import find_span
@@ -146,8 +146,9 @@ class Control:
 
     async def span(self, scope: str) -> Mapping[str, Any]:
         """The last replay of a span, in JSON types."""
-        self._watcher(scope)
-        span = self.spans.get(scope)
+        watcher, span = self._watcher(scope), self.spans.get(scope)
+        if span is None:
+            _require_here(watcher)
         return {"scope": scope, "replay": span.document() if span is not None else None}
 
     def _positions(self, watcher: Watcher, runtime: Runtime) -> ServerPositions:
@@ -277,8 +278,7 @@ async def positions_of(
 def _require_here(watcher: Watcher) -> None:
     """Refuses what only the process that follows the scope can do."""
     if watcher.status.state is WatcherState.STANDBY:
-        told = f"scope {watcher.name!r} is standby here: {watcher.status.reason}: ask there"
-        raise ActionRefused(409, told)
+        raise elsewhere(watcher.name, watcher.status.reason)
 
 
 def _told(watcher: Watcher, given: Given, word: str, state: WatcherState) -> str:

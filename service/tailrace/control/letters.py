@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -12,14 +12,15 @@ import anyio
 from bson import json_util
 
 from tailrace.control.bodies import LetterBody, LettersQuery
-from tailrace.control.outcome import ActionRefused, Done
+from tailrace.control.outcome import ActionRefused, Done, elsewhere
 from tailrace.control.spans import require_replayable
 from tailrace.engine import Supervisor, Watcher, WatcherState
-from tailrace.engine.handle.replay import event_of, queues, replay_letters
-from tailrace.engine.ports import DeadLetterStore
+from tailrace.engine.handle.replay import Replayed, Report, event_of, queues, replay_letters
+from tailrace.engine.ports import DeadLetterStore, Handler
 from tailrace.errors import CheckpointFenced, DeadLetterError, describe
 from tailrace.event.extended_json import to_json
 from tailrace.model.dead_letter import DeadLetter
+from tailrace.why.key import read_key
 
 _MOST_SECONDS = 8.0
 """After this time a replay begins no further letter, so that its answer comes."""
@@ -39,7 +40,11 @@ class DeadLetters:
         """The waiting letters, oldest first, in JSON types."""
         found = await self._letters(query.scope, query.handler)
         if query.key is not None:
-            found = [each for each in found if _is_of(each, query.key)]
+            try:
+                key = read_key(query.key)
+            except ValueError as error:
+                raise ActionRefused(400, f"key: {error}") from error
+            found = [each for each in found if key.is_of(each.key)]
         return {"count": len(found), "letters": [shown(each) for each in found[: query.limit]]}
 
     async def replay(self, id: str, body: LetterBody) -> Done:
@@ -54,8 +59,8 @@ class DeadLetters:
         for scope, letters in _by_scope(chosen):
             watcher = self._owner(scope)
             with self._alone(scope):
-                self._require_handlers(watcher, letters)
-                done = await self._replay(watcher, letters, report)
+                handlers = _handlers(watcher, {each.handler for each in letters})
+                done = await self._replay(watcher, handlers, letters, report)
             handled, failed, left = (
                 handled + done.replayed,
                 failed + done.failed,
@@ -83,8 +88,12 @@ class DeadLetters:
         return Done(message, count(len(chosen)), "none", {"letters": gone})
 
     async def _replay(
-        self, watcher: Watcher, letters: Sequence[DeadLetter], report: Callable[..., None]
-    ) -> Any:
+        self,
+        watcher: Watcher,
+        handlers: Mapping[str, Handler],
+        letters: Sequence[DeadLetter],
+        report: Report,
+    ) -> Replayed:
         ends, claim = anyio.current_time() + self.most_seconds, watcher.claim
 
         def require() -> None:
@@ -94,7 +103,6 @@ class DeadLetters:
             if claim.lease is not None:
                 claim.lease.require()
 
-        handlers = {each.handler.name: each.handler for each in watcher.plan.routed}
         try:
             return await replay_letters(
                 self.store,
@@ -111,14 +119,6 @@ class DeadLetters:
         except DeadLetterError as error:
             raise ActionRefused(503, f"{describe(error)}. What still waits, still waits") from error
 
-    def _require_handlers(self, watcher: Watcher, letters: Collection[DeadLetter]) -> None:
-        handlers = {each.handler.name: each.handler for each in watcher.plan.routed}
-        for name in sorted({each.handler for each in letters}):
-            if name not in handlers:
-                told = f"handler {name!r} gets no changes of scope {watcher.name!r} any more"
-                raise ActionRefused(409, f"{told}: discard its dead letters, or add the route")
-            require_replayable(watcher, handlers[name])
-
     def _owner(self, scope: str) -> Watcher:
         """The watcher of a scope that this process follows."""
         watcher = self.supervisor.find(scope)
@@ -126,8 +126,7 @@ class DeadLetters:
             told = f"scope {scope!r} of that dead letter is not configured here"
             raise ActionRefused(409, f"{told}: add it again, or discard the letter")
         if watcher.status.state is WatcherState.STANDBY:
-            told = f"scope {scope!r} is standby here: {watcher.status.reason}: ask there"
-            raise ActionRefused(409, told)
+            raise elsewhere(scope, watcher.status.reason)
         if not watcher.claim.epoch:
             raise ActionRefused(409, f"scope {scope!r} is starting: ask again when it is followed")
         return watcher
@@ -155,6 +154,17 @@ class DeadLetters:
     async def _letters(self, scope: str | None, handler: str | None) -> Sequence[DeadLetter]:
         found: Sequence[DeadLetter] = await _stored(partial(self.store.letters, scope, handler))
         return found
+
+
+def _handlers(watcher: Watcher, names: Iterable[str]) -> Mapping[str, Handler]:
+    """The scope's handlers, if those of these names can get letters."""
+    handlers = {each.handler.name: each.handler for each in watcher.plan.routed}
+    for name in sorted(names):
+        if name not in handlers:
+            told = f"handler {name!r} gets no changes of scope {watcher.name!r} any more"
+            raise ActionRefused(409, f"{told}: discard its dead letters, or add the route")
+        require_replayable(watcher, handlers[name])
+    return handlers
 
 
 async def _stored(call: Callable[[], Any]) -> Any:
@@ -187,19 +197,6 @@ def shown(letter: DeadLetter) -> Mapping[str, Any]:
 
 def _named(letter: DeadLetter) -> dict[str, str]:
     return {"id": letter.id, "scope": letter.scope, "handler": letter.handler}
-
-
-def _is_of(letter: DeadLetter, key: str) -> bool:
-    """Whether a letter is of the document with this key, or with this ``_id``."""
-    event = event_of(letter)
-    known = event.document_key if event is not None else None
-    if not known:
-        return False
-    try:
-        wanted = json_util.loads(key)
-    except (ValueError, TypeError, OverflowError, RecursionError):
-        wanted = key
-    return bool(wanted == known or wanted == known.get("_id") or key == known.get("_id"))
 
 
 def _by_scope(letters: Sequence[DeadLetter]) -> Iterator[tuple[str, Sequence[DeadLetter]]]:

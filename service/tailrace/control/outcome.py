@@ -19,6 +19,11 @@ class ActionRefused(TailraceError):
         self.status = status
 
 
+def elsewhere(scope: str, reason: str) -> ActionRefused:
+    """The refusal of what only the process that follows a scope can do; ``reason`` names it."""
+    return ActionRefused(409, f"scope {scope!r} is standby here: {reason}: ask there")
+
+
 @dataclass(frozen=True, slots=True)
 class Done:
     """What was done, in one sentence. ``before`` and ``after`` say so in the log.

@@ -5,10 +5,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from bson.timestamp import Timestamp
+
 from tailrace.control.bodies import SeekBody
 from tailrace.control.outcome import ActionRefused
 from tailrace.control.server_positions import ServerPositions, moment
 from tailrace.engine import CheckpointStore, OrderStore
+from tailrace.engine.seek import furthest
 from tailrace.errors import CheckpointError, describe
 from tailrace.model import Checkpoint, Position, PositionKind, ResumeToken
 from tailrace.stream import fingerprint
@@ -55,20 +58,22 @@ class Seeking:
                 raise ActionRefused(422, f"scope {name!r}: {told}: choose a time with at")
             position = Position(PositionKind.IDLE, None, None, position.cluster_time)
         await self.server.require(position)
-        return Sought(name, position, current, before, self.handlers)
+        had = furthest(before, former).cluster_time if before is not None else None
+        return Sought(name, position, current, before, had, self.handlers)
 
 
 @dataclass(frozen=True, slots=True)
 class Sought:
     """A position that the server accepts, of the pipeline and options with the ``fingerprint``.
 
-    ``before``: the checkpoint; ``None`` without one.
+    ``before``: the checkpoint; ``None`` without one. ``had``: up to where changes have come.
     """
 
     scope: str
     position: Position
     fingerprint: str
     before: Checkpoint | None
+    had: Timestamp | None
     handlers: Sequence[str]
 
     @property
@@ -88,7 +93,10 @@ class Sought:
             case "back":
                 return f"changes from {to} to {since} come again, to {handlers}"
             case "forward":
-                return f"changes from {since} to {to} are skipped, for {handlers}"
+                until = self.position.cluster_time
+                if self.had is not None and until is not None and until <= self.had:
+                    return f"changes from {since} to {to} came before, and do not come again"
+                return f"changes from {moment(self.had)} to {to} are skipped, for {handlers}"
             case "none":
                 return f"nothing comes again and nothing is skipped: it is there, at {since}"
         return f"changes between {since} and {to} come again or are skipped: a time is not known"

@@ -1,9 +1,11 @@
 """Takes the position of an operator's order as the checkpoint, between two runs of a scope."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 
 import structlog
+from bson.timestamp import Timestamp
 
 from tailrace.engine.checkpointer import CheckpointClaim, as_former
 from tailrace.engine.plan.scope_plan import Runtime
@@ -23,20 +25,27 @@ async def seek(
 ) -> Checkpoint:
     """Saves the order's position as the checkpoint, in place of ``before``; returns it.
 
-    First it notes the position that is replaced, and the gap if changes are skipped. After a crash
-    in between, both are stored again, as the same records. Once the checkpoint is saved, the order
-    is obeyed. Raises :class:`tailrace.errors.CheckpointError`.
+    First it notes the position that is replaced, and the gap if changes are skipped that no handler
+    has. After a crash in between, both are stored again, as the same records. Once the checkpoint
+    is saved, the order is obeyed. Raises :class:`tailrace.errors.CheckpointError`.
     """
     assert order.seek is not None  # noqa: S101 - the caller has looked
     if before is not None:
         await runtime.orders.note(as_former(before))
-        if (gap := _gap(order, before.position, order.seek)) is not None:
+        had = furthest(before, await runtime.orders.positions(claim.scope))
+        if (gap := _gap(order, had, order.seek)) is not None:
             await runtime.store.record_gap(gap)
     snapshot = before.position.snapshot if before is not None else None
     claim.sequence += 1
     after = Checkpoint(
         scope=claim.scope,
-        position=replace(order.seek, sink_digests={CHOSEN: ""}, beyond={}, snapshot=snapshot),
+        position=replace(
+            order.seek,
+            sink_digests={CHOSEN: ""},
+            beyond={},
+            snapshot=snapshot,
+            started=_started(before, order.seek),
+        ),
         cluster=identity.cluster,
         fingerprint=order.fingerprint or identity.fingerprint,
         epoch=claim.epoch,
@@ -58,10 +67,24 @@ async def seek(
     return after
 
 
-def _gap(order: Order, before: Position, after: Position) -> Gap | None:
+def furthest(now: Checkpoint, former: Sequence[Checkpoint]) -> Position:
+    """The latest position of a scope, as far as they are kept: what is not after it is no gap."""
+    known = [each.position for each in former if each.position.cluster_time is not None]
+    if now.position.cluster_time is None:
+        return now.position
+    return max([now.position, *known], key=lambda each: each.cluster_time or Timestamp(0, 0))
+
+
+def _gap(order: Order, had: Position, after: Position) -> Gap | None:
     """The changes that the scope skips, as of the order; ``None`` if it skips none."""
-    since, until = before.cluster_time, after.cluster_time
+    since, until = had.cluster_time, after.cluster_time
     if since is None or until is None or until <= since:
         return None
     reason = f"{order.by} moved the scope forward"
-    return Gap(order.scope, before.token, since, until, reason, "seek", order.at)
+    return Gap(order.scope, had.token, since, until, reason, "seek", order.at)
+
+
+def _started(before: Checkpoint | None, after: Position) -> Timestamp | None:
+    """From when on changes have come, or come now: a scope that is moved keeps what it has had."""
+    times = [before.position.started if before is not None else None, after.cluster_time]
+    return min((each for each in times if each is not None), default=None)

@@ -41,7 +41,7 @@ class Position:
     destination has stored if it has exactly what it was given up to here. ``beyond``: what other
     handlers have beyond this position, which is not delivered to them again. ``snapshot``: how far
     the existing documents are delivered, if the scope has had a snapshot. ``started``: where the
-    scope began, or where an operator let it continue; earlier changes are not delivered.
+    scope began, or the earliest position to which it was moved; earlier changes are not delivered.
     """
 
     kind: PositionKind

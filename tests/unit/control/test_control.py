@@ -86,12 +86,15 @@ async def test_a_move_is_undone_and_a_dry_run_changes_nothing() -> None:
         audit.held = {5}
         await control.seek("orders", BACK, BY)
         await until(lambda: audit.begun[-1] == 5)
+        tried = await control.seek("orders", SeekBody(undo=True, dry_run=True), BY)
+        assert f"to {moment(time(9))} came before, and do not come again" in tried.message
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(control.seek, "orders", SeekBody(undo=True), BY)
             await one.until_state(WatcherState.DRAINING)
             audit.held = set()
         await one.until_state(WatcherState.CAUGHT_UP)
         assert audit.handled == [*range(1, 10), 4, 5]
+        assert await one.store.gaps("orders") == []
         found = json.loads(json.dumps(await control.positions("orders")))["positions"]
         assert found[0]["current"]
         again = next(each for each in found if each["at"] == moment(time(4)))

@@ -124,6 +124,8 @@ async def test_a_scope_moves_back_without_halting_and_every_handler_gets_it_agai
     former = await one.runtime.orders.positions("orders")
     before = next(each for each in former if not each.obeyed)
     assert before.position.event_token == token(9)
+    assert one.saved is not None
+    assert one.saved.position.started == time(1), "what came before the move still came"
     assert await one.store.gaps("orders") == []
 
 
