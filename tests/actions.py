@@ -8,12 +8,12 @@ from typing import Any
 from tests.daemon import Daemon
 
 
-def act(run: Daemon, path: str, sender: str = "1", **body: Any) -> tuple[int, Any]:
+def act(run: Daemon, path: str, sender: str = "1", token: str = "", **body: Any) -> tuple[int, Any]:
     """The status and the answer: JSON, or the text of a refusal. ``sender``: for the log."""
     request = urllib.request.Request(
         f"http://127.0.0.1:{run.port}{path}",
         json.dumps(body).encode(),
-        {"Tailrace-Change": sender},
+        {"Tailrace-Change": sender} | ({"Authorization": f"Bearer {token}"} if token else {}),
     )
     try:
         with urllib.request.urlopen(request, timeout=60) as reply:

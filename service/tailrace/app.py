@@ -4,10 +4,7 @@ The nesting of ``async with``, read inside out, is the shutdown order: watchers 
 cursors are killed and the client closes, handlers and the store close, and the HTTP server is last.
 """
 
-import secrets
 import signal
-import socket
-from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack, closing
 from datetime import UTC, datetime
 from functools import partial
@@ -18,12 +15,19 @@ import anyio
 import structlog
 
 from tailrace import __version__
-from tailrace.assembly import inquiries, local_store, scope_plans, server_store
+from tailrace.assembly import (
+    access_of,
+    inquiries,
+    leases_of,
+    local_store,
+    runtime_of,
+    scope_plans,
+    server_store,
+)
 from tailrace.config import Settings
-from tailrace.control import ActionRefused, Api, Control, Health
-from tailrace.drivers import DRIVERS, identify
+from tailrace.control import Api, Control, Health
+from tailrace.drivers import DRIVERS, CommandDriver, identify
 from tailrace.engine import (
-    ByteBudget,
     ClusterWatch,
     Runtime,
     Supervisor,
@@ -38,22 +42,17 @@ from tailrace.handlers import check_handlers
 from tailrace.handlers.pool import handler_pool
 from tailrace.memory import settle_malloc, settled_memory
 from tailrace.model.cluster import ClusterIdentity
-from tailrace.model.lease import Member
 from tailrace.observe import logs
-from tailrace.observe.access import Access
 from tailrace.observe.history import History
 from tailrace.observe.http import HttpServer, bind
 from tailrace.observe.loop_watch import LoopWatch
 from tailrace.observe.metrics import Metrics
 from tailrace.observe.output import Output
-from tailrace.reload import SPARE_SCOPES, Reloader, handler_plans
+from tailrace.reload import SPARE_SCOPES, Reloader, Wanted, reload_on_hang_ups, source_clients
 from tailrace.replicas.leases import Leases
 from tailrace.replicas.member_name import require_own_name
-from tailrace.replicas.times import LeaseTimes
 from tailrace.signals import LastResort, StopSignals
-from tailrace.stores import Store
 from tailrace.stream import Interrupt, ServerClock
-from tailrace.why.inquiry import Inquiry
 
 FINISHED, FAILED, USAGE, NOT_DRAINED = 0, 1, 2, 3
 """The documented exit codes."""
@@ -74,14 +73,10 @@ async def serve(settings: Settings, signals: StopSignals, output: Output, file: 
     watch = LoopWatch(service.metrics.loop_lag.observe, blocking_handler)
     listener = bind(settings.http.host, settings.http.port)
     with closing(listener) as server_socket, watch.watching():
-        token = settings.http.token
-        access = Access(
-            loopback=ip_address(server_socket.getsockname()[0]).is_loopback,
-            token=token.get_secret_value() if token else "",
-            protect_reads=settings.http.protect == "everything",
-        )
-        api = Api(service.control, service.health, service.metrics.registry, access)
-        server = HttpServer(server_socket, api)
+        local = ip_address(server_socket.getsockname()[0]).is_loopback
+        access = access_of(settings.http, loopback=local)
+        service.api = Api(service.control, service.health, service.metrics.registry, access)
+        server = HttpServer(server_socket, service.api)
         outcome = FAILED
         failure: Exception | None = None
         async with anyio.create_task_group() as tasks:
@@ -90,7 +85,7 @@ async def serve(settings: Settings, signals: StopSignals, output: Output, file: 
             service.http_port = server.port
             tasks.start_soon(server.run, name="http")
             tasks.start_soon(service.obey_signals, name="signals")
-            tasks.start_soon(service.obey_hang_ups, name="reloads by signal")
+            tasks.start_soon(service.reload_on_hang_ups, name="reloads by signal")
             service.log.info("service.starting", http_port=server.port, version=__version__)
             try:
                 outcome = await service.run()
@@ -120,12 +115,12 @@ class _Service:
             scopes.not_alive, self._not_ready, self._degraded, self._status, self.history.document
         )
         self.control = Control(scopes)
+        self.api: Api | None = None
         self._started_at = datetime.now(UTC)
         self.log = structlog.get_logger()
         self.stop = Interrupt()
         self.done = Interrupt()
         self._started = anyio.Event()
-        self._inquiries: Callable[[Settings], Mapping[str, Inquiry]] = lambda settings: {}
         self._hung_up = anyio.Event()
         self._running = anyio.CancelScope()
         self._cluster: ClusterIdentity | None = None
@@ -136,70 +131,51 @@ class _Service:
     async def run(self) -> int:
         """Connects, follows all scopes until the stop, drains; returns the exit code."""
         settings = self.settings
-        uri = settings.mongodb.uri.get_secret_value()
-        factory = DRIVERS[settings.mongodb.driver]
+        wanted = Wanted.of(settings)
+        factory, uri = DRIVERS[wanted.client.driver], wanted.client.uri
         streams = len(settings.scopes)
         async with AsyncExitStack() as stack:
             # Local parts are opened first: a corrupt file can be reported without a server.
             store = await stack.enter_async_context(local_store(settings))
-            pool = await stack.enter_async_context(
-                handler_pool(settings.delivery, self.metrics.registry)
-            )
-            pool.use(await pool.add(handler_plans(settings).values(), waits=True))
+            pool = await stack.enter_async_context(handler_pool(self.metrics.registry))
+            plans = wanted.handlers.values()
+            pool.use(await pool.add(plans, settings.delivery, waits=True))
             with self.stop.interrupts() as connecting:
                 wait = settings.mongodb.connect_timeout_seconds
                 self._cluster = cluster = await identify(factory, uri, wait)
             if connecting.cancelled_caught:
-                self.log.info("service.stopped", halted=[])
-                return FINISHED
+                return self._outcome()
             if cluster.doubt:
                 self.log.warning("cluster.unidentified", cluster=str(cluster), reason=cluster.doubt)
-            most_scopes = streams + SPARE_SCOPES
-            driver = await stack.enter_async_context(factory(uri, most_scopes))
+            opening = source_clients(cluster, streams + SPARE_SCOPES)
+            clients = await stack.enter_async_context(opening)
+            clients.use(await clients.open(wanted.client))
             if store is None:
-                store = await stack.enter_async_context(server_store(settings, driver))
-            me = self._member()
+                store = await stack.enter_async_context(server_store(settings, clients))
+            supervisor = self._supervisor
+            leases = leases_of(settings, self.http_port, store, self.metrics, supervisor.restart)
             with self.stop.interrupts() as joining:
-                if me is not None and settings.replicas is not None:
-                    times = LeaseTimes(settings.replicas.lease_seconds)
-                    await require_own_name(store.leases, me, times)
+                if leases is not None:
+                    await require_own_name(store.leases, leases.me, leases.times)
             if joining.cancelled_caught:
-                self.log.info("service.stopped", halted=[])
-                return FINISHED
-            self._leases = leases = self._shared(store, me)
+                return self._outcome()
+            self._leases = leases
             clock = ServerClock()
-            self._server = watch = ClusterWatch(driver, clock)
+            self._server = watch = ClusterWatch(clients, clock)
             self.metrics.server = watch.gauges
-            runtime = Runtime(
-                driver,
-                store.checkpoints,
-                store.dead_letters,
-                cluster,
-                ByteBudget(settings.delivery.max_in_flight_bytes, streams),
-                self.metrics,
-                clock,
-                orders=store.orders,
-                lease=leases.observed if leases is not None else lambda scope: None,
-            )
-            handlers = {name: each.handler for name, each in pool.open.items()}
-            watchers = [Watcher(plan, runtime) for plan in scope_plans(settings, handlers, driver)]
-            self._supervisor.watchers = watchers
-            self.control.runtime, self.control.server = runtime, driver
-            self._inquiries = partial(inquiries, store=store, server=driver)
-            self.control.inquiries = self._inquiries(settings)
+            driver = clients.now.driver
+            runtime = runtime_of(settings, driver, store, cluster, self.metrics, clock, leases)
+            handlers = {n: each.handler(settings.delivery) for n, each in pool.open.items()}
+            planned = scope_plans(settings, handlers, driver)
+            supervisor.watchers = [Watcher(plan, runtime) for plan in planned]
+            self._asked = partial(inquiries, store=store)
+            self._apply(settings, runtime, driver)
+            self.control.server = clients
             self.control.reloads = Reloader(
-                self._file,
-                settings,
-                pool,
-                self._supervisor,
-                runtime,
-                driver,
-                leases,
-                most_scopes,
-                self._apply,
+                self._file, wanted, pool, clients, supervisor, runtime, leases, self._apply
             ).reload
             self._started.set()
-            self.log.info("service.started", cluster=str(cluster), scopes=len(watchers))
+            self.log.info("service.started", cluster=str(cluster), scopes=streams)
             with self._running, settled_memory():
                 try:
                     async with anyio.create_task_group() as beside:
@@ -219,31 +195,6 @@ class _Service:
                     if leases is not None:
                         await leases.close()
         return self._outcome()
-
-    def _member(self) -> Member | None:
-        """This process among those that share the scopes; ``None`` without replicas."""
-        settings = self.settings.replicas
-        if settings is None:
-            return None
-        host = socket.gethostname()
-        name = settings.name or f"{host}:{self.http_port}"
-        return Member.named(name, host, secrets.token_hex(4), settings.max_scopes or 0)
-
-    def _shared(self, store: Store, me: Member | None) -> Leases | None:
-        """The leases of this process; ``None`` without replicas."""
-        settings = self.settings.replicas
-        if settings is None or me is None:
-            return None
-        return Leases(
-            [scope.name for scope in self.settings.scopes],
-            me,
-            store.leases,
-            store.checkpoints,
-            self.metrics,
-            LeaseTimes(settings.lease_seconds),
-            self.settings.shutdown.grace_seconds,
-            self._supervisor.restart,
-        )
 
     def _outcome(self) -> int:
         if self._running.cancelled_caught:
@@ -280,26 +231,23 @@ class _Service:
                     self._hung_up.set()
                 await self._signals.wait()
 
-    async def obey_hang_ups(self) -> None:
+    async def reload_on_hang_ups(self) -> None:
         """Reloads once for all requests that came before it."""
         with self.done.interrupts():
             await self._started.wait()
-            while True:
-                await self._hung_up.wait()
-                self._hung_up = anyio.Event()
-                log = self.log.bind(action="reload", by=signal.SIGHUP.name)
-                try:
-                    done = await self.control.reload(dry_run=False)
-                    log.info("action.done", **{"from": done.before, "to": done.after})
-                except ActionRefused as refused:
-                    log.error("action.refused", reason=str(refused))
-                except Exception as error:
-                    log.critical("action.failed", exc_info=error)
+            await reload_on_hang_ups(self.control, self._hang_up)
 
-    def _apply(self, settings: Settings) -> None:
-        """Takes over from a reload what belongs to no scope."""
-        self.settings = settings
-        self.control.inquiries = self._inquiries(settings)
+    async def _hang_up(self) -> None:
+        await self._hung_up.wait()
+        self._hung_up = anyio.Event()
+
+    def _apply(self, settings: Settings, runtime: Runtime, server: CommandDriver) -> None:
+        """Takes over what belongs to no scope, at the start and from a reload."""
+        self.settings, self.control.runtime = settings, runtime
+        self.control.inquiries = self._asked(settings, server=server)
+        self._supervisor.silence_seconds = settings.http.liveness_seconds
+        assert self.api is not None  # noqa: S101 - it serves before anything is opened
+        self.api.access = access_of(settings.http, loopback=self.api.access.loopback)
         logs.configure(settings.logging.level, settings.logging.format)
         self.bound_stop()
 

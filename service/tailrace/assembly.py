@@ -1,6 +1,8 @@
 """Makes parts from settings: stores, routes and scope plans. :mod:`tailrace.app` runs them."""
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+import secrets
+import socket
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import (
     AbstractAsyncContextManager,
     AsyncExitStack,
@@ -14,17 +16,33 @@ from bson.timestamp import Timestamp
 
 from tailrace.config import Settings
 from tailrace.config.scopes import ScopeSettings
+from tailrace.config.settings import HttpSettings
 from tailrace.config.store import MongodbStoreSettings, SqliteStoreSettings
-from tailrace.drivers import DRIVERS, CommandDriver, identify
-from tailrace.engine import Handler, PerEvent, Routed, ScopePlan, routed
+from tailrace.drivers import DRIVERS, identify
+from tailrace.engine import (
+    ByteBudget,
+    CommandRunner,
+    Handler,
+    PerEvent,
+    Routed,
+    Runtime,
+    ScopePlan,
+    routed,
+)
 from tailrace.handlers.parquet import ParquetHandlerSettings
 from tailrace.model import ResumeToken, Route, Scope, StartPoint
+from tailrace.model.cluster import ClusterIdentity
 from tailrace.model.failure_policy import Backoff
+from tailrace.model.lease import Member
+from tailrace.observe.access import Access
+from tailrace.observe.metrics import Metrics
+from tailrace.replicas.leases import Leases
+from tailrace.replicas.times import LeaseTimes
 from tailrace.snapshot.filter import text_of
 from tailrace.snapshot.server import SnapshotServer
 from tailrace.snapshot.snapshots import SnapshotOptions, Snapshots
 from tailrace.stores import Store, memory, mongodb, sqlite
-from tailrace.stream import ChangeStreamOptions
+from tailrace.stream import ChangeStreamOptions, Driver, ServerClock
 from tailrace.why.changes import Server
 from tailrace.why.inquiry import Inquiry
 
@@ -40,10 +58,10 @@ def local_store(settings: Settings) -> AbstractAsyncContextManager[Store | None]
             return memory.open_store()
 
 
-def server_store(settings: Settings, driver: CommandDriver) -> AbstractAsyncContextManager[Store]:
+def server_store(settings: Settings, server: CommandRunner) -> AbstractAsyncContextManager[Store]:
     """The store on the server."""
     assert isinstance(settings.store, MongodbStoreSettings)  # noqa: S101 - else it is local
-    return mongodb.open_store(driver, database=settings.store.database)
+    return mongodb.open_store(server, database=settings.store.database)
 
 
 @asynccontextmanager
@@ -57,6 +75,64 @@ async def open_store(settings: Settings) -> AsyncIterator[Store]:
             driver = await stack.enter_async_context(factory(uri, 1))
             store = await stack.enter_async_context(server_store(settings, driver))
         yield store
+
+
+def leases_of(
+    settings: Settings,
+    http_port: int,
+    store: Store,
+    metrics: Metrics,
+    restart: Callable[[str, str], object],
+) -> Leases | None:
+    """The leases of this process; ``None`` without replicas."""
+    if settings.replicas is None:
+        return None
+    host = socket.gethostname()
+    name = settings.replicas.name or f"{host}:{http_port}"
+    me = Member.named(name, host, secrets.token_hex(4), settings.replicas.max_scopes or 0)
+    return Leases(
+        [scope.name for scope in settings.scopes],
+        me,
+        store.leases,
+        store.checkpoints,
+        metrics,
+        LeaseTimes(settings.replicas.lease_seconds),
+        settings.shutdown.grace_seconds,
+        restart,
+    )
+
+
+def runtime_of(
+    settings: Settings,
+    driver: Driver,
+    store: Store,
+    cluster: ClusterIdentity,
+    metrics: Metrics,
+    clock: ServerClock,
+    leases: Leases | None,
+) -> Runtime:
+    """What all watchers of a process share."""
+    return Runtime(
+        driver,
+        store.checkpoints,
+        store.dead_letters,
+        cluster,
+        ByteBudget(settings.delivery.max_in_flight_bytes, len(settings.scopes)),
+        metrics,
+        clock,
+        orders=store.orders,
+        lease=leases.observed if leases is not None else lambda scope: None,
+    )
+
+
+def access_of(http: HttpSettings, *, loopback: bool) -> Access:
+    """Who may read and change. ``loopback``: only this machine can reach the socket."""
+    return Access(
+        loopback=loopback,
+        token=http.token.get_secret_value() if http.token else "",
+        token_file=http.token_file or "",
+        protect_reads=http.protect == "everything",
+    )
 
 
 def scope_plans(

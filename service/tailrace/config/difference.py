@@ -5,12 +5,31 @@ from dataclasses import dataclass
 from typing import Any
 
 from tailrace.config.fields import Section
+from tailrace.config.handlers import AnyHandlerSettings
 from tailrace.config.settings import Settings
 
-OF_ALL_SCOPES = ("checkpoint", "supervisor")
-"""The sections that each scope begins with."""
-AT_ONCE = ("shutdown", "logging")
-"""The sections that apply without a restart of anything."""
+OF_ALL_SCOPES = (
+    "mongodb.uri",
+    "mongodb.driver",
+    "checkpoint",
+    "delivery.lanes",
+    "delivery.max_in_flight_bytes",
+    "supervisor",
+)
+"""The sections and keys that each scope begins with."""
+OF_FAILURES = ("delivery.retry", "delivery.dead_letters", "delivery.on_failure")
+"""The keys that hold for the handlers that do not say otherwise."""
+AT_ONCE = (
+    "mongodb.uri_file",
+    "mongodb.connect_timeout_seconds",
+    "shutdown",
+    "http.token",
+    "http.token_file",
+    "http.protect",
+    "http.liveness_seconds",
+    "logging",
+)
+"""The sections and keys that apply without a restart of anything."""
 _BY_PART = ("scopes", "handlers", "routes")
 _UNUSED = ("pipeline", "include")
 
@@ -28,23 +47,27 @@ class ScopeChange:
 
 def needs_restart(old: Settings, new: Settings) -> list[str]:
     """The changed keys that only a new process can apply."""
-    applied = {*OF_ALL_SCOPES, *AT_ONCE, *_BY_PART, *_UNUSED}
-    sections = [name for name in Settings.by_key() if name not in applied]
-    return [key for name in sections for key in _keys(old, new, name)]
+    applied = (*OF_ALL_SCOPES, *OF_FAILURES, *AT_ONCE)
+    return [key for key in _all_changed(old, new) if not _is_in(key, applied)]
 
 
 def at_once(old: Settings, new: Settings) -> list[str]:
     """The changed keys that apply without a restart of anything."""
-    return [key for name in AT_ONCE for key in _keys(old, new, name)]
+    return [key for key in _all_changed(old, new) if _is_in(key, AT_ONCE)]
 
 
 def scope_changes(
-    old: Settings, new: Settings, reopened: Collection[str]
+    old: Settings, new: Settings, reopened: Collection[str], of_all: Collection[str] = ()
 ) -> Mapping[str, ScopeChange]:
-    """By scope of either configuration. ``reopened``: handlers that are opened anew."""
+    """By scope of either configuration. ``reopened``: handlers that are opened anew.
+
+    ``of_all``: what else has changed for each scope.
+    """
     before = {scope.name: scope for scope in old.scopes}
     after = {scope.name: scope for scope in new.scopes}
-    of_all = [key for name in OF_ALL_SCOPES for key in _keys(old, new, name)]
+    keys = _all_changed(old, new)
+    of_all = [*(key for key in keys if _is_in(key, OF_ALL_SCOPES)), *of_all]
+    of_failures = [key for key in keys if _is_in(key, OF_FAILURES)]
     found = {name: ScopeChange("stopped") for name in before if name not in after}
     for name, scope in after.items():
         if name not in before:
@@ -53,6 +76,13 @@ def scope_changes(
         because = [*_changed(before[name], scope), *of_all]
         if _routes(old, name) != _routes(new, name):
             because.append("routes")
+        inherited = {
+            key
+            for each in _handlers(new, name)
+            for key in of_failures
+            if _inherits(new.handlers[each], key)
+        }
+        because += sorted(inherited)
         because += [f"handler {each}" for each in _handlers(new, name) if each in reopened]
         found[name] = ScopeChange("restarted" if because else "kept", tuple(because))
     return found
@@ -66,9 +96,24 @@ def _handlers(settings: Settings, scope: str) -> Iterator[str]:
     return iter(dict.fromkeys(n for route in _routes(settings, scope) for n in route.handlers))
 
 
+def _inherits(handler: AnyHandlerSettings, key: str) -> bool:
+    """Whether a key of ``delivery`` holds for the handler."""
+    return getattr(handler, key.removeprefix("delivery."), None) is None
+
+
+def _is_in(key: str, known: Collection[str]) -> bool:
+    """Whether the key, or its section, is one of those."""
+    return key in known or key.partition(".")[0] in known
+
+
+def _all_changed(old: Settings, new: Settings) -> list[str]:
+    """The changed keys of the sections that belong to no scope, handler or route; the section
+    itself if it is there or not, or of another type."""
+    names = [name for name in Settings.by_key() if name not in (*_BY_PART, *_UNUSED)]
+    return [key for name in names for key in _keys(old, new, name)]
+
+
 def _keys(old: Settings, new: Settings, section: str) -> list[str]:
-    """The keys of a section that differ; the section itself if it is there or not, or of another
-    type."""
     one, other = getattr(old, section), getattr(new, section)
     if one == other:
         return []

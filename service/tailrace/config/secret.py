@@ -1,5 +1,6 @@
 """A secret as a setting: the text itself, or ``{file: PATH}``, which is read at each use."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
@@ -54,6 +55,19 @@ def secret_of(value: Any) -> Secret:
     return Secret(str(value))
 
 
+def with_secrets(given: dict[str, Any]) -> dict[str, Any]:
+    """A mapping whose values of the form ``{file: PATH}`` are secrets. Raises ``ValueError``."""
+    return {
+        key: secret_of(value) if isinstance(value, dict) and set(value) == {"file"} else value
+        for key, value in given.items()
+    }
+
+
+def plain_texts(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The mapping with its secrets as the texts that they are now. Raises :class:`Unavailable`."""
+    return {k: v.read() if isinstance(v, Secret) else v for k, v in given.items()}
+
+
 def _keep(text: str) -> None:
     """Masks it from now on: of a URL only what is secret, because other URLs begin like it."""
     keep_secret(*(secrets_of(text) if "://" in text else [text]))
@@ -65,6 +79,11 @@ def _masked(given: Secret) -> Any:
 
 def _masked_uri(given: Secret) -> Any:
     return {"file": given.file} if given.file else mask_uri(given.text)
+
+
+def masked_secrets(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The mapping with its secrets as they are shown."""
+    return {k: _masked(v) if isinstance(v, Secret) else v for k, v in given.items()}
 
 
 SCHEMA = {

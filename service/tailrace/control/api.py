@@ -37,9 +37,9 @@ class Health:
     history: Callable[[], Mapping[str, Any]]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Api:
-    """The application of :class:`tailrace.observe.http.HttpServer`."""
+    """The application of :class:`tailrace.observe.http.HttpServer`. ``access`` may be replaced."""
 
     control: Control
     health: Health

@@ -60,3 +60,10 @@ def client_options(uri: str, streams: int, **more: Any) -> dict[str, Any]:
     }
     own = {name: value for name, value in defaults.items() if name.lower() not in given}
     return {"server_selector": select, **more, **own}
+
+
+def files_of(uri: str) -> list[str]:
+    """The files that the options of a URI name: of certificates, keys and revocations."""
+    names = ("tlscertificatekeyfile", "tlscafile", "tlscrlfile")
+    options = {str(name).lower(): value for name, value in parsed(uri)["options"].items()}
+    return [str(options[name]) for name in names if name in options]

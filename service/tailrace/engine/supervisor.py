@@ -39,12 +39,13 @@ class _ScopeTask:
 
 
 class Supervisor:
-    """Keeps the ``watchers``. One that reads but hears nothing for this long is not alive."""
+    """Keeps the ``watchers``. One that reads but hears nothing for ``silence_seconds`` is not
+    alive."""
 
     def __init__(self, silence_seconds: float) -> None:
         self.watchers: list[Watcher] = []
         self._follow: Follow = Watcher.run
-        self._silence_seconds = silence_seconds
+        self.silence_seconds = silence_seconds
         self._stop = Interrupt()
         self._tasks: TaskGroup | None = None
         self._scopes: dict[str, _ScopeTask] = {}
@@ -187,7 +188,7 @@ class Supervisor:
             if watcher.status.stream_state in READING
             and (heard := watcher.status.stream.heard) is not None
             # Time before this state, such as a pause for handlers, is not the server's silence.
-            and now - max(heard, watcher.status.entered) > self._silence_seconds
+            and now - max(heard, watcher.status.entered) > self.silence_seconds
         ]
 
     def not_ready(self) -> list[str]:

@@ -79,7 +79,8 @@ def destination_type(
         return kind(given)
 
     create.__name__ = getattr(kind, "__name__", str(kind))  # for messages
-    row = HandlerType(settings, _opener(create), check, needs=needs, install=install)
+    opener = _opener(create)
+    row = HandlerType(settings, opener, check, needs=needs, install=install, by_lanes=True)
     return row
 
 

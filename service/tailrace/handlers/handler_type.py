@@ -50,8 +50,8 @@ class HandlerType(Generic[S]):
     settings without opening anything. ``attempt``: tries a start for ``tailrace check --connect``
     without a trace and returns what is possible; without it, the handler is opened and closed.
     ``needs``: the modules that must be installed, and ``install`` says how. Without ``by_scope``,
-    an open handler does not depend on the scopes whose changes it gets. ``holds``: the file that
-    only one open handler may have.
+    an open handler does not depend on the scopes whose changes it gets; with ``by_lanes`` it
+    depends on ``delivery.lanes``. ``holds``: the file that only one open handler may have.
     """
 
     settings: type[S]
@@ -61,6 +61,7 @@ class HandlerType(Generic[S]):
     needs: tuple[str, ...] = ()
     install: str = ""
     by_scope: bool = True
+    by_lanes: bool = False
     holds: Callable[[S], str | None] = lambda settings: None
 
     @property

@@ -3,15 +3,13 @@
 So a reload can open one anew while the others, and the object that it replaces, stay open.
 """
 
-import asyncio
 from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import Any
 
 import anyio
-from anyio.abc import TaskGroup
 from prometheus_client import CollectorRegistry, Metric
 from prometheus_client.registry import Collector
 from pydantic import BaseModel
@@ -20,10 +18,10 @@ from tailrace.config.delivery import DeliverySettings
 from tailrace.config.handlers import AnyHandlerSettings
 from tailrace.config.secret import Secret
 from tailrace.engine import Handler
-from tailrace.engine.handle.isolation import required
-from tailrace.errors import TaskCancelled
 from tailrace.handlers import open_handler
+from tailrace.handlers.failures import failure_policy
 from tailrace.handlers.handler_type import Opening
+from tailrace.handlers.kept import Keeper, Kept, keeper
 from tailrace.handlers.types import type_of
 from tailrace.model import Scope
 
@@ -38,22 +36,28 @@ class HandlerPlan:
     name: str
     settings: AnyHandlerSettings
     follows: tuple[Scope, ...]
+    lanes: int
+    """``delivery.lanes``."""
     secrets: str
     """A digest of its secrets that are in files."""
 
     @classmethod
-    def of(cls, name: str, settings: AnyHandlerSettings, follows: Iterable[Scope]) -> "HandlerPlan":
+    def of(
+        cls, name: str, settings: AnyHandlerSettings, follows: Iterable[Scope], lanes: int
+    ) -> "HandlerPlan":
         """The plan as it is now. Reads files. Raises :class:`tailrace.errors.Unavailable`."""
         digest = sha256()
         for secret in _secrets(settings):
             digest.update(sha256(secret.read().encode()).digest())
-        return cls(name, settings, tuple(follows), digest.hexdigest())
+        return cls(name, settings, tuple(follows), lanes, digest.hexdigest())
 
     def same_as(self, other: "HandlerPlan") -> bool:
         """Whether a handler that was opened with one is as one that is opened with the other."""
-        by_scope = type_of(self.settings).by_scope
-        return (self.settings, self.secrets) == (other.settings, other.secrets) and (
-            not by_scope or set(self.follows) == set(other.follows)
+        kind = type_of(self.settings)
+        return (
+            (self.settings, self.secrets) == (other.settings, other.secrets)
+            and (not kind.by_lanes or self.lanes == other.lanes)
+            and (not kind.by_scope or set(self.follows) == set(other.follows))
         )
 
     @property
@@ -64,72 +68,32 @@ class HandlerPlan:
 
 @dataclass(eq=False, slots=True)
 class OpenHandler:
-    """A handler that is opened, or open, until :meth:`close`."""
+    """A handler that is opened, or open, with a registry of its own."""
 
     plan: HandlerPlan
-    registry: CollectorRegistry = field(default_factory=CollectorRegistry)
-    _handler: Handler | None = None
-    _failure: Exception | None = None
-    _decided: anyio.Event = field(default_factory=anyio.Event)
-    _life: anyio.CancelScope = field(default_factory=anyio.CancelScope)
-    _closing: anyio.Event = field(default_factory=anyio.Event)
-    _closed: anyio.Event = field(default_factory=anyio.Event)
+    registry: CollectorRegistry
+    kept: Kept[Handler]
 
-    @property
-    def handler(self) -> Handler:
-        """The handler, once it is open."""
-        assert self._handler is not None  # noqa: S101 - for the type checker
-        return self._handler
-
-    async def opened(self) -> None:
-        """Returns when it is open. Raises what has kept it from that."""
-        await self._decided.wait()
-        if self._failure is not None:
-            raise self._failure
-
-    async def run(self, opening: Opening) -> None:
-        """Keeps it open. A failure while it is open is raised here."""
-        try:
-            with self._life:
-                async with open_handler(opening, self.plan.settings) as self._handler:
-                    self._decided.set()
-                    await self._closing.wait()
-        except Exception as error:
-            if self._decided.is_set():
-                raise
-            self._failure = error
-        finally:
-            self._decided.set()
-            self._closed.set()
-
-    def leave(self) -> None:
-        """Lets it close."""
-        self._closing.set()
-
-    async def close(self) -> None:
-        """Closes it, or ends the attempt to open it."""
-        self._closing.set()
-        if not self._decided.is_set():
-            self._life.cancel()
-        await self._closed.wait()
+    def handler(self, delivery: DeliverySettings) -> Handler:
+        """The handler, once it is open, with the policy for its failures that holds now."""
+        found, of = self.kept.given, self.plan
+        return replace(found, failure=failure_policy(of.name, of.settings, delivery, found))
 
 
 class HandlerPool(Collector):
     """Opens handlers, and shows the metrics that the newest object of each handler has made."""
 
-    def __init__(self, delivery: DeliverySettings, tasks: TaskGroup) -> None:
-        self._delivery = delivery
-        self._tasks = tasks
-        self._host = asyncio.current_task()
+    def __init__(self, keeper: Keeper) -> None:
+        self._keeper = keeper
         self.open: dict[str, OpenHandler] = {}
         """By name, those to use now."""
         self._all: list[OpenHandler] = []
-        """In the order of their opening; with those that handle what they have begun."""
+        """With those that handle what they have begun."""
         self._new: set[OpenHandler] = set()
         """Those that are not used yet."""
 
     async def add(
-        self, plans: Iterable[HandlerPlan], *, waits: bool = False
+        self, plans: Iterable[HandlerPlan], delivery: DeliverySettings, *, waits: bool = False
     ) -> dict[str, OpenHandler]:
         """Opens handlers, one after another. They are used from :meth:`use` on.
 
@@ -139,30 +103,27 @@ class HandlerPool(Collector):
         found: dict[str, OpenHandler] = {}
         try:
             for plan in plans:
-                each = found[plan.name] = OpenHandler(plan)
-                opening = Opening(plan.name, self._delivery, each.registry, waits, plan.follows)
-                self._tasks.start_soon(self._keep, each, opening, name=f"{plan.name} kept")
+                registry = CollectorRegistry()
+                opening = Opening(plan.name, delivery, registry, waits, plan.follows)
+                kept = Kept(f"handler {plan.name!r}", open_handler(opening, plan.settings))
+                each = found[plan.name] = OpenHandler(plan, registry, kept)
+                self._keeper.keep(kept)
                 self._all.append(each)
                 self._new.add(each)
-                await each.opened()
+                await kept.opened()
         except BaseException:
-            await self.discard(found)
+            await self.discard(found.values())
             raise
         return found
 
-    async def _keep(self, each: OpenHandler, opening: Opening) -> None:
-        try:
-            await required(each.run, f"the task that keeps handler {opening.name!r} open", opening)
-        except TaskCancelled as error:
-            if self._host is not None and self._host.cancelling() and error.__cause__ is not None:
-                raise error.__cause__ from None  # everything was cancelled: the process ends
-            raise
-
-    async def discard(self, handlers: Mapping[str, OpenHandler]) -> None:
-        """Closes handlers that were opened in vain."""
-        self._new.difference_update(handlers.values())
+    async def discard(self, handlers: Collection[OpenHandler]) -> None:
+        """Closes handlers that were opened in vain, the last one first."""
         with anyio.move_on_after(_CLOSING_SECONDS, shield=True):
-            await self._close(handlers.values())
+            for each in reversed([*handlers]):
+                await each.kept.close()
+        # One that ignores its end is closed when it is open at last, and holds its file until then.
+        self._new.difference_update(handlers)
+        self._all = [each for each in self._all if each not in handlers or not each.kept.closed]
 
     def use(self, handlers: Mapping[str, OpenHandler]) -> None:
         """From now on, these are the open handlers."""
@@ -171,26 +132,16 @@ class HandlerPool(Collector):
 
     def holder(self, held: str) -> str | None:
         """The handler that has what only one may have; ``None`` if none has it."""
-        return next((each.plan.name for each in self._all if each.plan.holds == held), None)
+        held_by = (each for each in self._all if each.plan.holds == held and not each.kept.closed)
+        return next((each.plan.name for each in held_by), None)
 
-    def sweep(self, used: Collection[OpenHandler]) -> None:
+    def sweep(self, used: Collection[object]) -> None:
         """Lets the handlers close that are neither among the open ones nor ``used`` by a scope."""
         kept = {*self.open.values(), *self._new, *used}
         for each in self._all:
             if each not in kept:
-                each.leave()
-        self._all = [each for each in self._all if each in kept]
-
-    async def close(self) -> None:
-        """Closes all, the last one first."""
-        self.open = {}
-        await self._close(list(self._all))
-
-    async def _close(self, handlers: Collection[OpenHandler]) -> None:
-        for each in reversed([*handlers]):
-            await each.close()
-            if each in self._all:
-                self._all.remove(each)
+                each.kept.leave()
+        self._all = [each for each in self._all if each in kept or not each.kept.closed]
 
     def collect(self) -> Iterable[Metric]:
         """The metrics of handler classes; two classes may have metrics of the same name."""
@@ -204,28 +155,15 @@ class HandlerPool(Collector):
 
 
 @asynccontextmanager
-async def handler_pool(
-    delivery: DeliverySettings, registry: CollectorRegistry
-) -> AsyncIterator[HandlerPool]:
+async def handler_pool(registry: CollectorRegistry) -> AsyncIterator[HandlerPool]:
     """A pool, whose handlers are closed when the block ends. ``registry`` shows their metrics.
 
-    Raises :class:`TaskCancelled` if an object cancels the task that keeps it open.
+    Raises :class:`tailrace.errors.TaskCancelled` if an object cancels the task that keeps it open.
     """
-    failure: BaseException | None = None
-    try:
-        async with anyio.create_task_group() as tasks:
-            pool = HandlerPool(delivery, tasks)
-            registry.register(pool)
-            try:
-                yield pool
-            except Exception as error:  # noqa: BLE001 - raised below: the group would wrap it
-                failure = error
-            await pool.close()
-    except BaseExceptionGroup as group:
-        lost, _ = group.split(TaskCancelled)
-        failure = lost.exceptions[0] if lost is not None else group  # the process must end
-    if failure is not None:
-        raise failure
+    async with keeper() as kept:
+        pool = HandlerPool(kept)
+        registry.register(pool)
+        yield pool
 
 
 def _secrets(value: Any) -> Iterator[Secret]:

@@ -3,14 +3,15 @@
 import inspect
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field, PlainSerializer
 
 from tailrace.config.fields import Bytes, Count, OpaqueMapping, Seconds, Target
 from tailrace.config.handlers import BatchHandlerSettings
+from tailrace.config.secret import masked_secrets, plain_texts, with_secrets
 from tailrace.engine import Handler
-from tailrace.errors import ConfigurationError, Problem
+from tailrace.errors import ConfigurationError, Problem, Unavailable
 from tailrace.handlers.handler_type import HandlerType, Opening, Trial
 from tailrace.handlers.object_handler import created, object_handler
 from tailrace.handlers.options import arguments
@@ -18,6 +19,8 @@ from tailrace.handlers.target import imported_target, require_usable
 
 BATCHES_BY_KEY = 8
 """How many batches at once `order: key` has by default: each may take a connection."""
+
+Options = Annotated[OpaqueMapping, AfterValidator(with_secrets), PlainSerializer(masked_secrets)]
 
 _COMMIT = frozenset({"commit_events", "commit_bytes", "commit_seconds"})
 
@@ -32,8 +35,10 @@ class PythonHandlerSettings(BatchHandlerSettings):
     """The function or class, as `package.module:name`: an `async def` that takes an event or a
     sequence of events, or a class with a coroutine method `write(batch)` or `__call__`."""
 
-    options: OpaqueMapping = Field(default_factory=dict)
-    """The arguments of the class, by name. They are checked against its annotations."""
+    options: Options = Field(default_factory=dict)
+    """The arguments of the class, by name. They are checked against its annotations. For an option
+    that is `{file: PATH}`, the class gets the text that the file holds when the handler is
+    opened."""
 
     order: Literal["stream", "key"] = "stream"
     """The order of batches. With `stream`, a scope has one call at a time, in the stream's order.
@@ -86,7 +91,7 @@ async def target_handler(
     """As :func:`python_handler`, for a target that is imported already."""
     _require_suitable(opening.name, target, settings)
     if inspect.isclass(target):
-        given = arguments(opening.name, target, settings.options)
+        given = arguments(opening.name, target, _texts(opening.name, settings))
         target = created(f"handlers.{opening.name}.target", target, **given)
     concurrency = settings.concurrency or opening.delivery.lanes
     batches = (settings.concurrency or BATCHES_BY_KEY) if settings.order == "key" else 1
@@ -95,10 +100,17 @@ async def target_handler(
         yield handler
 
 
+def _texts(name: str, settings: PythonHandlerSettings) -> dict[str, Any]:
+    try:
+        return plain_texts(settings.options)
+    except Unavailable as error:
+        raise ConfigurationError(Problem(f"handlers.{name}.options", str(error))) from error
+
+
 def _require_suitable(name: str, target: Any, settings: PythonHandlerSettings) -> None:
     takes_batches = require_usable(f"handlers.{name}.target", settings.target, target)
     if inspect.isclass(target):
-        arguments(name, target, settings.options)
+        arguments(name, target, _texts(name, settings))
     elif settings.options:
         told = f"{settings.target!r} takes no options: only a class does"
         raise ConfigurationError(Problem(f"handlers.{name}.options", told))
@@ -129,4 +141,6 @@ async def _attempt(opening: Opening, settings: PythonHandlerSettings, trial: Tri
         return f"{settings.target} starts"
 
 
-PYTHON = HandlerType(PythonHandlerSettings, python_handler, check_target, _attempt, by_scope=False)
+PYTHON = HandlerType(
+    PythonHandlerSettings, python_handler, check_target, _attempt, by_scope=False, by_lanes=True
+)

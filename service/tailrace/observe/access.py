@@ -11,10 +11,13 @@ import hmac
 from collections.abc import Mapping
 from dataclasses import dataclass
 from ipaddress import ip_address
+from pathlib import Path
 
+from tailrace.masking import keep_secret
 from tailrace.observe.exchange import Request
 
 _LONGEST_NAME = 100
+_LONGEST_TOKEN = 1024
 
 CHANGE_HEADER = b"tailrace-change"
 """With any value, which the log shows: the command line says there who runs it.
@@ -34,10 +37,15 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """What the configuration allows. ``loopback``: only this machine can reach the socket."""
+    """What the configuration allows. ``loopback``: only this machine can reach the socket.
+
+    A token that has replaced this one in its ``token_file`` is accepted, too: who has rotated it
+    there asks for the reload with it.
+    """
 
     loopback: bool
     token: str = ""
+    token_file: str = ""
     protect_reads: bool = False
 
     @property
@@ -98,7 +106,25 @@ class Access:
                 given = base64.b64decode(given, validate=True).partition(b":")[2]
             except binascii.Error:
                 return False
-        return bool(self.token) and hmac.compare_digest(given, self.token.encode())
+        return bool(self.token) and self._is_token(given)
+
+    def _is_token(self, given: bytes) -> bool:
+        if hmac.compare_digest(given, self.token.encode()):
+            return True
+        newest = _content(self.token_file) if self.token_file else b""
+        if not newest or not hmac.compare_digest(given, newest):
+            return False
+        keep_secret(newest.decode("latin-1"))
+        return True
+
+
+def _content(file: str) -> bytes:
+    """What a file holds now; empty if it cannot be read."""
+    try:
+        with Path(file).open("rb") as opened:
+            return opened.read(_LONGEST_TOKEN).strip()
+    except OSError:
+        return b""
 
 
 def _is_here(host: str) -> bool:

@@ -28,8 +28,9 @@ class ByteBudget:
 
         self.divide(shares)
 
-    def divide(self, shares: int) -> None:
-        """Divides the budget anew, among so many scopes; what they hold stays theirs."""
+    def divide(self, shares: int, limit: int | None = None) -> None:
+        """Divides the budget, or another one, among so many scopes; what they hold stays theirs."""
+        self.limit = self.limit if limit is None else limit
         self._own = self.limit // (2 * shares)
         self._common = self.limit - shares * self._own
         self._lent = sum(self._above_own(each.held) for each in self._shares)

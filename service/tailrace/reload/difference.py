@@ -1,0 +1,90 @@
+"""What a reload changes, by scope and handler, for people and programs."""
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tailrace.config.difference import ScopeChange, at_once, needs_restart, scope_changes
+from tailrace.errors import ConfigurationError, Problem
+from tailrace.handlers.pool import HandlerPool
+from tailrace.reload.wanted import Wanted
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """What a reload changes. ``handlers``: ``opened``, ``reopened``, ``closed`` or ``kept``, by
+    name. ``settings``: keys that apply at once. ``client``: whether that of the source changes."""
+
+    scopes: Mapping[str, ScopeChange]
+    handlers: Mapping[str, str]
+    settings: Collection[str]
+    client: bool
+
+    def __str__(self) -> str:
+        """Only names: nothing of this is secret."""
+        by_scope = {name: each.effect for name, each in self.scopes.items()}
+        parts = [*_told("scopes", by_scope), *_told("handlers", self.handlers)]
+        parts += [f"applied: {', '.join(self.settings)}"] if self.settings else []
+        return "; ".join(parts) or "nothing has changed"
+
+    def document(self) -> dict[str, Any]:
+        """As JSON types."""
+        return {
+            "scopes": {
+                name: {"effect": each.effect, "because": list(each.because)}
+                for name, each in self.scopes.items()
+            },
+            "handlers": dict(self.handlers),
+            "settings": list(self.settings),
+        }
+
+    @property
+    def begun(self) -> list[str]:
+        """The scopes that have a first run, or another one."""
+        effects = ("begun", "restarted")
+        return [name for name, each in self.scopes.items() if each.effect in effects]
+
+
+def difference(old: Wanted, new: Wanted, pool: HandlerPool, most_scopes: int) -> Difference:
+    """What changes from one configuration to another.
+
+    Raises :class:`ConfigurationError` for what only a restart of the process can apply.
+    """
+    if keys := needs_restart(old.settings, new.settings):
+        told = "changed, and only a restart of the process applies that: nothing was changed"
+        raise ConfigurationError(*(Problem(key, told) for key in keys))
+    if len(new.settings.scopes) > most_scopes:
+        told = (
+            f"are {len(new.settings.scopes)}, and this process has connections for "
+            f"{most_scopes}: only a restart of the process can follow more"
+        )
+        raise ConfigurationError(Problem("scopes", told))
+    handlers = dict.fromkeys(pool.open.keys() - new.handlers.keys(), "closed")
+    for name, plan in new.handlers.items():
+        former = pool.open.get(name)
+        same = former is not None and former.plan.same_as(plan)
+        handlers[name] = "kept" if same else "reopened" if former else "opened"
+        if not same and plan.holds is not None and (other := pool.holder(plan.holds)):
+            told = (
+                f"{plan.holds} is open in this process for handler {other!r}: give another "
+                "path, or restart the process"
+            )
+            raise ConfigurationError(Problem(f"handlers.{name}.path", told))
+    reopened = [name for name, effect in handlers.items() if effect == "reopened"]
+    of_all = ["a file of mongodb.uri"] if old.client.files != new.client.files else []
+    scopes = scope_changes(old.settings, new.settings, reopened, of_all)
+    applied = at_once(old.settings, new.settings)
+    return Difference(scopes, handlers, applied, client=old.client != new.client)
+
+
+def _told(what: str, effects: Mapping[str, str]) -> Iterator[str]:
+    """Who is affected, by effect; the rest is counted."""
+    for effect in dict.fromkeys(effects.values()):
+        names = [name for name, each in effects.items() if each == effect]
+        if effect != "kept":
+            yield f"{what} {effect}: {listed(names)}"
+
+
+def listed(names: Collection[str]) -> str:
+    """Names in a sentence."""
+    return ", ".join(sorted(names))

@@ -1,0 +1,181 @@
+"""Reloads the configuration, one reload after another.
+
+Whatever can fail comes first: the file is read and checked, a new client of the source is tried,
+and new handlers are opened beside the old ones. Then each changed scope is drained and begun anew
+from its checkpoint, in its own task. A handler or client is closed when no scope uses it any more.
+"""
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+import anyio
+import anyio.to_thread
+
+from tailrace import config
+from tailrace.assembly import scope_plans
+from tailrace.config import Settings
+from tailrace.control import ActionRefused, Done
+from tailrace.drivers import CommandDriver
+from tailrace.engine import Runtime, ScopePlan, Supervisor, Watcher
+from tailrace.errors import ConfigurationError, StartRefused, TailraceError, describe
+from tailrace.handlers.pool import HandlerPool, OpenHandler
+from tailrace.reload.clients import Clients
+from tailrace.reload.difference import Difference, difference, listed
+from tailrace.reload.wanted import Parts, Wanted
+from tailrace.replicas.leases import Leases
+
+SPARE_SCOPES = 64
+"""How many scopes a process has connections for, beside those that it starts with."""
+
+_OPENING_SECONDS = 10.0
+"""How long opening all new handlers and the new client may take. Until then the old ones go on."""
+_PATIENCE_SECONDS = 2.0
+"""How long the answer waits for scopes to begin anew, after the grace period of their drain."""
+_MOST_PATIENCE_SECONDS = 30.0
+
+
+@dataclass(eq=False)
+class Reloader:
+    """Reloads the configuration ``file`` of a process that runs with what was wanted until ``now``.
+
+    ``apply`` takes over what belongs to no scope.
+    """
+
+    file: str
+    now: Wanted
+    pool: HandlerPool
+    clients: Clients
+    supervisor: Supervisor
+    runtime: Runtime
+    leases: Leases | None
+    apply: Callable[[Settings, Runtime, CommandDriver], None]
+    _turn: anyio.Lock = field(default_factory=anyio.Lock)
+    _thread: anyio.CapacityLimiter = field(default_factory=lambda: anyio.CapacityLimiter(1))
+    _used: dict[str, Collection[object]] = field(init=False)
+    """By scope, the handlers and the client that its watcher uses."""
+
+    def __post_init__(self) -> None:
+        parts, settings = Parts(self.pool.open, self.clients.now), self.now.settings
+        self._used = {each.name: parts.of(each.name, settings) for each in settings.scopes}
+
+    async def reload(self, *, dry_run: bool) -> Done:
+        """Applies the file as it is now, or says what that would change.
+
+        Raises :class:`ActionRefused`; then everything goes on as before. A second call waits for
+        the first one, and compares with what that has applied.
+        """
+        async with self._turn:
+            try:
+                return await self._reload(dry_run=dry_run)
+            except ConfigurationError as error:
+                raise ActionRefused(422, await self._one_line(error)) from error
+            except TailraceError as error:
+                passes = not isinstance(error, StartRefused) or error.may_pass
+                then = ": reload again when it answers" if passes else ""
+                told = f"{describe(error)}. Nothing was changed{then}"
+                raise ActionRefused(503 if passes else 422, told) from error
+
+    async def _reload(self, *, dry_run: bool) -> Done:
+        # In a thread: a large file takes longer than the scopes may wait.
+        read = partial(Wanted.read, self.file)
+        new = await anyio.to_thread.run_sync(read, limiter=self._thread)
+        found = difference(self.now, new, self.pool, self.clients.streams)
+        details = {"dry_run": dry_run, **found.document()}
+        if dry_run:
+            return Done(f"{found}. Dry run: nothing was changed", details=details)
+        self._require_changeable()
+        parts = await self._open(found, new)
+        pending = self._begin_all(found, new, parts)
+        patience = new.settings.shutdown.grace_seconds + _PATIENCE_SECONDS
+        with anyio.move_on_after(min(patience, _MOST_PATIENCE_SECONDS)):
+            for done in pending.values():
+                await done.wait()
+        late = [name for name, done in pending.items() if not done.is_set()]
+        told = f"{found}"
+        if late:
+            told += f". Still draining, and done when its handler calls have ended: {listed(late)}"
+        return Done(told, after=str(found), details={**details, "draining": late})
+
+    async def _open(self, found: Difference, new: Wanted) -> Parts:
+        """All handlers and the client, those that changed opened. If one cannot be, none is."""
+        effects = {"opened", "reopened"}
+        plans = [plan for name, plan in new.handlers.items() if found.handlers[name] in effects]
+        client, opened = self.clients.now, dict[str, OpenHandler]()
+        try:
+            with anyio.fail_after(_OPENING_SECONDS):
+                if found.client:
+                    scopes = set(found.begun) - set(self.supervisor.halted)
+                    client = await self.clients.open_instead(new.client, new.settings, scopes)
+                opened = await self.pool.add(plans, new.settings.delivery)
+            self._require_changeable()  # the process may have been stopped meanwhile
+        except BaseException as error:
+            await self.pool.discard(opened.values())
+            if client is not self.clients.now:
+                await self.clients.discard(client)
+            if isinstance(error, TimeoutError):
+                names = [f"handlers.{plan.name}" for plan in plans]
+                names += ["mongodb.uri"] if found.client else []
+                told = f"could not be opened within {_OPENING_SECONDS:g} s: {', '.join(names)}"
+                raise StartRefused(told, may_pass=True) from None
+            raise
+        kept = {n: self.pool.open[n] for n, effect in found.handlers.items() if effect == "kept"}
+        return Parts({**kept, **opened}, client)
+
+    def _begin_all(self, found: Difference, new: Wanted, parts: Parts) -> Mapping[str, anyio.Event]:
+        """Begins all changes; gives, by scope, what is set when its change is done."""
+        settings, server = new.settings, parts.client.driver
+        delivery = settings.delivery
+        handlers = {name: each.handler(delivery) for name, each in parts.handlers.items()}
+        plans = {plan.scope.name: plan for plan in scope_plans(settings, handlers, server)}
+        changes = {
+            name: each.effect for name, each in found.scopes.items() if each.effect != "kept"
+        }
+        self.now = new
+        self.runtime = replace(self.runtime, driver=server)
+        self.apply(settings, self.runtime, server)
+        self.pool.use(parts.handlers)
+        self.clients.use(parts.client)
+        self.runtime.budget.divide(len(settings.scopes), delivery.max_in_flight_bytes)
+        if self.leases is not None:
+            self.leases.add([name for name, effect in changes.items() if effect == "begun"])
+        pending = {name: anyio.Event() for name in changes}
+        for name, done in pending.items():
+            uses = parts.of(name, settings) if name in plans else ()
+            begin = partial(self._begin, name, plans.get(name), uses, done)
+            self.supervisor.change(name, begin, settings.shutdown.grace_seconds)
+        self._sweep()
+        return pending
+
+    async def _begin(
+        self,
+        name: str,
+        plan: ScopePlan | None,
+        uses: Collection[object],
+        done: anyio.Event,
+    ) -> Watcher | None:
+        """The watcher of a scope after a change; its former one has ended."""
+        if plan is None and self.leases is not None:
+            await self.leases.remove(name)
+        used = None if plan is None else [each.handler.name for each in plan.routed]
+        self.runtime.metrics.retain(name, used)
+        self._used[name] = uses
+        self._sweep()
+        done.set()
+        return None if plan is None else Watcher(plan, self.runtime)
+
+    def _sweep(self) -> None:
+        used = {each for uses in self._used.values() for each in uses}
+        self.pool.sweep(used)
+        self.clients.sweep(used)
+
+    def _require_changeable(self) -> None:
+        if reason := self.supervisor.unchangeable:
+            raise ActionRefused(409, f"nothing was changed: {reason}")
+
+    async def _one_line(self, error: ConfigurationError) -> str:
+        """The message of ``tailrace check`` in one line."""
+        located = partial(config.located, error, self.file)
+        error = await anyio.to_thread.run_sync(located, limiter=self._thread)
+        many = f"{len(error.problems)} problems: " if len(error.problems) > 1 else ""
+        return f"{self.file}: {many}{'; '.join(map(str, error.problems))}"

@@ -1,0 +1,59 @@
+"""A configuration as it is now, with what is opened for it. Reading it blocks, also for files."""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from tailrace import config
+from tailrace.assembly import followed_by
+from tailrace.config import Settings
+from tailrace.errors import ConfigurationError, Problem, Unavailable
+from tailrace.handlers import check_handlers
+from tailrace.handlers.pool import HandlerPlan, OpenHandler
+from tailrace.handlers.types import handler_models
+from tailrace.reload.clients import ClientPlan, OpenClient
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """The settings, and with what handlers and the client of the source are opened."""
+
+    settings: Settings
+    handlers: Mapping[str, HandlerPlan]
+    client: ClientPlan
+
+    @classmethod
+    def of(cls, settings: Settings) -> "Wanted":
+        """Reads the files of secrets. Raises :class:`ConfigurationError`."""
+        client = ClientPlan.of(settings.mongodb)
+        follows, lanes = followed_by(settings), settings.delivery.lanes
+        handlers, problems = dict[str, HandlerPlan](), list[Problem]()
+        for name, each in settings.handlers.items():
+            try:
+                handlers[name] = HandlerPlan.of(name, each, follows.get(name, ()), lanes)
+            except Unavailable as error:
+                problems.append(Problem(f"handlers.{name}", str(error)))
+        if problems:
+            raise ConfigurationError(*problems)
+        return cls(settings, handlers, client)
+
+    @classmethod
+    def read(cls, file: str) -> "Wanted":
+        """What the file says, checked. Raises :class:`ConfigurationError`."""
+        settings = config.load(file, handler_models)
+        if problems := check_handlers(settings.handlers, settings.scopes, settings.routes):
+            raise ConfigurationError(*problems)
+        return cls.of(settings)
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What is open for a configuration: handlers by name, and the client of the source."""
+
+    handlers: Mapping[str, OpenHandler]
+    client: OpenClient
+
+    def of(self, scope: str, settings: Settings) -> Collection[object]:
+        """What the runs of a scope use."""
+        routes = (route for route in settings.routes if route.scope == scope)
+        names = dict.fromkeys(name for route in routes for name in route.handlers)
+        return [self.client, *(self.handlers[name] for name in names)]

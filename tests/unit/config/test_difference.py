@@ -1,0 +1,51 @@
+"""What a changed key means for a running process."""
+
+from typing import Any
+
+import pytest
+
+from tailrace.config.difference import at_once, needs_restart, scope_changes
+from tests.unit.config.files import minimal, parse
+
+ALL, INHERITED, NOW, RESTART = "every scope", "scopes whose handlers inherit it", "now", "restart"
+
+CHANGES: list[tuple[str, dict[str, Any], str]] = [
+    ("mongodb.uri", {"mongodb": {"uri": "mongodb://other/"}}, ALL),
+    ("mongodb.driver", {"mongodb": {"driver": "pymongo"}}, ALL),
+    ("mongodb.connect_timeout_seconds", {"mongodb": {"connect_timeout_seconds": 3}}, NOW),
+    ("checkpoint.interval_seconds", {"checkpoint": {"interval_seconds": 9}}, ALL),
+    ("supervisor.cap_seconds", {"supervisor": {"cap_seconds": 9}}, ALL),
+    ("delivery.lanes", {"delivery": {"lanes": 9}}, ALL),
+    ("delivery.max_in_flight_bytes", {"delivery": {"max_in_flight_bytes": 99}}, ALL),
+    ("delivery.retry", {"delivery": {"retry": {"attempts": 9}}}, INHERITED),
+    ("delivery.on_failure", {"delivery": {"on_failure": "halt"}}, INHERITED),
+    ("delivery.dead_letters", {"delivery": {"dead_letters": {"max_ratio": 0.9}}}, ALL),
+    ("shutdown.grace_seconds", {"shutdown": {"grace_seconds": 9}}, NOW),
+    ("logging.level", {"logging": {"level": "debug"}}, NOW),
+    ("http.token", {"http": {"token": "0123456789abcdef"}}, NOW),
+    ("http.liveness_seconds", {"http": {"liveness_seconds": 9}}, NOW),
+    ("http.port", {"http": {"port": 9}}, RESTART),
+    ("http.host", {"http": {"host": "::1"}}, RESTART),
+    ("store", {"store": {"type": "memory"}}, RESTART),
+    ("store.path", {"store": {"path": "other.db"}}, RESTART),
+    ("replicas", {"replicas": {}}, RESTART),
+    ("nothing", {"pipeline": {"tables": "elsewhere"}}, ""),
+]
+
+
+@pytest.mark.parametrize(("key", "change", "effect"), CHANGES, ids=[key for key, *_ in CHANGES])
+def test_a_changed_key_has_one_effect(key: str, change: dict[str, Any], effect: str) -> None:
+    """The scope ``firm`` has a handler with its own settings for failures."""
+    old = minimal(
+        mongodb={"uri": "mongodb://one/"},
+        handler={"type": "log", "retry": {"attempts": 2}, "on_failure": "dead_letter"},
+    )
+    old["scopes"] += [{"name": "firm", "database": "shop"}]
+    old["routes"] += [{"scope": "firm", "handlers": ["mine"]}]
+    new = old | {name: old.get(name, {}) | section for name, section in change.items()}
+    one, other = parse(old), parse(new)
+    assert needs_restart(one, other) == [key] * (effect == RESTART)
+    assert at_once(one, other) == [key] * (effect == NOW)
+    because = {name: each.because for name, each in scope_changes(one, other, ()).items()}
+    changed = {ALL: {"orders", "firm"}, INHERITED: {"orders"}}.get(effect, set())
+    assert because == {n: (key,) if n in changed else () for n in ("orders", "firm")}
