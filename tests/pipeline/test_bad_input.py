@@ -195,6 +195,27 @@ def test_a_pipeline_without_java_17_is_refused(
     assert not tables.exists()
 
 
+@pytest.mark.parametrize(
+    ("version", "age"),
+    [("4.1.2", "too old"), ("4.4.0.dev0", "newer than what was tested"), ("3.5", "too old")],
+)
+def test_a_spark_of_another_version_is_refused(
+    version: str,
+    age: str,
+    landing: Landing,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr("pyspark.version.__version__", version)
+    tables = tmp_path / "tables"
+    assert main(["pipeline", "--lake", str(landing.path), "--tables", str(tables)]) == 1
+    assert capsys.readouterr().err.splitlines() == [
+        f"tailrace: Spark {version} is {age}: the pipeline needs pyspark >=4.2,<4.4"
+    ]
+    assert not tables.exists()
+
+
 def test_a_pipeline_without_its_extra_is_refused(tmp_path: Path) -> None:
     (tmp_path / "pyspark.py").write_text("raise ModuleNotFoundError(name='pyspark')")
     done = command("--lake", "lake", "--tables", "tables", PYTHONPATH=str(tmp_path))

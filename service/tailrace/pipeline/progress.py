@@ -78,9 +78,12 @@ class JobProgress:
 
 
 @contextmanager
-def reported(progress: JobProgress) -> Iterator[None]:
-    """Within this, work that lasts is reported: a line of the log, or a bar in a terminal."""
-    ended = threading.Event()
+def reported(progress: JobProgress, ended: threading.Event | None = None) -> Iterator[None]:
+    """Within this, work that lasts is reported: a line of the log, or a bar in a terminal.
+
+    ``ended`` is set at the end; between two reports it is waited for.
+    """
+    ended = ended or threading.Event()
     terminal = sys.stderr.isatty()
     worker = threading.Thread(
         target=_show_bar if terminal else _log_lines, args=(progress, ended), daemon=True
