@@ -17,8 +17,8 @@ from typing import Any, NoReturn
 from bson.timestamp import Timestamp
 from pymongo import MongoClient
 
-from tests.bench import targets
-from tests.bench.stock import NAMESPACE
+from tests.bench import delays
+from tests.bench.namespace import NAMESPACE
 
 Change = Mapping[str, Any]
 _DATABASE, _, _COLLECTION = NAMESPACE.partition(".")
@@ -37,7 +37,7 @@ async def read_document(change: Change) -> None:
 
 async def note_delay(change: Change) -> None:
     """Like :func:`tests.bench.targets.note_delay`."""
-    targets.note(time.monotonic_ns(), change["fullDocument"])
+    delays.note(time.monotonic_ns(), change["fullDocument"])
 
 
 HANDLERS = {"ignore": ignore, "read_document": read_document, "note_delay": note_delay}

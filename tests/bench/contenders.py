@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from tests.bench.namespace import NAMESPACE
 from tests.bench.processes import QUIET_SECONDS, Client
-from tests.bench.stock import NAMESPACE
 from tests.machine import free_port
 
 MOST_MB, MOST_MB_WITH_ARROW = 64, 200

@@ -17,9 +17,9 @@ from bson import Binary, Int64, ObjectId
 from bson.timestamp import Timestamp
 
 from tailrace.testing.tokens import event_token, high_water_token
+from tests.bench.namespace import NAMESPACE
 from tests.scripted import wire
 
-NAMESPACE = "shop.orders"
 SIXTEEN_MEGABYTES = 16 * 1024 * 1024
 
 _BEGIN = 1_750_000_000

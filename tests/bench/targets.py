@@ -2,13 +2,13 @@
 
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import anyio
 
 from tailrace.event import ChangeEvent
+from tests.bench import delays
 
 
 async def ignore(event: ChangeEvent) -> None:
@@ -68,14 +68,7 @@ _meter = _Meter()
 
 async def note_delay(event: ChangeEvent) -> None:
     """Records the time from the sending of the event to this call."""
-    note(time.monotonic_ns(), event.full_document or {})
-
-
-def note(called: int, document: Mapping[str, Any]) -> None:
-    """Records the delay of a document that contains the time at which it was sent."""
-    delay = called - document["sentAt"]
-    with open(os.environ["BENCH_DELAYS"], "a") as file:
-        file.write(f"{delay}\n")
+    delays.note(time.monotonic_ns(), event.full_document or {})
 
 
 async def note_inserts(events: Sequence[ChangeEvent]) -> None:

@@ -1,0 +1,3 @@
+"""The collection that all benchmarks of the stream read."""
+
+NAMESPACE = "shop.orders"
