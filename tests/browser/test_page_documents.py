@@ -110,3 +110,34 @@ def test_dead_letters_are_shown_replayed_and_discarded_by_keyboard(
     expect(trouble).to_be_hidden()
     done = [log["action"] for log in run.logged("action.done")]
     assert done == ["replay", "replay", "discard"]
+
+
+def test_the_page_tells_what_became_of_a_document(
+    run: Daemon, mongod: ReplicaSet, database: str, visit: Open
+) -> None:
+    with mongod.client() as client:
+        client[database].c.insert_many([{"_id": "<b>", "price": 1}, {"_id": 2, "price": 2}])
+    until(lambda: run.status()["handlers"]["file"]["ok"] == 2, "the changes")
+    seen = visit(run, 390)
+    page = seen.page
+    field = page.get_by_label("_id of a document, as Extended JSON")
+    answer = page.locator("[role=status]", has=page.locator(".held"))
+    if page.locator("#scope-list h3 button").get_attribute("aria-expanded") == "false":
+        press(page, "orders")
+    expect(page.locator(".facts").first).to_be_visible()
+    expect(field).to_be_hidden()
+    signed_in(page)
+    expect(field).to_be_visible()
+    field.focus()
+    page.keyboard.type("A-17")
+    page.keyboard.press("Enter")
+    expect(page.get_by_text("Not answered:")).to_contain_text("is not Extended JSON")
+    assert seen.complaints.pop().startswith("Failed to load resource: the server responded with")
+    field.fill('"<b>"')
+    press(page, "Ask")
+    expect(answer).to_contain_text(f"insert of {database}.c")
+    expect(answer).to_contain_text("file: handled")
+    fits(page)
+    press(page, "Forget token")
+    expect(field).to_be_hidden()
+    expect(page.get_by_text("file: handled")).to_have_count(0)
