@@ -53,6 +53,7 @@ from tailrace.replicas.leases import Leases
 from tailrace.replicas.member_name import require_own_name
 from tailrace.signals import LastResort, StopSignals
 from tailrace.stream import Interrupt, ServerClock
+from tailrace.why.places import FindDocument
 
 FINISHED, FAILED, USAGE, NOT_DRAINED = 0, 1, 2, 3
 """The documented exit codes."""
@@ -61,15 +62,18 @@ FINISHED, FAILED, USAGE, NOT_DRAINED = 0, 1, 2, 3
 CLOSING_SECONDS = 10.0
 
 
-async def serve(settings: Settings, signals: StopSignals, output: Output, file: str) -> int:
+async def serve(
+    settings: Settings, signals: StopSignals, output: Output, file: str, tables: FindDocument
+) -> int:
     """Runs the daemon until a signal, or until no scope is running; returns the exit code.
 
-    ``settings`` are those of the configuration ``file``, which a reload reads again.
+    ``settings`` are those of the configuration ``file``, which a reload reads again. ``tables``
+    finds a document in the tables of a pipeline.
     """
     if problems := check_handlers(settings.handlers, settings.scopes, settings.routes):
         raise ConfigurationError(*problems)
     settle_malloc()
-    service = _Service(settings, signals, output, file)
+    service = _Service(settings, signals, output, file, tables)
     watch = LoopWatch(service.metrics.loop_lag.observe, blocking_handler)
     listener = bind(settings.http.host, settings.http.port)
     with closing(listener) as server_socket, watch.watching():
@@ -101,9 +105,17 @@ async def serve(settings: Settings, signals: StopSignals, output: Output, file: 
 class _Service:
     """One running service: the state that its signals, health checks and watchers share."""
 
-    def __init__(self, settings: Settings, signals: StopSignals, output: Output, file: str) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        signals: StopSignals,
+        output: Output,
+        file: str,
+        tables: FindDocument,
+    ) -> None:
         self.settings = settings
         self._file = file
+        self._tables = tables
         self._signals = signals
         self._output = output
         self.metrics = Metrics(state.value for state in WatcherState)
@@ -168,7 +180,7 @@ class _Service:
             handlers = {n: each.handler(settings.delivery) for n, each in pool.open.items()}
             planned = scope_plans(settings, handlers, driver)
             supervisor.watchers = [Watcher(plan, runtime) for plan in planned]
-            self._asked = partial(inquiries, store=store)
+            self._asked = partial(inquiries, store=store, tables=self._tables)
             self._apply(settings, runtime, driver)
             self.control.server = clients
             self.control.reloads = Reloader(

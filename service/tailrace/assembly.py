@@ -45,6 +45,7 @@ from tailrace.stores import Store, memory, mongodb, sqlite
 from tailrace.stream import ChangeStreamOptions, Driver, ServerClock
 from tailrace.why.changes import Server
 from tailrace.why.inquiry import Inquiry
+from tailrace.why.places import FindDocument
 
 
 def local_store(settings: Settings) -> AbstractAsyncContextManager[Store | None]:
@@ -171,8 +172,10 @@ def routes_of(settings: Settings) -> Sequence[Route]:
     ]
 
 
-def inquiries(settings: Settings, store: Store, server: Server) -> Mapping[str, Inquiry]:
-    """By scope, what can be asked about its documents."""
+def inquiries(
+    settings: Settings, store: Store, server: Server, tables: FindDocument
+) -> Mapping[str, Inquiry]:
+    """By scope, what can be asked about its documents. ``tables`` finds one in tables."""
     found = {}
     for scope in settings.scopes:
         routes = [route for route in routes_of(settings) if route.scope == scope.name]
@@ -190,6 +193,8 @@ def inquiries(settings: Settings, store: Store, server: Server) -> Mapping[str, 
             checkpoints=store.checkpoints,
             letters=store.dead_letters,
             server=server,
+            tables=tables,
+            tables_at=settings.pipeline.tables,
         )
     return found
 

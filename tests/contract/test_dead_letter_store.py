@@ -141,6 +141,11 @@ async def test_letters_are_in_the_order_in_which_they_came(store: DeadLetterStor
     assert await store.letters(handler="audit") == audit
     assert await store.letters("users", "lake") == [kept[0], kept[5]]
     assert await store.letters("user", "lake") == await store.letters("users", "") == []
+    assert await store.letters_of("orders", {key(2)}.__contains__) == [kept[2], kept[4]]
+    assert await store.letters_of("users", {key(0), key(2)}.__contains__) == [
+        *(kept[3], kept[0], kept[5]),
+    ]
+    assert await store.letters_of("orders", {key(0)}.__contains__) == []
 
 
 async def test_the_same_letter_is_stored_once_and_keeps_its_place(backing: Backing) -> None:

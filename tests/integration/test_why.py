@@ -74,9 +74,10 @@ def test_a_document_is_found_in_every_place_that_its_changes_reached(orders: Ord
     ]
     assert found["exists"] is False
     assert [row["operation"] for row in found["landed"]] == ["delete", "insert"]
-    assert found["landed"][0]["tables"] == [
-        f"{kind}/{orders.database}.orders" for kind in ("current", "history")
-    ]
+    assert found["collection"] == f"{orders.database}.orders"
+    assert not found["tables"]
+    found = why(run, "2", "--tables", "nowhere")
+    assert f"{run.directory}/nowhere: there are no tables of this pipeline" in str(found["unknown"])
 
     found = why(run, '{"_id": 4.0}')
     assert [each["mine"] for _, each in states(found)] == ["behind_dead_letter", "dead_letter"]
@@ -137,6 +138,8 @@ def test_a_running_service_tells_what_it_has_in_flight(orders: Orders) -> None:
         assert answer[0] == status
         assert told in answer[1]
 
+    found = why(run, "1", "--tables", "nowhere")
+    assert "nowhere: there are no tables of this pipeline" in str(found["unknown"])
     run.command("scopes", "pause", "orders")
     until(lambda: run.status()["state"] == "paused", "the pause")
     orders.insert(4)

@@ -1,5 +1,6 @@
 """A workload through the real daemon, the lake and Spark: the tables equal the collections."""
 
+import json
 import signal
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -33,6 +34,7 @@ def test_tables_equal_the_collections(
         scopes=[{"name": "plain", "database": database, "max_await_time_ms": 100}],
         handlers={"lake": {"type": "parquet", "path": str(pipeline.lake), "segment_seconds": 0.1}},
         routes=[{"scope": "plain", "handlers": ["lake"]}],
+        pipeline={"tables": str(pipeline.tables)},
     ).start()
 
     def keys() -> list[bytes | None]:
@@ -64,6 +66,13 @@ def test_tables_equal_the_collections(
             )
         )
         assert open_versions == live
+    row = pipeline.table(f"current/{name}")[0]
+    asked = ("--scope", "plain", "--key", row["document_key"], "--collection", name)
+    found = json.loads(run.command("why", *asked, "--json"))
+    landed, current = found["landed"][0], found["tables"][0]
+    assert landed["ordinal"] == current["ordinal"] == row["ordinal"]
+    assert current["has_document"]
+    assert all(each["segment"] >= landed["number"] for each in found["tables"])
 
 
 def test_tables_equal_the_collections_after_a_gap(

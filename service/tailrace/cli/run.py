@@ -17,6 +17,7 @@ import structlog
 
 from tailrace.cli import exit_report
 from tailrace.cli.arguments import add_config, read_settings, with_lines
+from tailrace.cli.document_tables import find_document
 from tailrace.errors import TailraceError, describe
 from tailrace.observe import logs
 from tailrace.observe.output import Output
@@ -53,7 +54,15 @@ def _follow(options: argparse.Namespace, signals: StopSignals, output: Output) -
             structlog.get_logger().info("service.stopped")
             return app.FINISHED
         loop = {"use_uvloop": find_spec("uvloop") is not None}  # saves a sixth of the latency
-        return anyio.run(app.serve, settings, signals, output, options.config, backend_options=loop)
+        return anyio.run(
+            app.serve,
+            settings,
+            signals,
+            output,
+            options.config,
+            find_document,
+            backend_options=loop,
+        )
     except (SystemExit, KeyboardInterrupt, asyncio.CancelledError) as error:
         # Raised in a task that a handler started, where delivery cannot catch it. Signals do not
         # raise these.

@@ -9,6 +9,7 @@ Exit codes: 0 answered, 1 the store failed or the daemon refused, 2 wrong usage 
 import argparse
 import json
 import sys
+from dataclasses import replace
 from typing import Any
 from urllib.parse import quote
 
@@ -16,14 +17,16 @@ import anyio
 
 from tailrace.assembly import inquiries, open_store
 from tailrace.cli.arguments import add_config, client_of, read_settings, refuse, scope_of
+from tailrace.cli.document_tables import find_document
 from tailrace.cli.waiting_bar import waiting_bar
 from tailrace.cli.why_text import text_of
 from tailrace.config import Settings
 from tailrace.config.store import MemoryStoreSettings
 from tailrace.control.client import NoDaemon
 from tailrace.drivers import DRIVERS
-from tailrace.why.answer import DocumentOutcome
+from tailrace.why.answer import DocumentOutcome, plain
 from tailrace.why.key import Key, read_key
+from tailrace.why.places import published_in
 
 SECONDS = 5.0
 
@@ -44,6 +47,11 @@ def add(parser: argparse.ArgumentParser) -> None:
         default=SECONDS,
         metavar="N",
         help=f"how long to search the oplog, and each lake; default: {SECONDS:g}",
+    )
+    parser.add_argument(
+        "--tables",
+        metavar="DIR",
+        help="where the pipeline's tables are; default: pipeline.tables of the configuration",
     )
     parser.add_argument("--json", action="store_true", help="print the answer as JSON")
 
@@ -75,19 +83,34 @@ def _answer(settings: Settings, options: argparse.Namespace, key: Key) -> dict[s
             collection=options.collection,
             seconds=options.seconds,
         )
-        return found
     except NoDaemon:
         if isinstance(settings.store, MemoryStoreSettings):
             raise
-    return anyio.run(_ask, settings, options, key).to_document()
+        return anyio.run(_ask, settings, options, key).to_document()
+    if options.tables:
+        anyio.run(_add_tables, found, options, key)
+    return found
 
 
 async def _ask(settings: Settings, options: argparse.Namespace, key: Key) -> DocumentOutcome:
     """Asks without a daemon."""
     factory, uri = DRIVERS[settings.mongodb.driver], settings.mongodb.uri.get_secret_value()
     async with open_store(settings) as store, factory(uri, 1) as driver:
-        inquiry = inquiries(settings, store, driver)[options.scope]
+        inquiry = inquiries(settings, store, driver, find_document)[options.scope]
+        if options.tables:
+            inquiry = replace(inquiry, tables_at=options.tables)
         try:
             return await inquiry.answer(key, options.collection, options.seconds)
         except ValueError as error:
             refuse("--collection", str(error))
+
+
+async def _add_tables(answer: dict[str, Any], options: argparse.Namespace, key: Key) -> None:
+    """Adds to a daemon's answer what the tables at ``--tables`` have."""
+    named: str = answer["collection"] or ""
+    database, _, name = named.partition(".")
+    place = (database, name) if name else None
+    tables, unknown = await published_in(
+        find_document, options.tables, options.scope, key, place, (), options.seconds
+    )
+    answer["tables"], answer["unknown"] = plain(tables), [*answer["unknown"], *unknown]

@@ -62,12 +62,35 @@ def _lines(answer: Mapping[str, Any], out: TextIO) -> Iterator[str]:
                 each["operation"],
                 str(each["ordinal"]),
                 printable(each["segment"]),
-                printable(", ".join(each["tables"])),
             )
             for each in answer["landed"]
         ]
-        yield "\n" + columns(("LANDED", "OPERATION", "ORDINAL", "SEGMENT", "TABLES"), rows)
+        yield "\n" + columns(("LANDED", "OPERATION", "ORDINAL", "SEGMENT"), rows)
+    yield from _tables(answer)
     for repair in answer["repairs"]:
         yield f"\n{repair['reason']}\n  {CONTROL.sub(escaped, repair['command'])}\n"
     if answer["unknown"]:
         yield "\nNot known:\n" + "".join(f"  {printable(each)}\n" for each in answer["unknown"])
+
+
+def _tables(answer: Mapping[str, Any]) -> Iterator[str]:
+    if not answer["tables"]:
+        if answer["landed"]:
+            yield "Set pipeline.tables, or use --tables DIR, to see which tables have it.\n"
+        return
+    newest = max((each["number"] for each in answer["landed"]), default=None)
+    headings = ("TABLE", "VERSION", "PUBLISHED", "HAS SEGMENTS UP TO", "HAS THE DOCUMENT")
+    yield "\n" + columns(headings, [_table(each, newest) for each in answer["tables"]])
+
+
+def _table(table: Mapping[str, Any], newest: int | None) -> tuple[str, ...]:
+    """A table; ``newest``: the segment with the document's last landed change."""
+    segment = str(table["segment"]) if table["segment"] >= 0 else UNKNOWN
+    if newest is not None and table["segment"] < newest:
+        segment += f", not yet {newest}"
+    has = {True: "yes", False: "no", None: UNKNOWN}[table["has_document"]]
+    if table["has_document"]:
+        has = f"as of {table['operation']} at {table['cluster_time'] or UNKNOWN}"
+        has += f", event {table['ordinal']}"
+    version = str(table["version"]) if table["version"] >= 0 else "no table yet"
+    return printable(table["table"]), version, table["published_at"] or "never", segment, has

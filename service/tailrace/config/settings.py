@@ -162,7 +162,7 @@ class Settings(Section):
 
     pipeline: PipelineSettings = Field(default_factory=PipelineSettings)
     """The Spark job (`tailrace pipeline --config`), which reads only this section and needs no
-    variable of the others. The daemon does not read it."""
+    variable of the others. Of it the daemon uses only `tables`, for `tailrace why`."""
 
     scopes: OneOrMore[ScopeSettings]
     """The change streams to follow, at least one."""

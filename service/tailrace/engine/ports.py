@@ -259,6 +259,12 @@ class DeadLetterStore(Protocol):
     ) -> Sequence[DeadLetter]:
         """Unresolved letters, in the order of arrival."""
 
+    async def letters_of(
+        self, scope: str, is_key: Callable[[bytes | None], bool]
+    ) -> Sequence[DeadLetter]:
+        """The unresolved letters of a scope whose key is asked for; those of one handler and key
+        in the order of arrival. Reads all keys of the scope, and only the events of these."""
+
     async def resolve(self, letter: DeadLetter, how: How) -> bool:
         """Records durably how a letter was resolved; returns True if it was still unresolved."""
 

@@ -1,6 +1,7 @@
 """Finds the events of one document in a lake: the newest segments first. Needs the extra ``lake``.
 
-A segment has no index of its documents: its column of keys is read as a whole.
+A segment has no index of its documents: its column of keys is searched as a whole. Other columns
+are read only where a segment has the document.
 """
 
 import time
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from bson import decode, encode, json_util
 from bson.timestamp import Timestamp
@@ -17,21 +19,22 @@ from bson.timestamp import Timestamp
 from tailrace.errors import SegmentUnreadable
 from tailrace.event import ChangeEvent
 from tailrace.event.document_key import identity, key_text
-from tailrace.lake.segment import LAKE_FILE, Documents, lake_identity, segment_name
+from tailrace.lake.segment import LAKE_FILE, Documents, Footer, lake_identity, segment_name
 from tailrace.lake.storage import scheme
 from tailrace.lake.writable_lake import WritableLake, open_storage
 
 _COLUMNS = ["ordinal", "cluster_seconds", "cluster_increment", "token", "operation"]
-_COLUMNS += ["database", "collection", "document_key"]
+_COLUMNS += ["database", "collection"]
 _MOST = 10
 """So many events are enough."""
 
 
 @dataclass(frozen=True, slots=True)
 class LandedEvent:
-    """An event of the document, without documents, and its row in ``segment`` (a path)."""
+    """An event of the document, without documents, and its row in a segment: number and path."""
 
     event: ChangeEvent
+    number: int
     segment: str
     ordinal: int
 
@@ -39,24 +42,37 @@ class LandedEvent:
 @dataclass(frozen=True, slots=True)
 class SoughtDocument:
     """A document: its ``_id`` as the BSON documents that events may have it in, the element that
-    :func:`tailrace.event.document_key.identity` gives, and database and collection, if known."""
+    :func:`tailrace.event.document_key.identity` gives, and database and collection, if known.
+
+    ``since``: events before this cluster time are not looked for.
+    """
 
     written: Sequence[bytes]
     element: bytes
     collection: tuple[str, str] | None
+    since: Timestamp | None = None
 
 
-def search(
-    path: str, scope: str, sought: SoughtDocument, seconds: float
-) -> tuple[list[LandedEvent], tuple[int, int]]:
-    """The last events of a document, newest first; how many segments were searched, and of how
-    many.
+@dataclass(frozen=True, slots=True)
+class Found:
+    """``events``: newest first. ``searched``: so many of the ``segments``; ``complete``: whether
+    the others need no look. ``lake``: its identity, empty if there is none yet."""
+
+    events: Sequence[LandedEvent] = ()
+    searched: int = 0
+    segments: int = 0
+    complete: bool = True
+    lake: str = ""
+
+
+def search(path: str, scope: str, sought: SoughtDocument, seconds: float) -> Found:
+    """The last events of a document.
 
     Searches for at most ``seconds``, and one segment at least. Blocks. Raises ``OSError`` and
     :class:`SegmentUnreadable`.
     """
     if not scheme(path) and not Path(path).is_dir():
-        return [], (0, 0)
+        return Found()
     storage = open_storage(path)
     lake = WritableLake(path, storage, lake_identity(storage.read(LAKE_FILE)))
     numbers = lake.segments(scope)
@@ -64,29 +80,35 @@ def search(
     found: list[LandedEvent] = []
     for done, number in enumerate(reversed(numbers)):
         if len(found) >= _MOST or (done and time.monotonic() > until):
-            return found, (done, len(numbers))
+            return Found(found, done, len(numbers), len(found) >= _MOST, lake.id)
+        footer = lake.footer(scope, number)
+        newest = footer.cluster_time
+        if sought.since is not None and newest is not None and newest < sought.since:
+            return Found(found, done, len(numbers), True, lake.id)
         try:
-            found += _events(lake, scope, number, sought)
+            found += _events(lake, footer, sought)
         except pa.ArrowException as error:
             raise SegmentUnreadable(f"{lake.where(scope, number)}: {error}") from error
-    return found, (len(numbers), len(numbers))
+    return Found(found, len(numbers), len(numbers), True, lake.id)
 
 
-def _events(
-    lake: WritableLake, scope: str, number: int, sought: SoughtDocument
-) -> Iterator[LandedEvent]:
+def _events(lake: WritableLake, footer: Footer, sought: SoughtDocument) -> Iterator[LandedEvent]:
     """The events of the document in one segment, the last one first."""
-    footer = lake.footer(scope, number)
     if not footer.rows:
         return
-    content = pa.BufferReader(lake.storage.read(f"{scope}/{segment_name(number)}"))
-    table = pq.read_table(content, columns=_COLUMNS)
-    is_key = _of_bson(sought) if footer.documents is Documents.BSON else _of_text(sought)
-    keys = table.column("document_key").to_pylist()
-    for at in reversed([at for at, found in enumerate(keys) if found and is_key(found)]):
-        row = table.slice(at, 1).to_pylist()[0]
+    name, where = segment_name(footer.segment), lake.where(footer.scope, footer.segment)
+    file = pq.ParquetFile(pa.BufferReader(lake.storage.read(f"{footer.scope}/{name}")))
+    elements, is_key = _matchers(footer.documents, sought)
+    keys = file.read(columns=["document_key"]).column(0)
+    # Arrow looks for the bytes, without Python's lock; what it finds is compared as BSON.
+    matches = [pc.match_substring(keys, each) for each in elements]
+    rows = sorted({row for each in matches for row in pc.indices_nonzero(each).to_pylist()})
+    rows = [row for row in rows if is_key(keys[row].as_py())]
+    if not rows:
+        return
+    for row in reversed(file.read(columns=_COLUMNS).take(rows).to_pylist()):
         if sought.collection in (None, (row["database"], row["collection"])):
-            yield LandedEvent(_event(row), lake.where(scope, number), row["ordinal"])
+            yield LandedEvent(_event(row), footer.segment, where, row["ordinal"])
 
 
 def _event(row: dict[str, Any]) -> ChangeEvent:
@@ -100,22 +122,16 @@ def _event(row: dict[str, Any]) -> ChangeEvent:
     return ChangeEvent.from_document(document)
 
 
-def _of_bson(sought: SoughtDocument) -> Callable[[bytes], bool]:
-    """Whether a document key as BSON has this ``_id``; the bytes are compared first."""
-    elements = [raw[4:-1] for raw in sought.written]
-    return lambda found: (
-        any(each in found for each in elements) and identity(found, 0) == sought.element
-    )
+def _matchers(
+    documents: Documents, sought: SoughtDocument
+) -> tuple[Sequence[bytes], Callable[[Any], bool]]:
+    """What a document key with this ``_id`` contains, and whether a key has it."""
+    if documents is Documents.BSON:
+        elements = [raw[4:-1] for raw in sought.written]
+        return elements, lambda key: identity(key, 0) == sought.element
 
-
-def _of_text(sought: SoughtDocument) -> Callable[[str], bool]:
-    """Whether a document key as canonical Extended JSON has this ``_id``."""
-    elements = [key_text(raw)[1:-1] for raw in sought.written]
-
-    def is_key(found: str) -> bool:
-        if not any(each in found for each in elements):
-            return False
-        document = json_util.loads(found, json_options=json_util.CANONICAL_JSON_OPTIONS)
+    def is_key(key: str) -> bool:
+        document = json_util.loads(key, json_options=json_util.CANONICAL_JSON_OPTIONS)
         return identity(encode(document), 0) == sought.element
 
-    return is_key
+    return [key_text(raw)[1:-1].encode() for raw in sought.written], is_key

@@ -7,7 +7,6 @@ import time
 from collections import Counter
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from datetime import datetime
 from typing import Any
 
 from tailrace.errors import PipelineRefused
@@ -19,13 +18,10 @@ from tailrace.pipeline.log_snapshot import CURRENT_STATE, HISTORY_STATE
 from tailrace.pipeline.quality import quality_table
 from tailrace.pipeline.schemas import NO_TABLE, table_name
 from tailrace.pipeline.segments import LandedLake
-from tailrace.pipeline.tables import DataFile, TableStore, TableVersion
+from tailrace.pipeline.tables import DataFile, TableStore, TableVersion, published_at
 
 _READERS = 8
 """How many tables are opened concurrently: object stores answer slowly."""
-
-_COMMITS = 20
-"""How many of a table's commits are looked at for its last publication."""
 
 
 def read(store: TableStore, lake: LandedLake | None = None) -> dict[str, Any]:
@@ -59,7 +55,7 @@ def read(store: TableStore, lake: LandedLake | None = None) -> dict[str, Any]:
             "table": name,
             **_size(current),
             "history": _size(history) if history.exists else None,
-            "published_at": _published_at(current),
+            "published_at": published_at(current),
             "lag_seconds": round(max(lags), 3),
             "events_waiting": waiting.events,
             **_completeness(current),
@@ -71,7 +67,7 @@ def read(store: TableStore, lake: LandedLake | None = None) -> dict[str, Any]:
         tables = list(readers.map(of, sorted(names - {NO_TABLE})))
     return {
         "tables": tables,
-        "changes": {**_size(log), "committed_at": _published_at(log)},
+        "changes": {**_size(log), "committed_at": published_at(log)},
         "set_aside_without_table": set_aside[NO_TABLE],
         "lake": None if found is None else {name: _scope(found[name], now) for name in found},
     }
@@ -94,13 +90,6 @@ def _size(version: TableVersion) -> dict[str, Any]:
         "files": len(files),
         "bytes": sum(each.size for each in files),
     }
-
-
-def _published_at(version: TableVersion) -> str | None:
-    """The time of the last commit of rows: compactions and properties have no counts."""
-    recent = version.recent_metrics(_COMMITS) if version.exists else []
-    times: list[datetime] = [at for at, counted in recent if counted] or [at for at, _ in recent]
-    return times[0].isoformat(timespec="seconds") if times else None
 
 
 def _completeness(current: TableVersion) -> Mapping[str, Any]:

@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 from anyio import Lock
 
@@ -25,7 +25,7 @@ class IndexedLetters(ABC):
     async def claim(self, scope: str, epoch: int) -> None:
         async with self._lock:
             await self._claim(scope, epoch)
-            found = list(await self._keys())
+            found = list(await self._keys(None))
             for keys in self._held.values():
                 keys.clear()
             for each, handler, key in found:
@@ -48,6 +48,12 @@ class IndexedLetters(ABC):
             (keys.add if found else keys.discard)(key)
             return found
 
+    async def letters_of(
+        self, scope: str, is_key: Callable[[bytes | None], bool]
+    ) -> Sequence[DeadLetter]:
+        keys = sorted({key for key in await self._keys(scope) if is_key(key[2])}, key=_order)
+        return [letter for key in keys for letter in await self._letters_of(key)]
+
     @abstractmethod
     async def _claim(self, scope: str, epoch: int) -> None: ...
 
@@ -58,5 +64,14 @@ class IndexedLetters(ABC):
     async def _find(self, key: Key) -> bool: ...
 
     @abstractmethod
-    async def _keys(self) -> Iterable[Key]:
-        """The key of each unresolved letter."""
+    async def _keys(self, scope: str | None) -> Iterable[Key]:
+        """The key of each unresolved letter, of one scope or of all."""
+
+    @abstractmethod
+    async def _letters_of(self, key: Key) -> Sequence[DeadLetter]:
+        """The unresolved letters of a key, in the order of arrival."""
+
+
+def _order(key: Key) -> tuple[str, str, bytes]:
+    scope, handler, document = key
+    return scope, handler, document or b""

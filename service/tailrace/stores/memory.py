@@ -126,7 +126,14 @@ class MemoryDeadLetters(IndexedLetters):
         self._letters.setdefault(letter.identity, letter)
 
     async def _find(self, key: Key) -> bool:
-        return key in await self._keys()
+        return key in await self._keys(key[0])
 
-    async def _keys(self) -> list[Key]:
-        return [(letter.scope, letter.handler, letter.key) for letter in self._letters.values()]
+    async def _keys(self, scope: str | None) -> list[Key]:
+        return [_key_of(letter) for letter in await self.letters(scope)]
+
+    async def _letters_of(self, key: Key) -> Sequence[DeadLetter]:
+        return [letter for letter in await self.letters(*key[:2]) if _key_of(letter) == key]
+
+
+def _key_of(letter: DeadLetter) -> Key:
+    return letter.scope, letter.handler, letter.key

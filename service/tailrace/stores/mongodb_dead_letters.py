@@ -68,9 +68,7 @@ class MongoDeadLetters(IndexedLetters):
             query |= below(f"{scope}/")
         if handler is not None:
             query["handler"] = handler
-        found = await self._records.find_all(query, self._name, level="majority")
-        letters = [from_document(await self._whole(each), self._name) for each in found]
-        return [letter for _, letter in sorted(letters, key=itemgetter(0))]
+        return await self._read(query)
 
     async def resolve(self, letter: DeadLetter, how: How) -> bool:
         at, where = datetime.now(UTC), self._of(letter)
@@ -123,10 +121,20 @@ class MongoDeadLetters(IndexedLetters):
         query = below(_key_prefix(*key)) | WAITING
         return bool(await self._records.find(query, self._name, level="local", fields=("letter",)))
 
-    async def _keys(self) -> Iterable[Key]:
+    async def _keys(self, scope: str | None) -> Iterable[Key]:
+        query = _LETTERS if scope is None else _LETTERS | below(f"{scope}/")
         fields = ("scope", "handler", "key")
-        found = await self._records.find_all(_LETTERS, self._name, level="local", fields=fields)
+        found = await self._records.find_all(query, self._name, level="local", fields=fields)
         return map(self._key, found)
+
+    async def _letters_of(self, key: Key) -> Sequence[DeadLetter]:
+        return await self._read(_LETTERS | below(_key_prefix(*key)))
+
+    async def _read(self, query: Mapping[str, Any]) -> Sequence[DeadLetter]:
+        """The letters that match, in the order of arrival."""
+        found = await self._records.find_all(query, self._name, level="majority")
+        letters = [from_document(await self._whole(each), self._name) for each in found]
+        return [letter for _, letter in sorted(letters, key=itemgetter(0))]
 
     async def _whole(self, document: Mapping[str, Any]) -> Mapping[str, Any]:
         """The document of a letter with its event, which may be in parts."""

@@ -35,7 +35,14 @@ _FIND = """
 SELECT 1 FROM dead_letters
 WHERE resolved_at IS NULL AND scope = ? AND handler = ? AND key = ? LIMIT 1
 """
-_KEYS = "SELECT DISTINCT scope, handler, key FROM dead_letters WHERE resolved_at IS NULL"
+_KEYS = """
+SELECT DISTINCT scope, handler, key FROM dead_letters
+WHERE resolved_at IS NULL AND (?1 IS NULL OR scope = ?1)
+"""
+_OF_KEY = """
+SELECT number, scope, handler, letter, key, event, error, attempts, at FROM dead_letters
+WHERE resolved_at IS NULL AND scope = ? AND handler = ? AND key = ? ORDER BY number
+"""
 _COUNT = """
 SELECT scope, handler, count(*) FROM dead_letters WHERE resolved_at IS NULL GROUP BY scope, handler
 """
@@ -59,12 +66,7 @@ class SqliteDeadLetters(IndexedLetters):
     async def letters(
         self, scope: str | None = None, handler: str | None = None
     ) -> Sequence[DeadLetter]:
-        found = await self._run(_LETTERS, (scope, handler))
-        records = [dict(zip(_COLUMNS, row, strict=True)) for row in found.rows]
-        return [
-            read_letter(each, where=f"{self._file.path}, letter number {each['number']}")
-            for each in records
-        ]
+        return self._read(await self._run(_LETTERS, (scope, handler)))
 
     async def resolve(self, letter: DeadLetter, how: How) -> bool:
         values = (datetime.now(UTC).isoformat(), how, *letter.identity)
@@ -84,9 +86,20 @@ class SqliteDeadLetters(IndexedLetters):
         scope, handler, document = key
         return bool((await self._run(_FIND, (scope, handler, document or b""))).rows)
 
-    async def _keys(self) -> Iterable[Key]:
-        found = await self._run(_KEYS)
+    async def _keys(self, scope: str | None) -> Iterable[Key]:
+        found = await self._run(_KEYS, (scope,))
         return ((scope, handler, key or None) for scope, handler, key in found.rows)
+
+    async def _letters_of(self, key: Key) -> Sequence[DeadLetter]:
+        scope, handler, document = key
+        return self._read(await self._run(_OF_KEY, (scope, handler, document or b"")))
+
+    def _read(self, found: Result) -> Sequence[DeadLetter]:
+        records = [dict(zip(_COLUMNS, row, strict=True)) for row in found.rows]
+        return [
+            read_letter(each, where=f"{self._file.path}, letter number {each['number']}")
+            for each in records
+        ]
 
     async def _run(self, sql: str, values: Any = (), where: str = "") -> Result:
         return await self._file.run(sql, values, where, DeadLetterError)

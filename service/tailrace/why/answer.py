@@ -56,35 +56,58 @@ class ChangeOutcome:
 
 @dataclass(frozen=True, slots=True)
 class Landed:
-    """An event of the document in a segment; ``tables``: those that the pipeline makes of it."""
+    """An event of the document in a segment: its path, and its number in the scope."""
 
     handler: str
     segment: str
+    number: int
     ordinal: int
     operation: str
     cluster_time: Timestamp | None
     id: str
-    tables: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class TableState:
+    """A table that the pipeline makes of the document's collection.
+
+    ``segment``: the last segment of the scope that is in it, -1 if none is. ``version`` and
+    ``published_at`` are those of the table. ``has_document`` is ``None`` if that was not looked up;
+    ``unknown`` says why. The rest is of the document's row: its last change.
+    """
+
+    table: str
+    version: int
+    published_at: str | None
+    segment: int
+    has_document: bool | None = None
+    operation: str | None = None
+    cluster_time: Timestamp | None = None
+    ordinal: int | None = None
+    unknown: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Repair:
-    """What an operator can do, as a command for a shell."""
+    """What an operator can do, as a command for a shell. ``filter``: of a snapshot, if it is one."""
 
     reason: str
     command: str
+    filter: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class DocumentOutcome:
     """What became of the last changes of one document.
 
+    ``collection``: its ``database.collection``, if that is known or was found.
     ``exists``: whether the document is there now; ``None`` if unknown. ``searched_since``: the
     oplog was searched from this time on; ``None`` if it was not. ``unknown``: what cannot be known.
     """
 
     scope: str
     key: str
+    collection: str | None
     exists: bool | None
     asked_at: Timestamp | None
     started_at: Timestamp | None
@@ -94,12 +117,13 @@ class DocumentOutcome:
     summary: str
     changes: Sequence[ChangeOutcome] = ()
     landed: Sequence[Landed] = ()
+    tables: Sequence[TableState] = ()
     repairs: Sequence[Repair] = ()
     unknown: Sequence[str] = field(default=())
 
     def to_document(self) -> dict[str, Any]:
         """The answer in JSON types. Times are in UTC, to the second."""
-        found: dict[str, Any] = _plain(self)
+        found: dict[str, Any] = plain(self)
         return found
 
 
@@ -108,16 +132,17 @@ def told(time: Timestamp | None) -> str | None:
     return None if time is None else time.as_datetime().strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
+    """A part of an answer in JSON types."""
     match value:
         case Timestamp():
             return told(value)
         case StrEnum():
             return value.value
         case Mapping():
-            return {name: _plain(each) for name, each in value.items()}
+            return {name: plain(each) for name, each in value.items()}
         case tuple() | list():
-            return [_plain(each) for each in value]
+            return [plain(each) for each in value]
     if is_dataclass(value):
-        return {each.name: _plain(getattr(value, each.name)) for each in fields(value)}
+        return {each.name: plain(getattr(value, each.name)) for each in fields(value)}
     return value

@@ -3,23 +3,21 @@
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import anyio
-from anyio import to_thread
+from bson.timestamp import Timestamp
 
 from tailrace.engine.ports import CheckpointStore, DeadLetterStore
-from tailrace.errors import DriverError, SegmentUnreadable, describe
+from tailrace.errors import DriverError
 from tailrace.event import ChangeEvent
 from tailrace.model import Route, Scope, StartPoint
 from tailrace.stream import ChangeStreamOptions
-from tailrace.why.answer import ChangeOutcome, DocumentOutcome, Landed, Repair, State
+from tailrace.why.answer import DocumentOutcome, ChangeOutcome, Repair, State
 from tailrace.why.changes import FoundChanges, Server, find_changes
 from tailrace.why.key import Key
 from tailrace.why.outcomes import Evidence, Followed
-
-if TYPE_CHECKING:
-    from tailrace.lake.document_search import LandedEvent
+from tailrace.why.places import FindDocument, landed_in, published_in
 
 MOST_CHANGES = 10
 """So many of the last changes are told."""
@@ -32,7 +30,8 @@ _OF_LETTERS = "A dead letter that was replayed or discarded counts as handled."
 class Inquiry:
     """What is asked about the documents of one scope.
 
-    ``routes`` are the scope's; ``lakes``: by handler of the scope, the lake that it writes.
+    ``routes`` are the scope's; ``lakes``: by handler of the scope, the lake that it writes;
+    ``tables`` finds the document in the pipeline's tables, which are at ``tables_at``.
     """
 
     scope: Scope
@@ -43,6 +42,8 @@ class Inquiry:
     checkpoints: CheckpointStore
     letters: DeadLetterStore
     server: Server
+    tables: FindDocument | None = None
+    tables_at: str | None = None
     followed: Followed | None = None
     elsewhere: str = ""
 
@@ -60,15 +61,17 @@ class Inquiry:
             checkpoint = None
         letters = [
             letter
-            for letter in await self.letters.letters(self.scope.name)
-            if key.is_of(letter.key) and of in (None, _named(ChangeEvent.from_raw(letter.raw)))
+            for letter in await self.letters.letters_of(self.scope.name, key.is_of)
+            if of in (None, _named(ChangeEvent.from_raw(letter.raw)))
         ]
-        landed, older, unknown = await self._landed(key, of, seconds)
+        # The lake is searched for the same changes, or further back if the oplog has none.
+        since = min((time for each in found.events if (time := _time(each))), default=None)
+        landed = await landed_in(self.lakes, self.scope.name, key, of, since, seconds)
         changes = _Changes()
         for source, events in (
             ("oplog", found.events),
             ("dead letters", [ChangeEvent.from_raw(letter.raw) for letter in letters]),
-            ("lake", older),
+            ("lake", landed.events),
         ):
             changes.add(source, events)
         evidence = Evidence(
@@ -77,19 +80,24 @@ class Inquiry:
             checkpoint,
             await self.checkpoints.gaps(self.scope.name),
             letters,
-            landed,
+            landed.rows,
             None,
             self.followed,
             self.elsewhere,
         )
         told = [self._told(evidence, found, *each) for each in changes.last()]
-        place = of or next((_named(event) for event, _ in changes.last()), None)
+        places = [event for event, _ in changes.last()] + [*landed.events]
+        place = of or next(filter(None, map(_named, places)), None)
         exists = None
         with anyio.move_on_after(seconds):
             exists = await self._exists(key, place)
+        tables, untold = await published_in(
+            self.tables, self.tables_at, self.scope.name, key, place, landed.lakes, seconds
+        )
         answer = DocumentOutcome(
             scope=self.scope.name,
             key=key.text,
+            collection=".".join(place) if place is not None else None,
             exists=exists,
             asked_at=found.now,
             started_at=evidence.started,
@@ -98,8 +106,9 @@ class Inquiry:
             searched_since=found.since,
             summary="",
             changes=told,
-            landed=landed,
-            unknown=[*found.unknown, *unknown, *_doubts(told)],
+            landed=landed.rows,
+            tables=tables,
+            unknown=[*found.unknown, *landed.unknown, *untold, *_doubts(told)],
         )
         repairs = list(self._repairs(answer, key, place))
         return replace(answer, summary=_summary(answer), repairs=repairs)
@@ -117,32 +126,6 @@ class Inquiry:
         if not name or not scope.covers(database, name):
             raise ValueError(f"scope {scope.name!r} follows {scope.target}, and not {named!a:.80}")
         return database, name
-
-    async def _landed(
-        self, key: Key, of: tuple[str, str] | None, seconds: float
-    ) -> tuple[list[Landed], list[ChangeEvent], list[str]]:
-        landed: list[Landed] = []
-        events: list[ChangeEvent] = []
-        unknown: list[str] = []
-        for handler, path in self.lakes.items():
-            from tailrace.lake.document_search import SoughtDocument, search  # needs pyarrow
-
-            sought = SoughtDocument(list(key.written()), key.element, of)
-            try:
-                rows, (done, there) = await to_thread.run_sync(
-                    search, path, self.scope.name, sought, seconds
-                )
-            except (OSError, ValueError, SegmentUnreadable) as error:
-                unknown.append(f"Handler {handler!r}: its lake was not read: {describe(error)}.")
-                continue
-            landed += [_row(handler, each) for each in rows]
-            events += [each.event for each in rows]
-            if done < there:
-                told = f"only its last {done} of {there} segments were searched"
-                unknown.append(f"Handler {handler!r}: {told}.")
-        if landed:
-            unknown.append("Whether the pipeline has published these segments is not known here.")
-        return landed, events, unknown
 
     def _told(
         self, evidence: Evidence, found: FoundChanges, event: ChangeEvent, sources: Sequence[str]
@@ -190,7 +173,8 @@ class Inquiry:
         if lost or not answer.changes:
             name = "" if place is None else f" --collection {shlex.quote('.'.join(place))}"
             command = f"tailrace snapshot start {scope}{name} --filter {shlex.quote(key.filter)}"
-            yield Repair("Deliver the document as it is now, with a snapshot of it.", command)
+            reason = "Deliver the document as it is now, with a snapshot of it."
+            yield Repair(reason, command, key.filter)
 
 
 class _Changes:
@@ -209,24 +193,15 @@ class _Changes:
         """The last ones, the latest first."""
 
         def order(one: tuple[ChangeEvent, list[str]]) -> tuple[int, int, str]:
-            time = one[0].cluster_time or one[0].token.cluster_time
+            time = _time(one[0])
             data = str(one[0].id.get("_data", ""))
             return (time.time, time.inc, data) if time is not None else (0, 0, data)
 
         return sorted(self._found.values(), key=order, reverse=True)[:MOST_CHANGES]
 
 
-def _row(handler: str, row: "LandedEvent") -> Landed:
-    event = row.event
-    return Landed(
-        handler,
-        row.segment,
-        row.ordinal,
-        event.operation_type,
-        event.cluster_time,
-        event.token.digest,
-        (f"current/{event.ns}", f"history/{event.ns}"),
-    )
+def _time(event: ChangeEvent) -> Timestamp | None:
+    return event.cluster_time or event.token.cluster_time
 
 
 def _named(event: ChangeEvent) -> tuple[str, str] | None:

@@ -98,7 +98,8 @@ class Evidence:
             if letter.attempts:
                 tried = "once" if letter.attempts == 1 else f"{letter.attempts} times"
                 return Outcome(State.DEAD_LETTER, f"tried {tried}: {letter.error}", letter.id)
-            waits = f"it waits behind dead letter {letters[0].id}, and was not tried"
+            first = next(each for each in letters if each.key == letter.key)
+            waits = f"it waits behind dead letter {first.id}, and was not tried"
             return Outcome(State.BEHIND_DEAD_LETTER, waits, letter.id)
         for row in self.landed:
             if (row.handler, row.id) == (handler, digest):

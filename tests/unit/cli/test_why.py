@@ -39,7 +39,7 @@ def test_equal_numbers_are_one_key() -> None:
 
 
 ANSWER = DocumentOutcome(
-    "orders", "1", True, None, None, None, None, None, "It is filtered.",
+    "orders", "1", None, True, None, None, None, None, None, "It is filtered.",
     [ChangeOutcome("insert", "shop.or\x1b[2Jders", None, "5f3a", ["oplog"], {
         "log": Outcome(State.FILTERED, "its route takes only delete"),
     })],

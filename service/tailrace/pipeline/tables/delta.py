@@ -16,13 +16,14 @@ from typing import Any
 from urllib.parse import unquote
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from deltalake import ColumnProperties, DeltaTable, Schema, WriterProperties, transaction
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from pyspark.sql.types import StructField, StructType
 
 from tailrace.errors import PipelineRefused, TablesFenced, describe
 from tailrace.pipeline.location import Location
-from tailrace.pipeline.tables.port import DataFile, Table, TableVersion
+from tailrace.pipeline.tables.port import DataFile, RowSearch, Table, TableVersion
 
 _METRICS = "tailrace"
 """The key of a commit's metadata under which its counts are stored."""
@@ -120,6 +121,21 @@ class DeltaVersion:
             found = self._delta.to_pyarrow_table(columns=[*columns])
         rows: list[Mapping[str, Any]] = found.to_pylist()
         return rows
+
+    def row_with(self, name: str, value: str, *columns: str, seconds: float) -> RowSearch:
+        if self._delta is None:
+            return RowSearch(None, 0, 0)
+        until, wanted = time.monotonic() + seconds, pc.field(name) == value
+        with _read_errors(self.table.location):
+            fragments = list(self._delta.to_pyarrow_dataset().get_fragments())
+            for done, fragment in enumerate(fragments):
+                if done and time.monotonic() > until:
+                    return RowSearch(None, done, len(fragments))
+                # Row groups whose bounds exclude the value are not read.
+                found = fragment.head(1, columns=[*columns], filter=wanted).to_pylist()
+                if found:
+                    return RowSearch(found[0], done + 1, len(fragments))
+        return RowSearch(None, len(fragments), len(fragments))
 
     def set_properties(self, values: Mapping[str, Mapping[str, Any]]) -> TableVersion:
         changed = {name: value for name, value in values.items() if self.property(name) != value}

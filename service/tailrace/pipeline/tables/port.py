@@ -32,6 +32,15 @@ class DataFile:
     high: Mapping[str, Any] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class RowSearch:
+    """``row``: ``None`` if there is none in the files that were searched, of all files."""
+
+    row: Mapping[str, Any] | None
+    searched: int
+    files: int
+
+
 @dataclass(frozen=True)
 class Table:
     """A table of the pipeline, whether it exists yet or not. ``name``: its path in the store."""
@@ -120,6 +129,10 @@ class TableVersion(Protocol):
     def recent_metrics(self, commits: int) -> Sequence[tuple[datetime, Mapping[str, Any]]]:
         """The time and the counts of the last commits, newest first."""
 
+    def row_with(self, name: str, value: str, *columns: str, seconds: float) -> RowSearch:
+        """A row with a value in a text column. Searches files for about ``seconds``, one at
+        least."""
+
     def rows(self, *columns: str) -> Sequence[Mapping[str, Any]]:
         """Every row, read by this process: only for small tables."""
 
@@ -146,3 +159,14 @@ class TableVersion(Protocol):
 
     def vacuum(self, hours: float) -> int:
         """Removes files that no version of the last ``hours`` needs; returns how many."""
+
+
+_COMMITS = 20
+"""How many of a table's commits are looked at for its last publication."""
+
+
+def published_at(version: TableVersion) -> str | None:
+    """The time of the last commit of rows: compactions and properties have no counts."""
+    recent = version.recent_metrics(_COMMITS) if version.exists else []
+    times: list[datetime] = [at for at, counted in recent if counted] or [at for at, _ in recent]
+    return times[0].isoformat(timespec="seconds") if times else None

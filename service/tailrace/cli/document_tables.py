@@ -1,0 +1,18 @@
+"""The pipeline's search for a document in its tables, for processes that need no pipeline."""
+
+from collections.abc import Sequence
+
+from tailrace.errors import PipelineRefused, how_to_install
+from tailrace.why.answer import TableState
+
+
+def find_document(
+    place: str, scope: str, collection: tuple[str, str], element: bytes, seconds: float
+) -> tuple[str, Sequence[TableState]]:
+    """:class:`tailrace.why.places.FindDocument`. The first call imports the extra ``pipeline``."""
+    try:
+        from tailrace.pipeline import document_search
+    except ModuleNotFoundError as error:
+        told = f"this process needs {error.name}: {how_to_install('pipeline')}"
+        raise PipelineRefused(told) from error
+    return document_search.find_document(place, scope, collection, element, seconds)

@@ -1,0 +1,64 @@
+"""Finds a document in the tables of its collection. Starts no Spark."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from bson.timestamp import Timestamp
+
+from tailrace.errors import PipelineRefused
+from tailrace.event.bson import encoded
+from tailrace.event.extended_json import to_json
+from tailrace.pipeline.decoding import key_of
+from tailrace.pipeline.location import Location
+from tailrace.pipeline.schemas import CURRENT, HISTORY, table_name
+from tailrace.pipeline.tables import DeltaStore, Table, TableVersion, published_at
+from tailrace.why.answer import TableState
+
+_ROW = ("operation", "cluster_seconds", "cluster_increment", "ordinal")
+
+
+def find_document(
+    place: str, scope: str, collection: tuple[str, str], element: bytes, seconds: float
+) -> tuple[str, Sequence[TableState]]:
+    """The identity of the lake, and the state of ``current`` and ``history`` of a collection.
+
+    ``place``: where the tables are. ``element``: :func:`tailrace.event.document_key.identity` of
+    the document, whose row is looked up in ``current`` for about ``seconds``. Blocks. Raises
+    :class:`PipelineRefused`.
+    """
+    store = DeltaStore(Location.of(place))
+    lake = store.lake("changes")
+    if lake is None:
+        raise PipelineRefused(f"{store.location}: there are no tables of this pipeline")
+    name = table_name(*collection)
+    current = Table(store, f"current/{name}", CURRENT, lake).load()
+    history = Table(store, f"history/{name}", HISTORY, lake).load()
+    found = [_with_row(current, scope, element, seconds)]
+    if history.exists:
+        found.append(_state(history, scope))
+    return lake, found
+
+
+def _state(table: TableVersion, scope: str) -> TableState:
+    name = table.table.name
+    return TableState(name, table.version, published_at(table), table.segment(scope))
+
+
+def _with_row(table: TableVersion, scope: str, element: bytes, seconds: float) -> TableState:
+    key = key_of(to_json(encoded(element), canonical=True)) or ""
+    found = table.row_with("key", key, *_ROW, seconds=seconds)
+    state = _state(table, scope)
+    if found.row is None:
+        if found.searched == found.files:
+            return replace(state, has_document=False)
+        told = f"only {found.searched} of its {found.files} files were searched"
+        return replace(state, unknown=f"{told}: ask with more --seconds")
+    row = found.row
+    second = row["cluster_seconds"]
+    return replace(
+        state,
+        has_document=True,
+        operation=row["operation"],
+        cluster_time=None if second is None else Timestamp(second, row["cluster_increment"] or 0),
+        ordinal=row["ordinal"],
+    )

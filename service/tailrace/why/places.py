@@ -1,0 +1,130 @@
+"""Where the events of a document are: in which segments of the lakes, and in which tables."""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Protocol
+
+import anyio
+from anyio import to_thread
+from bson.timestamp import Timestamp
+
+from tailrace.errors import SegmentUnreadable, TailraceError, describe
+from tailrace.event import ChangeEvent
+from tailrace.why.answer import Landed, TableState
+from tailrace.why.key import Key
+
+if TYPE_CHECKING:
+    from tailrace.lake.document_search import LandedEvent
+
+_GRACE_SECONDS = 2.0
+"""After so many seconds more a search is given up: its storage does not answer."""
+
+
+class FindDocument(Protocol):
+    """Finds a document in tables; the port to the pipeline, which the daemon does not import."""
+
+    def __call__(
+        self, place: str, scope: str, collection: tuple[str, str], element: bytes, seconds: float
+    ) -> tuple[str, Sequence[TableState]]:
+        """The identity of the lake that the tables at ``place`` are made of, and their state.
+
+        ``element``: the document's ``_id`` as in :class:`tailrace.why.key.Key`. Searches for about
+        ``seconds``. Blocks. Raises :class:`tailrace.errors.TailraceError`.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class InLakes:
+    """``events``: those of ``rows``. ``lakes``: the identities of the lakes that were read."""
+
+    rows: Sequence[Landed]
+    events: Sequence[ChangeEvent]
+    lakes: frozenset[str]
+    unknown: Sequence[str]
+
+
+async def landed_in(
+    lakes: Mapping[str, str],
+    scope: str,
+    key: Key,
+    collection: tuple[str, str] | None,
+    since: Timestamp | None,
+    seconds: float,
+) -> InLakes:
+    """The last events of a document in each lake, by the handler that writes it.
+
+    Events before the cluster time ``since`` are not looked for. Takes about ``seconds`` a lake.
+    """
+    rows: list[Landed] = []
+    events: list[ChangeEvent] = []
+    identities: set[str] = set()
+    unknown: list[str] = []
+    for handler, path in lakes.items():
+        from tailrace.lake.document_search import SoughtDocument, search  # needs pyarrow
+
+        sought = SoughtDocument(list(key.written()), key.element, collection, since)
+        found, why = None, "it did not answer in time"
+        try:
+            with anyio.move_on_after(seconds + _GRACE_SECONDS):
+                call = partial(search, path, scope, sought, seconds)
+                found = await to_thread.run_sync(call, abandon_on_cancel=True)
+        except (OSError, ValueError, SegmentUnreadable) as error:
+            why = describe(error)
+        if found is None:
+            unknown.append(f"Handler {handler!r}: its lake was not read: {why}.")
+            continue
+        rows += [_row(handler, each) for each in found.events]
+        events += [each.event for each in found.events]
+        identities.add(found.lake)
+        if not found.complete:
+            told = f"only the last {found.searched} of {found.segments} segments were searched"
+            unknown.append(f"Handler {handler!r}: {told}: ask with more --seconds.")
+    return InLakes(rows, events, frozenset(identities), unknown)
+
+
+async def published_in(
+    tables: FindDocument | None,
+    place: str | None,
+    scope: str,
+    key: Key,
+    collection: tuple[str, str] | None,
+    lakes: Collection[str],
+    seconds: float,
+) -> tuple[Sequence[TableState], Sequence[str]]:
+    """The tables of a collection, and what is not known of them. Takes about ``seconds``.
+
+    ``lakes``: the identities of those that the scope writes, if that is known.
+    """
+    if tables is None or place is None:
+        return (), ()
+    if collection is None:
+        return (), ["What the tables have: name the collection with --collection."]
+    found, why = None, "they did not answer in time"
+    try:
+        with anyio.move_on_after(seconds + _GRACE_SECONDS):
+            call = partial(tables, place, scope, collection, key.element, seconds)
+            found = await to_thread.run_sync(call, abandon_on_cancel=True)
+    except (OSError, ValueError, TailraceError) as error:
+        why = describe(error)
+    if found is None:
+        return (), [f"The tables were not read: {why}."]
+    lake, states = found
+    if lakes and lake not in lakes:
+        return (), [
+            f"The tables are made of the lake {lake}, which no handler of the scope writes."
+        ]
+    return states, [f"{each.table}: {each.unknown}." for each in states if each.unknown]
+
+
+def _row(handler: str, row: "LandedEvent") -> Landed:
+    event = row.event
+    return Landed(
+        handler,
+        row.segment,
+        row.number,
+        row.ordinal,
+        event.operation_type,
+        event.cluster_time,
+        event.token.digest,
+    )
