@@ -136,7 +136,7 @@ def focused(page: Page) -> str:
 def test_the_keyboard_reaches_everything_in_visible_order(busy: Daemon, visit: Open) -> None:
     page = shown(visit(busy).page)
     order = []
-    for _ in range(7):
+    for _ in range(8):
         page.keyboard.press("Tab")
         order.append(focused(page))
         outline = page.evaluate("getComputedStyle(document.activeElement).outlineWidth")
@@ -146,6 +146,7 @@ def test_the_keyboard_reaches_everything_in_visible_order(busy: Daemon, visit: O
         "Restart scope halted",
         "Show dead letters of scope failing",
         "Filter scopes by name or state",
+        "Reload configuration",
         "halted",
         "retried",
         "failing",

@@ -26,7 +26,12 @@ async def handle(event):
 
 @pytest.fixture
 def run(mongod: ReplicaSet, database: str, daemon: Make) -> Daemon:
-    """One scope, whose handler refuses documents without a price until a file is there."""
+    """One scope, whose handler refuses documents without a price until a file is there.
+
+    The document "old" is from before its start.
+    """
+    with mongod.client() as client:
+        client[database].c.insert_one({"_id": "old", "price": 0})
     scope = {"name": "orders", "database": database, "collection": "c", "max_await_time_ms": 200}
     run = daemon(
         mongod.uri,
@@ -37,6 +42,16 @@ def run(mongod: ReplicaSet, database: str, daemon: Make) -> Daemon:
     )
     (run.directory / "fussy.py").write_text(FUSSY)
     return run.start()
+
+
+OPENED_AGAIN = """
+() => {
+  const dialog = document.getElementById("sure");
+  dialog.close();  // as Escape does
+  document.activeElement.click();
+}
+"""
+"""A dialog is opened again before the browser has told the page that it was closed."""
 
 
 def fits(page: Page) -> None:
@@ -102,8 +117,11 @@ def test_dead_letters_are_shown_replayed_and_discarded_by_keyboard(
     press(page, discard)
     expect(sure).to_contain_text("Handler file never gets this event. There is no undo.")
     page.keyboard.press("Escape")
+    expect(sure).to_be_hidden()
     expect(held).to_have_count(1)
     page.keyboard.press("Enter")
+    expect(sure).to_be_visible()
+    page.evaluate(OPENED_AGAIN)
     press(page, "Discard")
     expect(said).to_have_text("Discarded 1 dead letter")
     expect(page.locator("#letters")).to_have_text("0")
@@ -138,6 +156,15 @@ def test_the_page_tells_what_became_of_a_document(
     expect(answer).to_contain_text(f"insert of {database}.c")
     expect(answer).to_contain_text("file: handled")
     fits(page)
+    field.fill('"old"')
+    press(page, "Ask")
+    expect(page.get_by_text("What you can do")).to_be_visible()
+    press(page, "Take this snapshot")
+    expect(page.locator("#sure")).to_contain_text(f'with {{"_id": "old"}} of {database}.c')
+    press(page, "Take the snapshot")
+    expect(page.locator("#said-what")).to_contain_text("start of its snapshot is accepted")
+    until(lambda: run.status()["handlers"]["file"]["ok"] == 3, "the document")
+    assert run.status()["snapshot"]["filter"] == '{"_id": "old"}'
     press(page, "Forget token")
     expect(field).to_be_hidden()
-    expect(page.get_by_text("file: handled")).to_have_count(0)
+    expect(page.get_by_text("What you can do")).to_have_count(0)

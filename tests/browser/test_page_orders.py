@@ -47,6 +47,13 @@ def signed_in(page: Page) -> None:
     expect(page.locator("#sign")).to_have_text("Forget token")
 
 
+def opened(page: Page) -> None:
+    """Opens the scope, which is folded on a narrow screen, and uses the token."""
+    if page.locator("#scope-list h3 button").get_attribute("aria-expanded") == "false":
+        press(page, "orders")
+    signed_in(page)
+
+
 def test_a_scope_is_paused_moved_and_resumed_by_keyboard(
     run: Daemon, mongod: ReplicaSet, database: str, visit: Open
 ) -> None:
@@ -54,7 +61,7 @@ def test_a_scope_is_paused_moved_and_resumed_by_keyboard(
     seen = visit(run.start(), 390)
     page, chip = seen.page, seen.page.locator("#scope-list .chip")
     said, sure, move = page.locator("#said-what"), page.locator("#sure"), page.locator("#seek")
-    controls = page.locator(".operate")
+    controls = page.locator(".operate.whole")
     if page.locator("#scope-list h3 button").get_attribute("aria-expanded") == "false":
         press(page, "orders")
     expect(page.locator(".facts").first).to_be_visible()
@@ -119,3 +126,58 @@ def test_a_scope_is_paused_moved_and_resumed_by_keyboard(
     until(lambda: run.status()["handlers"]["file"]["ok"] == 6, "the changes that come again")
     done = [f"{log['action']} {log['scope']}" for log in run.logged("action.done")]
     assert done == ["pause orders", "seek orders", "seek orders", "resume orders"]
+
+
+def test_a_former_position_an_undo_a_snapshot_and_a_reload_are_ordered_by_keyboard(
+    run: Daemon, mongod: ReplicaSet, database: str, visit: Open
+) -> None:
+    page = visit(run.start(), 800).page
+    said, sure, move = page.locator("#said-what"), page.locator("#sure"), page.locator("#seek")
+    expect(page.locator("#reload")).to_be_hidden()  # nothing is shown without the right to do it
+    expect(page.locator(".operate.whole")).to_be_hidden()
+    opened(page)
+    with mongod.client() as client:
+        client[database].c.insert_many([{"_id": n} for n in range(3)])
+
+    def until_handled(count: int) -> None:
+        until(lambda: run.status()["handlers"]["file"]["ok"] == count, f"{count} changes")
+
+    until_handled(3)
+    press(page, "Seek scope orders")
+    expect(page.locator("#seek-former")).to_be_enabled()
+    page.keyboard.press("ArrowDown")
+    assert page.evaluate("document.activeElement.value") == "former"
+    reach(page, "Former position")
+    page.keyboard.press("End")  # the first position of all
+    press(page, "Show what it would do")
+    expect(move).to_contain_text("come again, to file. Dry run: nothing was changed.")
+    press(page, "Seek")
+    expect(said).to_contain_text("Scope 'orders' is moved: changes from")
+    until_handled(6)
+
+    press(page, "Seek scope orders")
+    page.keyboard.press("ArrowUp")
+    assert page.evaluate("document.activeElement.value") == "undo"
+    press(page, "Show what it would do")
+    expect(move).to_contain_text("Dry run: nothing was changed.")
+    press(page, "Seek")
+    expect(move).to_be_hidden()
+    until(lambda: len(run.logged("action.done")) == 4, "the undo, tried first")
+    expect(said).to_contain_text("Scope 'orders' is moved")
+
+    press(page, "Take a snapshot in scope orders")
+    expect(sure).to_contain_text(f"All documents of {database}.c, as they are now, go to file")
+    press(page, "Take the snapshot")
+    expect(said).to_contain_text("start of its snapshot is accepted")
+    until(lambda: (run.status()["snapshot"] or {}).get("state") == "done", "the snapshot")
+    assert run.status()["snapshot"]["scanned"] == 3
+
+    run.configuration["scopes"].append({**run.configuration["scopes"][0], "name": "more"})
+    run.configuration["routes"].append({"scope": "more", "handlers": ["file"]})
+    run.configured()
+    press(page, "Reload configuration")
+    expect(sure).to_contain_text("more")
+    assert not run.status("more")
+    press(page, "Reload")
+    expect(page.locator("#followed")).to_have_text("2 / 2")
+    expect(said).to_contain_text("more")

@@ -89,7 +89,7 @@ class TableState:
 
 @dataclass(frozen=True, slots=True)
 class Repair:
-    """What an operator can do, as a command for a shell. ``filter``: of a snapshot, if it is one."""
+    """What an operator can do, as a command for a shell; ``filter`` is that of a snapshot."""
 
     reason: str
     command: str

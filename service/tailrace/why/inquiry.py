@@ -13,7 +13,7 @@ from tailrace.errors import DriverError
 from tailrace.event import ChangeEvent
 from tailrace.model import Route, Scope, StartPoint
 from tailrace.stream import ChangeStreamOptions
-from tailrace.why.answer import DocumentOutcome, ChangeOutcome, Repair, State
+from tailrace.why.answer import ChangeOutcome, DocumentOutcome, Repair, State
 from tailrace.why.changes import FoundChanges, Server, find_changes
 from tailrace.why.key import Key
 from tailrace.why.outcomes import Evidence, Followed
