@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import count
 from typing import Any
 
 import anyio
@@ -23,7 +24,7 @@ from tailrace.model.dead_letter import DeadLetter
 from tailrace.why.key import read_key
 
 _MOST_SECONDS = 8.0
-"""After this time a replay begins no further letter, so that its answer comes."""
+"""After this time a replay begins no letter but its first, so that its answer comes."""
 
 
 @dataclass(slots=True, eq=False)
@@ -66,12 +67,12 @@ class DeadLetters:
                 failed + done.failed,
                 left + done.left,
             )
-        message = f"replayed {count(handled)}; {failed} failed again, {left} left"
+        message = f"replayed {number(handled)}; {failed} failed again, {left} left"
         details = {"replayed": handled, "failed": failed, "left": left, "letters": outcomes}
         if left and not failed:  # the time is over
             found = queues(await self._letters(body.scope, body.handler), chosen).values()
             details["next"] = next((each[0].id for each in found), None)
-        return Done(message, count(handled + left), count(left), details)
+        return Done(message, number(handled + left), number(left), details)
 
     async def discard(self, id: str, body: LetterBody) -> Done:
         """Removes a letter, so that its event is never handled."""
@@ -84,8 +85,8 @@ class DeadLetters:
                 for letter in letters:
                     if await _stored(partial(self.store.resolve, letter, "discarded")):
                         gone.append(_named(letter) | {"outcome": "discarded"})
-        message = f"discarded {count(len(gone))}"
-        return Done(message, count(len(chosen)), "none", {"letters": gone})
+        message = f"discarded {number(len(gone))}"
+        return Done(message, number(len(chosen)), "none", {"letters": gone})
 
     async def _replay(
         self,
@@ -95,6 +96,10 @@ class DeadLetters:
         report: Report,
     ) -> Replayed:
         ends, claim = anyio.current_time() + self.most_seconds, watcher.claim
+        asked = count()
+
+        def more() -> bool:
+            return next(asked) == 0 or anyio.current_time() < ends
 
         def require() -> None:
             if claim is not watcher.claim or watcher.status.state is WatcherState.STANDBY:
@@ -112,7 +117,7 @@ class DeadLetters:
                 {watcher.name: claim.epoch},
                 require,
                 watcher.turn,
-                lambda: anyio.current_time() < ends,
+                more,
             )
         except CheckpointFenced as error:
             raise ActionRefused(409, str(error)) from error
@@ -204,6 +209,6 @@ def _by_scope(letters: Sequence[DeadLetter]) -> Iterator[tuple[str, Sequence[Dea
         yield scope, [each for each in letters if each.scope == scope]
 
 
-def count(letters: int) -> str:
+def number(letters: int) -> str:
     """A number of letters, for people."""
     return "1 dead letter" if letters == 1 else f"{letters} dead letters"

@@ -34,13 +34,17 @@ class Seeking:
         try:
             before = await self.checkpoints.load(name)
             former = await self.orders.positions(name)
+            given = await self.orders.load(name)
         except CheckpointError as error:
             raise ActionRefused(503, f"nothing was changed: {describe(error)}") from error
         before = None if before is not None and before.is_reset else before
         current = fingerprint(self.server.scope, self.server.options)
         if body.undo:
             obeyed = before.obeyed if before is not None else 0
-            found = next((each for each in former if each.obeyed < obeyed), None)
+            if given is not None and given.sought > obeyed:  # it has not moved yet: it stays
+                found = before
+            else:
+                found = next((each for each in former if each.obeyed < obeyed), None)
             if found is None:
                 told = f"scope {name!r} was not moved by a seek that is kept: there is none to undo"
                 raise ActionRefused(409, f"{told}; choose a position with at or token")

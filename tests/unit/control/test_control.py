@@ -102,6 +102,17 @@ async def test_a_move_is_undone_and_a_dry_run_changes_nothing() -> None:
         await until(lambda: len(audit.handled) == 17)
 
 
+async def test_an_undo_of_a_move_that_is_not_obeyed_yet_leaves_the_scope_where_it_is() -> None:
+    audit = Destination()
+    one, control = controlled(audit)
+    async with running(control.supervisor):
+        await until(lambda: len(audit.handled) == 9)
+    one.watcher.status.enter(WatcherState.STANDBY, "two follows it")
+    await control.seek("orders", BACK, BY)
+    undone = await control.seek("orders", SeekBody(undo=True), BY)
+    assert undone.details["direction"] == "none"
+
+
 @pytest.mark.parametrize("state", [*WatcherState])
 async def test_each_action_in_each_state_is_done_or_refused(state: WatcherState) -> None:
     lease = ObservedLease("two", 3, held=False, reason="two follows it")
