@@ -8,15 +8,29 @@ from tests.orders import Orders
 
 SOURCE = """
 import os
+import signal
 from pathlib import Path
 
 import anyio
 from prometheus_client import Counter
 
+def at(step):  # kills the process, once, if the test wants it
+    if Path(f"die-{step}").exists():
+        Path(f"die-{step}").unlink()
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
 async def note(event, scope):
     Path(f"{scope}-begun").open("a").write(f"{event.document_key['_id']}\\n")
-    while Path(f"{scope}-closed").exists():
-        await anyio.sleep(0.02)
+    try:
+        while Path(f"{scope}-closed").exists():
+            await anyio.sleep(0.02)
+    except anyio.get_cancelled_exc_class():
+        at("draining")
+        raise
+    with anyio.CancelScope(shield=True):  # ignores its cancellation
+        while Path(f"{scope}-stuck").exists():
+            await anyio.sleep(0.02)
     Path(scope).open("a").write(f"{event.document_key['_id']}\\n")
 
 
@@ -27,9 +41,16 @@ class Sink:
     async def __aenter__(self):
         if "refused" in self.path:
             raise ValueError("no such bucket")
+        if "hangs" in self.path:
+            Path("opening").touch()
+            await anyio.sleep_forever()
+        if "second" in self.path:
+            at("opening")
         Path("life").open("a").write(f"opened {self.path}\\n")
 
     async def __aexit__(self, *error):
+        if "first" in self.path:
+            at("closing")
         Path("life").open("a").write(f"closed {self.path}\\n")
 
     async def write(self, batch):
@@ -39,6 +60,8 @@ class Sink:
         if any("bad" in event.full_document for event in batch):
             Path("tried").open("a").write("1\\n")
             raise ValueError("bad")
+        if "second" in self.path:
+            at("writing")
         lines = "".join(f"{event.document_key['_id']}\\n" for event in batch)
         Path(self.path).open("a").write(lines)
 """

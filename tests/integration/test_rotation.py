@@ -24,8 +24,8 @@ ROLES = [
 class Rotated(Reloaded):
     """A daemon that reads the URI of the server from a file."""
 
-    def __init__(self, orders: Orders, store: dict[str, Any], driver: str) -> None:
-        super().__init__(orders, store=store, checkpoint={"interval_seconds": 0.1})
+    def __init__(self, orders: Orders, driver: str = "motor", **sections: Any) -> None:
+        super().__init__(orders, **sections)
         self.file = self.run.directory / "uri"
         self.config["mongodb"] = {"uri_file": str(self.file), "driver": driver}
 
@@ -53,15 +53,19 @@ def orders(guarded: ReplicaSet, database: str, daemon: Make) -> Orders:
     return Orders(guarded, database, daemon)
 
 
-@pytest.mark.parametrize(
-    ("store", "driver"), [({"type": "mongodb", "database": "rotated"}, "motor"), ({}, "pymongo")]
-)
+SHARED = {
+    "store": {"type": "mongodb", "database": "rotated"},
+    "replicas": {"lease_seconds": 2},
+}
+
+
+@pytest.mark.parametrize(("driver", "sections"), [("motor", SHARED), ("pymongo", {})])
 def test_a_new_user_takes_over_while_changes_come(
-    orders: Orders, store: dict[str, Any], driver: str
+    orders: Orders, driver: str, sections: dict[str, Any]
 ) -> None:
     """The former user is removed, and its client closed; nothing is lost, and nothing comes
     twice. Then a wrong password, and a user without rights, change nothing."""
-    rotated = Rotated(orders, store, driver)
+    rotated = Rotated(orders, driver, **sections)
     run, first, second = rotated.run, rotated.user(), rotated.user()
     rotated.log_in(*first)
     run.start()
@@ -101,7 +105,7 @@ def test_a_new_user_takes_over_while_changes_come(
 
 
 def test_another_cluster_needs_a_restart(orders: Orders, mongod: ReplicaSet) -> None:
-    rotated = Rotated(orders, {}, "motor")
+    rotated = Rotated(orders)
     rotated.log_in(*rotated.user())
     run = rotated.run.start()
     rotated.file.write_text(mongod.uri)
@@ -114,7 +118,7 @@ def test_another_cluster_needs_a_restart(orders: Orders, mongod: ReplicaSet) -> 
 
 def test_credentials_of_handlers_are_read_again(orders: Orders, one_postgresql: PostgreSQL) -> None:
     """Of a destination, and of a user's class: the objects that had the former ones are left."""
-    rotated = Rotated(orders, {}, "motor")
+    rotated = Rotated(orders)
     rotated.log_in(*rotated.user())
     run, path = rotated.run, rotated.run.directory / "path"
     dsn, roles = run.directory / "dsn", [f"r{secrets.token_hex(4)}" for _ in range(2)]
@@ -166,7 +170,7 @@ def test_credentials_of_handlers_are_read_again(orders: Orders, one_postgresql: 
 
 def test_a_token_that_was_replaced_in_its_file_asks_for_the_reload(orders: Orders) -> None:
     """The former token is valid until then."""
-    rotated = Rotated(orders, {}, "motor")
+    rotated = Rotated(orders)
     rotated.log_in(*rotated.user())
     run, file = rotated.run, rotated.run.directory / "token"
     former, newest = secrets.token_hex(16), secrets.token_hex(16)

@@ -13,7 +13,7 @@ import anyio
 from anyio.abc import TaskGroup
 
 from tailrace.engine.handle.isolation import required
-from tailrace.errors import TaskCancelled
+from tailrace.errors import StartRefused, TaskCancelled
 
 T = TypeVar("T")
 
@@ -45,10 +45,15 @@ class Kept(Generic[T]):
         return self._closed.is_set()
 
     async def opened(self) -> T:
-        """Waits until it is open. Raises what has kept it from that."""
+        """Waits until it is open.
+
+        Raises what has kept it from that: its own error, or :class:`StartRefused` if it was closed.
+        """
         await self._decided.wait()
         if self._failure is not None:
             raise self._failure
+        if not self._given:
+            raise StartRefused(f"{self.name} was closed before it was open")
         return self.given
 
     async def run(self) -> None:

@@ -113,6 +113,8 @@ class Reloader:
             await self.pool.discard(opened.values())
             if client is not self.clients.now:
                 await self.clients.discard(client)
+            if isinstance(error, Exception):
+                self._require_changeable()  # else the end of the process is the cause
             if isinstance(error, TimeoutError):
                 names = [f"handlers.{plan.name}" for plan in plans]
                 names += ["mongodb.uri"] if found.client else []
@@ -138,6 +140,7 @@ class Reloader:
         self.clients.use(parts.client)
         self.runtime.budget.divide(len(settings.scopes), delivery.max_in_flight_bytes)
         if self.leases is not None:
+            self.leases.drain_within(settings.shutdown.grace_seconds)
             self.leases.add([name for name, effect in changes.items() if effect == "begun"])
         pending = {name: anyio.Event() for name in changes}
         for name, done in pending.items():

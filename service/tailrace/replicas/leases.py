@@ -31,8 +31,7 @@ from tailrace.stream import Interrupt
 
 @dataclass(eq=False)
 class Leases:
-    """The leases of the member ``me``, which configures the scopes with these ``names``;
-    :meth:`add` and :meth:`remove` change them.
+    """The leases of the member ``me``. :meth:`add` and :meth:`remove` change its scopes, ``names``.
 
     ``grace_seconds`` and ``restart``: see :class:`tailrace.replicas.leased_scope.LeasedScope`.
     """
@@ -46,7 +45,7 @@ class Leases:
     grace_seconds: float
     restart: Callable[[str, str], object]
     clock: Callable[[], float] = boot_clock
-    _scopes: dict[str, LeasedScope] = field(init=False)
+    _scopes: dict[str, LeasedScope] = field(default_factory=dict)
     _acquisition: Acquisition = field(init=False)
     _view: LeaseView = field(init=False)
     _answers: AnswerTime = field(init=False)
@@ -67,7 +66,6 @@ class Leases:
         self._acquisition = Acquisition(
             self.store, self.me.id, self.checkpoints, self.metrics, self.times, self.clock
         )
-        self._scopes = {}
         self.add(self.names)
 
     def add(self, names: Collection[str]) -> None:
@@ -82,6 +80,12 @@ class Leases:
         scope = self._scopes.pop(name)
         self._configure(self._scopes)
         await scope.release()
+
+    def drain_within(self, grace_seconds: float) -> None:
+        """How long running calls may take from now on before a scope is handed over."""
+        self.grace_seconds = grace_seconds
+        for scope in self._scopes.values():
+            scope.grace_seconds = grace_seconds
 
     def _configure(self, names: Collection[str]) -> None:
         self.names = scopes = frozenset(names)
@@ -275,9 +279,8 @@ class Leases:
         self._read_now.set()
 
     def _show(self, scope: LeasedScope) -> None:
-        unknown = self._view.table is None
         failure = next(iter(self._failures.values()), "reads the leases")
-        scope.stand_by(failure if unknown else "")
+        scope.stand_by(failure if self._view.table is None else "")
 
     async def _tried(self, call: Callable[[], Awaitable[object]], kind: str) -> bool:
         """Makes a call; returns False if the store failed."""
