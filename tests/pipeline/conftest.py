@@ -25,6 +25,7 @@ from tests.scratch import MakeDirectory
 SETTINGS = {
     "spark.sql.shuffle.partitions": "1",
     "spark.sql.adaptive.enabled": "false",
+    "spark.driver.maxResultSize": "16m",
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData",
 }
 """Settings for runs of seconds."""

@@ -73,3 +73,14 @@ def test_a_batch_that_is_not_published_reads_nothing_of_the_tables(
     assert "k2" not in pipeline.current()
     counted = [row["events"] for row in pipeline.table("quality") if row["stage"] == "current"]
     assert sorted(counted) == [2, 50]
+
+
+def test_tables_that_are_larger_than_their_files_are_published_by_themselves(
+    pipeline: Pipeline,
+) -> None:
+    """Equal documents take little room in a file. The driver accepts 16 MB here."""
+    s, text = Stream(), "x" * 6_000_000
+    pipeline.land([s.insert(key, name, t=text) for key in "kl" for name in ("a", "b")])
+    assert pipeline.run(history=False).published == 2
+    for name in ("shop.a", "shop.b"):
+        assert pipeline.current(name) == {"k": {"t": text}, "l": {"t": text}}

@@ -19,6 +19,7 @@ class Workload:
                 s.update("k0", "a", **{f"f{n}": n}),
                 s.delete(f"k{n - 1}", "a") if n > 1 else s.insert("z", "a"),
                 *([s.rename("a", "b"), s.insert("k0", "a")] if n == 2 else []),
+                *([] if n % 2 else [s.insert(f"k{n}", "b", n=n)]),
             ]
         )
 

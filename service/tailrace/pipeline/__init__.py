@@ -2,7 +2,9 @@
 
 ``segments`` finds and checks landed segments; ``decoding`` and ``changes`` append them to the log.
 ``lineage``, ``versions`` and ``folding`` compute the versions of each document; ``log_snapshot``
-and ``publish`` write them to ``current`` and ``history``; ``quality`` counts; ``maintenance``
-compacts; ``views`` are for queries. Spark writes Parquet files, and a store of ``tables`` commits
-them with the number of the last segment. The job has no other state. ``entry`` starts a ``job``.
+and ``publish`` write them to ``current`` and ``history``, and small ones in a ``shared_job``;
+``quality`` counts; ``maintenance`` compacts; ``views`` are for queries. Spark writes Parquet files,
+and a store of ``tables`` commits them with the number of the last segment. The job has no other
+state.
+``entry`` starts a ``job``.
 """

@@ -9,14 +9,16 @@ from functools import reduce
 from typing import Any
 from urllib.parse import unquote
 
+import pyarrow as pa
 from py4j.protocol import Py4JError
+from pyarrow import compute as pc
 from pyarrow import fs, parquet
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - what all of Spark's users call it
 from pyspark.sql.types import StructType
 
-from tailrace.errors import PipelineRefused, SegmentUnreadable
+from tailrace.errors import PipelineRefused, SegmentUnreadable, describe
 from tailrace.pipeline.location import Location
 from tailrace.pipeline.tables import DataFile, Table
 
@@ -87,6 +89,46 @@ def write(rows: DataFrame, table: Table) -> list[DataFile]:
     return [each for each in described if each.rows]
 
 
+def write_arrow(rows: pa.Table, table: Table) -> list[DataFile]:
+    """As :func:`write`, for few rows that this process has: a file for each partition."""
+    batch = uuid.uuid4().hex
+    written = []
+    for values, part in _partitions(rows, table.partition_by):
+        above = "/".join([batch, *(f"{name}={value}" for name, value in values.items())])
+        path = f"{above}/part-{batch}.parquet"
+        place = table.location / path
+        try:
+            (table.location / above).make()
+            with place.files.open_output_stream(place.path) as stream:
+                parquet.write_table(
+                    part, stream, compression="zstd", compression_level=1, write_page_checksum=True
+                )
+            (info,) = place.files.get_file_info([place.path])
+        except OSError as error:
+            remove_tree(table.location / batch)
+            why = describe(error)
+            raise PipelineRefused(
+                f"{table.location}: nothing was committed: {why}{_hint(why)}"
+            ) from error
+        written.append(DataFile(path, info.size, part.num_rows, values))
+    return written
+
+
+def _partitions(
+    rows: pa.Table, names: Sequence[str]
+) -> Iterator[tuple[dict[str, str | None], pa.Table]]:
+    """The rows by the value of a flag, which the files do not have; none without rows."""
+    if not names:
+        if rows.num_rows:
+            yield {}, rows
+        return
+    (name,) = names
+    for value in (True, False):
+        part = rows.filter(pc.field(name) == value).drop_columns([name])
+        if part.num_rows:
+            yield {name: str(value).lower()}, part
+
+
 def remove_tree(place: Location) -> None:
     """Removes a directory. If that fails, vacuum removes it later."""
     with suppress(OSError):
@@ -111,8 +153,11 @@ def job_errors(doing: str) -> Iterator[None]:
         file = _FILE.search(text)
         if file and "seg-" in file[0]:
             raise SegmentUnreadable(f"{file[0]}: cannot be read: {cause}; {doing}") from error
-        hint = ". Make room, then run again" if "No space left" in text else ""
-        raise PipelineRefused(f"{doing}: Spark failed: {cause[:300]}{hint}") from error
+        raise PipelineRefused(f"{doing}: Spark failed: {cause[:300]}{_hint(text)}") from error
+
+
+def _hint(reason: str) -> str:
+    return ". Make room, then run again" if "No space left" in reason else ""
 
 
 def _describe(

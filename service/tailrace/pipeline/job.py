@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from pyspark.sql import SparkSession
@@ -19,10 +19,15 @@ from tailrace.pipeline.log_snapshot import (
     log_snapshot_of,
 )
 from tailrace.pipeline.progress import JobProgress
-from tailrace.pipeline.publish import publish
+from tailrace.pipeline.publish import Publication, publication_of, publish
 from tailrace.pipeline.schemas import NO_TABLE
 from tailrace.pipeline.segments import LandedLake, LandedSegment
+from tailrace.pipeline.shared_job import publish_together
+from tailrace.pipeline.table_groups import grouped
 from tailrace.pipeline.tables import PUBLISHED, Table, TableStore, TableVersion
+
+_TABLES = 128
+"""How many tables are prepared at once: each has its files in memory."""
 
 
 @dataclass(slots=True)
@@ -225,14 +230,37 @@ class Job:
     def _publish_all(self, chosen: list[tuple[TableKind, str]], log_snapshot: LogSnapshot) -> None:
         self.progress.tables_done, self.progress.tables_left = 0, len(chosen)
         with ThreadPoolExecutor(self.settings.parallel_collections, "publish") as threads:
-            done = threads.map(lambda each: publish(each[0], each[1], log_snapshot), chosen)
-            for (kind, name), made in zip(chosen, done, strict=True):
-                self.progress.published += made
-                self.progress.tables_done += 1
-                self.progress.tables_left -= 1
-                if kind is CURRENT_STATE:
-                    self._through[name] = log_snapshot.through()
+            for begin in range(0, len(chosen), _TABLES):
+                self._publish_some(chosen[begin : begin + _TABLES], log_snapshot, threads)
         for kind, name in chosen:
             known = log_snapshot.completeness(name)
             if kind is CURRENT_STATE and not known.complete:
                 self.progress.incomplete[name] = known.record()
+
+    def _publish_some(
+        self, chosen: list[tuple[TableKind, str]], log_snapshot: LogSnapshot, threads: Executor
+    ) -> None:
+        found = list(
+            threads.map(lambda each: publication_of(each[0], each[1], log_snapshot), chosen)
+        )
+        for work in found:
+            if not work.is_needed:
+                self._has_published(work, log_snapshot)
+        groups, alone = grouped([work for work in found if work.is_needed], log_snapshot)
+        for group in groups:
+            if not publish_together(group, log_snapshot, threads):
+                alone += group
+                continue
+            for work in group:
+                self._has_published(work, log_snapshot)
+        done = threads.map(lambda work: publish(work, log_snapshot), alone)
+        for work, _ in zip(alone, done, strict=True):
+            self._has_published(work, log_snapshot)
+
+    def _has_published(self, work: Publication, log_snapshot: LogSnapshot) -> None:
+        """Notes that a table has everything in the log."""
+        self.progress.published += work.is_needed
+        self.progress.tables_done += 1
+        self.progress.tables_left -= 1
+        if work.kind is CURRENT_STATE:
+            self._through[work.target.name] = log_snapshot.through()

@@ -85,7 +85,14 @@ class LogSnapshot:
         return declared_columns(self.log).get(table, {})
 
     def of(self, table: str) -> list[DataFile]:
-        return [each for each in self.log.files if each.partition["table"] == table]
+        return self._by_table.get(table, [])
+
+    @cached_property
+    def _by_table(self) -> Mapping[str | None, list[DataFile]]:
+        found: dict[str | None, list[DataFile]] = {}
+        for each in self.log.files:
+            found.setdefault(each.partition["table"], []).append(each)
+        return found
 
 
 def declared_columns(log: TableVersion) -> Mapping[str, Columns]:

@@ -8,6 +8,7 @@ collection was dropped or renamed, it rewrites all files with open versions.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
+from typing import Any
 
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
@@ -35,7 +36,7 @@ _FEW = 500_000
 _FILE_BYTES = 32 * 2**20
 """The intended size of a file. A file of less than half is small."""
 
-_SMALL_TABLE = 16 * 2**20
+SMALL_TABLE = 16 * 2**20
 """A table below this many bytes is rewritten whole: finding its unchanged files would cost more."""
 
 _SMALL_FILES = 16
@@ -64,10 +65,21 @@ class Publication:
     first: int
     columns: Columns
     """The typed columns that the table has after it."""
+    rebuild: bool
 
     @property
     def schema(self) -> StructType:
         return schema_with(self.kind.schema, self.columns)
+
+    @property
+    def is_needed(self) -> bool:
+        return bool(self.rebuild or self.target.news or self.statements)
+
+    @property
+    def is_partial(self) -> bool:
+        """Whether there are events without an image, which are applied to what was there."""
+        news = (each for source in self.sources for each in source.news)
+        return not {each.low.get("image", "present") for each in news} <= {"present"}
 
 
 def publication_of(kind: TableKind, name: str, log_snapshot: LogSnapshot) -> Publication:
@@ -93,7 +105,7 @@ def publication_of(kind: TableKind, name: str, log_snapshot: LogSnapshot) -> Pub
         before = absent if log_snapshot.rebuild else _as_of(other, target.through)
         sources.append(_source(member, before, log_snapshot, settled))
     first = changes.first_position(each for source in sources for each in source.news)
-    return Publication(kind, target, sources, statements, first, columns)
+    return Publication(kind, target, sources, statements, first, columns, log_snapshot.rebuild)
 
 
 def _source(
@@ -119,34 +131,40 @@ def _as_of(table: Table, through: Mapping[str, int]) -> TableVersion:
     return snapshot
 
 
-def publish(kind: TableKind, name: str, log_snapshot: LogSnapshot) -> bool:
-    """Brings one table to the end of the log. Returns True if there was anything to do."""
-    work = publication_of(kind, name, log_snapshot)
+def publish(work: Publication, log_snapshot: LogSnapshot) -> None:
+    """Brings one table to the end of the log."""
     target = work.target
-    if not (target.news or work.statements or log_snapshot.rebuild):
-        return False
-    metrics = Observation(kind.name)
+    metrics = Observation(work.kind.name)
     rows, replaced = next_state(work, log_snapshot, metrics)
     weight = sum(each.size for source in work.sources for each in [*source.news, *replaced])
     parallel = log_snapshot.spark.sparkContext.defaultParallelism
     rows = rows.coalesce(max(1, min(parallel, weight // _FILE_BYTES)))
-    table = target.snapshot.table
-    adds = files.write(rows, table)
-    complete = log_snapshot.completeness(name).record()
+    adds = files.write(rows, target.snapshot.table)
+    commit(work, log_snapshot, adds, replaced, record_of(metrics.get))
+
+
+def commit(
+    work: Publication,
+    log_snapshot: LogSnapshot,
+    adds: Sequence[DataFile],
+    replaced: Sequence[DataFile],
+    counts: Mapping[str, Any],
+) -> None:
+    """Commits a table's next state, with its counts."""
+    target = work.target
+    complete = log_snapshot.completeness(target.name).record()
     through = log_snapshot.through()
-    counted = {"through": through, "since": target.through, "complete": complete}
-    counted |= record_of(metrics.get)
+    counted = {"through": through, "since": target.through, "complete": complete, **counts}
     schema = work.schema if log_snapshot.rebuild else None
     done = target.snapshot.commit(adds, replaced, segments=through, metrics=counted, schema=schema)
     done.set_properties({PUBLISHED: through, COMPLETE: complete})
-    return True
 
 
 def merged(kind: TableKind, name: str, log_snapshot: LogSnapshot) -> DataFrame:
     """The rows that a table would have if it were published now."""
     work = publication_of(kind, name, log_snapshot)
     snapshot = work.target.snapshot
-    if not (work.target.news or work.statements):
+    if not work.is_needed:
         return files.read_table(log_snapshot.spark, snapshot.table, snapshot.files)
     rows, replaced = next_state(work, log_snapshot)
     gone = {each.path for each in replaced}
@@ -165,9 +183,11 @@ def next_state(
     parts = _events(work, log_snapshot)
     replaced = opened.get(target.name, [])
     rest = None
-    if work.statements or sum(each.size for each in replaced) < _SMALL_TABLE:
+    if work.statements or sum(each.size for each in replaced) < SMALL_TABLE:
         parts += [
-            of_open(files.read(spark, source.snapshot.table, opened[source.name]), source.name)
+            of_open(
+                files.read(spark, source.snapshot.table, opened[source.name]), f"'{source.name}'"
+            )
             for source in sources
             if opened[source.name]
         ]
@@ -178,15 +198,14 @@ def next_state(
         replaced = _touched(spark, table, replaced, keys)
         if replaced:
             base = files.read_table(spark, table, replaced)
-            parts.append(of_open(base.join(keys, "key", "left_semi"), target.name))
+            parts.append(of_open(base.join(keys, "key", "left_semi"), f"'{target.name}'"))
             rest = base.join(keys, "key", "left_anti")
     ways = routes((source.name for source in work.sources), work.statements)
-    images = {each.low.get("image", "present") for source in work.sources for each in source.news}
     sequence = reduce(DataFrame.unionAll, parts)
     scopes = {each.partition["scope"] for source in work.sources for each in source.news}
-    known = [each for source in work.sources for each in _known(work, source, log_snapshot)]
+    known = [each for source in work.sources for each in known_files(work, source, log_snapshot)]
     scopes |= {each.partition["scope"] for each in known}
-    made = versions(sequence, ways, partial=not images <= {"present"}, shared=len(scopes) > 1)
+    made = versions(sequence, ways, partial=work.is_partial, shared=len(scopes) > 1)
     made = evaluated(made, "IF(live AND NOT gone, document, NULL)", work.columns)
     if metrics is not None:
         # Only for `current`, which is always published, so that each value is counted once.
@@ -212,13 +231,13 @@ def _events(work: Publication, log_snapshot: LogSnapshot) -> list[DataFrame]:
         is_new = changes.after(source.through)
         if source.news:
             parts.append(of_events(read(source.news).where(is_new), NEW))
-        if known := _known(work, source, log_snapshot):
+        if known := known_files(work, source, log_snapshot):
             old = read(known).where(~is_new).where(F.col("position") >= work.first)
             parts.append(of_events(old, KNOWN))
     return parts or [of_events(read([]), NEW)]
 
 
-def _known(work: Publication, source: TableInput, log_snapshot: LogSnapshot) -> list[DataFile]:
+def known_files(work: Publication, source: TableInput, log_snapshot: LogSnapshot) -> list[DataFile]:
     """The files of the log with published events that the new ones may repeat."""
     return [
         each

@@ -35,6 +35,8 @@ _SETTINGS = {
     # Small Arrow batches, to limit memory: a document may have 16 MB.
     "spark.sql.execution.arrow.maxRecordsPerBatch": "2000",
     "spark.sql.execution.pythonUDF.arrow.enabled": "false",
+    # Rows of small tables come to the driver: what is more stays in Spark.
+    "spark.driver.maxResultSize": "512m",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
 }

@@ -59,6 +59,7 @@ _OF_ANOTHER = (
 
 
 def of_open(rows: DataFrame, table: str) -> DataFrame:
+    """Open versions as rows of a sequence; ``table``: SQL for the name of their table."""
     return rows.selectExpr(
         *_SAME,
         "document",
@@ -68,12 +69,13 @@ def of_open(rows: DataFrame, table: str) -> DataFrame:
         "'present' AS image",
         "CAST(NULL AS STRING) AS update_description",
         "CAST(NULL AS STRING) AS token",
-        f"'{table}' AS table",
+        f"{table} AS table",
         f"{OPEN} AS stage",
     )
 
 
-def of_events(rows: DataFrame, stage: int) -> DataFrame:
+def of_events(rows: DataFrame, stage: int | str) -> DataFrame:
+    """Events as rows of a sequence; ``stage``: :data:`KNOWN`, :data:`NEW`, or SQL for one."""
     return rows.where("key IS NOT NULL").selectExpr(
         *_SAME,
         "full_document AS document",
@@ -118,35 +120,50 @@ def versions(
     return alive.mapInArrow(fold, alive.schema).unionAll(rows.where("NOT live"))
 
 
+_INTERVAL = (
+    "key",
+    "document_key",
+    "document",
+    "IF(since IS NULL, operation, 'rename') AS operation",
+    "timestamp_seconds(cluster_seconds) AS cluster_time",
+    "cluster_seconds",
+    "cluster_increment",
+    "scope",
+    "ordinal",
+    "begin AS valid_from_position",
+    f"{time_sql('begin')} AS valid_from",
+    f"{time_sql('end')} AS valid_to",
+    "end AS valid_to_position",
+    "IF(next <= coalesce(until, next), next_operation, ended_by) AS ended_by",
+    "end IS NULL AS is_current",
+)
+_TIMES = ("*", "coalesce(since, at) AS begin", "least(next, until) AS end")
+
+
 def intervals(rows: DataFrame, table: str, more: Sequence[str] = ()) -> DataFrame:
     """The versions in one table with their times, which renames and drops may shorten.
 
     ``more``: SQL for further columns.
     """
-    rows = (
-        rows.where("live AND NOT gone").selectExpr("*", "inline(hops)").where(f"home = '{table}'")
+    rows = rows.where("live AND NOT gone").selectExpr("*", "inline(hops)")
+    rows = rows.where(f"home = '{table}'").selectExpr(*_TIMES).where("end IS NULL OR begin < end")
+    return rows.selectExpr(*_INTERVAL, *more)
+
+
+def located(rows: DataFrame) -> DataFrame:
+    """Each row once for each table that has its version, as ``home``, from ``number`` 0 on; a row
+    without a version has no ``home``. ``there``: whether the version lasted for any time."""
+    rows = rows.selectExpr(
+        "*", "posexplode_outer(IF(live AND NOT gone, hops, NULL)) AS (number, hop)"
     )
-    rows = rows.selectExpr("*", "coalesce(since, at) AS begin", "least(next, until) AS end").where(
-        "end IS NULL OR begin < end"
-    )
-    return rows.selectExpr(
-        "key",
-        "document_key",
-        "document",
-        "IF(since IS NULL, operation, 'rename') AS operation",
-        "timestamp_seconds(cluster_seconds) AS cluster_time",
-        "cluster_seconds",
-        "cluster_increment",
-        "scope",
-        "ordinal",
-        "begin AS valid_from_position",
-        f"{time_sql('begin')} AS valid_from",
-        f"{time_sql('end')} AS valid_to",
-        "end AS valid_to_position",
-        "IF(next <= coalesce(until, next), next_operation, ended_by) AS ended_by",
-        "end IS NULL AS is_current",
-        *more,
-    )
+    rows = rows.selectExpr("*", "hop.home", "hop.since", "hop.until", "hop.ended_by")
+    there = "home IS NOT NULL AND (end IS NULL OR begin < end) AS there"
+    return rows.selectExpr(*_TIMES).selectExpr("*", there)
+
+
+def located_intervals(rows: DataFrame, more: Sequence[str]) -> DataFrame:
+    """The columns of :func:`intervals` for :func:`located` rows, and ``more``."""
+    return rows.selectExpr(*_INTERVAL, *more)
 
 
 def _routed(sequence: DataFrame, ways: Sequence[VersionRoute]) -> DataFrame:

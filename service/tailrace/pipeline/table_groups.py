@@ -1,0 +1,106 @@
+"""Which tables share a Spark job: small ones of one kind.
+
+A job costs about a second however little it computes.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from tailrace.config.pipeline import TypedColumn
+from tailrace.pipeline.log_snapshot import LogSnapshot
+from tailrace.pipeline.publish import Publication, TableInput, known_files
+from tailrace.pipeline.tables import DataFile
+
+TABLE_BYTES = 2 * 2**20
+"""A table whose files and changes have fewer bytes shares a job."""
+
+GROUP_BYTES = 16 * 2**20
+"""How many bytes share a job: this process has their rows in memory."""
+
+_GROUP_COLUMNS = 100
+"""How many typed columns share a job: Spark computes those of all tables for each row."""
+
+FEWEST = 2
+"""A group of fewer tables is not one."""
+
+
+@dataclass(slots=True)
+class _Group:
+    """Publications of one kind of table that can share a job: their tables agree on the state of
+    those that they share, which they do not after a crash, and on the columns of one name."""
+
+    works: list[Publication] = field(default_factory=list)
+    bytes: int = 0
+    sources: dict[str, TableInput] = field(default_factory=dict)
+    columns: dict[str, TypedColumn] = field(default_factory=dict)
+
+    def accepts(self, work: Publication) -> bool:
+        return all(
+            _state(self.sources.get(each.name, each)) == _state(each) for each in work.sources
+        ) and all(self.columns.get(name, each) == each for name, each in work.columns.items())
+
+    def has_room(self, work: Publication, size: int) -> bool:
+        columns = len(self.columns.keys() | work.columns.keys())
+        return not self.works or (self.bytes + size <= GROUP_BYTES and columns <= _GROUP_COLUMNS)
+
+    def add(self, work: Publication, size: int) -> None:
+        self.works.append(work)
+        self.bytes += size
+        self.sources |= {each.name: each for each in work.sources}
+        self.columns |= work.columns
+
+
+def _state(source: TableInput) -> tuple[int, Mapping[str, int]]:
+    return source.snapshot.version, source.through
+
+
+def grouped(
+    works: Sequence[Publication], log_snapshot: LogSnapshot
+) -> tuple[list[list[Publication]], list[Publication]]:
+    """The publications that share a job, in groups, and those that do not."""
+    groups: dict[tuple[str, bool], _Group] = {}
+    full: list[_Group] = []
+    alone: list[Publication] = []
+    for work in works:
+        size = _bytes_of(work, log_snapshot)
+        key = work.kind.name, work.is_partial
+        group = groups.setdefault(key, _Group())
+        if work.rebuild or size >= TABLE_BYTES or not _is_plain(work) or not group.accepts(work):
+            alone.append(work)
+            continue
+        if not group.has_room(work, size):
+            full.append(group)
+            group = groups[key] = _Group()
+        group.add(work, size)
+    found = [group.works for group in (*full, *groups.values())]
+    alone += [work for group in found for work in group if len(group) < FEWEST]
+    return [group for group in found if len(group) >= FEWEST], alone
+
+
+def _is_plain(work: Publication) -> bool:
+    """Whether the names of collections can be read back from those of their tables: not if one was
+    shortened, or has half of a surrogate pair, which Spark's text cannot have."""
+    return all("!!" not in source.name and "!ed" not in source.name for source in work.sources)
+
+
+def _bytes_of(work: Publication, log_snapshot: LogSnapshot) -> int:
+    chosen = [*events_of(work, log_snapshot), *(each for _, each in open_files([work]))]
+    return sum(each.size for each in chosen)
+
+
+def events_of(work: Publication, log_snapshot: LogSnapshot) -> list[DataFile]:
+    return [
+        each
+        for source in work.sources
+        for each in [*source.news, *known_files(work, source, log_snapshot)]
+    ]
+
+
+def open_files(works: Sequence[Publication]) -> list[tuple[str, DataFile]]:
+    """The files with the open versions of tables and their sources, with the tables' names."""
+    sources = {source.name: source for work in works for source in work.sources}
+    return [
+        (source.name, each)
+        for source in sources.values()
+        for each in works[0].kind.open_files(source.snapshot)
+    ]
