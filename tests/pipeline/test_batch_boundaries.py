@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tailrace.pipeline import table_groups
+from tailrace.pipeline import small_batch, table_groups
 from tests.pipeline.events import Stream
 from tests.pipeline.pipeline import Pipeline
 
@@ -100,9 +100,10 @@ def test_batches_that_end_anywhere_give_the_tables_of_one_rebuild(
 ) -> None:
     """Two scopes land the same events, each with ends of its own, and one of them later.
 
-    Tables share a job where both change, or always.
+    Tables share a job where both change, or always. This process decodes the events, or Spark.
     """
     monkeypatch.setattr(table_groups, "FEWEST", 2 - seed)
+    monkeypatch.setattr(small_batch, "ROWS", seed * small_batch.ROWS)
     chance = random.Random(seed)
     events = random_events(Stream(), chance, 40)
     ends = {scope: sorted(chance.sample(range(1, len(events)), 2)) for scope in ("one", "two")}

@@ -7,9 +7,10 @@ import sys
 from typing import Any
 
 import pytest
+from pyarrow import compute as pc
 
-from tailrace.errors import TablesFenced
-from tailrace.pipeline import files
+from tailrace.errors import PipelineRefused, TablesFenced
+from tailrace.pipeline import files, small_batch
 from tailrace.pipeline.tables.delta import DeltaVersion
 from tests.pipeline.pipeline import Pipeline
 from tests.pipeline.workload import Workload
@@ -68,7 +69,7 @@ def test_a_run_that_ends_at_any_commit_applies_each_event_once(
 
     At last another writer commits while this one writes its files, and this one is refused.
     """
-    pipeline, commit, write = workload.pipeline, DeltaVersion.commit, files.write
+    pipeline, commit, write = workload.pipeline, DeltaVersion.commit, files.write_arrow
     ends = 0
     for at in range(5):
         workload.land()
@@ -105,16 +106,21 @@ def test_a_run_that_ends_at_any_commit_applies_each_event_once(
 
     refused = pytest.raises(TablesFenced, match="another pipeline writes this table")
     with monkeypatch.context() as patch, refused:
-        patch.setattr(files, "write", overtaken)
-        pipeline.run()
+        patch.setattr(files, "write_arrow", overtaken)
+        pipeline.run(parallel_collections=1)
     workload.check()
 
 
 def test_a_batch_that_fails_leaves_nothing(
     pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Files of a failed batch are removed."""
+    """Files of a failed batch are removed, whether Spark or this process has written them."""
     Workload(pipeline).land()
+    monkeypatch.setattr(pc, "min_max", lambda *_: os.stat("/nowhere"))
+    with pytest.raises(PipelineRefused, match="nothing was committed"):
+        pipeline.run()
+    assert not list(pipeline.tables.rglob("*.parquet"))
+    monkeypatch.setattr(small_batch, "ROWS", 0)
     monkeypatch.setattr(files, "_describe", lambda *_: os.stat("/nowhere"))
     with pytest.raises(FileNotFoundError):
         pipeline.run()

@@ -10,6 +10,7 @@ from pyspark.sql import SparkSession
 
 from tailrace.event.extended_json import to_json
 from tailrace.lake.segment import Documents
+from tailrace.pipeline import small_batch
 from tailrace.pipeline.schemas import table_name
 from tests.pipeline.events import Stream
 from tests.pipeline.pipeline import Pipeline
@@ -62,8 +63,11 @@ def raw(document: dict[str, Any]) -> bytes:
     return (len(body) + 4).to_bytes(4, "little") + body
 
 
-@pytest.fixture(scope="module")
-def pipeline(spark: SparkSession, session_directory: MakeDirectory) -> Pipeline:
+@pytest.fixture(scope="module", params=[small_batch.ROWS, 0], ids=["here", "in Spark"])
+def pipeline(
+    request: pytest.FixtureRequest, spark: SparkSession, session_directory: MakeDirectory
+) -> Pipeline:
+    """Tables of documents that this process has decoded, or Spark's workers."""
     pipeline = Pipeline(spark, session_directory("documents"))
     s = Stream()
     everything = s.insert(1, "types")
@@ -74,7 +78,9 @@ def pipeline(spark: SparkSession, session_directory: MakeDirectory) -> Pipeline:
     pipeline.land(events, documents=Documents.CANONICAL)
     updated = s.update(1, "types", int64=Int64(6), document__new=Decimal128("0.10"))
     pipeline.land([updated, *(s.delete(key, "keys") for key in KEYS[:3])])
-    pipeline.run()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(small_batch, "ROWS", request.param)
+        pipeline.run()
     return pipeline
 
 

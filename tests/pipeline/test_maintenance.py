@@ -9,7 +9,9 @@ import time
 import pytest
 from deltalake import DeltaTable
 
+from tailrace.config.pipeline import PipelineSettings
 from tailrace.errors import TablesFenced
+from tailrace.pipeline import maintenance
 from tailrace.pipeline.location import Location
 from tailrace.pipeline.log_snapshot import CURRENT_STATE
 from tailrace.pipeline.maintenance import compact, maintain, remove_segments, vacuum
@@ -135,3 +137,21 @@ def test_segments_in_the_tables_are_removed_after_segment_retention_hours(landed
     assert maintain(job.lake, job.tables, job.settings)["removed_segments"] == 1
     assert [path.name for path in directory.iterdir()] == ["seg-000000000004.parquet"]
     assert landed.run().events == 0
+
+
+def test_the_log_of_a_table_with_many_commits_is_shortened(
+    landed: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Commits older than an hour are removed, and the table stays as it is."""
+    log, rows = landed.tables / "changes" / "_delta_log", landed.table("changes")
+    commits = sorted(log.glob("*.json"))
+    maintain(landed.job().lake, landed.job().tables, PipelineSettings())
+    assert sorted(log.glob("*.json")) == commits
+    for commit in commits:
+        os.utime(commit, (time.time() - 7200,) * 2)
+    monkeypatch.setattr(maintenance, "_COMMITS", 2)
+    for _ in range(2):
+        maintain(landed.job().lake, landed.job().tables, PipelineSettings())
+    assert len(list(log.glob("*.json"))) < len(commits)
+    assert landed.table("changes") == rows
+    landed.run()

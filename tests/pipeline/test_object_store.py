@@ -84,7 +84,7 @@ def test_files_that_a_listing_does_not_show_are_not_forgotten(
     work, below = Workload(pipeline), Location.below
     work.land()
     monkeypatch.setattr(Location, "below", lambda place: below(place)[1:])
-    with pytest.raises(PipelineRefused, match="Spark wrote 3 rows, and 0 are in its files"):
+    with pytest.raises(PipelineRefused, match=r"Spark wrote \d+ rows, and 0 are in its files"):
         pipeline.run()
     monkeypatch.undo()
     pipeline.run()

@@ -1,8 +1,10 @@
 """When tables are published, and the cost of a batch that is not published."""
 
+import pytest
 from pyspark.sql import SparkSession
 
-from tailrace.pipeline import views
+from tailrace.pipeline import job as module
+from tailrace.pipeline import publish, schedule, views
 from tests.pipeline.events import Stream
 from tests.pipeline.pipeline import Pipeline
 
@@ -46,6 +48,29 @@ def test_publish_at_end_publish_ratio_and_publish_seconds_say_when_tables_change
     assert "g" not in pipeline.current()
     assert pipeline.run(publish_at_end=False, history=False).published == 1
     assert "g" in pipeline.current()
+
+
+def test_by_time_small_tables_are_published_and_large_ones_after_a_pause(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A table counts as large here whatever its size, and then as small."""
+    s = Stream()
+    pipeline.land([s.insert("k", n=1), s.insert("l", n=1)])
+    job = pipeline.job(publish_ratio=10, publish_seconds=1e-6, history=False)
+    assert job.step()
+    monkeypatch.setattr(module, "SMALL_TABLE", 0)
+    monkeypatch.setattr(schedule, "PAUSE", 10**9)
+    pipeline.land([s.update("k", n=2)])
+    assert job.step()
+    assert pipeline.current()["k"] == {"n": 1}
+    monkeypatch.setattr(schedule, "PAUSE", 0)
+    job.publish(everything=False)
+    assert pipeline.current()["k"] == {"n": 2}
+    monkeypatch.setattr(schedule, "PAUSE", 10**9)
+    monkeypatch.setattr(module, "SMALL_TABLE", publish.SMALL_TABLE)
+    pipeline.land([s.update("k", n=3)])
+    assert job.step()
+    assert pipeline.current()["k"] == {"n": 3}
 
 
 def test_a_batch_that_is_not_published_reads_nothing_of_the_tables(

@@ -145,8 +145,10 @@ class PipelineSettings(Section):
     of its documents. 0.1 keeps the cost of a change independent of the table's size; 0 publishes
     after every batch."""
 
-    publish_seconds: Seconds = 300.0
-    """The longest time that changes wait to be published."""
+    publish_seconds: Seconds = 15.0
+    """At the first look after this time, all tables below 16 MB are published, so that a change is
+    in `current` within half a minute of its being landed. Larger ones are published then, too,
+    unless that took longer than a tenth of the time since."""
 
     publish_at_end: Flag = True
     """Whether a run publishes everything before it ends. Set it to `false` if you run `--once`

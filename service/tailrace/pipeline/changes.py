@@ -3,24 +3,21 @@
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial, reduce
 
+from pyarrow import compute as pc
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - what all of Spark's users call it
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import StructType
 
 from tailrace.lake.segment import Documents
-from tailrace.pipeline import files
+from tailrace.pipeline import files, small_batch
 from tailrace.pipeline.decoding import decode
 from tailrace.pipeline.lineage import BEFORE_ALL, Statement, position, position_sql
-from tailrace.pipeline.schemas import CHANGES, NO_TABLE, segment_schema
+from tailrace.pipeline.schemas import CHANGES, DECODED, NO_TABLE, segment_schema
 from tailrace.pipeline.segments import LandedSegment
 from tailrace.pipeline.tables import DataFile, Table, TableStore, TableVersion
 
 GAPS = "tailrace.gaps"
 """The log's property that records, by scope, the position of the last event before a gap."""
-
-_DERIVED = ("cluster_time", "position")
-_DECODED = StructType([field for field in CHANGES if field.name not in _DERIVED])
 
 
 def changes_table(tables: TableStore, lake: str) -> Table:
@@ -50,7 +47,12 @@ def append(
     for batch in batches:
         segments += batch
         if any(segment.footer.rows for segment in batch):
-            adds += files.write(_rows(spark, batch), snapshot.table)
+            few = small_batch.rows_of(batch)
+            adds += (
+                files.write(_rows(spark, batch), snapshot.table)
+                if few is None
+                else files.write_arrow(few, snapshot.table)
+            )
     footers = [segment.footer for segment in segments]
     last = {footer.scope: footer.segment for footer in footers}  # in the order of their numbers
     gaps = {
@@ -67,19 +69,19 @@ def append(
 
 
 def statements(
-    spark: SparkSession, log: TableVersion, chosen: Iterable[DataFile], operations: Sequence[str]
+    log: TableVersion, chosen: Iterable[DataFile], operations: Sequence[str]
 ) -> list[tuple[str, int, Statement]]:
-    chosen = [each for each in chosen if each.partition["table"] == NO_TABLE]
-    if not chosen:
-        return []
-    rows = files.read_table(spark, log.table, chosen).where(F.col("operation").isin(*operations))
-    names = ("scope", "segment", "operation", "database", "collection", "extra", "position")
-    with files.job_errors(f"{log.table.location}: nothing was committed"):
-        found = rows.select(*names).collect()
+    """Each with its scope and segment. They are few, so this process reads them."""
+    names = ("segment", "operation", "database", "collection", "extra", "position")
+    found = []
+    files_of_none = [each for each in chosen if each.partition["table"] == NO_TABLE]
+    for each, rows in files.read_here(log.table, files_of_none, names):
+        some = rows.filter(pc.field("operation").isin([*operations]))
+        found += [(each.partition["scope"] or "", row) for row in some.to_pylist()]
     return [
-        (row.scope, row.segment, statement)
-        for row in found
-        for statement in Statement.all_of(row.asDict())
+        (scope, row["segment"], statement)
+        for scope, row in found
+        for statement in Statement.all_of(row)
     ]
 
 
@@ -120,9 +122,9 @@ def _rows(spark: SparkSession, segments: Sequence[LandedSegment]) -> DataFrame:
         if repeats:
             landed = _once(landed, group)
         decoder = partial(
-            decode, documents=documents, schema=to_arrow_schema(_DECODED, timezone="UTC")
+            decode, documents=documents, schema=to_arrow_schema(DECODED, timezone="UTC")
         )
-        decoded = landed.mapInArrow(decoder, _DECODED)
+        decoded = landed.mapInArrow(decoder, DECODED)
         derived = {
             "cluster_time": F.timestamp_seconds("cluster_seconds"),
             "position": F.expr(position_sql("cluster_seconds", "cluster_increment")),

@@ -10,8 +10,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from pyspark.sql import SparkSession
-
 from tailrace.pipeline import changes
 from tailrace.pipeline.lineage import BEFORE_ALL, STATEMENTS, Statement, seconds_of
 from tailrace.pipeline.tables import TableVersion
@@ -104,8 +102,8 @@ def replayed(
     return found
 
 
-def histories_of(spark: SparkSession, log: TableVersion) -> Histories:
-    found = changes.statements(spark, log, log.files, (*STATEMENTS, "create"))
+def histories_of(log: TableVersion) -> Histories:
+    found = changes.statements(log, log.files, (*STATEMENTS, "create"))
     gaps: Mapping[str, int] = log.property(changes.GAPS)
     scopes: dict[str, set[str]] = {}
     for each in log.files:

@@ -5,9 +5,10 @@ import uuid
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from functools import reduce
+from functools import partial, reduce
+from operator import and_
 from typing import Any
-from urllib.parse import unquote
+from urllib.parse import quote, unquote
 
 import pyarrow as pa
 from py4j.protocol import Py4JError
@@ -23,6 +24,8 @@ from tailrace.pipeline.location import Location
 from tailrace.pipeline.tables import DataFile, Table
 
 _READERS = 8
+_FEW_VALUES = ("operation", "database", "collection", "image")
+"""Columns that this process keeps as numbers of their distinct values."""
 _MALFORMED = re.compile(r"(scope \S+, segment \d+, ordinal \d+: malformed BSON[^\n]*)")
 _FILE = re.compile(r"(?:[a-z][a-z0-9+.-]*:)?/[^\s,\]]+\.parquet")
 _CAUSE = re.compile(r"Caused by: ([^\n]+)")
@@ -60,6 +63,34 @@ def read_table(spark: SparkSession, table: Table, files: Sequence[DataFile]) -> 
     return reduce(DataFrame.unionAll, parts)
 
 
+def read_here(
+    table: Table, files: Sequence[DataFile], columns: Sequence[str]
+) -> Iterator[tuple[DataFile, pa.Table]]:
+    """Each file with some of its columns, in this process: Spark would need a job for them.
+
+    Raises :class:`PipelineRefused`.
+    """
+    with ThreadPoolExecutor(_READERS) as readers:
+        for at in range(0, len(files), _READERS):
+            some = files[at : at + _READERS]
+            found = readers.map(partial(_columns_of, table, columns=columns), some)
+            yield from zip(some, found, strict=True)
+
+
+def _columns_of(table: Table, file: DataFile, columns: Sequence[str]) -> pa.Table:
+    place = table.location / file.path
+    try:
+        with place.files.open_input_file(place.path) as source:
+            reader = parquet.ParquetFile(
+                source, read_dictionary=[*_FEW_VALUES], page_checksum_verification=True
+            )
+            return reader.read([*columns])
+    except (OSError, pa.ArrowException) as error:
+        raise PipelineRefused(
+            f"{place}: cannot be read: {describe(error)}; nothing was committed"
+        ) from error
+
+
 def write(rows: DataFrame, table: Table) -> list[DataFile]:
     """Writes rows to files in a new directory. No commit refers to these files yet.
 
@@ -93,40 +124,48 @@ def write_arrow(rows: pa.Table, table: Table) -> list[DataFile]:
     """As :func:`write`, for few rows that this process has: a file for each partition."""
     batch = uuid.uuid4().hex
     written = []
-    for values, part in _partitions(rows, table.partition_by):
-        above = "/".join([batch, *(f"{name}={value}" for name, value in values.items())])
-        path = f"{above}/part-{batch}.parquet"
-        place = table.location / path
-        try:
+    try:
+        for partition, part in _partitions(rows, table.partition_by):
+            # Some readers take the values from the names of directories, as Spark writes them.
+            names = [f"{name}={quote(value, safe='!')}" for name, value in partition.items()]
+            above = "/".join([batch, *names])
+            path = f"{above}/part-{batch}.parquet"
+            file = table.location / path
             (table.location / above).make()
-            with place.files.open_output_stream(place.path) as stream:
+            with file.files.open_output_stream(file.path) as stream:
                 parquet.write_table(
                     part, stream, compression="zstd", compression_level=1, write_page_checksum=True
                 )
-            (info,) = place.files.get_file_info([place.path])
-        except OSError as error:
-            remove_tree(table.location / batch)
-            why = describe(error)
-            raise PipelineRefused(
-                f"{table.location}: nothing was committed: {why}{_hint(why)}"
-            ) from error
-        written.append(DataFile(path, info.size, part.num_rows, values))
+            (info,) = file.files.get_file_info([file.path])
+            bounds = [(each, pc.min_max(part[each]).as_py()) for each in table.statistics]
+            low, high = (
+                {each: found[end] for each, found in bounds if found[end] is not None}
+                for end in ("min", "max")
+            )
+            written.append(DataFile(path, info.size, part.num_rows, partition, low, high))
+    except OSError as error:
+        remove_tree(table.location / batch)
+        why = describe(error)
+        raise PipelineRefused(
+            f"{table.location}: nothing was committed: {why}{_hint(why)}"
+        ) from error
     return written
 
 
-def _partitions(
-    rows: pa.Table, names: Sequence[str]
-) -> Iterator[tuple[dict[str, str | None], pa.Table]]:
-    """The rows by the value of a flag, which the files do not have; none without rows."""
+def _partitions(rows: pa.Table, names: Sequence[str]) -> Iterator[tuple[dict[str, str], pa.Table]]:
+    """The rows by the values of these columns, which the files do not have; none without rows."""
     if not names:
         if rows.num_rows:
             yield {}, rows
         return
-    (name,) = names
-    for value in (True, False):
-        part = rows.filter(pc.field(name) == value).drop_columns([name])
-        if part.num_rows:
-            yield {name: str(value).lower()}, part
+    for values in rows.group_by([*names]).aggregate([]).to_pylist():
+        tests = [pc.field(name) == value for name, value in values.items()]
+        part = rows.filter(reduce(and_, tests)).drop_columns([*names])
+        yield {name: _partition_text(value) for name, value in values.items()}, part
+
+
+def _partition_text(value: str | bool) -> str:
+    return value if isinstance(value, str) else str(value).lower()
 
 
 def remove_tree(place: Location) -> None:

@@ -76,8 +76,8 @@ class Follower:
             self._committed = time.monotonic()
             return True
         self._warn_of_missing()
-        if job.is_due():
-            job.publish(everything=True)
+        if job.schedule.is_due():
+            job.publish(everything=False)
         if time.monotonic() - self._maintained >= _MAINTENANCE_SECONDS:
             with job.progress.doing("maintain"):
                 done = maintain(job.lake, job.tables, job.settings)

@@ -19,7 +19,8 @@ from tailrace.pipeline.log_snapshot import (
     log_snapshot_of,
 )
 from tailrace.pipeline.progress import JobProgress
-from tailrace.pipeline.publish import Publication, publication_of, publish
+from tailrace.pipeline.publish import SMALL_TABLE, Publication, publication_of, publish
+from tailrace.pipeline.schedule import Schedule
 from tailrace.pipeline.schemas import NO_TABLE
 from tailrace.pipeline.segments import LandedLake, LandedSegment
 from tailrace.pipeline.shared_job import publish_together
@@ -44,12 +45,18 @@ class Job:
     settings: PipelineSettings
     columns: Declaration | None = None
     progress: JobProgress = field(default_factory=JobProgress)
-    _published_at: float = field(default_factory=time.monotonic)
-    _counted: int = -1
+    schedule: Schedule = field(init=False)
+    _uncounted: set[str] | None = None
+    """The tables that were published since the last count; ``None`` for all."""
     _through: dict[str, Mapping[str, int]] = field(default_factory=dict)
     """The last segments of the tables that this job has published."""
+    _published_version: int | None = None
+    """The version of the log of which this job has published everything."""
     _latest: TableVersion | None = None
     """The log as this job last read or wrote it."""
+
+    def __post_init__(self) -> None:
+        self.schedule = Schedule(self.settings.publish_seconds)
 
     @property
     def log(self) -> Table:
@@ -92,13 +99,13 @@ class Job:
                 self._record(log)
 
     def _record(self, log: TableVersion) -> None:
-        names: list[str] = []
-        if self._counted != self.progress.published:  # else no new publication must be counted
-            names = [name for name, _ in (self.tables.location / CURRENT_STATE.name).names()]
+        names = self._uncounted
+        if names is None:
+            names = {name for name, _ in (self.tables.location / CURRENT_STATE.name).names()}
         self.progress.set_aside += quality.record(
-            self.spark, self.lake, self.tables, log, self.scopes(log), names
+            self.lake, self.tables, log, self.scopes(log), sorted(names)
         )
-        self._counted = self.progress.published
+        self._uncounted = set()
 
     def catch_up(self) -> None:
         """Publishes what an earlier run left unpublished.
@@ -109,7 +116,7 @@ class Job:
         self.publish(everything=self.settings.publish_at_end)
 
     def publish(self, *, everything: bool) -> None:
-        """Publishes the collections with new changes: all, or only those with enough changes."""
+        """Publishes the collections with new changes: all, or only those that are due."""
         self._publish(self._load(), everything=everything)
 
     def step(self) -> bool:
@@ -125,12 +132,8 @@ class Job:
         done.events += events
         done.batches += 1
         done.segments += len(batch)
-        self._count(self._publish(self._latest, everything=self.is_due()))
+        self._count(self._publish(self._latest, everything=False))
         return True
-
-    def is_due(self) -> bool:
-        """Whether the last full publication was ``publish_seconds`` ago."""
-        return time.monotonic() - self._published_at >= self.settings.publish_seconds
 
     def scopes(self, snapshot: TableVersion) -> tuple[str, ...]:
         """The scopes of the lake, and those that the tables know."""
@@ -145,19 +148,29 @@ class Job:
         return log
 
     def _publish_due(self, log: TableVersion, *, everything: bool) -> TableVersion:
+        if log.version == self._published_version:
+            self.schedule.published_some()
+            return log
         log = self._declared(log)
         if not log.exists:
             return log
         log_snapshot = self._log_snapshot(log)
         candidates, moved = self._candidates(log_snapshot)
-        if not (everything or moved or self.settings.publish_ratio == 0):
-            enough = [each for each in candidates if self._has_enough(*each, log_snapshot)]
-            if len(enough) < len(candidates):
-                self._publish_all(enough, log_snapshot)
+        everything = everything or moved or self.settings.publish_ratio == 0
+        timed = self.schedule.is_due()
+        if not (everything or self.schedule.all_are_due()):
+            due = [each for each in candidates if self._is_due(*each, log_snapshot, timed=timed)]
+            if len(due) < len(candidates):
+                self._publish_all(due, log_snapshot)
+                if timed:
+                    self.schedule.published_some()
                 return log
+        began = time.monotonic()
         self._publish_all(candidates, log_snapshot)
-        self._published_at = time.monotonic()
-        return self._published(log_snapshot)
+        self.schedule.published_all(began)
+        log = self._published(log_snapshot)
+        self._published_version = log.version
+        return log
 
     def _published(self, log_snapshot: LogSnapshot) -> TableVersion:
         """The log, after recording in it that everything up to here is published."""
@@ -167,7 +180,7 @@ class Job:
 
     def forget(self) -> None:
         """After a failure: reads everything again at the next step."""
-        self._latest = None
+        self._latest = self._uncounted = self._published_version = None
 
     def _load(self) -> TableVersion:
         """The log as committed now."""
@@ -219,13 +232,18 @@ class Job:
             moved = moved or bool(fresh)
         return candidates, moved
 
-    def _has_enough(self, kind: TableKind, name: str, log_snapshot: LogSnapshot) -> bool:
-        """Whether the waiting changes exceed ``publish_ratio`` of the documents."""
+    def _is_due(
+        self, kind: TableKind, name: str, log_snapshot: LogSnapshot, *, timed: bool
+    ) -> bool:
+        """Whether the waiting changes exceed ``publish_ratio`` of the documents, or the time has
+        come and the table is small."""
         snapshot = kind.table(self.tables, self.lake.identity, name).load()
+        opened = kind.open_files(snapshot)
+        if timed and sum(each.size for each in opened) < SMALL_TABLE:
+            return True
         through = {scope: snapshot.segment(scope) for scope in log_snapshot.scopes}
         waiting = sum(each.rows for each in changes.newer(log_snapshot.of(name), through))
-        documents = sum(each.rows for each in kind.open_files(snapshot))
-        return waiting > documents * self.settings.publish_ratio
+        return waiting > sum(each.rows for each in opened) * self.settings.publish_ratio
 
     def _publish_all(self, chosen: list[tuple[TableKind, str]], log_snapshot: LogSnapshot) -> None:
         self.progress.tables_done, self.progress.tables_left = 0, len(chosen)
@@ -262,5 +280,7 @@ class Job:
         self.progress.published += work.is_needed
         self.progress.tables_done += 1
         self.progress.tables_left -= 1
+        if self._uncounted is not None and work.is_needed:
+            self._uncounted.add(work.target.name)
         if work.kind is CURRENT_STATE:
             self._through[work.target.name] = log_snapshot.through()

@@ -14,6 +14,9 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
+import pyarrow as pa
+from pyarrow import compute as pc
+
 from tailrace.pipeline.schemas import of_database, table_name
 
 _HALF = 2**31
@@ -37,6 +40,11 @@ def seconds_of(place: int) -> int:
 def position_sql(seconds: str, increment: str) -> str:
     """:func:`position` in SQL; null for null."""
     return f"shiftleft({seconds} - {_HALF}L, 32) + {increment}"
+
+
+def position_of(seconds: pa.ChunkedArray, increments: pa.ChunkedArray) -> pa.ChunkedArray:
+    """:func:`position` of each value; null for null."""
+    return pc.add(pc.multiply(pc.subtract(seconds, _HALF), 2**32), increments)
 
 
 def time_sql(place: str) -> str:

@@ -59,6 +59,12 @@ class LogSnapshot:
     rebuild: bool = False
     """Whether the tables are rebuilt from the log alone."""
 
+    @property
+    def counts_rescued(self) -> str:
+        """The kind of table that counts the values that do not fit their column: the one that has
+        every version, and so evaluates the columns of each."""
+        return HISTORY_STATE.name if HISTORY_STATE.name in self.settled else CURRENT_STATE.name
+
     def through(self) -> dict[str, int]:
         return {scope: self.log.segment(scope) for scope in self.scopes}
 
@@ -78,7 +84,7 @@ class LogSnapshot:
 
     @cached_property
     def _histories(self) -> Histories:
-        return histories_of(self.spark, self.log)
+        return histories_of(self.log)
 
     def columns(self, table: str) -> Columns:
         """The declared columns of a collection."""
@@ -126,5 +132,5 @@ def log_snapshot_of(
         if changes.newer([each], {} if made_anew else published)
         or each.high.get("position", BEFORE_ALL) >= first
     ]
-    statements = tuple(changes.statements(spark, log, unseen, STATEMENTS))
+    statements = tuple(changes.statements(log, unseen, STATEMENTS))
     return replace(found, statements=statements, settled=settled)

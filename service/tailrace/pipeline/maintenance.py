@@ -21,6 +21,12 @@ _TARGET_BYTES = 32 * 2**20
 _MANY = 8
 """A table with this many small files is compacted; a lower limit would rewrite them too often."""
 
+_COMMITS = 1000
+"""A table with more commits in its log keeps those of the last :data:`_COMMIT_HOURS`: each time
+that a table is opened, its log is listed, which costs 20 microseconds a commit."""
+
+_COMMIT_HOURS = 1
+
 _BATCH = re.compile(r"[0-9a-f]{32}")
 """A directory that :func:`tailrace.pipeline.files.write` created."""
 
@@ -32,6 +38,8 @@ def maintain(lake: LandedLake, tables: TableStore, settings: PipelineSettings) -
     """Compacts and vacuums every table, and removes old segments if that is configured."""
     every = _tables(lake, tables)
     hours = settings.segment_retention_hours
+    for table in every:
+        table.load().limit_log(_COMMITS, _COMMIT_HOURS)
     return {
         "compacted_files": sum(compact(table.load()) for table in every),
         "removed_files": sum(vacuum(table, settings.vacuum_hours) for table in every),

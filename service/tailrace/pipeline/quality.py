@@ -5,37 +5,23 @@ the commit of the published table has the counts, so a crash neither loses nor r
 """
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from pyspark.sql import DataFrame, Observation, SparkSession
+import pyarrow as pa
+from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.pandas.types import to_arrow_schema
 
 from tailrace.pipeline import changes, files
-from tailrace.pipeline.log_snapshot import CURRENT_STATE
-from tailrace.pipeline.schemas import DOCUMENT_OPERATIONS, NO_TABLE, QUALITY
+from tailrace.pipeline.event_counts import counts_of
+from tailrace.pipeline.log_snapshot import CURRENT_STATE, HISTORY_STATE, TableKind
+from tailrace.pipeline.schemas import QUALITY
 from tailrace.pipeline.segments import LandedLake, read_footer
 from tailrace.pipeline.tables import Table, TableStore, TableVersion
-from tailrace.pipeline.typed_columns import Columns, misfits
+from tailrace.pipeline.typed_columns import Columns, misfits, stored_columns
 from tailrace.pipeline.versions import NEW
-
-_COUNTS = {
-    "first_segment": "min(segment)",
-    "last_segment": "max(segment)",
-    "events": "count(*)",
-    "inserts": "count_if(operation = 'insert')",
-    "updates": "count_if(operation = 'update')",
-    "replaces": "count_if(operation = 'replace')",
-    "deletes": "count_if(operation = 'delete')",
-    "others": "count_if(key IS NULL)",
-    "distinct_keys": "count(DISTINCT key)",
-    "null_documents": "count_if(image = 'null')",
-    "set_aside": f"count_if(table = '{NO_TABLE}' AND operation IN "
-    f"{tuple(sorted(DOCUMENT_OPERATIONS))})",
-    "last": "max(cluster_seconds)",
-}
-"""The counts of a collection's events."""
 
 _RESCUED = "rescued:"
 
@@ -73,7 +59,6 @@ def quality_table(tables: TableStore, lake: str) -> Table:
 
 
 def record(
-    spark: SparkSession,
     lake: LandedLake,
     tables: TableStore,
     log: TableVersion,
@@ -95,26 +80,15 @@ def record(
     if not (rows or news):
         return 0
     now = datetime.now(UTC)
-    if news:
-        events = files.read_table(spark, log.table, news).where(changes.after(through))
-        with files.job_errors(f"{table.location}: nothing was committed"):
-            rows += _counts(events, now)
-    values = [
-        tuple({"recorded_at": now, **row}.get(name) for name in QUALITY.names) for row in rows
-    ]
-    adds = files.write(spark.createDataFrame(values, QUALITY).coalesce(1), table)
+    for row in counts_of(log, news, through):
+        if (seconds := row.pop("last")) is not None:
+            row["lag_seconds"] = now.timestamp() - seconds
+        rows.append({"stage": "changes", **row})
+    schema = to_arrow_schema(QUALITY, timezone="UTC")
+    made = pa.Table.from_pylist([{"recorded_at": now, **row} for row in rows], schema)
+    adds = files.write_arrow(made, table)
     snapshot.commit(adds, segments=last, applications=seen)
     return sum(row.get("set_aside") or 0 for row in rows)
-
-
-def _counts(events: DataFrame, now: datetime) -> list[dict[str, Any]]:
-    counts = (F.expr(text).alias(name) for name, text in _COUNTS.items())
-    found = events.groupBy("scope", "database", "collection").agg(*counts)
-    rows = [row.asDict() for row in found.collect()]
-    for row in rows:
-        if (last := row.pop("last")) is not None:
-            row["lag_seconds"] = now.timestamp() - last
-    return [{"stage": "changes", **row} for row in rows]
 
 
 def _segments(lake: LandedLake, scope: str, after: int, last: int) -> list[dict[str, Any]]:
@@ -143,22 +117,36 @@ def _publications(
     rows: list[dict[str, Any]] = []
     seen: dict[str, int] = {}
     for name in names:
-        table = CURRENT_STATE.table(tables, lake.identity, name).load()
-        if not table.exists:
-            continue
-        # A table that was created again starts at version 0, with another identity.
-        application = f"tailrace:published:{table.identity}"
-        before = snapshot.application(application)
-        if table.version <= before:
-            continue
-        seen[application] = table.version
-        for counted in table.metrics_since(before):
-            if "events" in counted:
-                rows += _publication(name, counted)
+        for kind, table in _counting(tables, lake, name):
+            # A table that was created again starts at version 0, with another identity.
+            application = f"tailrace:published:{table.identity}"
+            before = snapshot.application(application)
+            if table.version <= before:
+                continue
+            seen[application] = table.version
+            for counted in table.metrics_since(before):
+                if "events" in counted:
+                    rows += _publication(kind, name, counted)
     return rows, seen
 
 
-def _publication(name: str, counted: Mapping[str, Any]) -> list[dict[str, Any]]:
+def _counting(
+    tables: TableStore, lake: LandedLake, name: str
+) -> Iterator[tuple[TableKind, TableVersion]]:
+    """The tables of a collection whose commits have counts: ``history`` only of rescued values."""
+    current = CURRENT_STATE.table(tables, lake.identity, name).load()
+    if not current.exists:
+        return
+    yield CURRENT_STATE, current
+    if stored_columns(current.table.schema):
+        history = HISTORY_STATE.table(tables, lake.identity, name).load()
+        if history.exists:
+            yield HISTORY_STATE, history
+
+
+def _publication(kind: TableKind, name: str, counted: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The counts of one commit. Both kinds of tables may count rescued values, but never those of
+    the same publication; all else is counted with ``current``."""
     database, _, collection = name.partition(".")
     through, since = counted["through"], counted["since"]
     scopes = [scope for scope, segment in through.items() if segment > since.get(scope, -1)]
@@ -175,7 +163,8 @@ def _publication(name: str, counted: Mapping[str, Any]) -> list[dict[str, Any]]:
         complete["since"] = datetime.fromisoformat(complete["since"])
     counts = {name: counted[name] for name in names}
     rescued = counted["rescued"].items()
+    found = [{**base, "stage": "current", **counts, **complete}] if kind is CURRENT_STATE else []
     return [
-        {**base, "stage": "current", **counts, **complete},
+        *found,
         *({**base, "stage": "columns", "field": path, "rescued": count} for path, count in rescued),
     ]

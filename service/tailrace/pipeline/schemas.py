@@ -63,6 +63,10 @@ CHANGES = _columns(
 )
 """The log: every event, every field; documents as canonical Extended JSON."""
 
+_DERIVED = ("cluster_time", "position")
+DECODED = T.StructType([field for field in CHANGES if field.name not in _DERIVED])
+"""The columns of the log that are not computed from others."""
+
 CURRENT = _columns(
     key=_TEXT,
     document_key=_TEXT,

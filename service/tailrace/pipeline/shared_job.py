@@ -25,7 +25,7 @@ from tailrace.pipeline.publish import Publication, TableInput, commit
 from tailrace.pipeline.schemas import collection_of
 from tailrace.pipeline.table_groups import events_of, open_files
 from tailrace.pipeline.tables import DataFile
-from tailrace.pipeline.typed_columns import Columns, evaluated, misfits, rescued
+from tailrace.pipeline.typed_columns import UNREADABLE, Columns, evaluated, misfits, rescued
 from tailrace.pipeline.versions import (
     KNOWN,
     NEW,
@@ -56,14 +56,16 @@ def publish_together(
         for name in columns
     }
     some = _among("home", (work.target.name for work in works if work.columns))
-    text = f"IF(live AND NOT gone AND {some}, document, NULL)"
+    counts_rescued = kind.name == log_snapshot.counts_rescued
+    wanted = "live AND NOT gone" if counts_rescued else kept
     rows = located(made).where(f"({kept}) OR (stage = {NEW} AND coalesce(number, 0) = 0)")
-    rows = evaluated(rows, text, columns, where)
+    rows = evaluated(rows, f"IF({wanted} AND {some}, document, NULL)", columns, where)
+    tests = [test for _, test in misfits(columns, where)] if counts_rescued else []
     more = [
         *("table", "home", f"{kept} AS kept", f"coalesce(number, 0) = 0 AND stage = {NEW} AS new"),
         *_FLAGS,
         *(f"typed_{at}" for at in range(len(columns))),
-        *(f"{test} AS misfit_{at}" for at, (_, test) in enumerate(misfits(columns, where))),
+        *(f"{test} AS misfit_{at}" for at, test in enumerate(tests)),
         rescued(columns, where),
     ]
     found = _collected(located_intervals(rows, more), log_snapshot)
@@ -75,7 +77,8 @@ def publish_together(
         mine = found.filter((pc.field("home") == work.target.name) & pc.field("kept"))
         adds = files.write_arrow(_rows_of(mine, work, names), work.target.snapshot.table)
         replaced = kind.open_files(work.target.snapshot)
-        commit(work, log_snapshot, adds, replaced, _counts(found, work, names))
+        counts = _counts(found, work, [*names, UNREADABLE] if tests else [])
+        commit(work, log_snapshot, adds, replaced, counts)
 
     for _ in threads.map(committed, works):
         pass
@@ -112,16 +115,15 @@ def _rows_of(rows: pa.Table, work: Publication, names: Sequence[str]) -> pa.Tabl
     return pa.Table.from_arrays(arrays, schema=schema)
 
 
-def _counts(rows: pa.Table, work: Publication, names: Sequence[str]) -> dict[str, Any]:
-    """As :func:`tailrace.pipeline.quality.record_of`."""
+def _counts(rows: pa.Table, work: Publication, rescued: Sequence[str]) -> dict[str, Any]:
+    """As :func:`tailrace.pipeline.quality.record_of`; ``rescued``: which values are counted."""
     name = work.target.name
     new = rows.filter((pc.field("table") == name) & pc.field("new"))
     live = new.filter(pc.field("live"))
     there = rows.filter(
         (pc.field("home") == name) & pc.field("new") & pc.field("live") & ~pc.field("gone")
     )
-    misfit = {} if not names else dict(enumerate([*names, "document"]))
-    counted = {each: _sum(there, f"misfit_{at}") for at, each in misfit.items()}
+    counted = {each: _sum(there, f"misfit_{at}") for at, each in enumerate(rescued)}
     return {
         "events": new.num_rows,
         "duplicates_dropped": _sum(new, "stale"),

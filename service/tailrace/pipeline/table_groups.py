@@ -12,10 +12,14 @@ from tailrace.pipeline.publish import Publication, TableInput, known_files
 from tailrace.pipeline.tables import DataFile
 
 TABLE_BYTES = 2 * 2**20
-"""A table whose files and changes have fewer bytes shares a job."""
+"""A table whose files and changes have fewer bytes, and fewer than this many rows, shares a job."""
+
+TABLE_ROWS = 50_000
 
 GROUP_BYTES = 16 * 2**20
-"""How many bytes share a job: this process has their rows in memory."""
+"""How many bytes and rows share a job: this process has them in memory."""
+
+GROUP_ROWS = 200_000
 
 _GROUP_COLUMNS = 100
 """How many typed columns share a job: Spark computes those of all tables for each row."""
@@ -31,6 +35,7 @@ class _Group:
 
     works: list[Publication] = field(default_factory=list)
     bytes: int = 0
+    rows: int = 0
     sources: dict[str, TableInput] = field(default_factory=dict)
     columns: dict[str, TypedColumn] = field(default_factory=dict)
 
@@ -39,13 +44,18 @@ class _Group:
             _state(self.sources.get(each.name, each)) == _state(each) for each in work.sources
         ) and all(self.columns.get(name, each) == each for name, each in work.columns.items())
 
-    def has_room(self, work: Publication, size: int) -> bool:
+    def has_room(self, work: Publication, size: int, rows: int) -> bool:
         columns = len(self.columns.keys() | work.columns.keys())
-        return not self.works or (self.bytes + size <= GROUP_BYTES and columns <= _GROUP_COLUMNS)
+        return not self.works or (
+            self.bytes + size <= GROUP_BYTES
+            and self.rows + rows <= GROUP_ROWS
+            and columns <= _GROUP_COLUMNS
+        )
 
-    def add(self, work: Publication, size: int) -> None:
+    def add(self, work: Publication, size: int, rows: int) -> None:
         self.works.append(work)
         self.bytes += size
+        self.rows += rows
         self.sources |= {each.name: each for each in work.sources}
         self.columns |= work.columns
 
@@ -62,16 +72,18 @@ def grouped(
     full: list[_Group] = []
     alone: list[Publication] = []
     for work in works:
-        size = _bytes_of(work, log_snapshot)
+        read = [*events_of(work, log_snapshot), *(each for _, each in open_files([work]))]
+        size, rows = sum(each.size for each in read), sum(each.rows for each in read)
+        is_small = size < TABLE_BYTES and rows < TABLE_ROWS
         key = work.kind.name, work.is_partial
         group = groups.setdefault(key, _Group())
-        if work.rebuild or size >= TABLE_BYTES or not _is_plain(work) or not group.accepts(work):
+        if work.rebuild or not is_small or not _is_plain(work) or not group.accepts(work):
             alone.append(work)
             continue
-        if not group.has_room(work, size):
+        if not group.has_room(work, size, rows):
             full.append(group)
             group = groups[key] = _Group()
-        group.add(work, size)
+        group.add(work, size, rows)
     found = [group.works for group in (*full, *groups.values())]
     alone += [work for group in found for work in group if len(group) < FEWEST]
     return [group for group in found if len(group) >= FEWEST], alone
@@ -81,11 +93,6 @@ def _is_plain(work: Publication) -> bool:
     """Whether the names of collections can be read back from those of their tables: not if one was
     shortened, or has half of a surrogate pair, which Spark's text cannot have."""
     return all("!!" not in source.name and "!ed" not in source.name for source in work.sources)
-
-
-def _bytes_of(work: Publication, log_snapshot: LogSnapshot) -> int:
-    chosen = [*events_of(work, log_snapshot), *(each for _, each in open_files([work]))]
-    return sum(each.size for each in chosen)
 
 
 def events_of(work: Publication, log_snapshot: LogSnapshot) -> list[DataFile]:

@@ -159,6 +159,8 @@ class DeltaVersion:
             return self.table.load()
         with _read_errors(self.table.location):
             self._delta.update_incremental()
+        if self._delta.version() == self.version:
+            return self
         return DeltaVersion(self.table, self._delta)
 
     def commit(
@@ -239,6 +241,18 @@ class DeltaVersion:
                     f"{self.table.location}: compaction failed: {describe(error)}"
                 ) from error
         return 0
+
+    def limit_log(self, commits: int, hours: int) -> bool:
+        if self._delta is None or len((self.table.location / "_delta_log").names()) <= commits:
+            return False
+        kept = {"delta.logRetentionDuration": f"interval {hours} hours"}
+        if self._delta.metadata().configuration.items() >= kept.items():
+            return True
+        with self._commit_errors():
+            self._delta.alter.set_table_properties(kept)
+            self._delta.create_checkpoint()
+            self._delta.cleanup_metadata()
+        return True
 
     def vacuum(self, hours: float) -> int:
         if self._delta is None:

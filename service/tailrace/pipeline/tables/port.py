@@ -157,6 +157,10 @@ class TableVersion(Protocol):
     def compact(self, target_bytes: int) -> int:
         """Merges small files in one commit, safe beside a writer; returns how many it replaced."""
 
+    def limit_log(self, commits: int, hours: int) -> bool:
+        """From the next checkpoint on, keeps only the commits of the last ``hours`` if there are
+        more than ``commits``; returns whether there are."""
+
     def vacuum(self, hours: float) -> int:
         """Removes files that no version of the last ``hours`` needs; returns how many."""
 
