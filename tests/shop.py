@@ -1,7 +1,7 @@
 """A user's class that stores its position in PostgreSQL, and daemons that run it."""
 
 from contextlib import suppress
-from typing import Any, LiteralString
+from typing import Any
 
 import psycopg
 
@@ -120,13 +120,7 @@ class Shop:
     @property
     def rows(self) -> list[int]:
         """The ``_id`` of each change, in the order in which they were stored."""
-        return self._column("SELECT id FROM orders WHERE id IS NOT NULL ORDER BY number")
-
-    @property
-    def operations(self) -> list[str]:
-        return self._column("SELECT operation FROM orders ORDER BY number")
-
-    def _column(self, query: LiteralString) -> list[Any]:
+        query = "SELECT id FROM orders WHERE id IS NOT NULL ORDER BY number"
         with psycopg.connect(self.dsn, connect_timeout=60) as connection:
             return [row[0] for row in connection.execute(query)]
 

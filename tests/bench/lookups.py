@@ -92,12 +92,14 @@ def write(documents: Documents, work: Workload, events: int) -> int:
     return start
 
 
-def costs(server: ReplicaSet, runs: int, events: int) -> dict[str, list[dict[str, Any]]]:
+def costs(
+    server: ReplicaSet, runs: int, events: int, workloads: Sequence[Workload] = WORKLOADS
+) -> dict[str, list[dict[str, Any]]]:
     """Runs the contenders in turns on each workload; a row for each, by label, for JSON."""
     bench = Bench(server)
     starts: dict[str, int] = {}
     found: dict[str, list[dict[str, Any]]] = {}
-    for work in WORKLOADS:
+    for work in workloads:
         if work.collection not in starts:
             with server.client() as client:
                 starts[work.collection] = write(client[DATABASE], work, events)

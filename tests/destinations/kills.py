@@ -89,7 +89,7 @@ def run(
                 for number in range(rounds):
                     if number == rounds // 2:
                         _snapshot(daemon)
-                    done = _round(daemon, state, dice)
+                    done = _round(daemon, state, dice, kills=number == 0 or dice.random() < 0.6)
                     tell(f"round {number + 1}: {done}, {load.written} changes")
                 load.more()
             daemon.until_ready()
@@ -127,14 +127,14 @@ def _snapshot(daemon: Daemon) -> None:
     daemon.command("snapshot", "start", "orders")
 
 
-def _round(daemon: Daemon, server: Destination, dice: random.Random) -> str:
+def _round(daemon: Daemon, server: Destination, dice: random.Random, *, kills: bool) -> str:
     """One fault of the daemon, and one kill of the server, at any moment; both run at the end."""
 
     def wait() -> None:
         time.sleep(dice.random() * _LONGEST_SECONDS)
 
     wait()
-    if kills := dice.random() < 0.6:
+    if kills:
         daemon.kill()
         daemon.start(ready=False)
     else:

@@ -17,32 +17,6 @@ from tests.orders import Orders
 ROUNDS = int(os.environ.get("ROUNDS", "2"))
 
 
-def test_a_daemon_that_is_killed_in_mid_batch_loses_nothing(logged: Copying) -> None:
-    run = logged.daemon(checkpoint={"interval_seconds": 0.5}).start()
-    with logged.load(every_seconds=0.003) as load:
-        for _ in range(3):
-            load.more(100)
-            run.kill()
-            run.start()
-    logged.until_equal()
-    logged.assert_in_order()
-    assert_untroubled(run)
-
-
-def test_a_server_that_is_killed_in_mid_batch_has_everything_afterwards(logged: Copying) -> None:
-    """What it had confirmed stays, and half a batch is either completed or not seen."""
-    run = logged.daemon().start()
-    with logged.load(every_seconds=0.003) as load:
-        for _ in range(2):
-            load.more(100)
-            logged.destination.stop(signal.SIGKILL)
-            load.more(50)
-            logged.destination.start()
-    logged.until_equal()
-    logged.assert_in_order()
-    assert_untroubled(run)
-
-
 @pytest.mark.parametrize("crashes", [True, False])
 def test_a_hand_over_in_mid_batch_loses_nothing(logged: Copying, crashes: bool) -> None:
     """The owner is killed, or paused for longer than its lease: then it wakes up in mid batch."""

@@ -1,20 +1,12 @@
 """Processes share the scopes of one store: if one ends, hangs or is paused, another continues."""
 
 import signal
-from pathlib import Path
 
 import pytest
 
 from tests.daemon import Daemon, until
-from tests.orders import Orders
 from tests.packages import unpacked
 from tests.replicas import LEASE_SECONDS, Replicas
-
-
-@pytest.fixture(params=["sqlite", "mongodb"])
-def replicas(orders: Orders, tmp_path: Path, request: pytest.FixtureRequest) -> Replicas:
-    on_disk = {"type": "sqlite", "path": str(tmp_path / "shared.db")}
-    return Replicas(orders, on_disk if request.param == "sqlite" else None)
 
 
 def test_the_others_stand_by_and_are_ready(replicas: Replicas) -> None:
@@ -73,7 +65,9 @@ def taken_over(replicas: Replicas, pause: str) -> Daemon:
     return owner
 
 
-@pytest.mark.parametrize("pause", ["stop", "block"])
+@pytest.mark.parametrize(
+    ("replicas", "pause"), [("sqlite", "stop"), ("mongodb", "block")], indirect=["replicas"]
+)
 def test_a_paused_owner_becomes_a_standby(replicas: Replicas, pause: str) -> None:
     """A pause, by SIGSTOP or by a handler that blocks the event loop, is not a failure."""
     owner = taken_over(replicas, pause)
@@ -83,7 +77,11 @@ def test_a_paused_owner_becomes_a_standby(replicas: Replicas, pause: str) -> Non
     replicas.stop()
 
 
-@pytest.mark.parametrize("offset", ["-5h", "+5h"])
+@pytest.mark.parametrize(
+    ("replicas", "offset"),
+    [("sqlite", "-5h"), ("sqlite", "+5h"), ("mongodb", "+5h")],
+    indirect=["replicas"],
+)
 def test_local_clocks_do_not_matter(replicas: Replicas, offset: str) -> None:
     (library,) = unpacked("libfaketime").rglob("libfaketimeMT.so.1")
     # libfaketime breaks the absolute sleeps of Motor's threads.

@@ -7,15 +7,13 @@ import bson
 
 from tests.daemon import until
 from tests.lake import rows
-from tests.orders import Orders
 from tests.replicas import Replicas
 
 
 def test_a_scope_that_goes_to_another_process_and_back_lands_once(
-    orders: Orders, tmp_path: Path
+    replicas: Replicas, tmp_path: Path
 ) -> None:
     lake = tmp_path / "lake"
-    replicas = Replicas(orders, {"type": "sqlite", "path": str(tmp_path / "shared.db")})
     for name in ("one", "two"):
         run = replicas.daemon(name)
         run.configuration["handlers"] = {
@@ -25,7 +23,7 @@ def test_a_scope_that_goes_to_another_process_and_back_lands_once(
         run.start()
 
     def land(number: int) -> None:
-        orders.insert(number)
+        replicas.orders.insert(number)
         until(lambda: landed()[-1:] == [number], f"change {number}")
 
     def landed() -> list[int]:

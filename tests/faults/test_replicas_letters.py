@@ -1,13 +1,11 @@
 """Dead letters and operators' commands at a process that does not follow the scope."""
 
 import subprocess
-from pathlib import Path
 
 import pytest
 
 from tests.daemon import until
 from tests.machine import free_port
-from tests.orders import Orders
 from tests.replicas import LEASE_SECONDS, Replicas
 
 SOURCE = """
@@ -24,11 +22,9 @@ async def note(event, scope, epoch):
 """
 
 
-@pytest.fixture(params=["sqlite", "mongodb"])
-def replicas(orders: Orders, tmp_path: Path, request: pytest.FixtureRequest) -> Replicas:
+@pytest.fixture
+def pair(replicas: Replicas) -> Replicas:
     """Two processes that make a change a dead letter at its first failure."""
-    on_disk = {"type": "sqlite", "path": str(tmp_path / "shared.db")}
-    replicas = Replicas(orders, on_disk if request.param == "sqlite" else None)
     for name in ("one", "two"):
         run = replicas.daemon(
             name,
@@ -46,72 +42,73 @@ def write(replicas: Replicas, n: int) -> None:
         client[replicas.orders.database].orders.replace_one({"_id": 0}, {"n": n}, upsert=True)
 
 
-def test_changes_wait_for_the_letters_of_the_previous_owner(replicas: Replicas) -> None:
+@pytest.mark.parametrize("replicas", ["sqlite", "mongodb"], indirect=True)
+def test_changes_wait_for_the_letters_of_the_previous_owner(pair: Replicas) -> None:
     """The owner replays them, with its epoch; beside a process that is not there, nobody may."""
-    one, two = replicas.runs.values()
-    replicas.until_owner(one)
-    write(replicas, 1)
+    one, two = pair.runs.values()
+    pair.until_owner(one)
+    write(pair, 1)
     until(lambda: one.metric("tailrace_dead_letters_total", handler="note") == 1, "the letter")
     one.kill()
-    replicas.until_owner(two)
-    write(replicas, 2)
+    pair.until_owner(two)
+    write(pair, 2)
     # Change 1 comes again if it was not saved.
     until(lambda: two.metric("tailrace_dead_letters_waiting", handler="note") == 2, "the next one")
-    assert replicas.noted == []
+    assert pair.noted == []
     (one.directory.parent / "mended").touch()
     epoch = two.status()["lease"]["epoch"]
     with one.begun("dead-letters", "replay") as refused:
         assert "scope 'orders' is followed by two: ask there" in refused.communicate()[1]
     assert refused.returncode == 1
     assert "Replayed 2 dead letters" in two.command("dead-letters", "replay")
-    write(replicas, 3)
-    replicas.until_noted(3)
-    assert [each[1:] for each in replicas.noted] == [
+    write(pair, 3)
+    pair.until_noted(3)
+    assert [each[1:] for each in pair.noted] == [
         (epoch, "two", 1),
         (epoch, "two", 2),
         (epoch, "two", 3),
     ]
-    replicas.stop()
+    pair.stop()
 
 
 @pytest.mark.parametrize("replicas", ["mongodb"], indirect=True)  # SQLite writes nothing late
 def test_a_dead_letter_of_a_killed_owner_that_is_written_late_is_refused(
-    replicas: Replicas,
+    pair: Replicas,
 ) -> None:
     """Else a replay would deliver change 1 once more, after 2 and 3."""
-    one, two = replicas.runs.values()
-    letters = f"{replicas.store['database']}.dead_letters"
-    replicas.until_owner(one)
+    one, two = pair.runs.values()
+    letters = f"{pair.store['database']}.dead_letters"
+    pair.until_owner(one)
 
     def late() -> bool:
         """Whether the server holds the write of the letter."""
-        with replicas.orders.server.client() as client:
+        with pair.orders.server.client() as client:
             running = {"$match": {"command.update": "dead_letters"}}
             found = [{"$currentOp": {}}, running, {"$project": {"opid": 1}}]
             return bool(list(client.admin.aggregate(found)))
 
     held = {"blockConnection": True, "blockTimeMS": 3_000 * LEASE_SECONDS}
-    replicas.orders.server.fail("update", namespace=letters, **held)
-    write(replicas, 1)
+    pair.orders.server.fail("update", namespace=letters, **held)
+    write(pair, 1)
     until(late, "the write of the letter")
     one.kill()
     (one.directory.parent / "mended").touch()
-    replicas.until_owner(two)
+    pair.until_owner(two)
     for n in (2, 3):
-        write(replicas, n)
-    replicas.until_noted(3)
+        write(pair, n)
+    pair.until_noted(3)
     assert late()
     until(lambda: not late(), "the end of that write")
     assert two.command("dead-letters", "replay") == "No dead letters.\n"
-    assert [each.number for each in replicas.noted] == [1, 2, 3]
-    replicas.stop()
+    assert [each.number for each in pair.noted] == [1, 2, 3]
+    pair.stop()
 
 
 def test_orders_at_a_standby_name_the_owner(
-    replicas: Replicas, capfd: pytest.CaptureFixture[str]
+    pair: Replicas, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    one, two = replicas.runs.values()
-    replicas.until_owner(one)
+    one, two = pair.runs.values()
+    pair.until_owner(one)
     until(lambda: two.status()["state"] == "standby", "the other")
     for verb in ("status", "start", "cancel"):
         with pytest.raises(subprocess.CalledProcessError) as refused:
@@ -120,4 +117,4 @@ def test_orders_at_a_standby_name_the_owner(
         assert "scope 'orders' is standby here: one follows it: ask there" in capfd.readouterr().err
     told = two.command("checkpoints", "reset", "orders", "--dry-run")
     assert "Scope 'orders' is followed by one (epoch 1)." in told
-    replicas.stop()
+    pair.stop()

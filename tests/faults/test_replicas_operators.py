@@ -1,23 +1,17 @@
 """Operators' commands while processes share the scopes."""
 
 from datetime import UTC, datetime
-from pathlib import Path
 
 import pytest
 
 from tailrace.observe.health_check import request
 from tests.daemon import until
-from tests.orders import Orders
 from tests.replicas import Replicas
 
 
-@pytest.fixture(params=["sqlite", "mongodb"])
-def replicas(orders: Orders, tmp_path: Path, request: pytest.FixtureRequest) -> Replicas:
-    on_disk = {"type": "sqlite", "path": str(tmp_path / "shared.db")}
-    return Replicas(orders, on_disk if request.param == "sqlite" else None)
-
-
-@pytest.mark.parametrize("change", ["set", "reset"])
+@pytest.mark.parametrize(
+    ("replicas", "change"), [("sqlite", "set"), ("mongodb", "reset")], indirect=["replicas"]
+)
 def test_a_scope_continues_by_itself_from_a_position_that_is_set(
     replicas: Replicas, change: str
 ) -> None:
@@ -49,6 +43,7 @@ def test_a_standby_says_where_the_owner_is(replicas: Replicas) -> None:
     replicas.stop()
 
 
+@pytest.mark.parametrize("replicas", ["mongodb"], indirect=True)
 def test_a_scope_that_halted_keeps_its_lease_until_it_is_restarted(replicas: Replicas) -> None:
     """It would halt elsewhere too. The other processes name the owner."""
     one = replicas.daemon("one", delivery={"on_failure": "halt", "retry": {"attempts": 1}})

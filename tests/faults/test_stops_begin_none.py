@@ -14,7 +14,7 @@ from tests.replicas import Replicas
 
 LAST_SAVE_ONLY = {"interval_seconds": 3600}
 """So long that only the final save is there at the next start."""
-CHANGES = 300
+CHANGES = 200
 SOURCE = """
 import anyio
 
@@ -117,13 +117,13 @@ def test_a_hand_over_begins_no_call_and_the_next_owner_repeats_none(orders: Orde
     with orders.server.client() as client:
         for scope in SCOPES:
             client[orders.database][scope].bulk_write(
-                [UpdateOne({"_id": "hot"}, {"$set": {"n": n}}, upsert=True) for n in range(200)]
+                [UpdateOne({"_id": "hot"}, {"$set": {"n": n}}, upsert=True) for n in range(150)]
             )
     two.start(ready=False)
     until(lambda: one.logged("lease.handed_over"), "a hand-over")
     for scope in SCOPES:
-        replicas.until_noted(199, scope)
-        assert [each.number for each in replicas.noted if each.scope == scope] == list(range(200))
+        replicas.until_noted(149, scope)
+        assert [each.number for each in replicas.noted if each.scope == scope] == list(range(150))
     assert {each.process for each in replicas.noted} == {"one", "two"}
     assert not one.logged("lease.lost")
     replicas.stop()
