@@ -1,14 +1,18 @@
 """No secret is disclosed: the tests search all output of the service for planted secrets."""
 
+import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
+from urllib.error import HTTPError
 from urllib.parse import quote_plus
 from urllib.request import Request, urlopen
 
 from tests.checkout import IMPORTS
-from tests.daemon import Make, until
+from tests.daemon import Daemon, Make, until
 from tests.mongod import ReplicaSet
 
 PASSWORD = "plänted-pass/word@1"
@@ -48,6 +52,37 @@ def told(directory: Path, *arguments: str) -> tuple[int, str]:
     return done.returncode, done.stdout
 
 
+def answers(run: Daemon, letter: str, at: str) -> Iterator[tuple[str, str]]:
+    """What every operation of the OpenAPI document answers, to what it takes and to mistakes."""
+    span = {"from": at, "handler": "lenient"}
+    taken: dict[str, list[dict[str, Any]]] = {
+        "seek": [{"at": at, "dry_run": True}, {"at": "odd"}, {"token": "odd"}, {"undo": True}],
+        "replay": [span, {**span, "handler": "odd"}, {**span, "keys": ["odd"]}],
+        "snapshot": [{"filter": "odd"}],
+    }
+    for path, operations in json.loads(run.get("/openapi.json")[1])["paths"].items():
+        for method in operations:
+            name = path.rpartition("/")[2]
+            bodies: list[bytes | None] = [None]
+            if method == "post":
+                letters = [{}] if "letters" in path else [{}, {"odd": 1}, *taken.get(name, ())]
+                bodies = [b"{", *(json.dumps(each).encode() for each in letters)]
+            place = path.replace("{name}", "items").replace("{id}", letter)
+            query = "?key=1" if name == "why" else ""
+            for body in bodies:
+                url = f"http://127.0.0.1:{run.port}{place}{query}"
+                headers = {"Authorization": f"Bearer {TOKEN}"}
+                asked = Request(url, body, headers, method=method.upper())
+                try:
+                    with urlopen(asked, timeout=30) as answer:
+                        yield f"{method} {place} {body!r}", answer.read().decode()
+                except HTTPError as error:
+                    with error:
+                        yield f"{method} {place} {body!r}", error.read().decode()
+                if name == "replay" and b"lenient" in (body or b""):
+                    until(lambda: run.logged("replay.ended"), "the end of the replay")
+
+
 def test_a_running_service_tells_no_secret(guarded: ReplicaSet, daemon: Make) -> None:
     with guarded.client() as client:
         client.admin.command("createUser", "me", pwd=PASSWORD, roles=["readAnyDatabase"])
@@ -81,6 +116,24 @@ def test_a_running_service_tells_no_secret(guarded: ReplicaSet, daemon: Make) ->
     }
     assert "amqp://me:***@broker/?api_token=***" in outputs["/status"]
     assert "amqp://me:***@broker/?api_token=***" in outputs["/readyz"]
+    letter = run.logged("event.dead_lettered")[0]
+    run.configuration["handlers"]["table"] = {
+        "type": "postgresql",
+        "dsn": f"host=127.0.0.1 port=1 user=me password={IN_HANDLER}",
+        "table": "items",
+    }
+    run.configuration["routes"].append({"scope": "items", "handlers": ["table"]})
+    run.configuration["scopes"][2]["full_document"] = "lookup"
+    run.configured()
+    at = str(letter["timestamp"])[:19] + "Z"
+    found = dict(answers(run, letter["event_id"], at))
+    outputs |= found
+    assert len(found) > 30
+    (reloaded,) = (text for asked, text in found.items() if asked == "post /reload b'{}'")
+    assert "127.0.0.1" in reloaded
+    for section, last in (("handlers", "table"), ("routes", -1)):
+        run.configuration[section].pop(last)
+    run.configured()
     restart = Request(
         f"http://127.0.0.1:{run.port}/scopes/orders/restart",
         method="POST",
