@@ -1,15 +1,21 @@
 """Dead letters and operators' commands at a process that does not follow the scope."""
 
+import json
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import pytest
 
+from tests.actions import act
 from tests.daemon import until
 from tests.machine import free_port
 from tests.replicas import LEASE_SECONDS, Replicas
 
 SOURCE = """
 from pathlib import Path
+
+import anyio
 
 HERE = Path.cwd()  # that of its daemon, for a command too
 
@@ -19,6 +25,8 @@ async def note(event, scope, epoch):
         raise ValueError("poison")
     with open(HERE.parent / "handed-over", "a") as file:
         print(scope, epoch, HERE.name, n, file=file)
+    while (HERE.parent / "hold").exists():
+        await anyio.sleep(0.02)
 """
 
 
@@ -117,4 +125,37 @@ def test_orders_at_a_standby_name_the_owner(
         assert "scope 'orders' is standby here: one follows it: ask there" in capfd.readouterr().err
     told = two.command("checkpoints", "reset", "orders", "--dry-run")
     assert "Scope 'orders' is followed by one (epoch 1)." in told
+    pair.stop()
+
+
+def test_a_replay_ends_when_the_scope_moves_and_new_letters_of_the_document_wait(
+    pair: Replicas,
+) -> None:
+    """The letter in hand was handled, but not by an owner: it comes again, before the others."""
+    one, two = pair.runs.values()
+    owner = pair.until_owner(one, two)
+    waiting = partial(owner.metric, "tailrace_dead_letters_waiting", handler="note")
+    write(pair, 1)
+    until(lambda: waiting() == 1, "the letter")
+    hold = owner.directory.parent / "hold"
+    for file in ("mended", "hold"):
+        (owner.directory.parent / file).touch()
+    (letter,) = json.loads(owner.get("/dead-letters")[1])["letters"]
+    with ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(act, owner, f"/dead-letters/{letter['id']}/replay")
+        pair.until_noted(1)
+        write(pair, 2)
+        until(lambda: waiting() == 2, "a letter behind it")
+        epoch = owner.status()["lease"]["epoch"]
+        one.command("scopes", "release", "orders")
+        until(lambda: any(run.status()["lease"]["epoch"] > epoch for run in (one, two)), "a move")
+        hold.unlink()
+        status, told = asked.result(60)
+    assert (status, "what was not reported still waits; ask there" in told) == (409, True), told
+    replayed = pair.until_owner(one, two).command("dead-letters", "replay")
+    assert "Replayed 2 dead letters" in replayed
+    write(pair, 3)
+    pair.until_noted(3)
+    assert [each.number for each in pair.noted] == [1, 1, 2, 3]
+    assert pair.noted[1].epoch > epoch
     pair.stop()

@@ -85,8 +85,8 @@ async def _through_daemon(body: ReplayBody, client: Client, scope: str) -> str:
         except NoDaemon as error:
             raise ActionRefused(503, f"the replay has ended with the daemon: {error}") from error
         if found is None:
-            told = "the replay has ended, because the daemon was started again"
-            raise ActionRefused(409, f"{told}: its log says how far it came (replay.ended)")
+            told = "the replay has ended with the daemon, which was started again"
+            raise ActionRefused(409, f"{told}: if it was stopped, its log has replay.ended")
         if found["state"] != "running":
             break
         await anyio.sleep(_LOOK_SECONDS)

@@ -7,14 +7,15 @@ import anyio
 import pytest
 
 from tailrace.control import ActionRefused, Control, Done
-from tailrace.control.bodies import SeekBody
+from tailrace.control.bodies import LetterBody, ReplayBody, SeekBody
 from tailrace.control.server_positions import moment
 from tailrace.engine import WatcherState
 from tailrace.engine.held_lease import ObservedLease
 from tailrace.errors import CheckpointError
 from tailrace.model import Scope
 from tailrace.model.order import Order
-from tailrace.stores.memory import MemoryOrders
+from tailrace.stores.memory import MemoryDeadLetters, MemoryOrders
+from tests.contract.stores import letter
 from tests.unit.engine.changes import changes, time, until
 from tests.unit.engine.scripted_driver import ScriptedDriver, refused
 from tests.unit.engine.watching import START, Destination, Watching, running, supervisor_of
@@ -136,6 +137,35 @@ async def test_each_action_in_each_state_is_done_or_refused(state: WatcherState)
     stored = await one.runtime.orders.load("orders")
     assert stored is not None
     assert (stored.number, stored.paused, stored.sought, stored.by) == (3, False, 1, BY)
+
+
+@pytest.mark.parametrize("state", [*WatcherState])
+@pytest.mark.parametrize("action", ["span", "letter", "discard"])
+async def test_each_replay_in_each_state_hands_over_or_is_refused(
+    action: str, state: WatcherState
+) -> None:
+    audit, letters = Destination(), MemoryDeadLetters(waiting := letter(5))
+    one, control = controlled(audit, letters=letters)
+    one.watcher.status.enter(state, "two follows it")
+    one.watcher.claim.epoch = 3
+    span = ReplayBody(**{"from": moment(time(7)), "handler": "audit"})
+    calls = {
+        "span": lambda: control.replay("orders", span, BY),
+        "letter": lambda: control.replay_letter(waiting.id, LetterBody(), BY),
+        "discard": lambda: control.discard_letter(waiting.id, LetterBody(), BY),
+    }
+    refused = {WatcherState.STANDBY} | ({WatcherState.STOPPED} if action == "span" else set())
+    async with anyio.create_task_group() as control.tasks:
+        if state in refused:
+            with pytest.raises(ActionRefused) as error:
+                await calls[action]()
+            assert error.value.status == 409
+        else:
+            await calls[action]()
+    handled = {"span": [7, 8, 9], "letter": [5], "discard": []}[action]
+    assert audit.handled == ([] if state in refused else handled)
+    left = 1 if action == "span" or state in refused else 0
+    assert len(await letters.letters()) == left
 
 
 async def test_a_halted_scope_is_moved_where_it_can_continue_and_restarted() -> None:

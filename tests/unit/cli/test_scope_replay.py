@@ -1,0 +1,66 @@
+"""``tailrace scopes replay`` waits for the end of a replay, and says how it has ended."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from tailrace.cli import main
+from tests.unit.cli.conftest import Configure
+from tests.unit.observe.serving import Service, serving
+
+RUNNING = {"state": "running", "handled": 0, "reason": ""}
+ASKS = ("scopes", "replay", "orders", "--from", "2026-11-30T12:00:00Z")
+
+
+class Replaying(Service):
+    """Its replay is running, and then has ended so."""
+
+    def __init__(self, *ends: Mapping[str, Any] | None) -> None:
+        super().__init__()
+        self._ends = [RUNNING, *ends]
+
+    async def span(self, scope: str) -> Mapping[str, Any]:
+        return {"scope": scope, "replay": self._ends.pop(0)}
+
+
+@pytest.mark.parametrize(
+    ("end", "code", "told"),
+    [
+        ({"state": "done", "handled": 1, "reason": ""}, 0, "is done: 1 change was handed over"),
+        (
+            {"state": "failed", "handled": 2, "reason": "it is down; from 12:00 it can go on"},
+            1,
+            "is failed: 2 changes were handed over; it is down; from 12:00 it can go on",
+        ),
+        (None, 1, "has ended with the daemon, which was started again: if it was stopped, its log"),
+    ],
+)
+def test_the_end_of_a_replay_is_told(
+    end: Mapping[str, Any] | None,
+    code: int,
+    told: str,
+    configure: Configure,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with capture_logs(), serving(Replaying(end)) as client:
+        configure(http={"port": client.base_url.port})
+        assert main([*ASKS, "--handler", "log"]) == code
+    found = "".join(capsys.readouterr())
+    assert (told in found, found.count("\n")) == (True, 1), found
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (("--handler", "log", "--to-file", "a"), "--to-file: stands in place of --handler"),
+        (("--handler", "log", "--canonical"), "--canonical: is the form of a file"),
+        (("--to-file", "a", "--key", "A-17"), "keys: 'A-17' is not Extended JSON: write text"),
+    ],
+)
+def test_options_that_do_not_go_together_are_refused(
+    options: tuple[str, ...], told: str, configure: Configure, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*ASKS, *options]) == 2
+    assert told in capsys.readouterr().err
