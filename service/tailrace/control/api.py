@@ -1,14 +1,16 @@
 """Answers requests by the table of routes: 404 and 405, rights, views, actions, and their log."""
 
 import json
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 import structlog
-from prometheus_client import CollectorRegistry
+from anyio import CapacityLimiter, to_thread
+from prometheus_client import CollectorRegistry, Metric
 from prometheus_client.exposition import choose_encoder
+from prometheus_client.registry import Collector
 
 from tailrace.control.bodies import read_body
 from tailrace.control.control import Control
@@ -20,6 +22,17 @@ from tailrace.observe.exchange import Answer, Call, Request, line
 from tailrace.observe.page import PAGE, POLICY
 
 _PATHS = ", ".join(sorted({route.path for route in ROUTES}))
+
+
+class _Values(Collector):
+    """The values of one scrape, as the encoders take them."""
+
+    def __init__(self, families: Sequence[Metric]) -> None:
+        self._families = families
+
+    def collect(self) -> Sequence[Metric]:
+        """All of them."""
+        return self._families
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +58,8 @@ class Api:
     health: Health
     registry: CollectorRegistry
     access: Access
+    encoding: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(1))
+    """Of its own: handlers may hold every thread of the others."""
 
     def find(self, request: Request) -> Answer | Call:
         """Refuses a request, or says how it is answered."""
@@ -106,7 +121,10 @@ class Api:
             case "/metrics":
                 accept = request.headers.get(b"accept", b"").decode("latin-1")
                 encode, kind = choose_encoder(accept)
-                return Answer(200, encode(self.registry), kind)
+                values = _Values([*self.registry.collect()])
+                # Most of the time is for the text: a thread leaves the event loop free.
+                encoded = await to_thread.run_sync(encode, values, limiter=self.encoding)
+                return Answer(200, encoded, kind)
             case "/status":
                 return _json(200, {**self.health.status(), "changes_need": self.access.changes})
             case "/history":  # many numbers: indented, each would be a line
