@@ -69,16 +69,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """With ``--numprocesses``, one process runs all tests of a module, because they share servers.
 
-    All Spark tests stay in one process too, because they share one session, and all tests of a
-    type of destination, because they share its server.
+    All Spark tests stay in one process too, because they share one session, those of the page,
+    because they share one browser, and all tests of a type of destination, because they share its
+    server.
     """
     from xdist.scheduler import LoadScopeScheduling
 
     class ByModule(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
             module = nodeid.partition("::")[0]
-            if module.startswith("tests/pipeline/"):
-                return "spark"
+            if module.startswith(("tests/pipeline/", "tests/browser/")):
+                return module.rpartition("/")[0]
             found = re.match(r"tests/destinations/test_(?:contract_.*\[)?([a-z]+)", nodeid)
             return found[1] if found else module
 

@@ -23,11 +23,12 @@ FLAGS = (
 """Chromium connects only to the page's server, and needs no privileges to start."""
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def browser() -> Iterator[Browser]:
-    """One browser for all tests of a module; each page has a profile of its own.
+    """One browser for all tests of the page; each page has a profile of its own.
 
-    Playwright keeps an event loop in this thread, so no other test may run one here meanwhile.
+    Playwright keeps an event loop in this thread, so no other test may run one here meanwhile:
+    pytest closes it before a test of another directory.
     """
     path = require_installed("chromium", "fonts-dejavu-core")
     with sync_playwright() as playwright:
