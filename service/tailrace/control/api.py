@@ -16,7 +16,7 @@ from tailrace.control.bodies import read_body
 from tailrace.control.control import Control
 from tailrace.control.openapi import document
 from tailrace.control.outcome import ActionRefused
-from tailrace.control.routes import ROUTES, Route, Values, matching
+from tailrace.control.routes import ROUTES, HttpRoute, Values, matching
 from tailrace.observe.access import Access, Refusal
 from tailrace.observe.exchange import Answer, Call, Request, line
 from tailrace.observe.page import PAGE, POLICY
@@ -91,7 +91,7 @@ class Api:
             return Call(route.pace, partial(self._read, route, values, request))
         return Call(route.pace, partial(self._show, route, request, refusal))
 
-    async def _act(self, route: Route, values: Values, request: Request, body: bytes) -> Answer:
+    async def _act(self, route: HttpRoute, values: Values, request: Request, body: bytes) -> Answer:
         """Acts, and logs who did what."""
         log = self._log(route, values, request)
         assert route.act is not None  # noqa: S101 - for the type checker
@@ -104,7 +104,9 @@ class Api:
         log.info("action.done", **{"from": done.before, "to": done.after})
         return _json(route.status, {"message": done.message, **done.details})
 
-    async def _read(self, route: Route, values: Values, request: Request, body: bytes) -> Answer:
+    async def _read(
+        self, route: HttpRoute, values: Values, request: Request, body: bytes
+    ) -> Answer:
         assert route.read is not None  # noqa: S101 - for the type checker
         try:
             taken = route.takes and read_body(route.takes, body, request.query)
@@ -113,7 +115,7 @@ class Api:
             return line(refused.status, str(refused))
 
     async def _show(
-        self, route: Route, request: Request, refusal: Refusal | None, body: bytes
+        self, route: HttpRoute, request: Request, refusal: Refusal | None, body: bytes
     ) -> Answer:
         if route.path in _PROBES:
             return self._probed(route.path, refusal)
@@ -143,7 +145,7 @@ class Api:
             return line(200, "ok")
         return line(200, "\n".join(["degraded", *(() if refusal else reasons)]))
 
-    def _log(self, route: Route, values: Values, request: Request) -> Any:
+    def _log(self, route: HttpRoute, values: Values, request: Request) -> Any:
         return structlog.get_logger().bind(
             action=route.name, by=self.access.sender(request), **_of(values)
         )

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from tailrace.control.routes import Route
+from tailrace.control.routes import HttpRoute
 from tailrace.version import __version__
 
 _REFUSALS = {
@@ -20,7 +20,7 @@ _MESSAGE = {
 }
 
 
-def document(routes: Iterable[Route]) -> Mapping[str, Any]:
+def document(routes: Iterable[HttpRoute]) -> Mapping[str, Any]:
     """The document, in JSON types."""
     paths: dict[str, dict[str, Any]] = {}
     for route in routes:
@@ -43,7 +43,7 @@ def document(routes: Iterable[Route]) -> Mapping[str, Any]:
     }
 
 
-def _operation(route: Route) -> Mapping[str, Any]:
+def _operation(route: HttpRoute) -> Mapping[str, Any]:
     schema = _MESSAGE if route.act else {} if route.gives.endswith("json") else {"type": "string"}
     operation: dict[str, Any] = {
         "summary": route.summary,

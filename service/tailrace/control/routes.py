@@ -25,7 +25,7 @@ Values = Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Route:
+class HttpRoute:
     """``path`` has parts in braces. ``act`` is an action, which needs the right to change; ``read``
     asks the store, and shows what only operators may see. Without both, the route is a view of the
     process, which :mod:`tailrace.control.api` answers.
@@ -115,31 +115,31 @@ async def _discard_letter(control: Control, values: Values, body: LetterBody, by
 _IN_TURN: Mapping[str, Any] = {"pace": Pace.IN_TURN}
 
 ROUTES = (
-    Route("GET", "/", "The status page.", gives="text/html", **_IN_TURN),
-    Route("GET", "/metrics", "Prometheus metrics.", gives="text/plain", **_IN_TURN),
-    Route(
+    HttpRoute("GET", "/", "The status page.", gives="text/html", **_IN_TURN),
+    HttpRoute("GET", "/metrics", "Prometheus metrics.", gives="text/plain", **_IN_TURN),
+    HttpRoute(
         "GET",
         "/livez",
         "Whether a restart of the process would not help: 200, or 503 with the reasons.",
         pace=Pace.AT_ONCE,
         gives="text/plain",
     ),
-    Route(
+    HttpRoute(
         "GET",
         "/readyz",
         "Whether changes flow in every scope: 200, or 503 with the reasons.",
         pace=Pace.AT_ONCE,
         gives="text/plain",
     ),
-    Route("GET", "/status", "Every scope with its state, position and lags.", **_IN_TURN),
-    Route(
+    HttpRoute("GET", "/status", "Every scope with its state, position and lags.", **_IN_TURN),
+    HttpRoute(
         "GET",
         "/history",
         "The last quarter of an hour: changes read and lag of each scope, every 5 seconds.",
         **_IN_TURN,
     ),
-    Route("GET", "/openapi.json", "This API as an OpenAPI 3.1 document.", **_IN_TURN),
-    Route(
+    HttpRoute("GET", "/openapi.json", "This API as an OpenAPI 3.1 document.", **_IN_TURN),
+    HttpRoute(
         "POST",
         "/scopes/{name}/restart",
         "Restarts a halted scope from its checkpoint.",
@@ -147,7 +147,7 @@ ROUTES = (
         NoBody,
         pace=Pace.IN_TURN,
     ),
-    Route(
+    HttpRoute(
         "POST",
         "/scopes/{name}/pause",
         "Drains and saves a scope, and reads nothing more until it is resumed, whichever process "
@@ -155,29 +155,29 @@ ROUTES = (
         _pause,
         NoBody,
     ),
-    Route("POST", "/scopes/{name}/resume", "Lets a paused scope continue.", _resume, NoBody),
-    Route(
+    HttpRoute("POST", "/scopes/{name}/resume", "Lets a paused scope continue.", _resume, NoBody),
+    HttpRoute(
         "POST",
         "/scopes/{name}/seek",
         "Lets a scope continue at another position: at a time, after a token, or where it was.",
         _seek,
         SeekBody,
     ),
-    Route(
+    HttpRoute(
         "GET",
         "/scopes/{name}/positions",
         "Where a scope is, and where it was: its last 50 positions, the latest first.",
         takes=NoBody,
         read=_positions,
     ),
-    Route(
+    HttpRoute(
         "GET",
         "/scopes/{name}/why",
         "What became of the last changes of a document, for each handler.",
         takes=WhyQuery,
         read=_why,
     ),
-    Route(
+    HttpRoute(
         "POST",
         "/scopes/{name}/snapshot",
         "Starts, pauses, resumes or cancels the snapshot of a scope.",
@@ -185,28 +185,28 @@ ROUTES = (
         SnapshotBody,
         pace=Pace.IN_TURN,
     ),
-    Route(
+    HttpRoute(
         "POST",
         "/scopes/{name}/replay",
         "Hands the changes of a span of time to one handler again, beside the scope.",
         _replay,
         ReplayBody,
     ),
-    Route(
+    HttpRoute(
         "GET",
         "/scopes/{name}/replay",
         "How far the last replay of a span of time is.",
         takes=NoBody,
         read=_span,
     ),
-    Route(
+    HttpRoute(
         "GET",
         "/dead-letters",
         "The dead letters that wait, oldest first, with their events.",
         takes=LettersQuery,
         read=_letters,
     ),
-    Route(
+    HttpRoute(
         "POST",
         "/dead-letters/{id}/replay",
         "Hands a dead letter, and all others of its document, to its handler again, in order. If "
@@ -214,14 +214,14 @@ ROUTES = (
         _replay_letter,
         LetterBody,
     ),
-    Route(
+    HttpRoute(
         "POST",
         "/dead-letters/{id}/discard",
         "Removes a dead letter: its event is never handled.",
         _discard_letter,
         LetterBody,
     ),
-    Route(
+    HttpRoute(
         "POST",
         "/reload",
         "Reads the configuration again, and begins anew only what has changed; says what that is.",
@@ -231,7 +231,7 @@ ROUTES = (
 )
 
 
-def matching(routes: Iterable[Route], path: str) -> list[tuple[Route, Values]]:
+def matching(routes: Iterable[HttpRoute], path: str) -> list[tuple[HttpRoute, Values]]:
     """The routes of a path, by whatever method, with the values in it."""
     found = ((route, route.values(path)) for route in routes)
     return [(route, values) for route, values in found if values is not None]

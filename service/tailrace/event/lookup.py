@@ -64,7 +64,7 @@ class Collection(NamedTuple):
 
 
 @dataclass(slots=True)
-class Wanted:
+class WantedDocuments:
     """Document keys of one collection, and the documents after they are :meth:`found`.
 
     Both are by :func:`identity`. A key is ``None`` if it is a plain ObjectId ``_id``: then the
@@ -96,7 +96,7 @@ class Wanted:
             documents = {identity(buffer, at): buffer[at:end] for at, end in pairs}
         self.documents |= documents
 
-    def spelled_otherwise(self) -> dict[bytes, Wanted]:
+    def spelled_otherwise(self) -> dict[bytes, WantedDocuments]:
         """Each key without a document that the collection's collation may equal to another.
 
         Only text has a collation, and the server alone compares with it.
@@ -104,7 +104,7 @@ class Wanted:
         if self.plain:
             return {}
         return {
-            name: Wanted({name: key}, plain=False)
+            name: WantedDocuments({name: key}, plain=False)
             for name, key in self.keys.items()
             if name not in self.documents
             and (name[0] in _WITH_TEXT or (key is not None and _several(key)))
@@ -121,7 +121,7 @@ class Window:
 
     first: int
     end: int
-    wanted: dict[Collection, Wanted] = field(default_factory=dict)
+    wanted: dict[Collection, WantedDocuments] = field(default_factory=dict)
     updates: list[tuple[int, Mapping[bytes, bytes], bytes] | None] = field(default_factory=list)
 
 
@@ -219,7 +219,7 @@ class _Like:
     collection: Collection
     at: int
     name_at: int = 0
-    wanted: Wanted = field(default_factory=Wanted)
+    wanted: WantedDocuments = field(default_factory=WantedDocuments)
     read: _Read = Struct("<").unpack_from
     same: tuple[bytes, ...] | None = None
 

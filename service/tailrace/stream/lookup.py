@@ -224,7 +224,7 @@ class LookupStream:
         return True
 
     async def _find_otherwise(
-        self, collection: events.Collection, wanted: events.Wanted, since: Timestamp | None
+        self, collection: events.Collection, wanted: events.WantedDocuments, since: Timestamp | None
     ) -> int:
         """Finds documents that only the collection's collation makes equal; returns their bytes.
 
@@ -232,7 +232,9 @@ class LookupStream:
         the server knows which of them a document equals.
         """
         missing = wanted.spelled_otherwise()
-        together = events.Wanted({n: each.keys[n] for n, each in missing.items()}, plain=False)
+        together = events.WantedDocuments(
+            {n: each.keys[n] for n, each in missing.items()}, plain=False
+        )
         if not missing or not len(await self._find(collection, together, since, most=0)):
             return 0
         size = 0
@@ -247,7 +249,7 @@ class LookupStream:
     async def _find(
         self,
         collection: events.Collection,
-        keys: events.Wanted,
+        keys: events.WantedDocuments,
         since: Timestamp | None,
         *,
         most: int | None = None,
