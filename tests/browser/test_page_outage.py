@@ -1,4 +1,4 @@
-"""The page in a total outage: it says so and since when, and does not flicker."""
+"""The page in an outage of the server or of a destination: what it says, and since when."""
 
 import re
 import signal
@@ -12,6 +12,15 @@ from tests.mongod import ReplicaSet
 from tests.orders import QUICK
 
 pytestmark = pytest.mark.integration
+
+AWAY = """
+from pathlib import Path
+from tailrace import Unavailable
+
+async def handle(event):
+    if not Path("back").exists():
+        raise Unavailable("the shop's <b>stock</b> service is closed")
+"""
 
 NOTE_TEXTS = """
 (selector) => {
@@ -64,3 +73,50 @@ def test_an_absent_server_is_shown_once_and_steadily(
     expect(behind).to_have_text("0 s")
     page.close()  # before the service stops, which the page would report
     assert run.stop() == 0
+
+
+def test_an_outage_of_a_destination_is_shown_with_its_handler_cause_beginning_and_end(
+    mongod: ReplicaSet, database: str, daemon: Make, visit: Open
+) -> None:
+    run = daemon(
+        mongod.uri,
+        scopes=[{"name": "orders", "database": database, "max_await_time_ms": 200}],
+        handlers={
+            "file": {"type": "jsonl", "path": "events.jsonl"},
+            "stock": {"type": "python", "target": "stock:handle"},
+        },
+        routes=[{"scope": "orders", "handlers": ["file", "stock"]}],
+    )
+    (run.directory / "stock.py").write_text(AWAY)
+    page = visit(run.start(), 390).page
+    expect(page.locator("#trouble")).to_be_hidden()
+    with mongod.client() as client:
+        client[database].orders.insert_one({"_id": 1})
+    chip, trouble = page.locator("#scope-list .chip"), page.locator("#trouble-list > li")
+    expect(chip).to_have_text("waiting")
+    expect(page.locator("#verdict")).to_have_class("notice warn")
+    expect(page.locator("#verdict-head")).to_have_text(
+        "The scope is followed, a destination does not answer"
+    )
+    expect(trouble.locator(".chip")).to_have_text("destination down")
+    expect(trouble).to_contain_text(
+        re.compile(
+            r"Handler 'stock': its destination does not answer since \d\d:\d\d:\d\d \(\d+ s ago\): "
+            r".*the shop's <b>stock</b> service is closed.* nothing is lost"
+        )
+    )
+    page.locator("#scope-list h3 button").click()
+    handlers = page.locator("tbody tr")
+    down = handlers.filter(has_text="stock").locator("td").last
+    expect(down).to_have_text(re.compile(r"^down since \d\d:\d\d:\d\d$"))
+    expect(handlers.filter(has_text="file").locator("td").last).to_have_text("answers")
+    for width in (1400, 800, 390):
+        page.set_viewport_size({"width": width, "height": 900})
+        assert page.evaluate("document.documentElement.scrollWidth") == width
+    assert page.evaluate("document.documentElement.scrollHeight") < 2350, "with the scope opened"
+
+    (run.directory / "back").touch()
+    expect(chip).to_have_text("caught up")
+    expect(page.locator("#trouble")).to_be_hidden()
+    expect(down).to_have_text("answers")
+    expect(page.locator("#verdict-head")).to_have_text("The scope is followed")
