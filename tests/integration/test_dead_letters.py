@@ -99,14 +99,18 @@ def test_later_events_of_a_document_wait_and_are_replayed_in_order(orders: Order
     assert picky.handled() == [2, 4]
     picky.poison()
     assert "would be replayed" in run.command("dead-letters", "replay", "--dry-run")
-    run.command("dead-letters", "replay")
+    told = json.loads(run.command("dead-letters", "replay", "--json"))
+    assert (told["done"], told["failed"], told["left"], len(told["letters"])) == (3, 0, 0, 3)
     assert picky.handled() == [2, 4, 1, 3, 5]
     picky.write(6, "a")
     until(lambda: picky.handled()[-1] == 6, "the document is free again")
     picky.poison("7")
     picky.write(7, "a")
     picky.until_letters(2)
-    run.command("dead-letters", "discard", "--handler", "mine")
+    trial = run.command("dead-letters", "discard", "--handler", "mine", "--dry-run")
+    assert trial.endswith("Dry run: nothing was discarded.\n")
+    told = run.command("dead-letters", "discard", "--handler", "mine")
+    assert told.splitlines()[-1] == "Discarded 1 dead letter."
     picky.write(8, "a")
     until(lambda: picky.handled()[-1] == 8, "the document is free again")
     assert run.stop() == 0
@@ -192,10 +196,12 @@ def test_letters_that_wait_are_counted_in_the_store(orders: Orders) -> None:
     assert reason.startswith("scope orders: 3 dead letters wait for handler 'mine'")
     listed = run.command("dead-letters", "list").splitlines()
     (one, *_) = (line.split()[0] for line in listed if "poison" in line)
-    run.command("dead-letters", "discard", one)
+    told = json.loads(run.command("dead-letters", "discard", one, "--json"))
+    assert (told["done"], told["letters"][0]["outcome"]) == (1, "discarded")
     until_waiting(2)
     picky.poison()
-    run.command("dead-letters", "replay")
+    told = json.loads(run.command("dead-letters", "replay", "--json"))
+    assert (told["done"], told["failed"], len(told["letters"])) == (2, 0, 2)
     until_waiting(0)
     assert run.get("/readyz") == (200, "ok\n")
     assert run.stop() == 0

@@ -90,8 +90,8 @@ def test_a_span_of_time_is_replayed_into_a_file_that_the_daemon_writes(
     assert run.ids() == [*range(5), *range(5)]
     code, error = failed(run, *asks, "--collection", "odd")
     assert (code, "does not have the collection 'odd'" in error) == (2, True)
-    told = run.command(*asks, "--key", "3")
-    assert "1 change was handed over" in told
+    told = run.command(*asks, "--key", "3", "--json")
+    assert (json.loads(told)["state"], json.loads(told)["handled"]) == ("done", 1)
     assert run.ids()[10:] == [3]
     assert run.status()["state"] in ("streaming", "caught_up")
     assert run.stop() == 0
@@ -110,8 +110,9 @@ def test_a_span_of_time_is_written_to_a_new_file_without_a_daemon(
     asks = ("scopes", "replay", "orders", "--from", begun.isoformat(), "--key", "3")
     assert "Dry run" in run.command(*asks, "--to-file", "of-3.jsonl", "--dry-run")
     assert not list(run.directory.glob("of-3*"))
-    told = run.command(*asks, "--to-file", "of-3.jsonl", "--canonical")
-    assert "2 changes were written to of-3.jsonl" in told
+    told = json.loads(run.command(*asks, "--to-file", "of-3.jsonl", "--canonical", "--json"))
+    assert "2 changes were written to of-3.jsonl" in told["message"]
+    assert told["written"] == 2
     assert [each["operationType"] for each in run.events("of-3.jsonl")] == ["insert", "delete"]
     assert run.ids("of-3.jsonl") == [3, 3]
     for file, code, sentence in (

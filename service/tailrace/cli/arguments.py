@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from tailrace.errors import ConfigurationError, Problem, how_to_install
 
@@ -85,6 +86,18 @@ def meant(given: str, names: Iterable[str]) -> str:
 def refuse(where: str, message: str) -> NoReturn:
     """Raises :class:`ConfigurationError` with one problem."""
     raise ConfigurationError(Problem(where, message))
+
+
+def add_json(parser: argparse.ArgumentParser) -> None:
+    """Adds ``--json`` for what was done."""
+    parser.add_argument("--json", action="store_true", help="print what was done as JSON")
+
+
+def told(options: argparse.Namespace, done: Mapping[str, Any]) -> str:
+    """What was done, as JSON or as its ``message``."""
+    if options.json:
+        return json.dumps(done, indent=2) + "\n"
+    return f"{done['message']}\n"
 
 
 @contextmanager

@@ -9,8 +9,10 @@ Exit codes: 0 done, 1 the store failed, 2 wrong usage or configuration.
 
 import argparse
 import json
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
+from typing import Any
 
 import anyio
 
@@ -19,6 +21,7 @@ from tailrace.cli.arguments import add_config, read_settings, refuse, scope_of
 from tailrace.cli.checkpoint_text import details, history, table
 from tailrace.cli.position_options import read_position
 from tailrace.cli.scopes import followers
+from tailrace.cli.waiting_bar import waiting_bar
 from tailrace.engine.ports import CheckpointStore
 from tailrace.errors import CheckpointCorrupt, CheckpointFenced
 from tailrace.model import Checkpoint, Position
@@ -55,13 +58,16 @@ def add(parser: argparse.ArgumentParser) -> None:
         verb.add_argument("scope", help="the scope's name")
     for verb in (place, reset):
         verb.add_argument("--dry-run", action="store_true", help="say what would change")
+        verb.add_argument("--json", action="store_true", help="the records before and after")
     for verb in verbs.choices.values():
         add_config(verb)
 
 
 def run(options: argparse.Namespace) -> int:
     """Runs the verb, and prints the result."""
-    print(anyio.run(_answer, options).rstrip())
+    with waiting_bar("asking the store", 30):
+        text = anyio.run(_answer, options)
+    print(text.rstrip())
     return 0
 
 
@@ -84,9 +90,16 @@ async def _answer(options: argparse.Namespace) -> str:
         follower = await followers(opened, settings, [scope])
         order = await opened.orders.load(scope)
         obeyed = order.number if order is not None else 0  # what is chosen here replaces a seek
+        before = await _record(store, scope) if options.json else None
         if position is None:
-            return await reset_position(store, scope, now, options.dry_run, obeyed) + follower
-        return await set_position(store, scope, position, now, options.dry_run, obeyed) + follower
+            text = await reset_position(store, scope, now, options.dry_run, obeyed)
+        else:
+            text = await set_position(store, scope, position, now, options.dry_run, obeyed)
+        if options.json:
+            after = await _record(store, scope)
+            found = {"dry_run": options.dry_run, "before": before, "after": after}
+            return json.dumps({"message": text + follower, **found}, indent=2)
+        return text + follower
 
 
 async def list_positions(store: CheckpointStore, now: datetime, as_json: bool = False) -> str:
@@ -187,6 +200,14 @@ async def _before(
         # A daemon that has not saved anything yet has epoch 1.
         return None, "(nothing)\n", found.epoch + 1 if found else 2
     return found, details(found, now), found.epoch + 1
+
+
+async def _record(store: CheckpointStore, scope: str) -> dict[str, Any] | None:
+    """The record as it is stored; ``None`` if there is none, or it cannot be read."""
+    with suppress(CheckpointCorrupt):
+        if (found := await store.load(scope)) is not None and not found.is_reset:
+            return found.to_document()
+    return None
 
 
 async def _save(store: CheckpointStore, checkpoint: Checkpoint, refusal: str) -> None:

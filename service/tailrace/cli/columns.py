@@ -4,9 +4,13 @@ Exit codes: 0 done, 1 tables that cannot be read or written, 2 wrong usage or co
 """
 
 import argparse
+import json
 import sys
 
+from ruamel.yaml import YAML
+
 from tailrace.cli.arguments import needs_pipeline, refuse
+from tailrace.cli.waiting_bar import waiting_bar
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -20,6 +24,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="how many documents of a collection are read; default: 100000",
     )
+    suggest.add_argument("--json", action="store_true", help="print JSON in place of YAML")
     republish = verbs.add_parser(
         "republish", help="fill declared columns in all rows, and drop the others (best with the "
         "pipeline stopped)"
@@ -49,6 +54,11 @@ def run(options: argparse.Namespace) -> int:
         )
     if options.rows <= 0:
         refuse("--rows", f"must be greater than 0, not {options.rows}")
+    if options.json:
+        with waiting_bar("reading the documents", 60):
+            lines = "\n".join(column_commands.suggested(options))
+        print(json.dumps(YAML(typ="safe").load(lines), indent=2))
+        return 0
     for line in column_commands.suggested(options):
         print(line)
     return 0

@@ -22,11 +22,12 @@ from secrets import token_hex
 import anyio
 
 from tailrace.assembly import open_store
-from tailrace.cli.arguments import add_config, client_of, read_settings, refuse
+from tailrace.cli.arguments import add_config, add_json, client_of, read_settings, refuse, told
 from tailrace.cli.dead_letter_text import details, number, summary, table
 from tailrace.cli.dead_letters_daemon import through_daemon
 from tailrace.cli.scopes import followers
 from tailrace.cli.terminal_text import printable
+from tailrace.cli.waiting_bar import waiting_bar
 from tailrace.config import Settings
 from tailrace.config.store import MemoryStoreSettings
 from tailrace.control.client import NoDaemon
@@ -59,6 +60,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     ):
         verb.add_argument("id", nargs="*", help=f"ids of dead letters; {otherwise}")
         verb.add_argument("--dry-run", action="store_true", help="say what would happen")
+        add_json(verb)
     for verb in verbs.choices.values():
         verb.add_argument("--scope", help="only dead letters of this scope")
         verb.add_argument("--handler", help="only dead letters of this handler")
@@ -83,7 +85,8 @@ async def _ask(options: argparse.Namespace) -> int:
         store = opened.dead_letters
         if options.verb == "replay":
             return await _replay(options, settings, opened)
-        letters = await store.letters(options.scope, options.handler)
+        with waiting_bar("reading the dead letters", 30):
+            letters = await store.letters(options.scope, options.handler)
         match options.verb:
             case "list" | "show" if options.json:
                 chosen = select(letters, [options.id] if options.verb == "show" else [])
@@ -105,13 +108,20 @@ async def _discard(
     options: argparse.Namespace, settings: Settings, opened: Store, chosen: Sequence[DeadLetter]
 ) -> int:
     scopes = {letter.scope for letter in chosen}
-    print(await followers(opened, settings, scopes), end="")
-    discard = partial(discard_letters, opened.dead_letters, chosen, dry_run=options.dry_run)
-    if (
-        chosen and not options.dry_run
-    ):  # else a replay could deliver a letter that is discarded meanwhile
-        discard = partial(_leases(settings, opened, scopes).run, discard)
-    print(await discard(), end="")
+    if not options.json:
+        print(await followers(opened, settings, scopes), end="")
+    gone, end = chosen, "Dry run: nothing was discarded."
+    if not options.dry_run:
+        if chosen:  # with the leases, or a replay could deliver one that is discarded meanwhile
+            discard = partial(discard_letters, opened.dead_letters, chosen)
+            gone = await _leases(settings, opened, scopes).run(discard)
+        end = f"Discarded {number(len(gone))}."
+    text = "".join(f"{summary(letter)}\n" for letter in gone) + end if chosen else NONE.rstrip()
+    done = 0 if options.dry_run else len(gone)
+    letters = [
+        _named(letter, "would be discarded" if options.dry_run else "discarded") for letter in gone
+    ]
+    print(told(options, {"message": text, "done": done, "failed": 0, "letters": letters}), end="")
     return 0
 
 
@@ -123,32 +133,48 @@ async def _replay(options: argparse.Namespace, settings: Settings, opened: Store
     letters = await store.letters(options.scope, options.handler)
     chosen = select(letters, options.id)
     if not chosen:
-        print(NONE, end="")
+        print(told(options, {"message": NONE.rstrip(), "letters": []}), end="")
         return 0
     wanted = {letter.handler for letter in chosen}
     require_configured(wanted, settings.handlers)
     known = {name: each for name, each in settings.handlers.items() if name in wanted}
     scopes = {letter.scope for letter in chosen}
-    print(await followers(opened, settings, scopes), end="")
+    reported: list[dict[str, str]] = []
+
+    def report(letter: DeadLetter, what: str) -> None:
+        reported.append(_named(letter, what))
+        if not options.json:
+            print(f"{summary(letter)}  {printable(what)}")
+
+    if not options.json:
+        print(await followers(opened, settings, scopes), end="")
     async with open_handlers(known, settings.delivery) as handlers:
         if options.dry_run:
-            print(would_replay(letters, chosen, handlers), end="")
+            would = would_replay(letters, chosen, handlers).rstrip()
+            print(told(options, {"message": would, "dry_run": True}), end="")
             return 0
         epochs = {scope: await _epoch(opened, scope) for scope in scopes}
         leases = _leases(settings, opened, scopes)
-        replay = partial(replay_letters, store, handlers, chosen, _report, epochs, leases.require)
+        replay = partial(replay_letters, store, handlers, chosen, report, epochs, leases.require)
         with anyio.CancelScope() as running:  # SIGINT cancels the task (asyncio.Runner)
             asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, running.cancel)
             done = await leases.run(replay)
         if running.cancelled_caught:
             return 128 + signal.SIGTERM
-    print(f"Replayed {number(done.replayed)}; {done.failed} failed again, {done.left} left.")
+    message = f"Replayed {number(done.replayed)}; {done.failed} failed again, {done.left} left."
     if done.left > done.failed:
-        print(
-            "Dead letters that are left wait for one of the same document, or were added "
+        message += (
+            "\nDead letters that are left wait for one of the same document, or were added "
             "meanwhile. Fix the handler or discard those that fail, then replay again."
         )
+    counts = {"done": done.replayed, "failed": done.failed, "left": done.left}
+    print(told(options, {"message": message, **counts, "letters": reported}), end="")
     return 1 if done.failed else 0
+
+
+def _named(letter: DeadLetter, outcome: str) -> dict[str, str]:
+    named = {"id": letter.id, "scope": letter.scope, "handler": letter.handler}
+    return named | {"outcome": outcome}
 
 
 def _require_choice(options: argparse.Namespace, settings: Settings) -> None:
@@ -173,28 +199,16 @@ async def _epoch(opened: Store, scope: str) -> int:
     return 0
 
 
-def _report(letter: DeadLetter, what: str) -> None:
-    print(f"{summary(letter)}  {printable(what)}")
-
-
 def show_letter(letters: Sequence[DeadLetter], letter: str, *, now: datetime) -> str:
     """Every field and the whole event of a letter, for each handler that could not handle it."""
     return "\n".join(details(each, letters, now) for each in select(letters, [letter]))
 
 
 async def discard_letters(
-    store: DeadLetterStore, chosen: Sequence[DeadLetter], *, dry_run: bool = False
-) -> str:
-    """Removes letters, so that their events are never handled; returns a list of them."""
-    if not chosen:
-        return NONE
-    lines = [
-        f"{summary(letter)}\n"
-        for letter in chosen
-        if dry_run or await store.resolve(letter, "discarded")
-    ]
-    end = "Dry run: nothing was discarded" if dry_run else f"Discarded {number(len(lines))}"
-    return f"{''.join(lines)}{end}.\n"
+    store: DeadLetterStore, chosen: Sequence[DeadLetter]
+) -> Sequence[DeadLetter]:
+    """Removes letters, so that their events are never handled; returns those that waited."""
+    return [letter for letter in chosen if await store.resolve(letter, "discarded")]
 
 
 def would_replay(

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
 
+from tailrace.cli.arguments import told
 from tailrace.cli.dead_letter_text import number
 from tailrace.cli.terminal_text import printable
 from tailrace.control.client import Client
@@ -22,6 +23,7 @@ def through_daemon(client: Client, options: argparse.Namespace) -> int:
     Raises :class:`tailrace.control.ActionRefused`.
     """
     seen, done, failed = set[tuple[Any, ...]](), 0, 0
+    reported: list[Letter] = []
     while letters := [
         each for each in _listed(client, options) if _work(options, each) not in seen
     ]:
@@ -33,23 +35,26 @@ def through_daemon(client: Client, options: argparse.Namespace) -> int:
             while more is not None:
                 found = _act(client, options.verb, letter, more)
                 for each in found["letters"]:
-                    outcome, handler = printable(each["outcome"]), printable(each["handler"])
-                    print(f"{each['id']}  {each['scope']}  {handler}  {outcome}")
+                    reported.append(each)
+                    if not options.json:
+                        outcome, handler = printable(each["outcome"]), printable(each["handler"])
+                        print(f"{each['id']}  {each['scope']}  {handler}  {outcome}")
                 again = found.get("failed", 0)
                 done, failed = done + len(found["letters"]) - again, failed + again
                 more = found.get("next")
         if options.id:
             break
-    if not seen:
-        print("No dead letters.")
-        return 0
+    code = 1 if failed else 0
+    message = f"Replayed {number(done)}; {failed} failed again."
     if options.verb == "discard":
-        print(f"Discarded {number(done)}.")
-        return 0
-    print(f"Replayed {number(done)}; {failed} failed again.")
-    if failed:
-        print("Fix the handler or discard those that fail, then replay again.")
-    return 1 if failed else 0
+        code, message = 0, f"Discarded {number(done)}."
+    elif failed:
+        message += "\nFix the handler or discard those that fail, then replay again."
+    if not seen:
+        message = "No dead letters."
+    counts = {"done": done, "failed": failed, "letters": reported}
+    print(told(options, {"message": message, **counts}), end="")
+    return code
 
 
 def _listed(client: Client, options: argparse.Namespace) -> Sequence[Letter]:

@@ -45,6 +45,7 @@ tailrace snapshot start orders
 tailrace snapshot start orders --collection shop.orders --filter '{"status": "open"}'
 tailrace snapshot status orders --watch
 tailrace snapshot status orders --json
+tailrace snapshot start orders --json
 tailrace snapshot pause orders
 tailrace snapshot resume orders
 tailrace snapshot cancel orders
@@ -52,6 +53,7 @@ tailrace demo
 tailrace demo --events 20000 --to postgresql
 tailrace pipeline --lake data/lake --tables data/tables --once
 tailrace columns suggest --tables data/tables
+tailrace columns suggest --tables data/tables --json
 tailrace columns republish --tables data/tables --collection shop.orders
 tailrace tables status --lake data/lake --tables data/tables
 tailrace tables status --tables data/tables --json
@@ -61,13 +63,12 @@ tailrace scopes pause orders
 tailrace scopes resume orders
 tailrace scopes seek orders --at 2026-01-01T00:00:00Z --dry-run
 tailrace scopes seek orders --undo
+tailrace scopes seek orders --undo --json
 tailrace scopes replay orders --from 2026-01-01T00:00:00Z --handler audit --dry-run
 tailrace scopes replay orders --from 2026-01-01T00:00:00Z --key '"A-17"' --to-file changes.jsonl
 tailrace scopes positions orders
 tailrace scopes positions orders --json
 tailrace scopes release orders --dry-run
-tailrace reload --dry-run
-tailrace reload
 tailrace why --scope orders --key 7
 tailrace why --scope orders --key '{"$oid": "65a000000000000000000001"}'
 tailrace why --scope shop --collection orders --key '"A-17"' --json
@@ -82,12 +83,22 @@ tailrace dead-letters show 65a00000f3c1
 tailrace dead-letters show 65a00000f3c1 --json
 tailrace dead-letters export | jq .error
 tailrace dead-letters replay --handler audit --dry-run
+tailrace dead-letters replay --handler audit --json
 tailrace dead-letters discard 65a00000f3c1 --dry-run
 tailrace completion bash > ~/.local/share/bash-completion/completions/tailrace
 tailrace completion zsh > ~/.zfunc/_tailrace
 tailrace completion fish > ~/.config/fish/completions/tailrace.fish
 """.strip().splitlines()
 """Command lines that work as they stand, for the help of their commands and verbs."""
+
+
+_FIRST = (
+    "tailrace init orders",
+    "tailrace run --config orders/config.yaml",
+    "tailrace scopes list",
+    "tailrace snapshot start --help",
+)
+"""Examples for the help of all commands."""
 
 
 class Parser(argparse.ArgumentParser):
@@ -103,16 +114,26 @@ class Parser(argparse.ArgumentParser):
             vars(action)["complete"] = _COMPLETED[str(action.metavar)]
         return action
 
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Refuses what is unknown here, where its near names are, and not in the first parser."""
+        found, unknown = super().parse_known_args(args, namespace)
+        if unknown:
+            near = meant(unknown[0].partition("=")[0], self._option_string_actions)
+            self.error(f"unrecognized arguments: {' '.join(unknown)}{near}")
+        return found, unknown
+
     def format_help(self) -> str:
         """The help, with the examples of this command or verb."""
         _, *words = self.prog.split()
         text = super().format_help()
-        if not words:
-            return text
         named = [each for each in EXAMPLES if f"{each} ".startswith(f"{self.prog} ")]
+        if not words:
+            named = list(_FIRST)
         if named:
             text += "\nexamples:\n" + "".join(f"  {each}\n" for each in named)
-        module = import_module(f"tailrace.cli.{words[0].replace('-', '_')}")
+        module = import_module(
+            f"tailrace.cli.{words[0].replace('-', '_') if words else 'commands'}"
+        )
         codes = " ".join((module.__doc__ or "").partition("Exit codes:")[2].split())
         if codes:
             lines = textwrap.wrap(codes, _WIDTH, initial_indent="  ", subsequent_indent="  ")

@@ -11,6 +11,7 @@ from typing import Any
 
 from tailrace.cli.arguments import add_config, daemon_of
 from tailrace.cli.terminal_text import columns
+from tailrace.cli.waiting_bar import waiting_bar
 
 _SECONDS = 60.0
 """How long the answer may take: new handlers are opened, and changed scopes drained."""
@@ -26,7 +27,8 @@ def add(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Asks the daemon, and prints what it has changed."""
     client = daemon_of(options.config)
-    answer = client.act("/reload", {"dry_run": options.dry_run}, _SECONDS)
+    with waiting_bar("reloading", _SECONDS):
+        answer = client.act("/reload", {"dry_run": options.dry_run}, _SECONDS)
     if options.json:
         print(json.dumps(answer, indent=2))
         return 0

@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 from tailrace.assembly import open_store, stream_options, target
 from tailrace.cli import scope_replay
-from tailrace.cli.arguments import client_of, scope_of
+from tailrace.cli.arguments import add_json, client_of, scope_of, told
 from tailrace.cli.terminal_text import UNKNOWN, columns
 from tailrace.config import Settings
 from tailrace.config.store import MemoryStoreSettings
@@ -45,6 +45,8 @@ def add(verbs: Any) -> None:
     scope_replay.add(verbs.add_parser("replay", help="hand a span of time to one handler again"))
     positions = verbs.add_parser("positions", help="where a scope is and was, the latest first")
     positions.add_argument("--json", action="store_true", help="print them as JSON")
+    for verb in ("pause", "resume", "seek", "replay"):
+        add_json(verbs.choices[verb])
     for verb in VERBS:
         verbs.choices[verb].add_argument("scope", help="the scope's name")
 
@@ -59,7 +61,7 @@ async def answer(options: argparse.Namespace, settings: Settings) -> str:
         if options.verb == "positions":
             return _shown(options, client.get(f"/scopes/{quote(name, safe='')}/positions"))
         body = _seek(options).model_dump() if options.verb == "seek" else {}
-        return f"{client.scope(name, options.verb, body)['message']}\n"
+        return told(options, client.scope(name, options.verb, body))
     except NoDaemon:
         if isinstance(settings.store, MemoryStoreSettings):
             raise
@@ -67,19 +69,20 @@ async def answer(options: argparse.Namespace, settings: Settings) -> str:
         if options.verb == "positions":
             return _shown(options, await positions_of(name, store.checkpoints, store.orders))
         if options.verb == "seek":
-            return await _moved(_seek(options), settings, store, name)
+            return told(options, await _moved(_seek(options), settings, store, name))
         paused = options.verb == "pause"
         given = await give(store.orders, name, operator(), {"paused": paused})
+    message = f"scope {name!r} is {'paused' if paused else 'resumed'}: {_STORED}"
     if given.repeated:
-        return f"scope {name!r} {'is paused already' if paused else 'was not paused'}\n"
-    return f"scope {name!r} is {'paused' if paused else 'resumed'}: {_STORED}\n"
+        message = f"scope {name!r} {'is paused already' if paused else 'was not paused'}"
+    return told(options, {"message": message, "state": None})
 
 
 def _seek(options: argparse.Namespace) -> SeekBody:
     return SeekBody(at=options.at, token=options.token, undo=options.undo, dry_run=options.dry_run)
 
 
-async def _moved(body: SeekBody, settings: Settings, store: Store, name: str) -> str:
+async def _moved(body: SeekBody, settings: Settings, store: Store, name: str) -> Mapping[str, Any]:
     scope = next(each for each in settings.scopes if each.name == name)
     handlers = [each for route in settings.routes if route.scope == name for each in route.handlers]
     async with AsyncExitStack() as stack:
@@ -89,10 +92,15 @@ async def _moved(body: SeekBody, settings: Settings, store: Store, name: str) ->
         handlers = list(dict.fromkeys(handlers))
         seeking = Seeking(server, handlers, store.checkpoints, store.orders)
         sought = await seeking.find(body)
+    details = {**sought.details, "dry_run": body.dry_run}
     if body.dry_run:
-        return f"scope {name!r}: {sought.effect}. Dry run: nothing was changed\n"
+        return {
+            "message": f"scope {name!r}: {sought.effect}. Dry run: nothing was changed",
+            **details,
+        }
     await give(store.orders, name, operator(), sought.order)
-    return f"scope {name!r}: {sought.effect}. {_STORED[0].upper()}{_STORED[1:]}\n"
+    message = f"scope {name!r}: {sought.effect}. {_STORED[0].upper()}{_STORED[1:]}"
+    return {"message": message, **details, "state": None}
 
 
 def _shown(options: argparse.Namespace, found: Mapping[str, Any]) -> str:

@@ -7,8 +7,9 @@ with a stream of its own.
 import argparse
 import json
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -16,7 +17,8 @@ from urllib.parse import quote
 import anyio
 
 from tailrace.assembly import stream_options, target
-from tailrace.cli.arguments import client_of, refuse, scope_of
+from tailrace.cli.arguments import client_of, refuse, scope_of, told
+from tailrace.cli.waiting_bar import Progress, waiting_bar
 from tailrace.config import Settings
 from tailrace.control.bodies import ReplayBody, read_body
 from tailrace.control.client import Client, NoDaemon
@@ -68,16 +70,20 @@ async def answer(options: argparse.Namespace, settings: Settings) -> str:
     given = {"from": options.since, "to": options.to, "handler": options.handler}
     given |= {"collections": options.collection, "keys": options.key, "dry_run": options.dry_run}
     body = read_body(ReplayBody, json.dumps(given | {"cancel": options.cancel}).encode(), "")
-    if options.to_file is not None:
-        return await _into_file(body, settings, options)
-    return await _through_daemon(body, client_of(settings, options.config), options.scope)
+    with waiting_bar("replaying", 60) as progress:
+        if options.to_file is not None:
+            return told(options, await _into_file(body, settings, options, progress))
+        client = client_of(settings, options.config)
+        return told(options, await _through_daemon(body, client, options.scope, progress))
 
 
-async def _through_daemon(body: ReplayBody, client: Client, scope: str) -> str:
+async def _through_daemon(
+    body: ReplayBody, client: Client, scope: str, progress: Progress
+) -> Mapping[str, Any]:
     """Asks for a replay, and waits for its end."""
-    begun = client.scope(scope, "replay", body.model_dump(by_alias=True))
+    begun: Mapping[str, Any] = client.scope(scope, "replay", body.model_dump(by_alias=True))
     if body.dry_run or body.cancel:
-        return f"{begun['message']}\n"
+        return begun
     path = f"/scopes/{quote(scope, safe='')}/replay"
     while True:
         try:
@@ -85,18 +91,26 @@ async def _through_daemon(body: ReplayBody, client: Client, scope: str) -> str:
         except NoDaemon as error:
             raise ActionRefused(503, f"the replay has ended with the daemon: {error}") from error
         if found is None:
-            told = "the replay has ended with the daemon, which was started again"
-            raise ActionRefused(409, f"{told}: if it was stopped, its log has replay.ended")
+            why = "the replay has ended with the daemon, which was started again"
+            raise ActionRefused(409, f"{why}: if it was stopped, its log has replay.ended")
         if found["state"] != "running":
             break
+        progress.what = f"replaying, {found['handled']:,} handed over"
+        if found["at"] is not None:
+            first, last, at = (
+                datetime.fromisoformat(found[each]).timestamp() for each in ("from", "to", "at")
+            )
+            progress.share = (at - first) / max(last - first, 1)
         await anyio.sleep(_LOOK_SECONDS)
-    told = f"the replay is {found['state']}: {_count(found['handled'])} handed over"
+    ended = f"the replay is {found['state']}: {_count(found['handled'])} handed over"
     if found["state"] != "done":
-        raise ActionRefused(409, f"{told}; {found['reason']}".rstrip("; "))
-    return f"scope {scope!r}: {told}\n"
+        raise ActionRefused(409, f"{ended}; {found['reason']}".rstrip("; "))
+    return {"message": f"scope {scope!r}: {ended}", **found}
 
 
-async def _into_file(body: ReplayBody, settings: Settings, options: argparse.Namespace) -> str:
+async def _into_file(
+    body: ReplayBody, settings: Settings, options: argparse.Namespace, progress: Progress
+) -> Mapping[str, Any]:
     """Writes the changes that the scope reads, whatever its routes are."""
     path, scope = Path(options.to_file), scope_of(options.scope, settings, options.config)
     if body.since is None:
@@ -107,8 +121,8 @@ async def _into_file(body: ReplayBody, settings: Settings, options: argparse.Nam
         server = ServerPositions(target(scope), stream_options(scope), driver, lambda: None, driver)
         span = await find_span(server, body)
         if body.dry_run:
-            told = f"scope {scope.name!r}: {span} would be written to {path}"
-            return f"{told}. Dry run: nothing was written\n"
+            meant = f"scope {scope.name!r}: {span} would be written to {path}"
+            return {"message": f"{meant}. Dry run: nothing was written", "dry_run": True}
         with _new_file(path) as append:
 
             async def take(events: Sequence[ChangeEvent]) -> None:
@@ -116,9 +130,14 @@ async def _into_file(body: ReplayBody, settings: Settings, options: argparse.Nam
                 for lines in json_lines([e.raw for e in events], canonical=options.canonical):
                     append(lines)
                 count += len(events)
+                progress.what = f"replaying, {count:,} written"
+                if events and (at := events[-1].cluster_time) is not None:
+                    whole = max(span.until.time - span.since.time, 1)
+                    progress.share = (at.time - span.since.time) / whole
 
             await span.read(driver, settings.delivery.max_in_flight_bytes // 4, take)
-    return f"scope {scope.name!r}: {_count(count)} written to {path}: {span}\n"
+    message = f"scope {scope.name!r}: {_count(count)} written to {path}: {span}"
+    return {"message": message, "written": count, "file": str(path)}
 
 
 def _count(changes: int) -> str:
@@ -142,6 +161,6 @@ def _new_file(path: Path) -> Iterator[Callable[[bytes], None]]:
             os.close(descriptor)
             part.unlink(missing_ok=True)
     except OSError as error:
-        told = f"--to-file: {path} cannot be written: {error.strerror or error}"
+        failed = f"--to-file: {path} cannot be written: {error.strerror or error}"
         help_ = advice(error) or "choose a file in a directory that you may write"
-        raise ActionRefused(503, f"{told}: {help_}. Nothing is left of it") from error
+        raise ActionRefused(503, f"{failed}: {help_}. Nothing is left of it") from error

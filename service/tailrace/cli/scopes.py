@@ -9,6 +9,7 @@ configuration.
 import argparse
 import json
 from collections.abc import Collection
+from contextlib import nullcontext
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -16,9 +17,10 @@ import anyio
 
 from tailrace.assembly import open_store
 from tailrace.cli import scope_orders
-from tailrace.cli.arguments import add_config, read_settings, refuse
+from tailrace.cli.arguments import add_config, add_json, read_settings, refuse, told
 from tailrace.cli.checkpoint_text import moment_of
 from tailrace.cli.terminal_text import UNKNOWN, age, columns, iso
+from tailrace.cli.waiting_bar import waiting_bar
 from tailrace.config import Settings
 from tailrace.config.store import MemoryStoreSettings
 from tailrace.model import Checkpoint
@@ -49,6 +51,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     release = verbs.add_parser("release", help="take a scope's lease from its owner, and free it")
     release.add_argument("scope", help="the scope's name")
     release.add_argument("--dry-run", action="store_true", help="say what would change")
+    add_json(release)
     scope_orders.add(verbs)
     for verb in verbs.choices.values():
         add_config(verb, default=argparse.SUPPRESS)
@@ -56,7 +59,9 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Runs the verb, and prints the result."""
-    print(anyio.run(_answer, options), end="")
+    with waiting_bar("asking", 30) if options.verb != "replay" else nullcontext():
+        text = anyio.run(_answer, options)
+    print(text, end="")
     return 0
 
 
@@ -71,7 +76,8 @@ async def _answer(options: argparse.Namespace) -> str:
         if options.verb == "release":
             if settings.replicas is None:
                 refuse(f"scope {options.scope!r}", f"nothing was released. {_ALONE.rstrip()}")
-            return await release(store.leases, options.scope, dry_run=options.dry_run)
+            done = await release(store.leases, options.scope, dry_run=options.dry_run)
+            return told(options, {"message": done.rstrip(), "dry_run": options.dry_run})
         if getattr(options, "json", False):
             found = await scope_records(store, names, shared=settings.replicas is not None)
             return json.dumps(found, indent=2) + "\n"
@@ -99,8 +105,8 @@ async def list_scopes(
         text += "\n" + columns(_MEMBERS, [_member(table, each) for each in members])
     for scope, lease in sorted(table.leases.items()):
         if not lease.free and not table.alive(lease.owner):
-            told = abandoned(lease, lease.seconds_left)
-            text += f"\nNo process follows scope {scope!r}: {told}.\n"
+            since = abandoned(lease, lease.seconds_left)
+            text += f"\nNo process follows scope {scope!r}: {since}.\n"
     for order in await store.orders.list():
         if order.paused:
             at = iso(order.at)

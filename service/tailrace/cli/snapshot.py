@@ -11,7 +11,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from tailrace.cli import snapshot_text
-from tailrace.cli.arguments import add_config, client_of, read_settings, refuse, scope_of
+from tailrace.cli.arguments import (
+    add_config,
+    add_json,
+    client_of,
+    read_settings,
+    refuse,
+    scope_of,
+    told,
+)
+from tailrace.cli.waiting_bar import waiting_bar
 from tailrace.control.client import Client
 from tailrace.control.outcome import ActionRefused, elsewhere
 from tailrace.snapshot.filter import canonical
@@ -42,9 +51,12 @@ def add(parser: argparse.ArgumentParser) -> None:
         help="show it until the snapshot ends; exit code 1 if it was cancelled",
     )
     status.add_argument("--json", action="store_true", help="print it as JSON, as in /status")
+    add_json(start)
     verbs.add_parser("pause", help="stop reading until it is resumed")
     verbs.add_parser("resume", help="continue a paused snapshot")
     verbs.add_parser("cancel", help="end it; rows that were delivered stay")
+    for name in ("pause", "resume", "cancel"):
+        add_json(verbs.choices[name])
     for verb in verbs.choices.values():
         verb.add_argument("scope", help="the scope's name")
         add_config(verb)
@@ -62,8 +74,11 @@ def run(options: argparse.Namespace) -> int:
                 return 0
             return _watch(daemon) if options.watch else _show(daemon)
         case "start":
-            return _start(daemon, options.collection, options.filter)
-    print(daemon.order(options.verb))
+            with waiting_bar("waiting for the daemon", _PLAN_SECONDS):
+                text = _start(daemon, options)
+            print(text, end="")
+            return 0
+    print(told(options, daemon.order(options.verb)), end="")
     return 0
 
 
@@ -78,17 +93,17 @@ class _Daemon:
         """The scope's last snapshot, as in ``/status``."""
         scopes = self.client.get("/status")["scopes"]
         if self.scope not in scopes:
-            told = f"the daemon does not follow scope {self.scope!r}, or not yet"
-            raise ActionRefused(409, told)
+            why = f"the daemon does not follow scope {self.scope!r}, or not yet"
+            raise ActionRefused(409, why)
         if scopes[self.scope]["state"] == "standby":
             raise elsewhere(self.scope, scopes[self.scope]["reason"])
         found: Snapshot | None = scopes[self.scope]["snapshot"]
         return found
 
-    def order(self, action: str, **more: Any) -> str:
+    def order(self, action: str, **more: Any) -> Snapshot:
         """Sends an action; returns the answer if the daemon accepts it."""
-        done = self.client.scope(self.scope, "snapshot", {"action": action, **more})
-        return str(done["message"])
+        done: Snapshot = self.client.scope(self.scope, "snapshot", {"action": action, **more})
+        return done
 
 
 def _show(daemon: _Daemon) -> int:
@@ -108,15 +123,16 @@ def _watch(daemon: _Daemon) -> int:
         time.sleep(_LOOK_SECONDS)
 
 
-def _start(daemon: _Daemon, collections: list[str], matching: str) -> int:
+def _start(daemon: _Daemon, options: argparse.Namespace) -> str:
     """Waits until the daemon has found the collections and the server has accepted the filter."""
+    collections: list[str] = options.collection
     for name in collections:
         try:
             name.encode()
         except UnicodeEncodeError:
             refuse("--collection", f"{name!a} is not UTF-8")
     try:
-        matching = canonical(matching)
+        matching = canonical(options.filter)
     except ValueError as error:
         refuse("--filter", str(error))
     before = daemon.snapshot()
@@ -128,9 +144,8 @@ def _start(daemon: _Daemon, collections: list[str], matching: str) -> int:
             if snapshot["state"] == "cancelled" and snapshot["reason"]:
                 raise ActionRefused(409, snapshot["reason"])
             if snapshot["state"] != "planned":
-                for line in snapshot_text.lines(snapshot):
-                    print(line)
-                return 0
+                shown = "".join(f"{line}\n" for line in snapshot_text.lines(snapshot))
+                return json.dumps(snapshot, indent=2) + "\n" if options.json else shown
         time.sleep(_LOOK_SECONDS / 10)
-    print(f"{accepted}, and begins when the scope reads")
-    return 0
+    later = f"{accepted['message']}, and begins when the scope reads"
+    return told(options, accepted | {"message": later})

@@ -11,6 +11,7 @@ from typing import Any
 
 from tailrace.cli.arguments import needs_pipeline
 from tailrace.cli.terminal_text import UNKNOWN, age, columns
+from tailrace.cli.waiting_bar import waiting_bar
 
 _HEADINGS = (
     *("table", "rows", "files", "size", "history", "published", "behind", "waiting"),
@@ -38,7 +39,8 @@ def run(options: argparse.Namespace) -> int:
         from tailrace.pipeline.segments import LandedLake
         from tailrace.pipeline.tables import DeltaStore
     lake, tables = places.chosen_tables(options)
-    found = status.read(DeltaStore(tables), LandedLake.open(lake) if lake else None)
+    with waiting_bar("reading the tables", 30):
+        found = status.read(DeltaStore(tables), LandedLake.open(lake) if lake else None)
     print(json.dumps(found, indent=2) if options.json else _text(found), end="\n")
     return 0
 

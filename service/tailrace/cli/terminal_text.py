@@ -1,12 +1,13 @@
 """Formats text for operators: tables, times and durations, and colours in a terminal."""
 
-import os
 import re
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from enum import IntEnum
 from itertools import pairwise
 from typing import TextIO
+
+from tailrace.observe.colours import shows_colours
 
 UNKNOWN = "-"
 CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
@@ -53,9 +54,8 @@ class Colour(IntEnum):
 
 
 def paint(text: str, colour: Colour, out: TextIO) -> str:
-    """The text in a colour, if ``out`` is a terminal and ``NO_COLOR`` is not set
-    (https://no-color.org)."""
-    if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb" or not out.isatty():
+    """The text in a colour, if ``out`` shows colours."""
+    if not shows_colours(out):
         return text
     return f"\x1b[{colour.value}m{text}\x1b[0m"
 

@@ -12,6 +12,7 @@ from typing import Any
 import structlog
 
 from tailrace.masking import MASK, is_secret_name, shortened, without_secrets_within
+from tailrace.observe.colours import shows_colours
 
 LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 
@@ -45,7 +46,7 @@ def configure(level: str, style: str) -> None:
     else:
         # The pretty tracebacks would show local variables, such as a connection string.
         renderer = structlog.dev.ConsoleRenderer(
-            colors=sys.stderr.isatty(), exception_formatter=structlog.dev.plain_traceback
+            colors=shows_colours(sys.stderr), exception_formatter=structlog.dev.plain_traceback
         )
     structlog.configure(
         processors=[*shared, renderer],

@@ -1,9 +1,11 @@
 """The commands as a shell sees them: output and exit codes."""
 
+import argparse
 import json
 import shlex
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -36,6 +38,9 @@ def test_wrong_usage_is_exit_code_two(arguments: list[str], capsys: Output) -> N
         (["chekpoints", "list"], "checkpoints"),
         (["scopes", "lst"], "list"),
         (["completion", "bush"], "bash"),
+        (["check", "--conect"], "--connect"),
+        (["scopes", "list", "--jsn"], "--json"),
+        (["checkpoints", "set", "orders", "--att=x"], "--at"),
     ],
 )
 def test_a_mistyped_word_is_answered_with_the_one_that_is_near(
@@ -98,16 +103,38 @@ def test_a_shell_completes_every_command(shell: str, capsys: Output) -> None:
         ("health", 1, dict),
         ("scopes list", 0, dict),
         ("scopes positions orders", 0, dict),
+        ("scopes pause orders", 0, dict),
+        ("checkpoints set orders --token-data 8265", 0, dict),
+        ("checkpoints reset orders", 2, None),
+        ("dead-letters replay --handler log", 0, dict),
+        ("dead-letters discard --scope orders", 0, dict),
+        ("dead-letters discard --scope orders --dry-run", 0, dict),
     ],
 )
 def test_what_a_command_prints_can_be_json(
-    words: str, code: int, kind: type, configure: Configure, capsys: Output
+    words: str, code: int, kind: type | None, configure: Configure, capsys: Output
 ) -> None:
     configure(store={"type": "sqlite", "path": "tailrace.db"}, http={"port": 0})
     assert main([*words.split(), "--json"]) == code
     printed = capsys.readouterr().out
-    assert isinstance(json.loads(printed), kind)
+    assert isinstance(json.loads(printed), kind) if kind is not None else printed == ""
     assert "hush-hush" not in printed
+
+
+PROGRESS = "init", "run", "demo", "pipeline", "completion", "republish", "export"
+"""Commands and verbs that print no answer, but progress, a log, a script or lines of JSON."""
+
+
+def test_every_command_and_verb_can_answer_in_json() -> None:
+    def without(found: argparse.ArgumentParser) -> Iterator[str]:
+        verbs = [each for each in found._actions if isinstance(each, argparse._SubParsersAction)]
+        for each in verbs:
+            for verb in each.choices.values():
+                yield from without(verb)
+        if not verbs and "--json" not in found.format_help():
+            yield found.prog.split()[-1]
+
+    assert sorted(without(parser(*COMMANDS))) == sorted(PROGRESS)
 
 
 def test_help_lists_every_command_and_imports_none_of_them(
@@ -121,6 +148,9 @@ def test_help_lists_every_command_and_imports_none_of_them(
     shown = capsys.readouterr().out
     for name in COMMANDS:
         assert f"    {name}" in shown
+    assert "\nexamples:\n  tailrace init" in shown
+    assert "\nexit codes:\n  0 " in shown
+    for name in COMMANDS:
         assert f"tailrace.cli.{name.replace('-', '_')}" not in sys.modules
 
 

@@ -10,7 +10,7 @@ from tailrace.cli import main
 from tests.unit.cli.conftest import Configure
 from tests.unit.observe.serving import Service, serving
 
-RUNNING = {"state": "running", "handled": 0, "reason": ""}
+RUNNING = {"state": "running", "handled": 0, "reason": "", "at": None}
 ASKS = ("scopes", "replay", "orders", "--from", "2026-11-30T12:00:00Z")
 
 

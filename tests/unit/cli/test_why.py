@@ -55,22 +55,27 @@ class Terminal(io.StringIO):
 def test_a_terminal_is_shown_how_long_a_search_takes(
     monkeypatch: pytest.MonkeyPatch, is_terminal: bool
 ) -> None:
-    drawn = threading.Event()
+    drawn = {"searching": threading.Event(), "half of it": threading.Event()}
 
     class Screen(Terminal):
         def isatty(self) -> bool:
             return is_terminal
 
         def write(self, text: str) -> int:
-            drawn.set()
+            for what, event in drawn.items():
+                if what in text:
+                    event.set()
             return super().write(text)
 
     screen = Screen()
     monkeypatch.setattr(sys, "stderr", screen)
-    with waiting_bar("searching", 10, after_seconds=0):
-        assert drawn.wait(5 if is_terminal else 0) is is_terminal
+    with waiting_bar("searching", 10, after_seconds=0) as progress:
+        for share, what in ((None, "searching"), (0.5, "half of it")):
+            progress.share, progress.what = share, what
+            assert drawn[what].wait(5 if is_terminal else 0) is is_terminal
     shown = screen.getvalue()
-    assert ("searching  [" in shown) is is_terminal
+    assert ("searching  [........................]" in shown) is is_terminal
+    assert ("half of it  [############............]" in shown) is is_terminal
     assert shown.endswith("\r\x1b[K" if is_terminal else "")
 
 

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -88,15 +89,26 @@ def test_a_value_of_any_length_is_shortened(capsys: pytest.CaptureFixture[str]) 
     assert all("characters left out" in line for line in written)
 
 
-def test_the_console_is_plain_text_where_there_is_no_terminal(
+@pytest.mark.parametrize(
+    ("terminal", "no_colour", "coloured"),
+    [(False, "", False), (True, "", True), (True, "1", False)],
+)
+def test_the_console_has_colours_in_a_terminal_that_wants_them(
+    terminal: bool,
+    no_colour: str,
+    coloured: bool,
     capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setenv("NO_COLOR", no_colour)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal)
     configure("info", "console")
     structlog.get_logger().info("stream.resumed", scope="orders")
     written = capsys.readouterr().err
     assert "stream.resumed" in written
-    assert "scope=orders" in written
-    assert "\x1b[" not in written
+    assert ("\x1b[" in written) is coloured
+    assert coloured or "scope=orders" in written
 
 
 @pytest.mark.parametrize("style", ["json", "console"])
