@@ -5,6 +5,7 @@ round or truncate it. Everything is SQL over the document's canonical text, pars
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 from pyspark.sql import DataFrame
 from pyspark.sql import types as T  # noqa: N812
@@ -37,11 +38,13 @@ _STORED: Mapping[ColumnType, T.DataType] = {
 
 _NUMBER = r"-?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?"
 _EXACT_DECIMAL = (
-    "({text} LIKE '%E+%' OR "
+    "IF(instr({text}, 'E') = 0 AND (instr({text}, '.') = 0 OR "
+    "length({text}) - instr({text}, '.') <= 10), true, {text} LIKE '%E+%' OR "
     r"length(rtrim('0', regexp_extract({text}, r'\.([0-9]*)', 1))) "
     r"+ coalesce(try_cast(regexp_extract({text}, r'E-([0-9]+)$', 1) AS INT), 0) <= 10)"
 )
-"""Whether ten digits after the point are enough: MongoDB writes E+ only for whole numbers."""
+"""Whether ten digits after the point are enough: MongoDB writes E+ only for whole numbers. Usual
+numbers need no pattern, which would cost as much as to parse the document."""
 
 FIRST_YEAR, LAST_YEAR = -62_135_596_800_000, 253_402_300_799_999
 """The range of TIMESTAMP in SQL, the years 1 to 9999, in milliseconds."""
@@ -108,13 +111,60 @@ def evaluated(
         return rows
     rows = rows.selectExpr("*", f"{text} AS canonical")
     rows = rows.selectExpr("*", "try_parse_json(canonical) AS parsed")
-    typed = []
-    for at, (name, column) in enumerate(columns.items()):
-        value = _TYPES[column.type](_json_path(column))
-        if where is not None:
-            value = f"IF({where[name]}, {value}, NULL)"
-        typed.append(f"{value} AS typed_{at}")
-    return rows.selectExpr("*", *typed)
+    trees = _trees(columns)
+    casts = (f"try_variant_get(parsed, '$', '{_shape(tree)}')" for tree in trees)
+    rows = rows.selectExpr("*", *(f"{cast} AS tree_{at}" for at, cast in enumerate(casts)))
+    values = {
+        name: _TYPES[column.type](f"tree_{at}.{_fields(column)}")
+        for at, tree in enumerate(trees)
+        for name, column in tree.items()
+    }
+    if where is not None:
+        values = {name: f"IF({where[name]}, {value}, NULL)" for name, value in values.items()}
+    return rows.selectExpr(
+        "*", *(f"{values[name]} AS typed_{at}" for at, name in enumerate(columns))
+    )
+
+
+def _trees(columns: Columns) -> list[dict[str, TypedColumn]]:
+    """The columns in groups, each of which one cast to a structure takes from a document: no path
+    leads through another one, and no two differ only in the case of a name."""
+    trees: list[dict[str, TypedColumn]] = []
+    for name, column in columns.items():
+        for tree in trees:
+            if not any(_collide(_parts(column), _parts(other)) for other in tree.values()):
+                tree[name] = column
+                break
+        else:
+            trees.append({name: column})
+    return trees
+
+
+def _collide(one: Sequence[str], other: Sequence[str]) -> bool:
+    for here, there in zip(one, other, strict=False):
+        if here != there:
+            return here.lower() == there.lower()
+    return True
+
+
+def _shape(tree: Columns) -> str:
+    """The type of a structure with the fields of these columns."""
+    nested: dict[str, Any] = {}
+    for column in tree.values():
+        *parents, name = _parts(column)
+        inside = nested
+        for parent in parents:
+            inside = inside.setdefault(parent, {})
+        inside[name] = _FORMS[column.type]
+
+    def text(fields: Mapping[str, Any]) -> str:
+        some = (
+            f"`{name}`: {form if isinstance(form, str) else text(form)}"
+            for name, form in fields.items()
+        )
+        return f"struct<{', '.join(some)}>"
+
+    return text(nested)
 
 
 def misfits(columns: Columns, where: Mapping[str, str] | None = None) -> Iterator[tuple[str, str]]:
@@ -125,8 +175,9 @@ def misfits(columns: Columns, where: Mapping[str, str] | None = None) -> Iterato
     for at, (name, column) in enumerate(columns.items()):
         found = _found(column)
         there = f"{found} IS NOT NULL AND NOT is_variant_null({found})"
-        wanted = "" if where is None else f"AND {where[name]} "
-        yield name, f"coalesce(typed_{at} IS NULL {wanted}AND {there}, false)"
+        wanted = "" if where is None else f" AND {where[name]}"
+        # With AND instead of IF, Spark would look up each value first, to use it twice.
+        yield name, f"IF(typed_{at} IS NULL{wanted}, coalesce({there}, false), false)"
     if columns:
         yield UNREADABLE, "canonical IS NOT NULL AND parsed IS NULL"
 
@@ -142,8 +193,10 @@ def rescued(columns: Columns, where: Mapping[str, str] | None = None) -> str:
         for (name, condition), text in zip(tests, texts, strict=True)
     )
     found = f"filter(array({', '.join(pairs)}), each -> each IS NOT NULL)"
+    fits = " AND ".join(f"typed_{at} IS NOT NULL" for at in range(len(columns)))
     some = " OR ".join(f"({condition})" for _, condition in tests)
-    return f"IF({some}, to_json(map_from_entries({found})), NULL) AS {RESCUED}"
+    texts_of = f"IF({some}, to_json(map_from_entries({found})), NULL)"
+    return f"IF({fits}, NULL, {texts_of}) AS {RESCUED}"
 
 
 def selected(columns: Columns) -> list[str]:
@@ -157,64 +210,67 @@ def with_columns(rows: DataFrame, text: str, columns: Columns, keep: Sequence[st
     return evaluated(rows, text, columns).selectExpr(*keep, *selected(columns), rescued(columns))
 
 
-def _json_path(column: TypedColumn) -> str:
-    return "$" + "".join(f'["{name}"]' for name in str(column.path).split("."))
+def _parts(column: TypedColumn) -> list[str]:
+    return str(column.path).split(".")
+
+
+def _fields(column: TypedColumn) -> str:
+    return ".".join(f"`{name}`" for name in _parts(column))
 
 
 def _found(column: TypedColumn) -> str:
     """SQL for whatever is at the path of a column."""
-    return f"variant_get(parsed, '{_json_path(column)}')"
+    path = "".join(f'["{name}"]' for name in _parts(column))
+    return f"variant_get(parsed, '${path}')"
 
 
-def _inside(path: str, *names: str) -> str:
-    """SQL for the text in a canonical value at a path, such as ``{"$numberInt": "5"}``.
-
-    To ask for the form of each value first would cost ten times as much.
-    """
-    inner = "".join(f'["{name}"]' for name in names)
-    return f"try_variant_get(parsed, '{path}{inner}', 'STRING')"
+_FORMS: Mapping[ColumnType, str] = {
+    "string": "variant",
+    "boolean": "variant",
+    "long": "struct<`$numberInt`: string, `$numberLong`: string>",
+    "double": "struct<`$numberDouble`: string, `$numberInt`: string, `$numberLong`: string>",
+    "timestamp": "struct<`$date`: struct<`$numberLong`: string>>",
+    "decimal": "struct<`$numberDecimal`: string>",
+}
+"""A canonical value as a type of Spark. All else becomes null there, but in a variant."""
 
 
 def _plain(form: str) -> Callable[[str], str]:
     """SQL for a type that JSON has itself: others would be cast to it."""
 
-    def value(path: str) -> str:
-        found = f"variant_get(parsed, '{path}')"
-        return (
-            f"IF(schema_of_variant({found}) = '{form}', "
-            f"try_variant_get(parsed, '{path}', '{form}'), NULL)"
-        )
+    def value(found: str) -> str:
+        return f"IF(schema_of_variant({found}) = '{form}', CAST({found} AS {form}), NULL)"
 
     return value
 
 
-def _long(path: str) -> str:
-    texts = (_inside(path, name) for name in ("$numberInt", "$numberLong"))
+def _long(found: str) -> str:
+    texts = (f"{found}.`{name}`" for name in ("$numberInt", "$numberLong"))
     return f"coalesce({', '.join(f'try_cast({text} AS BIGINT)' for text in texts)})"
 
 
-def _double(path: str) -> str:
+def _double(found: str) -> str:
     """Any double, and integers that a double holds exactly."""
-    whole = f"try_cast({_inside(path, '$numberLong')} AS BIGINT)"
+    whole = f"try_cast({found}.`$numberLong` AS BIGINT)"
     number = f"CAST({whole} AS DOUBLE)"
     # A cast of 2 ** 63 gives the largest long, which would then seem equal.
     exact = f"{number} < 9223372036854775808D AND CAST({number} AS BIGINT) = {whole}"
     return (
-        f"coalesce(try_cast({_inside(path, '$numberDouble')} AS DOUBLE), "
-        f"try_cast({_inside(path, '$numberInt')} AS DOUBLE), IF({exact}, {number}, NULL))"
+        f"coalesce(try_cast({found}.`$numberDouble` AS DOUBLE), "
+        f"try_cast({found}.`$numberInt` AS DOUBLE), IF({exact}, {number}, NULL))"
     )
 
 
-def _timestamp(path: str) -> str:
-    found = f"try_cast({_inside(path, '$date', '$numberLong')} AS BIGINT)"
-    fits = f"{found} BETWEEN {FIRST_YEAR} AND {LAST_YEAR}"
-    return f"IF({fits}, timestamp_millis({found}), NULL)"
+def _timestamp(found: str) -> str:
+    milliseconds = f"try_cast({found}.`$date`.`$numberLong` AS BIGINT)"
+    fits = f"{milliseconds} BETWEEN {FIRST_YEAR} AND {LAST_YEAR}"
+    return f"IF({fits}, timestamp_millis({milliseconds}), NULL)"
 
 
-def _decimal(path: str) -> str:
-    found = _inside(path, "$numberDecimal")
-    fits = _EXACT_DECIMAL.format(text=found)
-    return f"IF({fits}, try_cast({found} AS DECIMAL(38, 10)), NULL)"
+def _decimal(found: str) -> str:
+    text = f"{found}.`$numberDecimal`"
+    fits = _EXACT_DECIMAL.format(text=text)
+    return f"IF({fits}, try_cast({text} AS DECIMAL(38, 10)), NULL)"
 
 
 _TYPES: Mapping[ColumnType, Callable[[str], str]] = {
