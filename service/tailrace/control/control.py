@@ -130,7 +130,9 @@ class Control:
             raise ActionRefused(400, "give from and handler, or cancel")
         routed = find_handler(watcher, body.handler)
         found = await find_span(self._positions(watcher, runtime), body)
-        span = SpanReplay(watcher, runtime, found, routed, by)
+        span = SpanReplay(
+            watcher, runtime, found, routed, by, lambda: self.supervisor.find(scope) is watcher
+        )
         if body.dry_run:
             told = f"scope {scope!r}: {span.effect}. Dry run: nothing was handed over"
             return Done(told, details=span.document())

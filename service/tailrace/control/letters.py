@@ -102,6 +102,9 @@ class DeadLetters:
             return next(asked) == 0 or anyio.current_time() < ends
 
         def require() -> None:
+            if self.supervisor.find(watcher.name) is not watcher:
+                told = f"scope {watcher.name!r} was restarted, or changed by a reload"
+                raise CheckpointFenced(f"{told}: what was not reported still waits; ask again")
             if claim is not watcher.claim or watcher.status.state is WatcherState.STANDBY:
                 told = f"scope {watcher.name!r} is followed by another process now"
                 raise CheckpointFenced(f"{told}: what was not reported still waits; ask there")

@@ -1,6 +1,6 @@
 """Replays of a span of time to one handler, with a stream of its own, beside the scope."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -60,6 +60,8 @@ class SpanReplay:
     span: Span
     routed: Routed
     by: str
+    current: Callable[[], bool]
+    """Whether the scope is still followed by this watcher, with these handlers."""
     state: str = "running"
     reason: str = ""
     handled: int = 0
@@ -140,7 +142,10 @@ class SpanReplay:
         self.at = events[-1].cluster_time or self.at
 
     def _require(self) -> None:
-        """Raises if another process may follow the scope."""
+        """Raises if another process or watcher may follow the scope."""
+        if not self.current():
+            told = f"scope {self.watcher.name!r} was restarted, or changed by a reload"
+            raise CheckpointFenced(told)
         moved = self.watcher.status.state is WatcherState.STANDBY
         if moved or self.watcher.claim is not self.claim:
             raise CheckpointFenced(

@@ -13,7 +13,7 @@ from tailrace.engine import HeldLease, WatcherState
 from tailrace.model import Scope
 from tailrace.model.failure_policy import Backoff, FailurePolicy
 from tests.unit.engine.changes import change, changes, invalidate, time, token, until
-from tests.unit.engine.scripted_driver import ScriptedDriver, refused
+from tests.unit.engine.scripted_driver import ScriptedDriver, disconnected, refused
 from tests.unit.engine.watching import START, Destination, Watching, running, supervisor_of
 
 BY = "ann"
@@ -125,7 +125,19 @@ async def test_a_change_that_fails_ends_a_replay_and_says_from_where_it_can_go_o
         assert (await ended(control))["state"] == "done"
 
 
-@pytest.mark.parametrize("end", ["cancel", "standby"])
+async def test_a_replay_goes_on_after_a_lost_connection_with_the_next_change() -> None:
+    audit = Destination()
+    one, control = followed(audit)
+    async with running(control.supervisor), anyio.create_task_group() as control.tasks:
+        await until(lambda: len(audit.handled) == 9)
+        one.driver.faults[5] = [disconnected()]
+        await control.replay("orders", span(3), BY)
+        assert (await ended(control))["state"] == "done"
+        assert not one.driver.faults[5]
+    assert audit.handled[9:] == [3, 4, 5, 6, 7, 8, 9]
+
+
+@pytest.mark.parametrize("end", ["cancel", "standby", "reload"])
 async def test_a_replay_ends_at_a_request_or_when_the_scope_moves(end: str) -> None:
     audit = Destination()
     one, control = followed(audit)
@@ -139,8 +151,10 @@ async def test_a_replay_ends_at_a_request_or_when_the_scope_moves(end: str) -> N
             await control.replay("orders", span(3), BY)
         if end == "cancel":
             await control.replay("orders", ReplayBody(cancel=True), BY)
-        else:
+        elif end == "standby":
             lease.give_up()
+        else:
+            control.supervisor.watchers = [followed(audit)[0].watcher]
         audit.held = set()
         await until(lambda: control.spans["orders"].state != "running")
         found = control.spans["orders"].document()
