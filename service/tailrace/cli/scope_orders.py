@@ -19,9 +19,8 @@ from tailrace.config import Settings
 from tailrace.config.store import MemoryStoreSettings
 from tailrace.control.bodies import SeekBody
 from tailrace.control.client import NoDaemon, operator
-from tailrace.control.control import positions_of
 from tailrace.control.orders import give
-from tailrace.control.seeking import Seeking
+from tailrace.control.seeking import Seeking, positions_of
 from tailrace.control.server_positions import ServerPositions
 from tailrace.drivers import DRIVERS
 from tailrace.stores import Store

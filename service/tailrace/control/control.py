@@ -11,14 +11,12 @@ from tailrace.control.bodies import LetterBody, LettersQuery, ReplayBody, SeekBo
 from tailrace.control.letters import DeadLetters
 from tailrace.control.orders import Given, give
 from tailrace.control.outcome import ActionRefused, Done, elsewhere
-from tailrace.control.seeking import Seeking, shown
+from tailrace.control.seeking import Seeking, positions_of
 from tailrace.control.server_positions import ServerPositions, moment
 from tailrace.control.span import find_span
 from tailrace.control.spans import SpanReplay, find_handler
 from tailrace.engine import (
-    CheckpointStore,
     CommandRunner,
-    OrderStore,
     Runtime,
     Supervisor,
     Watcher,
@@ -119,10 +117,8 @@ class Control:
         """Hands the changes of a span of time to one handler again, beside the scope."""
         watcher, runtime = self._ordered(scope)
         _require_here(watcher)
-        running = self.spans.get(scope)
-        running = running if running is not None and running.state == "running" else None
         if body.cancel:
-            if running is None:
+            if (running := self._replaying(scope)) is None:
                 raise ActionRefused(409, f"scope {scope!r}: no replay is running")
             running.scope.cancel()
             return Done(f"scope {scope!r}: its replay is cancelled", "running", "cancelled")
@@ -136,7 +132,7 @@ class Control:
         if body.dry_run:
             told = f"scope {scope!r}: {span.effect}. Dry run: nothing was handed over"
             return Done(told, details=span.document())
-        if running is not None or self.tasks is None:
+        if self._replaying(scope) is not None or self.tasks is None:
             told = f"scope {scope!r}: a replay is running: wait for its end, or cancel it"
             raise ActionRefused(409, told)
         if not watcher.claim.epoch:
@@ -145,6 +141,10 @@ class Control:
         self.tasks.start_soon(span.run, name=f"replay of scope {scope}")
         told = f"scope {scope!r}: {span.effect}; GET /scopes/{scope}/replay shows how far it is"
         return Done(told, moment(found.since), moment(found.until), span.document())
+
+    def _replaying(self, scope: str) -> SpanReplay | None:
+        last = self.spans.get(scope)
+        return last if last is not None and last.state == "running" else None
 
     async def span(self, scope: str) -> Mapping[str, Any]:
         """The last replay of a span, in JSON types."""
@@ -251,30 +251,6 @@ class Control:
             names = ", ".join(each.name for each in self.supervisor.watchers)
             raise ActionRefused(404, f"there is no scope {scope!r}; there are: {names}")
         return found
-
-
-async def positions_of(
-    scope: str, checkpoints: CheckpointStore, orders: OrderStore
-) -> Mapping[str, Any]:
-    """The current position of a scope, if it has one, and former ones, in JSON types."""
-    try:
-        now, former = await checkpoints.load(scope), await orders.positions(scope)
-    except CheckpointError as error:
-        raise ActionRefused(503, describe(error)) from error
-    known = [now] if now is not None and not now.is_reset else []
-    return {
-        "scope": scope,
-        "positions": [
-            {
-                **shown(each.position),
-                "kind": each.position.kind.value,
-                "saved_at": each.saved_at.isoformat(),
-                "epoch": each.epoch,
-                "current": each is now,
-            }
-            for each in [*known, *former]
-        ],
-    }
 
 
 def _require_here(watcher: Watcher) -> None:

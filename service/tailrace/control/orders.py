@@ -31,12 +31,9 @@ async def give(orders: OrderStore, scope: str, by: str, changes: Mapping[str, An
     for _ in range(_ATTEMPTS):
         try:
             if tried is None:
-                last = await orders.load(scope)
-                order = _next(last, scope, by, changes)
-                if (
-                    last is not None
-                    and replace(order, number=last.number, by=last.by, at=last.at) == last
-                ):
+                last = await orders.load(scope) or _none(scope, by)
+                order = _next(last, by, changes)
+                if replace(order, number=last.number, by=last.by, at=last.at) == last:
                     return Given(last, repeated=True)
                 tried = order
             if await orders.give(tried):
@@ -52,11 +49,12 @@ async def give(orders: OrderStore, scope: str, by: str, changes: Mapping[str, An
     raise ActionRefused(503, f"{told} when the store answers")
 
 
-def _next(last: Order | None, scope: str, by: str, changes: Mapping[str, Any]) -> Order:
+def _none(scope: str, by: str) -> Order:
+    """Stands for the order of a scope that was given none."""
+    return Order(scope, 0, paused=False, by=by, at=datetime.now(UTC))
+
+
+def _next(last: Order, by: str, changes: Mapping[str, Any]) -> Order:
     now = datetime.now(UTC)
-    if last is None:
-        order = Order(scope, 1, paused=False, by=by, at=now)
-    else:
-        order = replace(last, number=last.number + 1, by=by, at=now)
-    order = replace(order, **changes)
+    order = replace(replace(last, number=last.number + 1, by=by, at=now), **changes)
     return replace(order, sought=order.number) if "seek" in changes else order

@@ -151,6 +151,30 @@ def shown(position: Position) -> Mapping[str, Any]:
     }
 
 
+async def positions_of(
+    scope: str, checkpoints: CheckpointStore, orders: OrderStore
+) -> Mapping[str, Any]:
+    """The current position of a scope, if it has one, and former ones, in JSON types."""
+    try:
+        now, former = await checkpoints.load(scope), await orders.positions(scope)
+    except CheckpointError as error:
+        raise ActionRefused(503, describe(error)) from error
+    known = [now] if now is not None and not now.is_reset else []
+    return {
+        "scope": scope,
+        "positions": [
+            {
+                **shown(each.position),
+                "kind": each.position.kind.value,
+                "saved_at": each.saved_at.isoformat(),
+                "epoch": each.epoch,
+                "current": each is now,
+            }
+            for each in [*known, *former]
+        ],
+    }
+
+
 def _named(position: Position | None) -> str:
     if position is None:
         return "no position"

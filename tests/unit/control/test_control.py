@@ -55,6 +55,7 @@ async def test_a_scope_is_paused_moved_and_resumed() -> None:
     async with running(control.supervisor):
         await until(lambda: len(audit.handled) == 9)
         await one.until_state(WatcherState.CAUGHT_UP)
+        assert (await control.resume("orders", BY)).message == "scope 'orders' was not paused"
         paused = await control.pause("orders", BY)
         assert paused.message == "scope 'orders' is paused"
         assert (paused.before, paused.after) == ("caught_up", "paused")

@@ -137,6 +137,31 @@ async def test_a_replay_goes_on_after_a_lost_connection_with_the_next_change() -
     assert audit.handled[9:] == [3, 4, 5, 6, 7, 8, 9]
 
 
+async def test_of_two_replays_at_once_one_is_refused() -> None:
+    audit = Destination()
+    _, control = followed(audit)
+    outcomes = list[str]()
+
+    async def replay() -> None:
+        try:
+            await control.replay("orders", span(8), BY)
+            outcomes.append("begun")
+        except ActionRefused as error:
+            outcomes.append(str(error))
+
+    async with running(control.supervisor), anyio.create_task_group() as control.tasks:
+        await until(lambda: len(audit.handled) == 9)
+        audit.held = {8}
+        async with anyio.create_task_group() as asking:
+            asking.start_soon(replay)
+            asking.start_soon(replay)
+        audit.held = set()
+        assert (await ended(control))["handled"] == 2
+    assert outcomes[0] == "begun"
+    assert "a replay is running: wait for its end, or cancel it" in outcomes[1]
+    assert audit.handled[9:] == [8, 9]
+
+
 @pytest.mark.parametrize("end", ["cancel", "standby", "reload"])
 async def test_a_replay_ends_at_a_request_or_when_the_scope_moves(end: str) -> None:
     audit = Destination()
