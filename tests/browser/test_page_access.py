@@ -89,7 +89,7 @@ def busy(session_directory: MakeDirectory) -> Any:
         until(lambda: run.status("tenant-36").get("state") == "caught_up", "the last scope")
         server.insert_many("shop.failing", range(3))
         server.insert_many("shop.tenant-00", range(200))
-        until(lambda: len(run.status("failing")["errors"]) > 0, "a dead letter")
+        until(lambda: run.status("failing")["handlers"]["broken"]["waiting"] == 3, "the count")
         yield run
         run.kill()
 
