@@ -2,7 +2,7 @@
 
 import secrets
 import socket
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Container, Mapping, Sequence
 from contextlib import (
     AbstractAsyncContextManager,
     AsyncExitStack,
@@ -137,9 +137,12 @@ def access_of(http: HttpSettings, *, loopback: bool) -> Access:
 
 
 def scope_plans(
-    settings: Settings, handlers: dict[str, Handler], server: SnapshotServer
+    settings: Settings,
+    handlers: dict[str, Handler],
+    server: SnapshotServer,
+    only: Container[str] | None = None,
 ) -> Sequence[ScopePlan]:
-    """The plan of each scope. Its snapshots read documents from ``server``."""
+    """The plan of each scope, or ``only`` of these. Snapshots read documents from ``server``."""
     routes = routes_of(settings)
     backoff = Backoff(settings.supervisor.first_seconds, settings.supervisor.cap_seconds)
     return [
@@ -156,6 +159,7 @@ def scope_plans(
             rows=_snapshots(scope, server),
         )
         for scope in settings.scopes
+        if only is None or scope.name in only
     ]
 
 
@@ -176,9 +180,9 @@ def inquiries(
     settings: Settings, store: Store, server: Server, tables: FindDocument
 ) -> Mapping[str, Inquiry]:
     """By scope, what can be asked about its documents. ``tables`` finds one in tables."""
-    found = {}
+    found, of_all = {}, routes_of(settings)
     for scope in settings.scopes:
-        routes = [route for route in routes_of(settings) if route.scope == scope.name]
+        routes = [route for route in of_all if route.scope == scope.name]
         handlers = {name: settings.handlers[name] for route in routes for name in route.handlers}
         found[scope.name] = Inquiry(
             scope=target(scope),

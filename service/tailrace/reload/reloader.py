@@ -5,9 +5,11 @@ and new handlers are opened beside the old ones. Then each changed scope is drai
 from its checkpoint, in its own task. A handler or client is closed when no scope uses it any more.
 """
 
+import sys
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import TypeVar
 
 import anyio
 import anyio.to_thread
@@ -25,6 +27,8 @@ from tailrace.reload.difference import Difference, difference, listed
 from tailrace.reload.wanted import Parts, Wanted
 from tailrace.replicas.leases import Leases
 
+T = TypeVar("T")
+
 SPARE_SCOPES = 64
 """How many scopes a process has connections for, beside those that it starts with."""
 
@@ -33,6 +37,9 @@ _OPENING_SECONDS = 10.0
 _PATIENCE_SECONDS = 2.0
 """How long the answer waits for scopes to begin anew, after the grace period of their drain."""
 _MOST_PATIENCE_SECONDS = 30.0
+_SWITCH_SECONDS = 0.0002
+"""How long a thread of the reload computes before the event loop, or a thread of the driver, may
+run. With Python's 5 ms an event, which takes several turns, would wait for 20 ms."""
 
 
 @dataclass(eq=False)
@@ -77,10 +84,7 @@ class Reloader:
                 raise ActionRefused(503 if passes else 422, told) from error
 
     async def _reload(self, *, dry_run: bool) -> Done:
-        # In a thread: a large file takes longer than the scopes may wait.
-        read = partial(Wanted.read, self.file)
-        new = await anyio.to_thread.run_sync(read, limiter=self._thread)
-        found = difference(self.now, new, self.pool, self.clients.streams)
+        new, found = await self._in_thread(self._read)
         details = {"dry_run": dry_run, **found.document()}
         if dry_run:
             return Done(f"{found}. Dry run: nothing was changed", details=details)
@@ -96,6 +100,20 @@ class Reloader:
         if late:
             told += f". Still draining, and done when its handler calls have ended: {listed(late)}"
         return Done(told, after=str(found), details={**details, "draining": late})
+
+    def _read(self) -> tuple[Wanted, Difference]:
+        """What the file says now, and how that differs. Blocks."""
+        new = Wanted.read(self.file)
+        return new, difference(self.now, new, self.pool, self.clients.streams)
+
+    async def _in_thread(self, call: Callable[[], T]) -> T:
+        """Makes a call that computes for longer than the scopes may wait."""
+        usual = sys.getswitchinterval()
+        sys.setswitchinterval(_SWITCH_SECONDS)
+        try:
+            return await anyio.to_thread.run_sync(call, limiter=self._thread)
+        finally:
+            sys.setswitchinterval(usual)
 
     async def _open(self, found: Difference, new: Wanted) -> Parts:
         """All handlers and the client, those that changed opened. If one cannot be, none is."""
@@ -129,10 +147,12 @@ class Reloader:
         settings, server = new.settings, parts.client.driver
         delivery = settings.delivery
         handlers = {name: each.handler(delivery) for name, each in parts.handlers.items()}
-        plans = {plan.scope.name: plan for plan in scope_plans(settings, handlers, server)}
         changes = {
             name: each.effect for name, each in found.scopes.items() if each.effect != "kept"
         }
+        # Only these: a hundred plans would keep the event loop busy for milliseconds.
+        changed = scope_plans(settings, handlers, server, only=changes)
+        plans = {plan.scope.name: plan for plan in changed}
         self.now = new
         self.runtime = replace(self.runtime, driver=server)
         self.apply(settings, self.runtime, server)
@@ -178,7 +198,6 @@ class Reloader:
 
     async def _one_line(self, error: ConfigurationError) -> str:
         """The message of ``tailrace check`` in one line."""
-        located = partial(config.located, error, self.file)
-        error = await anyio.to_thread.run_sync(located, limiter=self._thread)
+        error = await self._in_thread(partial(config.located, error, self.file))
         many = f"{len(error.problems)} problems: " if len(error.problems) > 1 else ""
         return f"{self.file}: {many}{'; '.join(map(str, error.problems))}"
