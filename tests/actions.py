@@ -8,12 +8,17 @@ from typing import Any
 from tests.daemon import Daemon
 
 
-def act(run: Daemon, path: str, sender: str = "1", token: str = "", **body: Any) -> tuple[int, Any]:
-    """The status and the answer: JSON, or the text of a refusal. ``sender``: for the log."""
+def act(
+    run: Daemon, path: str, sender: str = "1", bearer: str = "", **body: Any
+) -> tuple[int, Any]:
+    """The status and the answer: JSON, or the text of a refusal.
+
+    ``sender``: for the log. ``bearer``: the token of the API.
+    """
     request = urllib.request.Request(
         f"http://127.0.0.1:{run.port}{path}",
         json.dumps(body).encode(),
-        {"Tailrace-Change": sender} | ({"Authorization": f"Bearer {token}"} if token else {}),
+        {"Tailrace-Change": sender} | ({"Authorization": f"Bearer {bearer}"} if bearer else {}),
     )
     try:
         with urllib.request.urlopen(request, timeout=60) as reply:

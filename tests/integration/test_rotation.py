@@ -179,10 +179,10 @@ def test_a_token_that_was_replaced_in_its_file_asks_for_the_reload(orders: Order
     run.start()
     file.write_text(newest)
     for token, status in ((secrets.token_hex(16), 401), (former, 202)):
-        assert act(run, "/reload", token=token, dry_run=True)[0] == status
-    done = act(run, "/reload", token=newest)[1]
+        assert act(run, "/reload", bearer=token, dry_run=True)[0] == status
+    done = act(run, "/reload", bearer=newest)[1]
     assert done["settings"] == ["http.token"]
     assert {each["effect"] for each in done["scopes"].values()} == {"kept"}
     for token, status in ((former, 401), (newest, 202)):
-        assert act(run, "/reload", token=token)[0] == status
+        assert act(run, "/reload", bearer=token)[0] == status
     assert run.stop() == 0, run.log
