@@ -4,7 +4,6 @@
 ``lineage``, ``versions`` and ``folding`` compute the versions of each document; ``log_snapshot``
 and ``publish`` write them to ``current`` and ``history``, and small ones in a ``shared_job``;
 ``quality`` counts; ``maintenance`` compacts; ``views`` are for queries. Spark writes Parquet files,
-and a store of ``tables`` commits them with the number of the last segment. The job has no other
-state.
-``entry`` starts a ``job``.
+``bounds`` tells what is in them, and a store of ``tables`` commits them with the number of the last
+segment. The job has no other state. ``entry`` starts a ``job``.
 """

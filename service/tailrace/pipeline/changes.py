@@ -27,7 +27,7 @@ def changes_table(tables: TableStore, lake: str) -> Table:
         CHANGES,
         lake,
         ("scope", "table"),
-        statistics=("segment", "ordinal", "position", "image"),
+        bounded=True,  # by which this pipeline chooses files, too
         description="Every change that Tailrace has landed, once",
     )
 

@@ -7,7 +7,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import partial, reduce
 from operator import and_
-from typing import Any
 from urllib.parse import quote, unquote
 
 import pyarrow as pa
@@ -20,6 +19,7 @@ from pyspark.sql import functions as F  # noqa: N812 - what all of Spark's users
 from pyspark.sql.types import StructType
 
 from tailrace.errors import PipelineRefused, SegmentUnreadable, describe
+from tailrace.pipeline import bounds
 from tailrace.pipeline.location import Location
 from tailrace.pipeline.tables import DataFile, Table
 
@@ -137,12 +137,8 @@ def write_arrow(rows: pa.Table, table: Table) -> list[DataFile]:
                     part, stream, compression="zstd", compression_level=1, write_page_checksum=True
                 )
             (info,) = file.files.get_file_info([file.path])
-            bounds = [(each, pc.min_max(part[each]).as_py()) for each in table.statistics]
-            low, high = (
-                {each: found[end] for each, found in bounds if found[end] is not None}
-                for end in ("min", "max")
-            )
-            written.append(DataFile(path, info.size, part.num_rows, partition, low, high))
+            its_bounds = bounds.of_rows(part) if table.bounded else ()
+            written.append(DataFile(path, info.size, part.num_rows, partition, *its_bounds))
     except OSError as error:
         remove_tree(table.location / batch)
         why = describe(error)
@@ -207,14 +203,5 @@ def _describe(
         metadata = parquet.read_metadata(source)
     values = dict(part.split("=", 1) for part in path.split("/")[:-1])
     partition = {name: unquote(values[name]) for name in table.partition_by}
-    low: dict[str, Any] = {}
-    high: dict[str, Any] = {}
-    names = {metadata.schema.column(at).path: at for at in range(metadata.num_columns)}
-    groups = [metadata.row_group(group) for group in range(metadata.num_row_groups)]
-    for name in table.statistics:
-        columns = [group.column(names[name]).statistics for group in groups]
-        bounded = [each for each in columns if each is not None and each.has_min_max]
-        if bounded and len(bounded) == sum(each is None or each.num_values > 0 for each in columns):
-            low[name] = min(each.min for each in bounded)
-            high[name] = max(each.max for each in bounded)
-    return DataFile(f"{batch}/{path}", info.size, metadata.num_rows, partition, low, high)
+    its_bounds = bounds.of_footer(metadata) if table.bounded else ()
+    return DataFile(f"{batch}/{path}", info.size, metadata.num_rows, partition, *its_bounds)

@@ -29,6 +29,8 @@ _SETTINGS = {
     "spark.sql.maxConcurrentOutputFileWriters": "8",
     # Paths are always given one by one: a Spark job to list them would cost more.
     "spark.sql.sources.parallelPartitionDiscovery.threshold": "1000",
+    # Bounds of long texts are cut, as Delta's own writer does. Otherwise they would be left out.
+    "spark.hadoop.parquet.statistics.truncate.length": "32",
     "spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
     # Segments have a checksum for each page: report damage as an error.
     "spark.hadoop.parquet.page.verify-checksum.enabled": "true",

@@ -31,8 +31,9 @@ _METRICS = "tailrace"
 _NAME = "tailrace:"
 
 _NO_BOUNDS = {"delta.dataSkippingNumIndexedCols": "0"}
-"""For tables that users query: where a file has bounds of some columns, deltalake 1.6.6 gives Arrow
-``NULL`` as bounds of the others, and a condition on one of those finds no row (in DuckDB, say)."""
+"""For tables without bounds. Where a file has bounds of some columns, deltalake 1.6.6 gives Arrow
+``NULL`` as bounds of the others, and where a count of nulls lacks, it says that there are none: a
+condition on such a column then finds no row of Arrow's data set (in DuckDB, say)."""
 
 _ATTEMPTS = 2
 """How often to try a compaction if another writer commits first."""
@@ -200,7 +201,7 @@ class DeltaVersion:
                     partition_by=list(table.partition_by),
                     name=_NAME + table.lake,
                     description=table.description,
-                    configuration=None if table.statistics else _NO_BOUNDS,
+                    configuration=None if table.bounded else _NO_BOUNDS,
                     storage_options={**table.location.options},
                     commit_properties=properties,
                 )
@@ -221,13 +222,10 @@ class DeltaVersion:
     def compact(self, target_bytes: int) -> int:
         if self._delta is None:
             return 0
-        # As Spark writes files: zstd, and statistics of the columns by which files are selected.
-        chosen = ColumnProperties(statistics_enabled="CHUNK")
+        # As Spark writes files: zstd, and bounds of all columns or of none.
+        statistics = ColumnProperties(statistics_enabled="CHUNK" if self.table.bounded else "NONE")
         properties = WriterProperties(
-            compression="ZSTD",
-            compression_level=1,
-            default_column_properties=ColumnProperties(statistics_enabled="NONE"),
-            column_properties=dict.fromkeys(self.table.statistics, chosen),
+            compression="ZSTD", compression_level=1, default_column_properties=statistics
         )
         optimize = self._delta.optimize
         for _ in range(_ATTEMPTS):
@@ -320,8 +318,10 @@ def _lake_of(delta: DeltaTable) -> str | None:
 def _add(file: DataFile, now: int) -> transaction.AddAction:
     bounds: dict[str, Any] = {}
     if file.low or file.high:
-        bounds = {"minValues": dict(file.low), "maxValues": dict(file.high), "nullCount": {}}
-    statistics = _json({"numRecords": file.rows, **bounds})
+        bounds = {"minValues": dict(file.low), "maxValues": dict(file.high)}
+        bounds["nullCount"] = dict(file.nulls)
+    # Without escapes: deltalake 1.6.6 reads those of characters beyond 16 bits wrong.
+    statistics = _json({"numRecords": file.rows, **bounds}, ensure_ascii=False)
     return transaction.AddAction(file.path, file.size, file.partition, now, True, statistics)
 
 
@@ -337,5 +337,17 @@ def _data_file(row: Mapping[str, Any]) -> DataFile:
     )
 
 
-def _json(record: Mapping[str, Any]) -> str:
-    return json.dumps(dict(record), separators=(",", ":"), sort_keys=True)
+def _json(record: Mapping[str, Any], *, ensure_ascii: bool = True) -> str:
+    return json.dumps(
+        dict(record),
+        separators=(",", ":"),
+        sort_keys=True,
+        default=_time,
+        ensure_ascii=ensure_ascii,
+    )
+
+
+def _time(value: Any) -> str:
+    """A time as Delta's log has it (https://github.com/delta-io/delta/blob/master/PROTOCOL.md)."""
+    utc: datetime = value.astimezone(UTC).replace(tzinfo=None)
+    return f"{utc.isoformat(timespec='microseconds')}Z"

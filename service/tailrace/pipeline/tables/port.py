@@ -22,7 +22,10 @@ a crash."""
 
 @dataclass(frozen=True, slots=True)
 class DataFile:
-    """A file of a table: its path relative to the table, its size, and statistics of its rows."""
+    """A file of a table: its path relative to the table, its size, and statistics of its rows.
+
+    The statistics are those of :mod:`tailrace.pipeline.bounds`.
+    """
 
     path: str
     size: int
@@ -30,6 +33,8 @@ class DataFile:
     partition: Mapping[str, str | None]
     low: Mapping[str, Any] = field(default_factory=dict)
     high: Mapping[str, Any] = field(default_factory=dict)
+    nulls: Mapping[str, int] = field(default_factory=dict)
+    """How many rows have no value in each column; known when a file is added."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +55,8 @@ class Table:
     schema: StructType
     lake: str
     partition_by: tuple[str, ...] = ()
-    statistics: tuple[str, ...] = ()
-    """The columns with bounds for each file. A table that users query has none: see ``delta``."""
+    bounded: bool = False
+    """Whether each file has bounds of its columns: of all of them or of none (see ``delta``)."""
 
     description: str = ""
 
