@@ -46,8 +46,10 @@ class Job:
     columns: Declaration | None = None
     progress: JobProgress = field(default_factory=JobProgress)
     schedule: Schedule = field(init=False)
-    _uncounted: set[str] | None = None
-    """The tables that were published since the last count; ``None`` for all."""
+    _found: int | None = None
+    """The version of the log that this job found, or last counted."""
+    _uncounted: set[str] = field(default_factory=set)
+    """The tables with new changes since then, which may have been published."""
     _through: dict[str, Mapping[str, int]] = field(default_factory=dict)
     """The last segments of the tables that this job has published."""
     _published_version: int | None = None
@@ -99,13 +101,10 @@ class Job:
                 self._record(log)
 
     def _record(self, log: TableVersion) -> None:
-        names = self._uncounted
-        if names is None:
-            names = {name for name, _ in (self.tables.location / CURRENT_STATE.name).names()}
         self.progress.set_aside += quality.record(
-            self.lake, self.tables, log, self.scopes(log), sorted(names)
+            self.lake, self.tables, log, self.scopes(log), self._uncounted, since=self._found
         )
-        self._uncounted = set()
+        self._found, self._uncounted = log.version, set()
 
     def catch_up(self) -> None:
         """Publishes what an earlier run left unpublished.
@@ -180,11 +179,13 @@ class Job:
 
     def forget(self) -> None:
         """After a failure: reads everything again at the next step."""
-        self._latest = self._uncounted = self._published_version = None
+        self._latest = self._published_version = None
 
     def _load(self) -> TableVersion:
         """The log as committed now."""
         self._latest = self._latest.latest() if self._latest else self.log.load()
+        if self._found is None:
+            self._found = self._latest.version
         return self._latest
 
     def _log_snapshot(self, log: TableVersion, *, rebuild: bool = False) -> LogSnapshot:
@@ -280,7 +281,6 @@ class Job:
         self.progress.published += work.is_needed
         self.progress.tables_done += 1
         self.progress.tables_left -= 1
-        if self._uncounted is not None and work.is_needed:
-            self._uncounted.add(work.target.name)
         if work.kind is CURRENT_STATE:
+            self._uncounted.add(work.target.name)
             self._through[work.target.name] = log_snapshot.through()

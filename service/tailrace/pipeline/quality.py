@@ -64,21 +64,28 @@ def record(
     log: TableVersion,
     scopes: Iterable[str],
     published: Iterable[str],
+    *,
+    since: int | None,
 ) -> int:
-    """Adds the counts that are still missing, of the log and of the tables ``published``.
+    """Adds the counts that are still missing, of the log and of the tables ``published`` since the
+    log had a version; of all tables if another version was counted last, as after a crash.
 
     Returns how many of the counted events were set aside.
     """
     table = quality_table(tables, lake.identity)
     snapshot = table.load()
+    counted = f"tailrace:counted:{log.identity}"
+    if snapshot.application(counted) != since:
+        published = [name for name, _ in (tables.location / CURRENT_STATE.name).names()]
     through = {scope: snapshot.segment(scope) for scope in scopes}
     last = {scope: log.segment(scope) for scope in scopes}
     rows, seen = _publications(tables, lake, snapshot, published)
     for scope in scopes:
         rows += _segments(lake, scope, through[scope], last[scope])
     news = changes.newer(log.files, through)
-    if not (rows or news):
+    if not (rows or news) and snapshot.application(counted) == log.version:
         return 0
+    seen[counted] = log.version
     now = datetime.now(UTC)
     for row in counts_of(log, news, through):
         if (seconds := row.pop("last")) is not None:

@@ -1,0 +1,65 @@
+"""Two thousand collections of which forty change: a run opens the tables of those forty."""
+
+import os
+import shutil
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from tailrace.pipeline import quality
+from tailrace.pipeline.tables import DeltaStore, Table
+from tests.pipeline.events import Stream
+from tests.pipeline.pipeline import Pipeline
+
+CHANGING, ALL = 40, 2000
+
+
+@pytest.fixture
+def opened(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """How often each table was opened."""
+    counts: Counter[str] = Counter()
+    load = DeltaStore.load
+
+    def counted(self: DeltaStore, table: Table, *arguments: Any) -> Any:
+        counts[table.name] += 1
+        return load(self, table, *arguments)
+
+    monkeypatch.setattr(DeltaStore, "load", counted)
+    return counts
+
+
+def test_a_run_opens_only_the_tables_of_collections_that_changed(
+    pipeline: Pipeline, opened: Counter[str]
+) -> None:
+    """The others are copies of one of them."""
+    s, names = Stream(), [f"c{at}" for at in range(CHANGING)]
+    pipeline.land([s.insert("k", name, n=0) for name in names])
+    pipeline.run(history=False)
+    current = pipeline.tables / "current"
+    for at in range(CHANGING, ALL):
+        shutil.copytree(current / "shop.c0", current / f"shop.c{at}", copy_function=os.link)
+    opened.clear()
+    pipeline.land([s.update("k", name, n=1) for name in names])
+    assert pipeline.run(history=False).published == CHANGING
+    assert opened.keys() == {"changes", "quality", *(f"current/shop.{name}" for name in names)}
+    assert max(opened.values()) <= 3
+    assert pipeline.current("shop.c39") == {"k": {"n": 1}}
+
+
+def test_publications_that_a_crash_left_uncounted_are_counted_once(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    s = Stream()
+    pipeline.land([s.insert("k", "a"), s.insert("k", "b")])
+    monkeypatch.setattr(quality, "record", lambda *_, **__: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        pipeline.run(history=False)
+    monkeypatch.undo()
+    pipeline.land([s.insert("k", "c")])
+    for _ in range(2):
+        pipeline.run(history=False)
+        rows = [row for row in pipeline.table("quality") if row["stage"] == "current"]
+        assert sorted((row["collection"], row["events"]) for row in rows) == [
+            *(("a", 1), ("b", 1), ("c", 1)),
+        ]
