@@ -23,8 +23,8 @@ def counts_of(
 ) -> list[dict[str, Any]]:
     """One row for each collection in each scope, of the events in these files after ``through``.
 
-    ``last`` is the time of the last event, in seconds since 1970. One table of one scope is in
-    memory at once.
+    ``last`` is the time of the last event, in seconds since 1970. A few files are in memory at
+    once, and the keys of one table.
     """
     parts: dict[tuple[str, str], list[DataFile]] = {}
     for each in news:
@@ -33,11 +33,18 @@ def counts_of(
     found: dict[tuple[str, str | None, str | None], dict[str, Any]] = {}
     for (scope, table), some in parts.items():
         is_new = pc.field("segment") > through.get(scope, -1)
-        read = [rows.filter(is_new) for _, rows in files.read_here(log.table, some, _READ)]
-        for row in _counted(pa.concat_tables(read).unify_dictionaries(), table):
-            collection = scope, row["database"], row["collection"]
-            before = found.get(collection)
-            found[collection] = {"scope": scope, **(_merged(before, row) if before else row)}
+        keys: list[pa.Array] = []
+        collection = scope, None, None
+        for _, rows in files.read_here(log.table, some, _READ):
+            events = rows.filter(is_new)
+            for row in _counted(events, table):
+                collection = scope, row["database"], row["collection"]
+                before = found.get(collection)
+                found[collection] = {"scope": scope, **(_merged(before, row) if before else row)}
+            keys += events["key"].chunks
+        if table != NO_TABLE and collection in found:  # all events are of this collection
+            distinct = pc.count_distinct(pa.chunked_array(keys, pa.string())).as_py()
+            found[collection]["distinct_keys"] += distinct
     return list(found.values())
 
 
@@ -60,7 +67,7 @@ def _counted(events: pa.Table, table: str) -> Iterator[dict[str, Any]]:
             ("segment", "min"),
             ("segment", "max"),
             ("cluster_seconds", "max"),
-            ("key", "count_distinct"),
+            *([("key", "count_distinct")] if table == NO_TABLE else []),
             ([], "count_all"),
             *((name, "sum") for name in tests),
         ]
@@ -72,7 +79,7 @@ def _counted(events: pa.Table, table: str) -> Iterator[dict[str, Any]]:
             "first_segment": row["segment_min"],
             "last_segment": row["segment_max"],
             "last": row["cluster_seconds_max"],
-            "distinct_keys": row["key_count_distinct"],
+            "distinct_keys": row.get("key_count_distinct", 0),
             "events": row["count_all"],
             **{name: row[f"{name}_sum"] for name in tests},
         }
