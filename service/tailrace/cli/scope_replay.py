@@ -18,7 +18,7 @@ import anyio
 
 from tailrace.assembly import stream_options, target
 from tailrace.cli.arguments import client_of, refuse, scope_of, told
-from tailrace.cli.waiting_bar import Progress, waiting_bar
+from tailrace.cli.waiting_bar import WaitingBar, waiting_bar
 from tailrace.config import Settings
 from tailrace.control.bodies import ReplayBody, read_body
 from tailrace.control.client import Client, NoDaemon
@@ -78,7 +78,7 @@ async def answer(options: argparse.Namespace, settings: Settings) -> str:
 
 
 async def _through_daemon(
-    body: ReplayBody, client: Client, scope: str, progress: Progress
+    body: ReplayBody, client: Client, scope: str, progress: WaitingBar
 ) -> Mapping[str, Any]:
     """Asks for a replay, and waits for its end."""
     begun: Mapping[str, Any] = client.scope(scope, "replay", body.model_dump(by_alias=True))
@@ -109,7 +109,7 @@ async def _through_daemon(
 
 
 async def _into_file(
-    body: ReplayBody, settings: Settings, options: argparse.Namespace, progress: Progress
+    body: ReplayBody, settings: Settings, options: argparse.Namespace, progress: WaitingBar
 ) -> Mapping[str, Any]:
     """Writes the changes that the scope reads, whatever its routes are."""
     path, scope = Path(options.to_file), scope_of(options.scope, settings, options.config)

@@ -13,7 +13,7 @@ _WIDTH = 24
 
 
 @dataclass(slots=True)
-class Progress:
+class WaitingBar:
     """What the bar shows. ``share``: how much is done, from 0 to 1; ``None`` if that is unknown:
     then it shows how much of the longest time is over."""
 
@@ -24,12 +24,12 @@ class Progress:
 @contextmanager
 def waiting_bar(
     what: str, seconds: float, after_seconds: float = _AFTER_SECONDS
-) -> Iterator[Progress]:
+) -> Iterator[WaitingBar]:
     """Shows a bar while the block runs, which may change it. ``seconds``: how long that may take.
 
     What the block prints would be mixed up with it.
     """
-    progress = Progress(what)
+    progress = WaitingBar(what)
     if not sys.stderr.isatty():
         yield progress
         return
@@ -45,7 +45,9 @@ def waiting_bar(
         drawing.join()
 
 
-def _draw(progress: Progress, seconds: float, after_seconds: float, over: threading.Event) -> None:
+def _draw(
+    progress: WaitingBar, seconds: float, after_seconds: float, over: threading.Event
+) -> None:
     began, drawn = monotonic(), False
     wait = after_seconds
     while not over.wait(wait):
