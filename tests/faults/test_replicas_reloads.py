@@ -67,7 +67,7 @@ def test_a_reload_in_the_middle_of_a_hand_over_loses_nothing(replicas: Replicas)
     """A call keeps the scope from being handed over while both processes reload."""
     one = following(replicas, "one", *SCOPES, grace_seconds=20).until_ready()
     for scope in SCOPES:
-        replicas.until_owner(one, scope=scope)
+        until(lambda scope=scope: one.status(scope)["state"] == "caught_up", "the stream")  # type: ignore[misc]
         replicas.orders.insert(0, collection=scope)
         replicas.until_noted(0, scope)
     hang = one.directory / "hang"
