@@ -58,7 +58,7 @@ class Session:
             name,
             source=SOURCE,
             store={"type": "mongodb", "database": f"{self.orders.database}_store"},
-            replicas={"lease_seconds": 2, "name": name},
+            replicas={"lease_seconds": 10, "name": name},
             http={"port": free_port()},
             delivery={"retry": {"attempts": 2, "first_seconds": 0.01}},
             handlers={each: {"type": "python", "target": f"mine:{each}"} for each in _HANDLERS},
