@@ -30,6 +30,12 @@ SETTINGS = {
 }
 """Settings for runs of seconds."""
 
+DELTA = {
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+}
+"""Settings of a site that has delta-spark (``tests/spark``)."""
+
 IN_SHARED_SESSION = {
     # Java's environment has no credentials, and the session writes local tables, too.
     "access.key": CREDENTIALS["AWS_ACCESS_KEY_ID"],
@@ -51,14 +57,15 @@ def s3_jars() -> str:
         try:
             found = jars.s3_jars()
         except PipelineRefused:
-            jars.fetch(jars.directory())
-            found = jars.s3_jars()
+            found = jars.fetch(jars.directory(), jars.pinned())
     return ",".join(map(str, found))
 
 
 @pytest.fixture(scope="session")
 def spark(java: None, s3_jars: str) -> Iterator[SparkSession]:
     settings = {**SETTINGS, "spark.jars": s3_jars}
+    if delta := os.environ.get("TAILRACE_TESTS_JARS"):
+        settings |= {**DELTA, "spark.jars": f"{s3_jars},{delta}"}
     session = open_session(PipelineSettings(master="local[2]", spark=settings))
     yield session
     gateway: Any = SparkContext._gateway

@@ -51,6 +51,37 @@ def test_what_spark_could_not_do_is_refused_in_a_line_before_it_starts(
     assert not (tmp_path / "tables").exists()
 
 
+@pytest.mark.parametrize(
+    ("maven", "message"),
+    [
+        ("", "the jars are fetched by Maven, and there is no mvn: apt-get install maven"),
+        ("echo '[ERROR] no route'; exit 1", "Maven could not fetch .*hadoop-aws.*: .ERROR. no rou"),
+        (
+            'jars="${4#*=}"; /bin/mkdir "$jars"; echo else > "$jars/hadoop-aws-3.5.0.jar"',
+            "org.apache.hadoop:hadoop-aws:3.5.0: its SHA-256 is .*: it was not used",
+        ),
+    ],
+    ids=["no Maven", "no network", "another file"],
+)
+def test_jars_that_cannot_be_fetched_are_named_in_a_line(
+    maven: str,
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    if maven:
+        (tmp_path / "mvn").write_text(f"#!/bin/sh\n{maven}\n")
+        (tmp_path / "mvn").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv(jars.VARIABLE, str(tmp_path / "jars"))
+    assert main(["pipeline", "--fetch-jars"]) == 1
+    printed = capsys.readouterr().err
+    assert re.search(message, printed)
+    assert printed.count("\n") == 1
+    assert not list(tmp_path.rglob("*.jar"))
+
+
 def test_a_store_that_asks_for_fewer_requests_is_waited_for(stored: Pipeline, s3: S3Proxy) -> None:
     """Every ninth request is refused (503 SlowDown), of each client."""
     work = Workload(stored)

@@ -34,7 +34,7 @@ def run(options: argparse.Namespace) -> int:
         from tailrace.pipeline import jars
 
         there = jars.directory()
-        print(f"{jars.fetch(there)} jars are in {there}")
+        print(f"{len(jars.fetch(there, jars.pinned()))} jars are in {there}")
         return 0
     with needs_pipeline("tailrace pipeline"):
         prerequisites.require_spark()

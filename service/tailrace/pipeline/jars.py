@@ -26,8 +26,12 @@ _COPY = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencie
 
 
 def pinned() -> dict[str, str]:
-    """The SHA-256 of each artifact, by ``group:artifact:version``."""
-    text = (resources.files("tailrace.pipeline") / "jars.txt").read_text()
+    """The SHA-256 of each artifact for S3, by ``group:artifact:version``."""
+    return listed((resources.files("tailrace.pipeline") / "jars.txt").read_text())
+
+
+def listed(text: str) -> dict[str, str]:
+    """A list of artifacts: one a line, with its SHA-256 after a space."""
     return dict(line.split(" ") for line in text.splitlines())
 
 
@@ -52,8 +56,8 @@ def s3_jars(environment: Mapping[str, str] = os.environ) -> list[Path]:
     return found
 
 
-def fetch(there: Path) -> int:
-    """Puts the jars into a directory; returns how many there are.
+def fetch(there: Path, artifacts: Mapping[str, str]) -> list[Path]:
+    """Puts the jars into a directory; returns their paths.
 
     Raises :class:`PipelineRefused` if they cannot be fetched, or one has another hash.
     """
@@ -61,7 +65,6 @@ def fetch(there: Path) -> int:
     if maven is None:
         told = "the jars are fetched by Maven, and there is no mvn: apt-get install maven"
         raise PipelineRefused(told)
-    artifacts = pinned()
     there.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=there) as fresh:
         Path(fresh, "pom.xml").write_text(_project(artifacts))
@@ -84,7 +87,7 @@ def fetch(there: Path) -> int:
                     f"{artifact}: its SHA-256 is {found}, not {expected}: it was not used"
                 )
             jar.replace(there / jar.name)
-    return len(artifacts)
+    return [there / _file(artifact) for artifact in artifacts]
 
 
 def _file(artifact: str) -> str:
