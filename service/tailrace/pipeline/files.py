@@ -37,7 +37,8 @@ def read(spark: SparkSession, table: Table, files: Sequence[DataFile]) -> DataFr
     if not files:
         return spark.createDataFrame([], stored)
     paths = ((table.location / each.path).spark for each in files)
-    return spark.read.schema(stored).parquet(*paths)
+    with job_errors(f"{table.location}: nothing was committed"):  # Spark asks the storage for each
+        return spark.read.schema(stored).parquet(*paths)
 
 
 def quoted(schema: StructType) -> list[str]:
