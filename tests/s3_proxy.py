@@ -6,6 +6,7 @@ process of its own: some clients hold Python's lock while they wait for an answe
 
 import http.client
 import json
+import re
 import subprocess
 import sys
 import urllib.request
@@ -32,6 +33,8 @@ class Rules:
     every: int = 1
     conditional: bool = True
     """False for a store that overwrites."""
+    hidden: str = ""
+    """A part of the names that listings do not show yet."""
 
 
 class S3Proxy:
@@ -98,6 +101,8 @@ class _Handler(BaseHTTPRequestHandler):
             upstream.endheaders(body)
             got = upstream.getresponse()
             content = got.read()
+            if rules.hidden and b"<ListBucketResult" in content:
+                content = _without(rules.hidden.encode(), content)
             if got.status == 412 and not rules.conditional:
                 self.reply(200, [("etag", '"0"')], b"")
             else:
@@ -131,6 +136,12 @@ class _Handler(BaseHTTPRequestHandler):
 
     def log_message(self, *_: Any) -> None:
         pass
+
+
+def _without(hidden: bytes, listing: bytes) -> bytes:
+    _Handler.answered += 1
+    objects = re.split(rb"(?=<Contents>)|(?<=</Contents>)", listing)
+    return b"".join(b"" if hidden in each else each for each in objects)
 
 
 class _Server(ThreadingHTTPServer):

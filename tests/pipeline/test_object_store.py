@@ -1,14 +1,19 @@
 """Lake and tables in S3: what is refused before Spark starts, and a store that fails meanwhile."""
 
 import re
+import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from tailrace.cli import main
 from tailrace.errors import PipelineRefused, SegmentUnreadable, TablesFenced
 from tailrace.pipeline import jars
+from tailrace.pipeline.follow import Follower
 from tailrace.pipeline.location import Location
+from tests.pipeline.events import Stream
 from tests.pipeline.pipeline import Pipeline
 from tests.pipeline.workload import Workload
 from tests.s3_proxy import Rules, S3Proxy
@@ -24,10 +29,14 @@ from tests.s3_proxy import Rules, S3Proxy
             {"AWS_SECRET_ACCESS_KEY": "wrong"},
             "s3://lake/t: cannot be written: .*SignatureDoesNotMatch",
         ),
+        ("s3://lake/t", {"AWS_ACCESS_KEY_ID": "nobody"}, "s3://lake/t: cannot be written: "),
         ("s3://lake/t", {"conditional": ""}, "s3://lake/t: the store ignores 'If-None-Match: "),
         ("s3://lake/t", {jars.VARIABLE: "/nowhere"}, "/nowhere: Spark needs 36 jars for s3://"),
     ],
-    ids=["no bucket named", "no bucket there", "no rights", "no conditional writes", "no jars"],
+    ids=[
+        *("no bucket named", "no bucket there", "wrong secret", "unknown key"),
+        *("no conditional writes", "no jars"),
+    ],
 )
 def test_what_spark_could_not_do_is_refused_in_a_line_before_it_starts(
     tables: str,
@@ -109,7 +118,20 @@ def test_a_store_that_refuses_in_the_middle_of_a_run_ends_it_in_a_line(
     work.check()
 
 
-def test_files_that_a_listing_does_not_show_are_not_forgotten(
+def test_a_listing_that_lags_loses_nothing(stored: Pipeline, s3: S3Proxy) -> None:
+    """A segment that it does not show is waited for, and a batch whose files it lacks fails."""
+    for key in "abc":
+        stored.land([Stream().insert(key)])
+    with s3.failing(hidden="/seg-000000000001."):
+        assert stored.run(history=False).missing == {"orders": 1}
+    assert stored.current().keys() == {"a"}
+    with s3.failing(hidden="/part-"), pytest.raises(PipelineRefused, match="nothing was committed"):
+        stored.run(history=False)
+    stored.run(history=False)
+    assert stored.current().keys() == {"a", "b", "c"}
+
+
+def test_files_that_are_missed_after_spark_has_written_them_are_not_forgotten(
     pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     work, below = Workload(pipeline), Location.below
@@ -120,6 +142,42 @@ def test_files_that_a_listing_does_not_show_are_not_forgotten(
     monkeypatch.undo()
     pipeline.run()
     work.check()
+
+
+class Steps(threading.Event):
+    """A stop for which nobody waits: each pause is noted, and the next step is taken instead."""
+
+    def __init__(self, *steps: Callable[[], object]) -> None:
+        super().__init__()
+        self.pauses: list[float | None] = []
+        self._steps = iter(steps)
+
+    def wait(self, timeout: float | None = None) -> bool:
+        self.pauses.append(timeout)
+        next(self._steps)()
+        return self.is_set()
+
+
+def test_a_pipeline_that_keeps_running_tries_a_failed_batch_again(
+    stored: Pipeline, s3: S3Proxy
+) -> None:
+    """The pauses grow while the store refuses, and the work goes on once it does not."""
+    expired = Rules(400, "ExpiredToken", methods=("PUT", "POST"))
+
+    def refuse() -> None:
+        stored.land([Stream().insert("k")])
+        s3.follow(expired)
+
+    stop = Steps(refuse, lambda: None, lambda: s3.follow(Rules()), lambda: stop.set())
+    follower = Follower(stored.job(interval_seconds=3, history=False))
+    with capture_logs() as lines:
+        follower.run(stop, once=False)
+    failed = [line for line in lines if line["event"] == "batch.failed"]
+    assert [line["failures"] for line in failed] == [1, 2]
+    assert all("s3://lake/" in line["reason"] for line in failed)
+    assert stop.pauses == [3, 6, 12, 3]
+    assert (follower.failures, follower.failure) == (2, "")
+    assert stored.current().keys() == {"k"}
 
 
 def test_a_damaged_segment_of_a_bucket_is_named(stored: Pipeline, s3: S3Proxy) -> None:
