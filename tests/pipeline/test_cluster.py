@@ -5,8 +5,9 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pyspark
 import pytest
@@ -16,6 +17,9 @@ from tests.machine import free_port
 from tests.pipeline.conftest import SETTINGS
 from tests.pipeline.pipeline import Pipeline
 from tests.pipeline.workload import Workload
+from tests.s3 import CREDENTIALS
+from tests.s3_proxy import S3Proxy
+from tests.scratch import MakeDirectory
 
 QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
@@ -30,10 +34,13 @@ class Cluster:
         self._environment = environment
         port = self.master.rpartition(":")[2]
         self._start("master.Master", "--port", port)
-        for at in (0, 1):
-            place = directory / f"worker{at}"
-            self._start("worker.Worker", "--cores", "1", "--memory", "700m",
-                        "--work-dir", str(place), self.master)  # fmt: skip
+        for _ in (0, 1):
+            self.start_worker()
+
+    def start_worker(self) -> None:
+        place = self.directory / f"worker{len(self._processes)}"
+        self._start("worker.Worker", "--cores", "1", "--memory", "700m",
+                    "--work-dir", str(place), self.master)  # fmt: skip
 
     def _start(self, name: str, *options: str) -> None:
         home = Path(next(iter(pyspark.__path__)))
@@ -46,10 +53,10 @@ class Cluster:
                 )
             )
 
-    def executors(self) -> list[Path]:
-        """The directories of executors that have written something."""
+    def executors(self) -> int:
+        """How many executors have written something."""
         found = self.directory.glob("worker*/app-*/*/stderr")
-        return [path.parent for path in found if path.stat().st_size]
+        return sum(path.stat().st_size > 0 for path in found)
 
     def kill_worker(self) -> None:
         """SIGKILL: its executor ends with it."""
@@ -62,48 +69,137 @@ class Cluster:
             process.wait()
 
 
-@pytest.fixture
-def cluster(stored: Pipeline, tmp_path: Path) -> Iterator[Cluster]:
-    environment = {**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", "JDK_JAVA_OPTIONS": QUICK}
-    made = Cluster(tmp_path, {**environment, "SPARK_NO_DAEMONIZE": "1"})
+_COMMAND = """
+import sys
+from tailrace.cli import main
+from tailrace.pipeline import small_batch, table_groups
+
+small_batch.ROWS = table_groups.TABLE_ROWS = 0
+sys.exit(main(sys.argv[1:]))
+"""
+"""The command, with all batches and tables too large for its own process."""
+
+
+class Driver:
+    """``tailrace pipeline --once`` as a driver of the cluster, in a session of its own."""
+
+    def __init__(
+        self, cluster: Cluster, tables: Pipeline, directory: Path, code: str = "", **settings: Any
+    ) -> None:
+        spark = {**SETTINGS, "spark.executor.memory": "512m", **settings}
+        document = {
+            "lake": tables.lake,
+            "tables": tables.tables,
+            "master": cluster.master,
+            "batch_events": 4,
+            "driver_memory": "600m",
+            "parallel_collections": 1,
+            "spark": spark,
+        }
+        directory.mkdir()
+        path = directory / "config.yaml"
+        path.write_text(json.dumps({"pipeline": document}))
+        command = [sys.executable, "-c", code + _COMMAND]
+        command += ["pipeline", "--once", "--config", str(path)]
+        with open(directory / "log", "wb") as log:
+            self._process = subprocess.Popen(
+                command, stdout=log, stderr=log, start_new_session=True
+            )
+        self._log = directory / "log"
+
+    @property
+    def log(self) -> str:
+        return self._log.read_text()
+
+    def has_committed(self) -> bool:
+        assert self._process.poll() is None, self.log
+        return "batch.committed" in self.log
+
+    def wait(self) -> int:
+        return self._process.wait(300)
+
+    def kill(self) -> None:
+        """SIGKILL of its Python and its Java."""
+        if self._process.poll() is None:
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+
+
+@pytest.fixture(scope="module")
+def cluster(java: None, bucket: S3Proxy, session_directory: MakeDirectory) -> Iterator[Cluster]:
+    environment = {**os.environ, **CREDENTIALS, "AWS_ENDPOINT_URL": bucket.endpoint}
+    environment |= {"SPARK_LOCAL_IP": "127.0.0.1", "JDK_JAVA_OPTIONS": QUICK}
+    made = Cluster(session_directory("cluster"), {**environment, "SPARK_NO_DAEMONIZE": "1"})
     yield made
     made.stop()
 
 
+@pytest.fixture
+def driver(cluster: Cluster, stored: Pipeline, tmp_path: Path) -> Iterator[Callable[..., Driver]]:
+    """Starts drivers for ``stored``."""
+    started: list[Driver] = []
+
+    def start(code: str = "", **settings: Any) -> Driver:
+        directory = tmp_path / f"driver{len(started)}"
+        started.append(Driver(cluster, stored, directory, code, **settings))
+        return started[-1]
+
+    yield start
+    for each in started:
+        each.kill()
+
+
 def test_a_worker_that_is_killed_in_the_middle_changes_nothing(
-    cluster: Cluster, stored: Pipeline, tmp_path: Path
+    cluster: Cluster, stored: Pipeline, driver: Callable[..., Driver]
 ) -> None:
     """The tasks of the lost worker run again on the other; each file of the tables counts once."""
-    work = Workload(stored)
-    for _ in range(3):
+    work, before = Workload(stored), cluster.executors()
+    for _ in range(2):
         work.land()
-    document = {
-        "pipeline": {
-            "lake": stored.lake,
-            "tables": stored.tables,
-            "master": cluster.master,
-            "batch_events": 4,
-            "driver_memory": "600m",
-            "spark": {**SETTINGS, "spark.executor.memory": "512m"},
-        }
-    }
-    path = tmp_path / "config.yaml"
-    path.write_text(json.dumps(document))
-    command = [sys.executable, "-m", "tailrace", "pipeline", "--once", "--config", str(path)]
-    with open(tmp_path / "log", "wb") as log:
-        process = subprocess.Popen(command, stdout=log, stderr=log)
-    try:
+    run = driver()
+    until(run.has_committed, "the first batch", 300)
+    assert cluster.executors() > before
+    cluster.kill_worker()
+    assert run.wait() == 0, run.log
+    assert "Traceback" not in run.log
+    work.check()
+    cluster.start_worker()
 
-        def committed() -> bool:
-            assert process.poll() is None, (tmp_path / "log").read_text()
-            return "batch.committed" in (tmp_path / "log").read_text()
 
-        until(committed, "the first batch", 300)
-        assert cluster.executors()
-        cluster.kill_worker()
-        assert process.wait(300) == 0, (tmp_path / "log").read_text()
-    finally:
-        process.kill()
-        process.wait()
-    assert "Traceback" not in (tmp_path / "log").read_text()
+_TOGETHER = """
+import os, sys, time
+from pathlib import Path
+from tailrace.pipeline.tables.delta import DeltaVersion
+
+commit, here = DeltaVersion.commit, Path(sys.argv[-1]).parent
+
+def at_the_same_time(self, *arguments, **keywords):
+    DeltaVersion.commit = commit
+    (here / "ready").touch()
+    until = time.monotonic() + 240
+    while len(list(here.parent.glob("driver*/ready"))) < 2 and time.monotonic() < until:
+        time.sleep(0.01)
+    return commit(self, *arguments, **keywords)
+
+DeltaVersion.commit = at_the_same_time
+"""
+"""Before the command: it holds its first commit until another driver has one, too."""
+
+
+def test_a_killed_driver_and_two_at_once_leave_each_event_once(
+    stored: Pipeline, driver: Callable[..., Driver]
+) -> None:
+    """The one is killed after its first batch. Of the two after it, the store refuses one."""
+    work = Workload(stored)
+    for _ in range(2):
+        work.land()
+    first = driver()
+    until(first.has_committed, "the first batch", 300)
+    first.kill()
+    work.land()
+    two = [driver(_TOGETHER, **{"spark.cores.max": "1"}) for _ in range(2)]
+    (won, _), (lost, log) = sorted((each.wait(), each.log) for each in two)
+    assert (won, lost) == (0, 1), log
+    assert "another pipeline writes this table" in log
+    assert "Traceback" not in log
     work.check()
