@@ -141,7 +141,8 @@ class _Handler(BaseHTTPRequestHandler):
 def _without(hidden: bytes, listing: bytes) -> bytes:
     _Handler.answered += 1
     objects = re.split(rb"(?=<Contents>)|(?<=</Contents>)", listing)
-    return b"".join(b"" if hidden in each else each for each in objects)
+    shown = (each for each in objects if not (each.startswith(b"<Contents>") and hidden in each))
+    return b"".join(shown)
 
 
 class _Server(ThreadingHTTPServer):

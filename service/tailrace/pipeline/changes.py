@@ -49,7 +49,7 @@ def append(
         if any(segment.footer.rows for segment in batch):
             few = small_batch.rows_of(batch)
             adds += (
-                files.write(_rows(spark, batch), snapshot.table)
+                files.write(_rows(spark, batch, snapshot.table), snapshot.table)
                 if few is None
                 else files.write_arrow(few, snapshot.table)
             )
@@ -108,7 +108,7 @@ def after(through: Mapping[str, int]) -> Column:
     return F.expr(f"segment > CASE scope {known} ELSE -1 END")
 
 
-def _rows(spark: SparkSession, segments: Sequence[LandedSegment]) -> DataFrame:
+def _rows(spark: SparkSession, segments: Sequence[LandedSegment], table: Table) -> DataFrame:
     """Decodes segments, in groups by the form of documents and by whether rows are repeated."""
     groups: dict[tuple[Documents, bool], list[LandedSegment]] = {}
     for segment in segments:
@@ -116,9 +116,10 @@ def _rows(spark: SparkSession, segments: Sequence[LandedSegment]) -> DataFrame:
             groups.setdefault((segment.footer.documents, segment.repeats), []).append(segment)
     parts = []
     for (documents, repeats), group in groups.items():
-        landed = spark.read.schema(segment_schema(documents)).parquet(
-            *(segment.file.spark for segment in group)
-        )
+        with files.job_errors(f"{table.location}: nothing was committed"):
+            landed = spark.read.schema(segment_schema(documents)).parquet(
+                *(segment.file.spark for segment in group)
+            )
         if repeats:
             landed = _once(landed, group)
         decoder = partial(
