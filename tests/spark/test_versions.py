@@ -20,11 +20,7 @@ HERE = Path(__file__).parent
 OLDEST = ".".join(map(str, OLDEST_SPARK))
 SPARK = Path(sys.prefix) / f"spark-{OLDEST}"
 
-TESTS = (
-    "test_semantics.py",
-    "test_statements.py",
-    "delta_spark.py",
-)
+TESTS = ("test_semantics.py", "delta_spark.py")
 
 
 @pytest.fixture(scope="module")
