@@ -235,6 +235,7 @@ def database(request: pytest.FixtureRequest) -> Iterator[str]:
     for server in {"mongod", "mortal", "replica_set"} & set(request.fixturenames):
         with request.getfixturevalue(server).client() as client:
             client.drop_database(name)
+            client.drop_database(f"{name}_store")  # of replicas: a second try begins without it
 
 
 @pytest.fixture

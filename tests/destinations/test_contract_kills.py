@@ -25,6 +25,7 @@ def test_a_hand_over_in_mid_batch_loses_nothing(logged: Copying, crashes: bool) 
     with logged.load() as load:
         load.more(100)
         two.start(ready=False).until_answers()
+        until(lambda: two.status().get("state") == "standby", "the other")
         if crashes:
             one.kill()
         else:

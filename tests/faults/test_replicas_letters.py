@@ -117,7 +117,7 @@ def test_orders_at_a_standby_name_the_owner(
 ) -> None:
     one, two = pair.runs.values()
     pair.until_owner(one)
-    until(lambda: two.status()["state"] == "standby", "the other")
+    until(lambda: "one follows it" in str(two.status()["reason"]), "the other to know the owner")
     for verb in ("status", "start", "cancel"):
         with pytest.raises(subprocess.CalledProcessError) as refused:
             two.command("snapshot", verb, "orders")
