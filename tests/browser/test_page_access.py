@@ -126,7 +126,8 @@ def focused(page: Page) -> str:
         """() => {
           const element = document.activeElement, head = element.querySelector("b");
           if (element === document.body) return "";
-          return element.ariaLabel || (head ?? element).textContent;
+          const [label] = element.labels ?? [];
+          return element.ariaLabel || (label ?? head ?? element).textContent.trim();
         }"""
     )
     assert isinstance(name, str)

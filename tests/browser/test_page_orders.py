@@ -181,3 +181,48 @@ def test_a_former_position_an_undo_a_snapshot_and_a_reload_are_ordered_by_keyboa
     press(page, "Reload")
     expect(page.locator("#followed")).to_have_text("2 / 2")
     expect(said).to_contain_text("more")
+
+
+def test_a_span_is_replayed_to_a_handler_and_the_replay_cancelled_by_keyboard(
+    run: Daemon, mongod: ReplicaSet, database: str, visit: Open
+) -> None:
+    gated(run)()
+    seen = visit(run.start(), 390)
+    page = seen.page
+    said, form, facts = page.locator("#said-what"), page.locator("#replay"), page.locator(".facts")
+    opened(page)
+    with mongod.client() as client:
+        begun = client.admin.command("ping")["$clusterTime"]["clusterTime"].time
+        client[database].c.insert_many([{"_id": n} for n in range(3)])
+    until(lambda: run.status()["handlers"]["file"]["ok"] == 3, "the changes")
+
+    def tried(key: str) -> None:
+        press(page, "Replay changes of scope orders")
+        since = "(t) => new Date(t * 1000).toISOString().slice(0, 19)"
+        page.locator("#replay-from").fill(page.evaluate(since, begun))
+        reach(page, "Only the document with this _id (Extended JSON)")
+        page.keyboard.type(key)
+        press(page, "Show what it would do")
+
+    tried("{")
+    expect(form).to_contain_text("Not possible: keys: ")
+    assert seen.complaints.pop().startswith("Failed to load resource: the server responded with")
+    assert page.locator("#replay-ok").is_disabled()
+    page.keyboard.press("Escape")
+    tried("1")
+    expect(form).to_contain_text("come again, to file. Dry run: nothing was handed over.")
+    assert [found for found in page.evaluate(CONTRASTS) if found[0] < 4.5] == []
+    assert page.evaluate("document.documentElement.scrollWidth") == 390
+    press(page, "Replay")
+    expect(said).to_contain_text("come again, to file")
+    expect(facts.last).to_contain_text("done, 1 change to file")
+
+    (run.directory / "open").unlink()
+    tried("")
+    press(page, "Replay")
+    expect(facts.last).to_contain_text("running, 0 changes to file")
+    press(page, "Cancel the replay of scope orders")
+    expect(page.locator("#sure")).to_contain_text("What was replayed stays.")
+    press(page, "Cancel the replay")
+    expect(facts.last).to_contain_text("cancelled, 0 changes to file")
+    expect(said).to_have_text("Scope 'orders': its replay is cancelled")
