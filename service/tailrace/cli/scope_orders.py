@@ -7,13 +7,13 @@ when it starts.
 import argparse
 import json
 from collections.abc import Mapping
-from contextlib import AsyncExitStack
 from typing import Any
 from urllib.parse import quote
 
-from tailrace.assembly import open_store, stream_options, target
+from tailrace.assembly import open_store
 from tailrace.cli import scope_replay
 from tailrace.cli.arguments import add_json, client_of, scope_of, told
+from tailrace.cli.scope_server import scope_server
 from tailrace.cli.terminal_text import UNKNOWN, columns
 from tailrace.config import Settings
 from tailrace.config.store import MemoryStoreSettings
@@ -21,8 +21,6 @@ from tailrace.control.bodies import SeekBody
 from tailrace.control.client import NoDaemon, operator
 from tailrace.control.orders import give
 from tailrace.control.seeking import Seeking, positions_of
-from tailrace.control.server_positions import ServerPositions
-from tailrace.drivers import DRIVERS
 from tailrace.stores import Store
 
 VERBS = ("pause", "resume", "seek", "replay", "positions")
@@ -84,10 +82,7 @@ def _seek(options: argparse.Namespace) -> SeekBody:
 async def _moved(body: SeekBody, settings: Settings, store: Store, name: str) -> Mapping[str, Any]:
     scope = next(each for each in settings.scopes if each.name == name)
     handlers = [each for route in settings.routes if route.scope == name for each in route.handlers]
-    async with AsyncExitStack() as stack:
-        factory, uri = DRIVERS[settings.mongodb.driver], settings.mongodb.uri.get_secret_value()
-        driver = await stack.enter_async_context(factory(uri, 1))
-        server = ServerPositions(target(scope), stream_options(scope), driver, lambda: None, driver)
+    async with scope_server(settings, scope) as server:
         handlers = list(dict.fromkeys(handlers))
         seeking = Seeking(server, handlers, store.checkpoints, store.orders)
         sought = await seeking.find(body)

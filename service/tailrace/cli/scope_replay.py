@@ -16,16 +16,14 @@ from urllib.parse import quote
 
 import anyio
 
-from tailrace.assembly import stream_options, target
 from tailrace.cli.arguments import client_of, refuse, scope_of, told
+from tailrace.cli.scope_server import scope_server
 from tailrace.cli.waiting_bar import WaitingBar, waiting_bar
 from tailrace.config import Settings
 from tailrace.control.bodies import ReplayBody, read_body
 from tailrace.control.client import Client, NoDaemon
 from tailrace.control.outcome import ActionRefused
-from tailrace.control.server_positions import ServerPositions
 from tailrace.control.span import find_span
-from tailrace.drivers import DRIVERS
 from tailrace.durable_files import PRIVATE, sync_directory, write_all
 from tailrace.errors import advice
 from tailrace.event import ChangeEvent
@@ -116,9 +114,7 @@ async def _into_file(
     if body.since is None:
         refuse("--from", "is missing: give the time from which changes are meant")
     count = 0
-    factory, uri = DRIVERS[settings.mongodb.driver], settings.mongodb.uri.get_secret_value()
-    async with factory(uri, 1) as driver:
-        server = ServerPositions(target(scope), stream_options(scope), driver, lambda: None, driver)
+    async with scope_server(settings, scope) as server:
         span = await find_span(server, body)
         if body.dry_run:
             meant = f"scope {scope.name!r}: {span} would be written to {path}"
@@ -135,7 +131,7 @@ async def _into_file(
                     whole = max(span.until.time - span.since.time, 1)
                     progress.share = (at.time - span.since.time) / whole
 
-            await span.read(driver, settings.delivery.max_in_flight_bytes // 4, take)
+            await span.read(server.driver, settings.delivery.max_in_flight_bytes // 4, take)
     message = f"scope {scope.name!r}: {_count(count)} written to {path}: {span}"
     return {"message": message, "written": count, "file": str(path)}
 

@@ -10,11 +10,11 @@ from anyio.abc import TaskGroup
 from tailrace.control.bodies import LetterBody, LettersQuery, ReplayBody, SeekBody, WhyQuery
 from tailrace.control.letters import DeadLetters
 from tailrace.control.orders import Given, give
-from tailrace.control.outcome import ActionRefused, Done, elsewhere
+from tailrace.control.outcome import ActionRefused, Done
 from tailrace.control.seeking import Seeking, positions_of
 from tailrace.control.server_positions import ServerPositions, moment
 from tailrace.control.span import find_span
-from tailrace.control.spans import SpanReplay, find_handler
+from tailrace.control.spans import SpanReplay, find_handler, require_followed, require_here
 from tailrace.engine import (
     CommandRunner,
     Runtime,
@@ -116,7 +116,7 @@ class Control:
     async def replay(self, scope: str, body: ReplayBody, by: str) -> Done:
         """Hands the changes of a span of time to one handler again, beside the scope."""
         watcher, runtime = self._ordered(scope)
-        _require_here(watcher)
+        require_here(watcher)
         if body.cancel:
             if (running := self._replaying(scope)) is None:
                 raise ActionRefused(409, f"scope {scope!r}: no replay is running")
@@ -135,8 +135,7 @@ class Control:
         if self._replaying(scope) is not None or self.tasks is None:
             told = f"scope {scope!r}: a replay is running: wait for its end, or cancel it"
             raise ActionRefused(409, told)
-        if not watcher.claim.epoch:
-            raise ActionRefused(409, f"scope {scope!r} is starting: ask again when it is followed")
+        require_followed(watcher)
         self.spans[scope] = span
         self.tasks.start_soon(span.run, name=f"replay of scope {scope}")
         told = f"scope {scope!r}: {span.effect}; GET /scopes/{scope}/replay shows how far it is"
@@ -150,7 +149,7 @@ class Control:
         """The last replay of a span, in JSON types."""
         watcher, span = self._watcher(scope), self.spans.get(scope)
         if span is None:
-            _require_here(watcher)
+            require_here(watcher)
         return {"scope": scope, "replay": span.document() if span is not None else None}
 
     def _positions(self, watcher: Watcher, runtime: Runtime) -> ServerPositions:
@@ -204,7 +203,7 @@ class Control:
         """Starts, pauses, resumes or cancels a scope's snapshot."""
         watcher = self._watcher(scope)
         rows = watcher.plan.rows
-        _require_here(watcher)
+        require_here(watcher)
         match watcher.status.state:
             case WatcherState.HALTED:
                 told = f"scope {scope!r} is halted, and its snapshot with it: restart it first"
@@ -251,12 +250,6 @@ class Control:
             names = ", ".join(each.name for each in self.supervisor.watchers)
             raise ActionRefused(404, f"there is no scope {scope!r}; there are: {names}")
         return found
-
-
-def _require_here(watcher: Watcher) -> None:
-    """Refuses what only the process that follows the scope can do."""
-    if watcher.status.state is WatcherState.STANDBY:
-        raise elsewhere(watcher.name, watcher.status.reason)
 
 
 def _told(watcher: Watcher, given: Given, word: str, state: WatcherState) -> str:

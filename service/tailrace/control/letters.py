@@ -13,8 +13,8 @@ import anyio
 from bson import json_util
 
 from tailrace.control.bodies import LetterBody, LettersQuery
-from tailrace.control.outcome import ActionRefused, Done, elsewhere
-from tailrace.control.spans import require_replayable
+from tailrace.control.outcome import ActionRefused, Done
+from tailrace.control.spans import require_followed, require_here, require_replayable
 from tailrace.engine import Supervisor, Watcher, WatcherState
 from tailrace.engine.handle.replay import Replayed, Report, event_of, queues, replay_letters
 from tailrace.engine.ports import DeadLetterStore, Handler
@@ -133,10 +133,8 @@ class DeadLetters:
         if watcher is None:
             told = f"scope {scope!r} of that dead letter is not configured here"
             raise ActionRefused(409, f"{told}: add it again, or discard the letter")
-        if watcher.status.state is WatcherState.STANDBY:
-            raise elsewhere(scope, watcher.status.reason)
-        if not watcher.claim.epoch:
-            raise ActionRefused(409, f"scope {scope!r} is starting: ask again when it is followed")
+        require_here(watcher)
+        require_followed(watcher)
         return watcher
 
     @contextmanager

@@ -55,6 +55,5 @@ def _none(scope: str, by: str) -> Order:
 
 
 def _next(last: Order, by: str, changes: Mapping[str, Any]) -> Order:
-    now = datetime.now(UTC)
-    order = replace(replace(last, number=last.number + 1, by=by, at=now), **changes)
+    order = replace(last, number=last.number + 1, by=by, at=datetime.now(UTC), **changes)
     return replace(order, sought=order.number) if "seek" in changes else order

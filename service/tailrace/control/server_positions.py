@@ -14,8 +14,6 @@ from tailrace.errors import CommandFailed, DriverError, StreamError, describe
 from tailrace.model import Position, PositionKind, Scope
 from tailrace.stream import ChangeStream, ChangeStreamOptions, Driver
 
-_LAST = 2**32 - 1
-"""The last increment of a second."""
 _TRIAL_SECONDS = 5.0
 """How long the server may take to refuse a position. It searches from an old one for longer."""
 
@@ -52,7 +50,7 @@ class ServerPositions:
     async def _require_kept(self, time: Timestamp, text: str, key: str) -> None:
         """Refuses a time in the future, and one before the oplog."""
         now = await self.now()
-        if time > Timestamp(now.time, _LAST):
+        if time > end_of_second(now):
             told = f"{text} is in the future: the server's time is {moment(now)}"
             raise ActionRefused(422, f"{key}: {told}; give a time up to that")
         begin = await self._oplog_begin()
@@ -100,6 +98,11 @@ class ServerPositions:
 def _silent(scope: Scope, error: DriverError) -> ActionRefused:
     told = f"scope {scope.name!r}: nothing was changed: {describe(error)}"
     return ActionRefused(503, f"{told}. Ask again when the server answers")
+
+
+def end_of_second(time: Timestamp) -> Timestamp:
+    """The last cluster time of its second."""
+    return Timestamp(time.time, 2**32 - 1)
 
 
 def moment(time: Timestamp | None) -> str:

@@ -9,7 +9,7 @@ from bson.timestamp import Timestamp
 
 from tailrace.control.bodies import ReplayBody
 from tailrace.control.outcome import ActionRefused
-from tailrace.control.server_positions import ServerPositions, moment, read_time
+from tailrace.control.server_positions import ServerPositions, end_of_second, moment
 from tailrace.event import ChangeEvent, RawBatch
 from tailrace.model import Scope, StartPoint
 from tailrace.stream import ChangeStream, ChangeStreamOptions, Driver, LookupStream
@@ -30,9 +30,8 @@ async def find_span(server: ServerPositions, body: ReplayBody) -> "Span":
         raise ActionRefused(400, f"keys: {error}") from error
     start, until = await server.at(body.since or "", "from"), await server.now()
     since = start.cluster_time
-    if body.to is not None:
-        await server.at(body.to, "to")
-        until = min(until, Timestamp(read_time(body.to, "to").time, 2**32 - 1))
+    if body.to is not None and (end := (await server.at(body.to, "to")).cluster_time) is not None:
+        until = min(until, end_of_second(end))
     if since is None or since > until:
         told = f"the span ends at {moment(until)}, before it begins"
         raise ActionRefused(422, f"{told}: give a from that is not after to")

@@ -8,7 +8,7 @@ import anyio
 import structlog
 from bson.timestamp import Timestamp
 
-from tailrace.control.outcome import ActionRefused
+from tailrace.control.outcome import ActionRefused, elsewhere
 from tailrace.control.server_positions import moment
 from tailrace.control.span import Span
 from tailrace.engine import Handler, PerBatch, Routed, Runtime, Watcher, WatcherState
@@ -30,6 +30,19 @@ def require_replayable(watcher: Watcher, handler: Handler) -> None:
     if handler.commit is not None and watcher.runs:
         told = f"handler {handler.name!r} commits these with what the scope gave it"
         raise ActionRefused(409, f"{told}: pause the scope, replay, and resume it")
+
+
+def require_here(watcher: Watcher) -> None:
+    """Refuses what only the process that follows the scope can do."""
+    if watcher.status.state is WatcherState.STANDBY:
+        raise elsewhere(watcher.name, watcher.status.reason)
+
+
+def require_followed(watcher: Watcher) -> None:
+    """Refuses what needs the epoch in which this process follows the scope."""
+    if not watcher.claim.epoch:
+        told = f"scope {watcher.name!r} is starting: ask again when it is followed"
+        raise ActionRefused(409, told)
 
 
 def find_handler(watcher: Watcher, name: str) -> Routed:

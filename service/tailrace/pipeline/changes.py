@@ -116,10 +116,8 @@ def _rows(spark: SparkSession, segments: Sequence[LandedSegment], table: Table) 
             groups.setdefault((segment.footer.documents, segment.repeats), []).append(segment)
     parts = []
     for (documents, repeats), group in groups.items():
-        with files.job_errors(f"{table.location}: nothing was committed"):
-            landed = spark.read.schema(segment_schema(documents)).parquet(
-                *(segment.file.spark for segment in group)
-            )
+        places = [segment.file for segment in group]
+        landed = files.scan(spark, segment_schema(documents), places, table)
         if repeats:
             landed = _once(landed, group)
         decoder = partial(

@@ -2,7 +2,7 @@
 
 import re
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import partial, reduce
@@ -36,9 +36,15 @@ def read(spark: SparkSession, table: Table, files: Sequence[DataFile]) -> DataFr
     stored = StructType([each for each in table.schema if each.name not in table.partition_by])
     if not files:
         return spark.createDataFrame([], stored)
-    paths = ((table.location / each.path).spark for each in files)
-    with job_errors(f"{table.location}: nothing was committed"):  # Spark asks the storage for each
-        return spark.read.schema(stored).parquet(*paths)
+    return scan(spark, stored, [table.location / each.path for each in files], table)
+
+
+def scan(
+    spark: SparkSession, schema: StructType, places: Iterable[Location], table: Table
+) -> DataFrame:
+    """The rows in these files, for a commit to ``table``. Spark asks the storage for each file."""
+    with job_errors(f"{table.location}: nothing was committed"):
+        return spark.read.schema(schema).parquet(*(place.spark for place in places))
 
 
 def quoted(schema: StructType) -> list[str]:

@@ -1,21 +1,23 @@
 """Where the events of a document are: in which segments of the lakes, and in which tables."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import anyio
 from anyio import to_thread
 from bson.timestamp import Timestamp
 
-from tailrace.errors import SegmentUnreadable, TailraceError, describe
+from tailrace.errors import TailraceError, describe
 from tailrace.event import ChangeEvent
 from tailrace.why.answer import Landed, TableState
 from tailrace.why.key import Key
 
 if TYPE_CHECKING:
     from tailrace.lake.document_search import LandedEvent
+
+T = TypeVar("T")
 
 _GRACE_SECONDS = 2.0
 """After so many seconds more a search is given up: its storage does not answer."""
@@ -64,13 +66,9 @@ async def landed_in(
         from tailrace.lake.document_search import SoughtDocument, search  # needs pyarrow
 
         sought = SoughtDocument(list(key.written()), key.element, collection, since)
-        found, why = None, "it did not answer in time"
-        try:
-            with anyio.move_on_after(seconds + _GRACE_SECONDS):
-                call = partial(search, path, scope, sought, seconds)
-                found = await to_thread.run_sync(call, abandon_on_cancel=True)
-        except (OSError, ValueError, SegmentUnreadable) as error:
-            why = describe(error)
+        found, why = await _searched(
+            partial(search, path, scope, sought, seconds), seconds, "it did not answer in time"
+        )
         if found is None:
             unknown.append(f"Handler {handler!r}: its lake was not read: {why}.")
             continue
@@ -100,13 +98,8 @@ async def published_in(
         return (), ()
     if collection is None:
         return (), ["What the tables have: name the collection with --collection."]
-    found, why = None, "they did not answer in time"
-    try:
-        with anyio.move_on_after(seconds + _GRACE_SECONDS):
-            call = partial(tables, place, scope, collection, key.element, seconds)
-            found = await to_thread.run_sync(call, abandon_on_cancel=True)
-    except (OSError, ValueError, TailraceError) as error:
-        why = describe(error)
+    search = partial(tables, place, scope, collection, key.element, seconds)
+    found, why = await _searched(search, seconds, "they did not answer in time")
     if found is None:
         return (), [f"The tables were not read: {why}."]
     lake, states = found
@@ -115,6 +108,16 @@ async def published_in(
             f"The tables are made of the lake {lake}, which no handler of the scope writes."
         ]
     return states, [f"{each.table}: {each.unknown}." for each in states if each.unknown]
+
+
+async def _searched(search: Callable[[], T], seconds: float, late: str) -> tuple[T | None, str]:
+    """What a search in a thread has found; or ``None``, and why: ``late`` if it took too long."""
+    try:
+        with anyio.move_on_after(seconds + _GRACE_SECONDS):
+            return await to_thread.run_sync(search, abandon_on_cancel=True), ""
+    except (OSError, ValueError, TailraceError) as error:
+        return None, describe(error)
+    return None, late
 
 
 def _row(handler: str, row: "LandedEvent") -> Landed:
