@@ -48,7 +48,7 @@ from tailrace.observe.http import HttpServer, bind
 from tailrace.observe.loop_watch import LoopWatch
 from tailrace.observe.metrics import Metrics
 from tailrace.observe.output import Output
-from tailrace.reload import SPARE_SCOPES, Reloader, Wanted, reload_on_hang_ups, source_clients
+from tailrace.reload import SPARE_SCOPES, HangUps, Reloader, Wanted, source_clients
 from tailrace.replicas.leases import Leases
 from tailrace.replicas.member_name import require_own_name
 from tailrace.signals import LastResort, StopSignals
@@ -89,7 +89,6 @@ async def serve(
             service.http_port = server.port
             tasks.start_soon(server.run, name="http")
             tasks.start_soon(service.obey_signals, name="signals")
-            tasks.start_soon(service.reload_on_hang_ups, name="reloads by signal")
             service.log.info("service.starting", http_port=server.port, version=__version__)
             try:
                 outcome = await service.run()
@@ -132,8 +131,7 @@ class _Service:
         self.log = structlog.get_logger()
         self.stop = Interrupt()
         self.done = Interrupt()
-        self._started = anyio.Event()
-        self._hung_up = anyio.Event()
+        self._hang_ups = HangUps()
         self._running = anyio.CancelScope()
         self._cluster: ClusterIdentity | None = None
         self._server: ClusterWatch | None = None
@@ -186,7 +184,6 @@ class _Service:
             self.control.reloads = Reloader(
                 self._file, wanted, pool, clients, supervisor, runtime, leases, self._apply
             ).reload
-            self._started.set()
             self.log.info("service.started", cluster=str(cluster), scopes=streams)
             with self._running, settled_memory():
                 try:
@@ -198,6 +195,8 @@ class _Service:
                         beside.start_soon(watch_letters, *letters, name="letters watch")
                         orders = store.orders, self._supervisor.obey
                         beside.start_soon(watch_orders, *orders, name="orders watch")
+                        reloads = self._hang_ups.obey
+                        beside.start_soon(reloads, self.control, name="reloads by signal")
                         if leases is not None:
                             beside.start_soon(leases.run, self.stop, name="leases")
                         follow = Watcher.run if leases is None else leases.follow
@@ -240,18 +239,8 @@ class _Service:
                     self._obey(number)
                 if self._signals.hang_ups > hang_ups:
                     hang_ups = self._signals.hang_ups
-                    self._hung_up.set()
+                    self._hang_ups.request()
                 await self._signals.wait()
-
-    async def reload_on_hang_ups(self) -> None:
-        """Reloads once for all requests that came before it."""
-        with self.done.interrupts():
-            await self._started.wait()
-            await reload_on_hang_ups(self.control, self._hang_up)
-
-    async def _hang_up(self) -> None:
-        await self._hung_up.wait()
-        self._hung_up = anyio.Event()
 
     def _apply(self, settings: Settings, runtime: Runtime, server: CommandDriver) -> None:
         """Takes over what belongs to no scope, at the start and from a reload."""

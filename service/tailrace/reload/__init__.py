@@ -1,7 +1,7 @@
 """Applies a changed configuration to the running process: only what changed is begun anew."""
 
 from tailrace.reload.clients import ClientPlan, Clients, source_clients
-from tailrace.reload.hang_ups import reload_on_hang_ups
+from tailrace.reload.hang_ups import HangUps
 from tailrace.reload.reloader import SPARE_SCOPES, Reloader
 from tailrace.reload.wanted import Parts, Wanted
 
@@ -9,9 +9,9 @@ __all__ = [
     "SPARE_SCOPES",
     "ClientPlan",
     "Clients",
+    "HangUps",
     "Parts",
     "Reloader",
     "Wanted",
-    "reload_on_hang_ups",
     "source_clients",
 ]
