@@ -8,6 +8,7 @@ import shutil
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import hypothesis
 import pytest
@@ -229,13 +230,16 @@ def mongod_program() -> Path:
 
 @pytest.fixture
 def database(request: pytest.FixtureRequest) -> Iterator[str]:
-    """The name of a database that no other test uses; dropped from the test's server at the end."""
-    name = f"t{abs(hash(request.node.nodeid)) % 10**12}"
+    """The name of a database that no other test uses, nor another try of this one.
+
+    It is dropped from the test's server at the end.
+    """
+    name = f"t{uuid4().int % 10**12}"
     yield name
     for server in {"mongod", "mortal", "replica_set"} & set(request.fixturenames):
         with request.getfixturevalue(server).client() as client:
             client.drop_database(name)
-            client.drop_database(f"{name}_store")  # of replicas: a second try begins without it
+            client.drop_database(f"{name}_store")  # of replicas
 
 
 @pytest.fixture

@@ -49,10 +49,11 @@ class Kafka:
             await to_thread.run_sync(self._drop, scope)
 
     async def write(self, batch: Batch) -> None:
-        await to_thread.run_sync(self._write, batch)
+        # The process may be paused before the thread begins.
+        await to_thread.run_sync(self._write, batch, time.monotonic())
 
     async def on_ddl(self, event: ChangeEvent, scope: ScopeContext) -> None:
-        await to_thread.run_sync(self._write_ddl, event, scope.name)
+        await to_thread.run_sync(self._write_ddl, event, scope.name, time.monotonic())
 
     async def attempt(self, trial: Trial) -> str:
         """What is possible: asks about the topics of the scopes, and creates none."""
@@ -60,12 +61,11 @@ class Kafka:
             try_topics, self.topics, self._names.of_scopes(trial.scopes)
         )
 
-    def _write(self, batch: Batch) -> None:
-        began = time.monotonic()
+    def _write(self, batch: Batch, began: float) -> None:
         self.send(batch.scope.name, self.records.of(batch), len(batch), began)
 
-    def _write_ddl(self, event: ChangeEvent, scope: str) -> None:
-        self.send(scope, self.records.of_ddl(event, scope), 1, time.monotonic())
+    def _write_ddl(self, event: ChangeEvent, scope: str, began: float) -> None:
+        self.send(scope, self.records.of_ddl(event, scope), 1, began)
 
     def send(self, scope: str, records: list[Record], events: int, began: float) -> None:
         """Returns when the brokers have the records of so many events. Blocks.

@@ -72,7 +72,7 @@ class ExactlyOnceKafka(Kafka):
         if stored.epoch > scope.epoch:
             raise Fenced(f"the epoch of a later process is stored: {stored.epoch}")
 
-    def _write(self, batch: Batch) -> None:
+    def _write(self, batch: Batch, began: float) -> None:
         records = self.records.of(batch)
         stored = self._stored[batch.scope.name]
         if stored.position != batch.former:
