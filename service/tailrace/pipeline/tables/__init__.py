@@ -1,4 +1,4 @@
-"""Tables: the port (``port``), and the one module that knows a table format (``delta``)."""
+"""Tables: the port (``port``), and the one package that knows a table format (``delta``)."""
 
 from tailrace.pipeline.tables.delta import DeltaStore
 from tailrace.pipeline.tables.port import (

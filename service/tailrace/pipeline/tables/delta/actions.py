@@ -1,0 +1,69 @@
+"""What stands in the log of a Delta table: files with their bounds, a schema, and whose it is."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+from urllib.parse import unquote
+
+from deltalake import DeltaTable, transaction
+from pyspark.sql.types import StructType
+
+from tailrace.pipeline.tables.port import DataFile
+
+_NAME = "tailrace:"
+
+
+def schema_of(delta: DeltaTable) -> StructType:
+    return StructType.fromJson(json.loads(delta.schema().to_json()))
+
+
+def name_of(lake: str) -> str:
+    """The name of a table that belongs to a lake."""
+    return _NAME + lake
+
+
+def lake_of(delta: DeltaTable) -> str | None:
+    name = delta.metadata().name or ""
+    return name.removeprefix(_NAME) if name.startswith(_NAME) else None
+
+
+def add_action(file: DataFile, now: int) -> transaction.AddAction:
+    bounds: dict[str, Any] = {}
+    if file.low or file.high:
+        bounds = {"minValues": dict(file.low), "maxValues": dict(file.high)}
+        bounds["nullCount"] = dict(file.nulls)
+    # Without escapes: deltalake 1.6.6 reads those of characters beyond 16 bits wrong.
+    statistics = json_text({"numRecords": file.rows, **bounds}, ensure_ascii=False)
+    return transaction.AddAction(file.path, file.size, file.partition, now, True, statistics)
+
+
+def data_file(row: Mapping[str, Any]) -> DataFile:
+    low, high, partition = (row.get(name) or {} for name in ("min", "max", "partition"))
+    return DataFile(
+        path=unquote(row["path"]),  # percent-encoded in Delta's log, but not in actions
+        size=row["size_bytes"],
+        rows=row["num_records"],
+        partition={k: str(v).lower() if isinstance(v, bool) else v for k, v in partition.items()},
+        low={name: value for name, value in low.items() if value is not None},
+        high={name: value for name, value in high.items() if value is not None},
+    )
+
+
+def json_text(record: Mapping[str, Any], *, ensure_ascii: bool = True) -> str:
+    """The one text of a record, also where it holds times."""
+    return json.dumps(
+        dict(record),
+        separators=(",", ":"),
+        sort_keys=True,
+        default=_time,
+        ensure_ascii=ensure_ascii,
+    )
+
+
+def _time(value: Any) -> str:
+    """A time as Delta's log has it (https://github.com/delta-io/delta/blob/master/PROTOCOL.md)."""
+    utc: datetime = value.astimezone(UTC).replace(tzinfo=None)
+    return f"{utc.isoformat(timespec='microseconds')}Z"
