@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 from tailrace.event.extended_json import to_json
 from tailrace.lake.segment import Documents
 from tailrace.pipeline import small_batch
+from tailrace.pipeline.decoding import key_of
 from tailrace.pipeline.schemas import table_name
 from tests.pipeline.events import Stream
 from tests.pipeline.pipeline import Pipeline
@@ -100,6 +101,22 @@ def test_every_type_survives_the_log_and_an_update(pipeline: Pipeline) -> None:
 def test_a_key_may_be_of_any_type(pipeline: Pipeline) -> None:
     keys = {row["document_key"] for row in pipeline.table("current/shop.keys")}
     assert keys == {to_json(bson.encode({"_id": key}), canonical=True) for key in KEYS[3:]}
+
+
+@pytest.mark.parametrize("number", [0, -7, 2**31 - 1, 10**17, 2**63 - 1, -(2**63)])
+def test_equal_numbers_are_one_key(number: int) -> None:
+    same = [Int64(number), Decimal128(str(number))]
+    same += [number] if abs(number) < 2**31 else []
+    texts = [to_json(bson.encode({"_id": each}), canonical=True) for each in same]
+    assert {key_of(text) for text in texts} == {f'{{"$numberLong":"{number}"}}'}
+
+
+@pytest.mark.parametrize("text", ["05", "-0", "99999999999999999999", "x"])
+def test_a_document_that_looks_like_a_number_is_a_key_of_its_own(text: str) -> None:
+    """An application may store it; only the text of a number that BSON holds is one."""
+    key = key_of(f'{{"_id":{{"$numberLong":"{text}"}}}}')
+    whole = {"05": "5", "-0": "0"}.get(text, text)
+    assert key == f'{{"$numberLong":"{whole}"}}'
 
 
 def test_a_collection_may_have_a_name_that_no_directory_may_have(pipeline: Pipeline) -> None:

@@ -19,8 +19,7 @@ UNDEFINED, REGEX, DB_POINTER, MAX_KEY, MIN_KEY = 0x06, 0x0B, 0x0C, 0x7F, 0xFF
 EMPTY_DOCUMENT = 5
 """The size of a document without elements: its length and its terminator."""
 
-# By type: the bytes of a value of fixed size.
-_FIXED = {
+FIXED = {
     **dict.fromkeys((UNDEFINED, NULL, MAX_KEY, MIN_KEY), 0),
     **dict.fromkeys((DOUBLE, DATE, TIMESTAMP, INT64_TYPE), 8),
     BOOLEAN: 1,
@@ -28,6 +27,8 @@ _FIXED = {
     OBJECT_ID: 12,
     DECIMAL: 16,
 }
+"""By type: the bytes of a value of fixed size."""
+
 # By type: the bytes of a value that its leading length does not count, and the least such length.
 _MEASURED = {
     **dict.fromkeys((DOCUMENT, ARRAY, CODE_WITH_SCOPE), (0, EMPTY_DOCUMENT)),
@@ -51,14 +52,14 @@ def walk(buffer: bytes, start: int) -> Iterator[tuple[bytes, int, int, int]]:
 
 def walk_between(buffer: bytes, position: int, last: int) -> Iterator[tuple[bytes, int, int, int]]:
     """The elements from ``position`` to the document's terminator at ``last``, as :func:`walk`."""
-    fixed = _FIXED.get
+    fixed = FIXED.get
     while position < last:
         begin = position
         try:
             kind = buffer[begin]
             value = buffer.index(0, begin + 1) + 1
             size = fixed(kind)
-            position = value + (_measured(buffer, kind, value) if size is None else size)
+            position = value + (measured(buffer, kind, value) if size is None else size)
         except (IndexError, ValueError, error):
             raise malformed(begin, "no element of a known type and size") from None
         if position > last:
@@ -68,7 +69,7 @@ def walk_between(buffer: bytes, position: int, last: int) -> Iterator[tuple[byte
         raise malformed(last, "the document has no terminator")
 
 
-def _measured(buffer: bytes, kind: int, value: int) -> int:
+def measured(buffer: bytes, kind: int, value: int) -> int:
     """The bytes of a value that contains its own size."""
     if kind == REGEX:
         options: int = buffer.index(0, value) + 1

@@ -5,8 +5,10 @@ table, and whether it has an image of the document.
 """
 
 import json
+import re
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
+from struct import Struct
 from typing import Any
 
 import bson
@@ -24,10 +26,15 @@ from tailrace.pipeline.schemas import DOCUMENT_OPERATIONS, NO_TABLE, TEXTS, tabl
 _AFTER = frozenset({"insert", "replace", "update", "read"})
 _NULL_IMAGE = '"fullDocument":null'
 _USUAL = (('{"_id":{"$oid":', 2), ('{"_id":"', 1))
+_WHOLE = re.compile(r'\{"_id":\{"\$number(?:Int|Long)":"(0|-?[1-9][0-9]{0,17})"\}\}').fullmatch
 _OPTIONS = json_util.CANONICAL_JSON_OPTIONS.with_options(
     datetime_conversion=DatetimeConversion.DATETIME_AUTO
 )
 _from_bson = partial(to_json, canonical=True)
+_TOKEN = Struct("<i7si").unpack_from
+_DATA = b"\x02_data\0"
+_TOKEN_BYTES = 16
+"""Of a token ``{_data: ""}`` but the terminator of the string, which its length counts."""
 
 
 def decode(
@@ -38,7 +45,7 @@ def decode(
     for batch in batches:
         columns = {name: batch.column(at) for at, name in enumerate(batch.schema.names)}
         texts = {name: _texts(batch, columns[name], to_text) for name in TEXTS}
-        token = _texts(batch, columns["token"], _from_bson)
+        token = _texts(batch, columns["token"], _token_text)
         operations, databases, collections = (
             columns[name].to_pylist() for name in ("operation", "database", "collection")
         )
@@ -69,6 +76,8 @@ def key_of(document_key: str) -> str | None:
     for front, colons in _USUAL:  # only an ObjectId or a string: no parser is needed
         if document_key.startswith(front) and document_key.count('":') == colons:
             return document_key[7:-1]
+    if whole := _WHOLE(document_key):
+        return f'{{"$numberLong":"{whole[1]}"}}'
     try:
         key = bson.encode(json_util.loads(document_key, json_options=_OPTIONS))
     except (*NOT_A_DOCUMENT, ValueError):
@@ -91,10 +100,23 @@ def image_of(operation: str, document: str | None, extra: str | None) -> str | N
     return "absent"
 
 
+def _token_text(token: bytes) -> str:
+    """As Extended JSON; nearly every token is a document of one string."""
+    if len(token) > _TOKEN_BYTES:
+        size, name, length = _TOKEN(token, 0)
+        if name == _DATA and size == len(token) == length + _TOKEN_BYTES:
+            data = token[_TOKEN_BYTES - 1 : -2]
+            if data.isalnum() and token.endswith(b"\0\0"):
+                return f'{{"_data":"{data.decode()}"}}'
+    return _from_bson(token)
+
+
 def _texts(
     batch: pa.RecordBatch, column: pa.Array, to_text: Callable[[Any], str]
 ) -> list[str | None]:
     texts: list[str | None] = []
+    if column.null_count == len(column):
+        return [None] * len(column)
     try:
         for value in column.to_pylist():
             texts.append(None if value is None else to_text(value))

@@ -117,6 +117,16 @@ def test_damaged_bytes_are_reported_and_nothing_else(value: dict[str, Any], data
         json.loads(to_json(bytes(raw), canonical=True))
 
 
+@BOUNDED
+@given(
+    st.one_of(st.binary(min_size=16, max_size=16), DECIMALS.map(lambda text: Decimal128(text).bid))
+)
+def test_decimals_are_written_as_pymongo_writes_them(bid: bytes) -> None:
+    """Whatever the bytes are: infinities, other layouts, and coefficients that are too large."""
+    line = to_json(document(element(0x13, bid)), canonical=True)
+    assert json.loads(line) == {"a": {"$numberDecimal": str(Decimal128.from_bid(bid))}}
+
+
 # From the BSON corpus: https://github.com/mongodb/specifications/tree/master/source/bson-corpus
 OID = bytes.fromhex("56e1fc72e0c917e9c4714161")
 INT = b"\1\0\0\0"
