@@ -1,30 +1,60 @@
-"""Replays of one scope's dead letters: two at the same time, and one after another has ended."""
+"""Faults of replays: two at once, a process that dies at a step of one, and elections."""
 
+import json
 import signal
 import socket
+from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 
 from tailrace.engine.status.watcher_state import READING
-from tests.daemon import Daemon, until
+from tests.actions import act
+from tests.daemon import Daemon, Make, until, whole_lines
 from tests.machine import free_port
+from tests.mongod import ReplicaSet
 from tests.orders import Orders
 
 SOURCE = """
 import os
+import signal
 from pathlib import Path
 
 import anyio
 
+from tailrace.stores.mongodb_dead_letters import MongoDeadLetters
+from tailrace.stores.mongodb_letter_parts import LetterParts
+
 HERE = Path.cwd()
+
+def at(step):  # kills the process, once, if the test wants it
+    if (HERE / f"die-{step}").exists():
+        (HERE / f"die-{step}").unlink()
+        os.kill(os.getpid(), signal.SIGKILL)
 
 async def note(event):
     if not (HERE / "mended").exists():
         raise ValueError("poison")
+    at("begun")
     with open("handed-over", "a") as file:
         print(os.getpid(), event.full_document["n"], file=file)
     while (HERE / "hold").exists():
         await anyio.sleep(0.02)
+    at("handed over")
+
+resolve, resolve_parts = MongoDeadLetters.resolve, LetterParts.resolve
+
+async def resolved(*given):
+    at("taken")
+    found = await resolve(*given)
+    at("resolved")
+    return found
+
+async def parts_resolved(*given):
+    at("marked")
+    await resolve_parts(*given)
+
+MongoDeadLetters.resolve, LetterParts.resolve = resolved, parts_resolved
 """
 REPLAY = "dead-letters", "replay"
 DISCARD = "dead-letters", "discard", "--scope", "orders"
@@ -33,20 +63,21 @@ DISCARD = "dead-letters", "discard", "--scope", "orders"
 class Letters:
     """A daemon and the dead letters of one document. Its handler holds the first until ``go``."""
 
-    def __init__(self, orders: Orders, run: Daemon) -> None:
+    def __init__(self, orders: Orders, run: Daemon, **fields: Any) -> None:
         self._orders, self.run = orders, run
         self._hold = run.directory / "hold"
         self._hold.touch()
         run.start()
         until(lambda: run.status()["state"] in READING, "the stream")
         for n in (1, 2, 3):
-            self.write(n)
+            self.write(n, **fields)
         self.until_waiting(3)
         (run.directory / "mended").touch()
 
-    def write(self, n: int) -> None:
+    def write(self, n: int, **fields: Any) -> None:
+        document = {"n": n, **fields}
         with self._orders.server.client() as client:
-            client[self._orders.database].orders.replace_one({"_id": 0}, {"n": n}, upsert=True)
+            client[self._orders.database].orders.replace_one({"_id": 0}, document, upsert=True)
 
     def until_waiting(self, count: int) -> None:
         until(
@@ -64,6 +95,13 @@ class Letters:
         lines = path.read_text().splitlines() if path.exists() else []
         return [(int(process), int(n)) for process, n in map(str.split, lines)]
 
+    @property
+    def waiting(self) -> list[int]:
+        """The numbers of the letters that wait, as the command lists them."""
+        listed = json.loads(self.run.command("dead-letters", "list", "--json"))
+        numbers = [each["event"]["fullDocument"]["n"] for each in listed]
+        return [int(each["$numberInt"]) for each in numbers]
+
     def until_begun(self, process: int) -> None:
         until(lambda: self.handed_over == [(process, 1)], "the first letter")
 
@@ -74,20 +112,22 @@ class Letters:
         return process.pid, process.returncode, errors
 
 
+def configured(orders: Orders, **sections: Any) -> Daemon:
+    """A daemon with its store in the source's server, which processes may share."""
+    return orders.daemon(
+        targets={"note": {"target": "mine:note"}},
+        source=SOURCE,
+        delivery={"retry": {"attempts": 1}},
+        store={"type": "mongodb", "database": f"{orders.database}_store"},
+        http={"port": free_port()},
+        **sections,
+    )
+
+
 @pytest.fixture
 def letters(orders: Orders) -> Letters:
     """In a store that processes share."""
-    return Letters(
-        orders,
-        orders.daemon(
-            targets={"note": {"target": "mine:note"}},
-            source=SOURCE,
-            delivery={"retry": {"attempts": 1}},
-            store={"type": "mongodb", "database": f"{orders.database}_store"},
-            replicas={},
-            http={"port": free_port()},
-        ),
-    )
+    return Letters(orders, configured(orders, replicas={}))
 
 
 def test_a_second_replay_is_refused_while_the_daemon_replays_and_adds_letters(
@@ -151,3 +191,89 @@ def test_a_killed_replay_keeps_its_lease_until_it_expires(letters: Letters) -> N
     two = until(replayed, "a replay after the lease")
     assert codes[0] == 1
     assert letters.handed_over == [(one.pid, 1), (two, 1), (two, 2), (two, 3)]
+
+
+@pytest.mark.parametrize("step", ["begun", "handed over", "taken", "marked", "resolved"])
+def test_a_process_that_dies_at_a_step_of_a_replay_keeps_the_letters_that_it_has_not_done(
+    orders: Orders, step: str
+) -> None:
+    """A letter is done when it is marked as replayed: it comes again if that was not reached."""
+    large = {"text": "x" * 5_000_000} if step == "marked" else {}  # its event is in parts
+    letters = Letters(orders, configured(orders), **large)
+    letters.go()
+    (letters.run.directory / f"die-{step}").touch()
+    _, code, told = letters.replay()
+    assert letters.run.wait() == -signal.SIGKILL
+    assert (code, told.count("\n")) == (1, 1), told
+    assert "'tailrace dead-letters list' shows" in told
+    done = step in ("marked", "resolved")
+    tried = [1] if step != "begun" else []
+    assert [n for _, n in letters.handed_over] == tried
+    assert letters.waiting == ([2, 3] if done else [1, 2, 3])
+    letters.run.start()
+    letters.write(4)
+    letters.until_waiting(3 if done else 4)
+    assert letters.replay()[1] == 0
+    again = [] if done else [1]
+    assert [n for _, n in letters.handed_over] == [*tried, *again, 2, 3, 4]
+    assert letters.waiting == []
+    assert letters.run.stop() == 0, letters.run.log
+
+
+@pytest.fixture
+def of_three(replica_set: ReplicaSet, database: str, daemon: Make) -> Orders:
+    return Orders(replica_set, database, daemon)
+
+
+def test_a_replay_of_dead_letters_goes_on_across_elections(
+    of_three: Orders, replica_set: ReplicaSet
+) -> None:
+    letters = Letters(of_three, configured(of_three, replicas={}))
+    assert letters.run.process is not None
+    with letters.run.begun(*REPLAY) as one:
+        letters.until_begun(letters.run.process.pid)
+        replica_set.step_down()
+        letters.go()
+        assert one.wait(60) == 0, one.communicate()
+    assert [n for _, n in letters.handed_over] == [1, 2, 3]
+    letters.write(4)
+    until(lambda: [n for _, n in letters.handed_over][3:] == [4], "the next change")
+    assert letters.waiting == []
+    assert letters.run.stop() == 0, letters.run.log
+
+
+def test_a_replay_of_a_span_goes_on_across_elections(
+    of_three: Orders, replica_set: ReplicaSet
+) -> None:
+    run = configured(of_three, scope={"batch_size": 2}, replicas={})
+    (run.directory / "mended").touch()
+    run.start()
+    with replica_set.client() as client:
+        second = client.admin.command("ping")["operationTime"].time
+    numbers = [*range(20)]
+    of_three.insert_each([{"_id": n, "n": n} for n in numbers])
+
+    def handed_over() -> list[int]:
+        return [int(line.split()[1]) for line in whole_lines(noted.read_text())]
+
+    noted = run.directory / "handed-over"
+    noted.touch()
+    until(lambda: len(handed_over()) == len(numbers), "all changes")
+    assert sorted(handed_over()) == numbers
+    asks = {"from": datetime.fromtimestamp(second, UTC).isoformat(), "handler": "note"}
+    hold = run.directory / "hold"
+    hold.touch()
+    status, told = act(run, "/scopes/orders/replay", **asks)
+    assert status == 202, told
+    until(lambda: len(handed_over()) > len(numbers), "the first change")
+    replica_set.step_down()
+    hold.unlink()
+
+    def replay() -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(run.get("/scopes/orders/replay")[1])["replay"]
+        return found
+
+    until(lambda: replay()["state"] != "running", "the end of the replay")
+    assert (replay()["state"], replay()["reason"]) == ("done", "")
+    assert handed_over()[len(numbers) :] == numbers
+    assert run.stop() == 0, run.log

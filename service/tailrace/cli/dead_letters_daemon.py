@@ -8,8 +8,10 @@ from urllib.parse import quote
 from tailrace.cli.arguments import told
 from tailrace.cli.dead_letter_text import number
 from tailrace.cli.terminal_text import printable
-from tailrace.control.client import Client
+from tailrace.control.client import Client, NoDaemon
+from tailrace.control.outcome import ActionRefused
 from tailrace.errors import ConfigurationError, Problem
+from tailrace.observe.health_check import NO_ANSWER
 
 _SECONDS = 600.0
 """How long one answer may take: as long as a handler takes for a letter."""
@@ -20,13 +22,23 @@ Letter = Mapping[str, Any]
 def through_daemon(client: Client, options: argparse.Namespace) -> int:
     """Asks for one document's letters after another; prints each, and returns the exit code.
 
-    Raises :class:`tailrace.control.ActionRefused`.
+    Raises :class:`tailrace.control.ActionRefused`; :class:`tailrace.control.client.NoDaemon` if
+    nothing was asked for.
     """
+    listed = _listed(client, options)
+    try:
+        return _through(client, options, listed)
+    except ActionRefused as error:
+        if not isinstance(error, NoDaemon) and error.status != NO_ANSWER:
+            raise
+        shows = "'tailrace dead-letters list' shows what still waits"
+        raise ActionRefused(503, f"the daemon gave no answer: {shows} ({error})") from error
+
+
+def _through(client: Client, options: argparse.Namespace, listed: Sequence[Letter]) -> int:
     seen, done, failed = set[tuple[Any, ...]](), 0, 0
     reported: list[Letter] = []
-    while letters := [
-        each for each in _listed(client, options) if _work(options, each) not in seen
-    ]:
+    while letters := [each for each in listed if _work(options, each) not in seen]:
         for letter in letters:
             if _work(options, letter) in seen:
                 continue
@@ -44,6 +56,7 @@ def through_daemon(client: Client, options: argparse.Namespace) -> int:
                 more = found.get("next")
         if options.id:
             break
+        listed = _listed(client, options)
     code = 1 if failed else 0
     message = f"Replayed {number(done)}; {failed} failed again."
     if options.verb == "discard":

@@ -96,7 +96,12 @@ class DeadLetters:
         report: Report,
     ) -> Replayed:
         ends, claim = anyio.current_time() + self.most_seconds, watcher.claim
-        asked = count()
+        asked, replayed = count(), 0
+
+        def counted(letter: DeadLetter, what: str) -> None:
+            nonlocal replayed
+            replayed += what == "replayed"
+            report(letter, what)
 
         def more() -> bool:
             return next(asked) == 0 or anyio.current_time() < ends
@@ -104,10 +109,10 @@ class DeadLetters:
         def require() -> None:
             if self.supervisor.find(watcher.name) is not watcher:
                 told = f"scope {watcher.name!r} was restarted, or changed by a reload"
-                raise CheckpointFenced(f"{told}: what was not reported still waits; ask again")
+                raise CheckpointFenced(f"{told}: ask again")
             if claim is not watcher.claim or watcher.status.state is WatcherState.STANDBY:
                 told = f"scope {watcher.name!r} is followed by another process now"
-                raise CheckpointFenced(f"{told}: what was not reported still waits; ask there")
+                raise CheckpointFenced(f"{told}: ask there")
             if claim.lease is not None:
                 claim.lease.require()
 
@@ -116,16 +121,18 @@ class DeadLetters:
                 self.store,
                 handlers,
                 letters,
-                report,
+                counted,
                 {watcher.name: claim.epoch},
                 require,
                 watcher.turn,
                 more,
             )
         except CheckpointFenced as error:
-            raise ActionRefused(409, str(error)) from error
+            told = f"replayed {number(replayed)}, and the others still wait: {error}"
+            raise ActionRefused(409, told) from error
         except DeadLetterError as error:
-            raise ActionRefused(503, f"{describe(error)}. What still waits, still waits") from error
+            told = f"replayed {number(replayed)}; when the store answers, GET /dead-letters shows"
+            raise ActionRefused(503, f"{told} what still waits: {describe(error)}") from error
 
     def _owner(self, scope: str) -> Watcher:
         """The watcher of a scope that this process follows."""

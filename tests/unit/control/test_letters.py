@@ -180,6 +180,7 @@ async def test_a_scope_that_moves_during_a_replay_ends_it() -> None:
         lease.give_up()
         audit.held = set()
         await until(lambda: bool(told))
+        assert told[0].startswith("replayed 0 dead letters, and the others still wait: scope")
         assert "another process may follow the scope now" in told[0]
     assert [each.id for each in await store.letters()] == [each.id for each in LETTERS]
 
