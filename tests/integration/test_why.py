@@ -149,6 +149,44 @@ def test_a_running_service_tells_what_it_has_in_flight(orders: Orders) -> None:
     assert why(run, "4")["changes"][0]["handlers"]["mine"]["state"] == "not_read"
 
 
+def test_a_change_that_a_seek_skipped_is_in_a_gap_until_another_leads_back_to_it(
+    orders: Orders,
+) -> None:
+    run = orders.daemon(http={"port": free_port()}).start()
+    orders.insert(1)
+    run.until_events(1)
+    run.command("scopes", "pause", "orders")
+    orders.insert(2)
+    with orders.server.client() as client:
+        skipped = client.admin.command("ping")["operationTime"].time
+
+        def later() -> int:
+            second: int = client.admin.command("ping")["operationTime"].time
+            return second if second > skipped else 0
+
+        second = until(later, "a later second")
+
+    def now() -> str:
+        state: str = why(run, "2")["changes"][0]["handlers"]["file"]["state"]
+        return state
+
+    def moved(*where: str) -> str:
+        run.command("scopes", "seek", "orders", *where)
+        return now()
+
+    assert moved("--at", datetime.fromtimestamp(second, UTC).isoformat()) == "in_gap"
+    assert moved("--undo") == "not_read"
+    assert moved("--undo") == "in_gap"
+    assert moved("--undo") == "not_read"
+    run.command("scopes", "resume", "orders")
+    run.until_events(2)
+    until(lambda: now() == "handled", "the save")
+    run.command("scopes", "seek", "orders", "--undo")
+    assert now() == "handled"
+    assert run.stop() == 0
+    assert now() == "handled"
+
+
 @pytest.fixture
 def client(mongod: ReplicaSet) -> Iterator[Client]:
     with mongod.client() as client:
@@ -259,6 +297,7 @@ def test_nothing_takes_the_changes_of_a_scope_without_routes(
     assert "routed nowhere" in answer.summary
 
 
+@pytest.mark.usefixtures("abandoned_connects")
 def test_without_a_server_the_answer_says_what_it_does_not_know(ask: Ask) -> None:
     answer = ask("1", uri="mongodb://127.0.0.1:1/?serverSelectionTimeoutMS=100", seconds=1)
     assert answer.exists is None

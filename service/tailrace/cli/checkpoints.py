@@ -145,9 +145,11 @@ async def set_position(
     before, text, epoch = await _before(store, scope, now)
     if epoch is not None and epoch > LARGEST:
         refuse(f"scope {scope!r}", "its epoch is the greatest there is; reset it, then set it")
-    chosen = replace(
-        position, sink_digests={CHOSEN: ""}, snapshot=before.position.snapshot if before else None
-    )
+    chosen = replace(position, sink_digests={CHOSEN: ""})
+    if before is not None:
+        at = before.position
+        reread = at.reread_from(position.cluster_time, now)
+        chosen = replace(chosen, snapshot=at.snapshot, reread=reread)
     after = Checkpoint(
         scope=scope,
         position=chosen,

@@ -99,7 +99,8 @@ class Sought:
             case "forward":
                 until = self.position.cluster_time
                 if self.had is not None and until is not None and until <= self.had:
-                    return f"changes from {since} to {to} came before, and do not come again"
+                    told = f"changes from {since} to {to} do not come again"
+                    return f"{told}: they came before, or were skipped before"
                 return f"changes from {moment(self.had)} to {to} are skipped, for {handlers}"
             case "none":
                 return f"nothing comes again and nothing is skipped: it is there, at {since}"

@@ -35,7 +35,7 @@ async def seek(
         had = furthest(before, await runtime.orders.positions(claim.scope))
         if (gap := _gap(order, had, order.seek)) is not None:
             await runtime.store.record_gap(gap)
-    snapshot = before.position.snapshot if before is not None else None
+    at, here = order.seek.cluster_time, before.position if before is not None else None
     claim.sequence += 1
     after = Checkpoint(
         scope=claim.scope,
@@ -43,8 +43,9 @@ async def seek(
             order.seek,
             sink_digests={CHOSEN: ""},
             beyond={},
-            snapshot=snapshot,
+            snapshot=here.snapshot if here is not None else None,
             started=_started(before, order.seek),
+            reread=here.reread_from(at, order.at) if here is not None else {},
         ),
         cluster=identity.cluster,
         fingerprint=order.fingerprint or identity.fingerprint,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from enum import StrEnum
 
 from bson.timestamp import Timestamp
@@ -15,6 +16,23 @@ from tailrace.model.token import ResumeToken
 
 CHOSEN = "*"
 """In ``sink_digests``: an operator chose this position, and not those of the destinations."""
+
+
+_MOST_REREAD = 20
+"""How many moves back a position remembers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reread:
+    """The changes that came again, or come now, because an operator moved the scope back.
+
+    ``at``: when that was. They are those from ``since`` up to ``until``, where the scope was moved
+    the next time; ``None`` if it was not moved since.
+    """
+
+    at: datetime
+    since: Timestamp
+    until: Timestamp | None = None
 
 
 class PositionKind(StrEnum):
@@ -42,6 +60,7 @@ class Position:
     handlers have beyond this position, which is not delivered to them again. ``snapshot``: how far
     the existing documents are delivered, if the scope has had a snapshot. ``started``: where the
     scope began, or the earliest position to which it was moved; earlier changes are not delivered.
+    ``reread``: by time, the last moves back, which fill gaps that were recorded before.
     """
 
     kind: PositionKind
@@ -52,6 +71,7 @@ class Position:
     beyond: Mapping[str, Progress] = field(default_factory=dict)
     snapshot: SnapshotProgress | None = None
     started: Timestamp | None = field(default=None, compare=False)
+    reread: Mapping[str, Reread] = field(default_factory=dict, compare=False)
 
     @property
     def progress(self) -> Progress:
@@ -73,6 +93,17 @@ class Position:
         if self.token is not None:
             return StartPoint(resume_after=self.token)
         return StartPoint(at_operation_time=self.cluster_time)
+
+    def reread_from(self, to: Timestamp | None, at: datetime) -> Mapping[str, Reread]:
+        """What is reread if an operator moves the scope from here to that time."""
+        here = self.cluster_time
+        found = {
+            name: replace(each, until=here or each.since) if each.until is None else each
+            for name, each in self.reread.items()
+        }
+        if here is not None and to is not None and to < here:
+            found[at.isoformat()] = Reread(at, to)
+        return dict(list(found.items())[-_MOST_REREAD:])
 
     def after_bookmark(
         self, token: ResumeToken | None, time: Timestamp | None, *, invalidated: bool

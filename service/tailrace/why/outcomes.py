@@ -115,6 +115,16 @@ class Evidence:
         taken = "; or ".join(filter(None, map(_taken, routes)))
         return Outcome(State.FILTERED, f"its route takes only {taken}")
 
+    def _came_again(self, gap: Gap, time: Timestamp) -> bool:
+        """Whether the scope was moved back after the gap, and has read on from before that time."""
+        reread = self.checkpoint.position.reread.values() if self.checkpoint is not None else ()
+        return any(
+            each.at > gap.recorded_at
+            and each.since <= time
+            and (each.until is None or time <= each.until)
+            for each in reread
+        )
+
     def _by_position(
         self,
         handler: str,
@@ -127,7 +137,7 @@ class Evidence:
             since = f"the scope's changes are delivered from {told(self.started)} on"
             return Outcome(State.BEFORE_START, since + self._snapshot)
         for gap in self.gaps:
-            if time is not None and _within(gap, time):
+            if time is not None and _within(gap, time) and not self._came_again(gap, time):
                 skipped = f"changes up to {told(gap.until) or 'an unknown time'} were skipped"
                 return Outcome(State.IN_GAP, f"{skipped} ({gap.policy}): {gap.reason}")
         followed, checkpoint = self.followed, self.checkpoint

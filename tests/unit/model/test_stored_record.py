@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from tailrace.errors import CheckpointCorrupt
 from tailrace.model import Checkpoint, Position, PositionKind, Progress, ResumeToken, StartPoint
 from tailrace.model.gap import Gap
+from tailrace.model.position import Reread
 from tailrace.model.snapshot import DocumentId
 from tailrace.model.stored_record import StoredRecord
 from tests.unit.event.documents import scalars
@@ -50,6 +51,9 @@ POSITIONS = st.builds(
     sink_digests=st.dictionaries(TEXT, TEXT, max_size=2),
     beyond=st.dictionaries(TEXT, PROGRESS, max_size=2),
     snapshot=st.none() | snapshots(TEXT, COUNTS, TIMES),
+    reread=st.dictionaries(
+        TEXT, st.builds(Reread, MOMENTS, since=TIMES, until=st.none() | TIMES), max_size=2
+    ),
 ).filter(lambda position: position.start_point != StartPoint())
 CHECKPOINTS = st.builds(
     Checkpoint,

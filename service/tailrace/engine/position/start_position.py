@@ -97,9 +97,14 @@ class StartPosition:
             base = Position(PositionKind.IDLE, None, None, start.at_operation_time)
         else:
             base = position_at(checkpoint, start)
-        started = checkpoint.position.started if checkpoint is not None else None
-        started = started or base.cluster_time
-        position = replace(base, sink_digests=self.noted, beyond=beyond, started=started)
+        at = checkpoint.position if checkpoint is not None else base
+        position = replace(
+            base,
+            sink_digests=self.noted,
+            beyond=beyond,
+            started=at.started or base.cluster_time,
+            reread=at.reread,
+        )
         known = checkpoint is None or checkpoint.fingerprint in ("", self.fingerprint)
         chosen = checkpoint is not None and CHOSEN in checkpoint.position.sink_digests
         elsewhere = chosen or self.leads is not None
