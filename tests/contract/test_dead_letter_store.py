@@ -146,6 +146,7 @@ async def test_letters_are_in_the_order_in_which_they_came(store: DeadLetterStor
         *(kept[3], kept[0], kept[5]),
     ]
     assert await store.letters_of("orders", {key(0)}.__contains__) == []
+    assert await store.letters_of(None, {key(2)}.__contains__) == [kept[2], kept[4], kept[3]]
 
 
 async def test_the_same_letter_is_stored_once_and_keeps_its_place(backing: Backing) -> None:

@@ -122,7 +122,8 @@ def test_orders_at_a_standby_name_the_owner(
         with pytest.raises(subprocess.CalledProcessError) as refused:
             two.command("snapshot", verb, "orders")
         assert refused.value.returncode == 1
-        assert "scope 'orders' is standby here: one follows it: ask there" in capfd.readouterr().err
+        told = "scope 'orders' is followed by one, and not by this process: ask there"
+        assert told in capfd.readouterr().err
     told = two.command("checkpoints", "reset", "orders", "--dry-run")
     assert "Scope 'orders' is followed by one (epoch 1)." in told
     pair.stop()

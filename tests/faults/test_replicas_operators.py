@@ -39,7 +39,7 @@ def test_a_standby_says_where_the_owner_is(replicas: Replicas) -> None:
     for path in ("restart", "snapshot?action=start"):
         status, told = request("127.0.0.1", other.port, f"/scopes/orders/{path}", method="POST")
         assert status == 409
-        assert "standby here: one follows it" in told
+        assert "is followed by one, and not by this process: ask there" in told
     replicas.stop()
 
 

@@ -169,7 +169,7 @@ def test_a_process_that_stands_by_passes_an_order_on_through_the_store(
     until(lambda: two.status().get("state") == "standby", "that the other stands by")
     status, told = asked(two, "pause")
     assert status == 202
-    assert "stored; one follows it, and obeys within a second" in told["message"]
+    assert "stored; one obeys within a second" in told["message"]
     until(lambda: one.status()["state"] == "paused", "that the owner obeys")
     assert one.stop() == 0
     until(lambda: two.status()["state"] == "paused", "that the next owner obeys, too")

@@ -96,7 +96,8 @@ class _Daemon:
             why = f"the daemon does not follow scope {self.scope!r}, or not yet"
             raise ActionRefused(409, why)
         if scopes[self.scope]["state"] == "standby":
-            raise elsewhere(self.scope, scopes[self.scope]["reason"])
+            owner = (scopes[self.scope]["lease"] or {}).get("owner")
+            raise elsewhere(self.scope, owner, scopes[self.scope]["reason"] or "")
         found: Snapshot | None = scopes[self.scope]["snapshot"]
         return found
 

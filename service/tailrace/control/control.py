@@ -14,7 +14,13 @@ from tailrace.control.outcome import ActionRefused, Done
 from tailrace.control.seeking import Seeking, positions_of
 from tailrace.control.server_positions import ServerPositions, moment
 from tailrace.control.span import find_span
-from tailrace.control.spans import SpanReplay, find_handler, require_followed, require_here
+from tailrace.control.spans import (
+    SpanReplay,
+    find_handler,
+    owner_of,
+    require_followed,
+    require_here,
+)
 from tailrace.engine import (
     CommandRunner,
     Runtime,
@@ -68,7 +74,9 @@ class Control:
 
     async def restart(self, scope: str, by: str) -> Done:
         """Restarts a halted scope from its checkpoint."""
-        before = self._watcher(scope).status.state.value
+        watcher = self._watcher(scope)
+        require_here(watcher)
+        before = watcher.status.state.value
         if reason := self.supervisor.restart(scope):
             raise ActionRefused(409, reason)
         return Done(f"scope {scope!r} starts again", before, "starting")
@@ -259,7 +267,10 @@ def _told(watcher: Watcher, given: Given, word: str, state: WatcherState) -> str
         return f"{name} is {word} already" if word == "paused" else f"{name} was not paused"
     match state:
         case WatcherState.STANDBY:
-            return f"{name}: stored; {watcher.status.reason}, and obeys within a second"
+            who = owner_of(watcher)
+            if who == "":
+                return f"{name}: stored; no process follows it now, and the next one obeys"
+            return f"{name}: stored; {who or 'the process that follows it'} obeys within a second"
         case WatcherState.HALTED:
             return f"{name}: stored; it is halted, and obeys when it is restarted"
     if word == "paused" and state is not WatcherState.PAUSED:

@@ -39,14 +39,22 @@ class DeadLetters:
 
     async def show(self, query: LettersQuery) -> Mapping[str, Any]:
         """The waiting letters, oldest first, in JSON types."""
-        found = await self._letters(query.scope, query.handler)
-        if query.key is not None:
-            try:
-                key = read_key(query.key)
-            except ValueError as error:
-                raise ActionRefused(400, f"key: {error}") from error
-            found = [each for each in found if key.is_of(each.key)]
+        if query.key is None:
+            found = await self._letters(query.scope, query.handler)
+        else:
+            found = await self._of_document(query.key, query.scope, query.handler)
         return {"count": len(found), "letters": [shown(each) for each in found[: query.limit]]}
+
+    async def _of_document(
+        self, text: str, scope: str | None, handler: str | None
+    ) -> Sequence[DeadLetter]:
+        try:
+            key = read_key(text)
+        except ValueError as error:
+            raise ActionRefused(400, f"key: {error}") from error
+        found = await _stored(partial(self.store.letters_of, scope, key.is_of))
+        chosen = [each for each in found if handler in (None, each.handler)]
+        return sorted(chosen, key=lambda each: each.at)
 
     async def replay(self, id: str, body: LetterBody) -> Done:
         """Hands a letter to its handler again, with all letters of its document."""

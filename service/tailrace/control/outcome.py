@@ -6,6 +6,9 @@ from typing import Any
 
 from tailrace.errors import TailraceError
 
+_NOBODY = "no process follows it"
+"""How the reason of a lease begins that nobody has."""
+
 
 class ActionRefused(TailraceError):
     """Nothing was done. ``status`` is that of HTTP; the message is one sentence, with what to do.
@@ -19,9 +22,19 @@ class ActionRefused(TailraceError):
         self.status = status
 
 
-def elsewhere(scope: str, reason: str) -> ActionRefused:
-    """The refusal of what only the process that follows a scope can do; ``reason`` names it."""
-    return ActionRefused(409, f"scope {scope!r} is standby here: {reason}: ask there")
+def elsewhere(scope: str, owner: str | None, reason: str) -> ActionRefused:
+    """The refusal of what only the process that follows a scope can do.
+
+    ``owner`` and ``reason``: as in :class:`tailrace.engine.ObservedLease`.
+    """
+    detail = reason.removeprefix(_NOBODY).lstrip(": ")
+    why = f" ({detail})" if detail else ""
+    told = f"which process follows scope {scope!r} is not known now: ask again in a while{why}"
+    if owner:
+        told = f"scope {scope!r} is followed by {owner}, and not by this process: ask there"
+    elif owner is not None:
+        told = f"no process follows scope {scope!r} now: ask again when one does{why}"
+    return ActionRefused(409, told)
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,10 +33,14 @@ class ServerPositions:
     async def at(self, text: str, key: str = "at") -> Position:
         """The position at a time that the oplog has."""
         time = read_time(text, key)
-        await self._require_kept(time, text, key)
+        (await self.kept()).require(time, text, key)
         return Position(PositionKind.IDLE, None, None, time)
 
-    async def now(self) -> Timestamp:
+    async def kept(self) -> "KeptTimes":
+        """The times that the server has now."""
+        return KeptTimes(now=await self._now(), begin=await self._oplog_begin())
+
+    async def _now(self) -> Timestamp:
         """The time of the server's last write; if nobody tells it, this machine's."""
         if self.server is not None:
             try:
@@ -46,17 +50,6 @@ class ServerPositions:
             if isinstance(time, Timestamp):
                 return time
         return self.clock() or Timestamp(int(datetime.now(UTC).timestamp()), 1)
-
-    async def _require_kept(self, time: Timestamp, text: str, key: str) -> None:
-        """Refuses a time in the future, and one before the oplog."""
-        now = await self.now()
-        if time > end_of_second(now):
-            told = f"{text} is in the future: the server's time is {moment(now)}"
-            raise ActionRefused(422, f"{key}: {told}; give a time up to that")
-        begin = await self._oplog_begin()
-        if begin is not None and time < Timestamp(begin.time, 0):
-            told = f"{text} is before the oplog, which begins at {moment(begin)}"
-            raise ActionRefused(422, f"{key}: {told}; give a time from then on")
 
     async def _oplog_begin(self) -> Timestamp | None:
         """The time of the oplog's oldest entry; ``None`` if this user may not ask (a mongos)."""
@@ -77,7 +70,7 @@ class ServerPositions:
         name = self.scope.name
         if position.token is not None and position.cluster_time is not None:
             told = f"the token of {moment(position.cluster_time)}"
-            await self._require_kept(position.cluster_time, told, "token")
+            (await self.kept()).require(position.cluster_time, told, "token")
         try:
             with anyio.move_on_after(_TRIAL_SECONDS):
                 async with stream:
@@ -93,6 +86,23 @@ class ServerPositions:
             pass  # an event ends the stream, or begins before it: the scope knows what to do
         except DriverError as error:
             raise _silent(self.scope, error) from error
+
+
+@dataclass(frozen=True, slots=True)
+class KeptTimes:
+    """From ``begin``, the oldest entry of the oplog (``None``: unknown), to the last write."""
+
+    begin: Timestamp | None
+    now: Timestamp
+
+    def require(self, time: Timestamp, text: str, key: str) -> None:
+        """Refuses a time in the future, and one before the oplog."""
+        if time > end_of_second(self.now):
+            told = f"{text} is in the future: the server's time is {moment(self.now)}"
+            raise ActionRefused(422, f"{key}: {told}; give a time up to that")
+        if self.begin is not None and time < Timestamp(self.begin.time, 0):
+            told = f"{text} is before the oplog, which begins at {moment(self.begin)}"
+            raise ActionRefused(422, f"{key}: {told}; give a time from then on")
 
 
 def _silent(scope: Scope, error: DriverError) -> ActionRefused:

@@ -9,9 +9,14 @@ from bson.timestamp import Timestamp
 
 from tailrace.control.bodies import ReplayBody
 from tailrace.control.outcome import ActionRefused
-from tailrace.control.server_positions import ServerPositions, end_of_second, moment
+from tailrace.control.server_positions import (
+    ServerPositions,
+    end_of_second,
+    moment,
+    read_time,
+)
 from tailrace.event import ChangeEvent, RawBatch
-from tailrace.model import Scope, StartPoint
+from tailrace.model import Position, PositionKind, Scope, StartPoint
 from tailrace.stream import ChangeStream, ChangeStreamOptions, Driver, LookupStream
 from tailrace.why.key import Key, read_key
 
@@ -28,14 +33,18 @@ async def find_span(server: ServerPositions, body: ReplayBody) -> "Span":
         keys = tuple(read_key(each) for each in body.keys)
     except ValueError as error:
         raise ActionRefused(400, f"keys: {error}") from error
-    start, until = await server.at(body.since or "", "from"), await server.now()
-    since = start.cluster_time
-    if body.to is not None and (end := (await server.at(body.to, "to")).cluster_time) is not None:
-        until = min(until, end_of_second(end))
-    if since is None or since > until:
+    since = read_time(body.since or "", "from")
+    to = read_time(body.to, "to") if body.to is not None else None
+    kept = await server.kept()
+    kept.require(since, body.since or "", "from")
+    until = kept.now
+    if to is not None:
+        kept.require(to, body.to or "", "to")
+        until = min(until, end_of_second(to))
+    if since > until:
         told = f"the span ends at {moment(until)}, before it begins"
         raise ActionRefused(422, f"{told}: give a from that is not after to")
-    await server.require(start)
+    await server.require(Position(PositionKind.IDLE, None, None, since))
     return Span(scope, server.options, since, until, tuple(body.collections), keys)
 
 

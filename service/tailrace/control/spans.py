@@ -32,10 +32,16 @@ def require_replayable(watcher: Watcher, handler: Handler) -> None:
         raise ActionRefused(409, f"{told}: pause the scope, replay, and resume it")
 
 
+def owner_of(watcher: Watcher) -> str | None:
+    """The process that follows the scope; empty if none does, ``None`` if that is not known."""
+    lease = watcher.status.lease()
+    return lease.owner if lease is not None else None
+
+
 def require_here(watcher: Watcher) -> None:
     """Refuses what only the process that follows the scope can do."""
     if watcher.status.state is WatcherState.STANDBY:
-        raise elsewhere(watcher.name, watcher.status.reason)
+        raise elsewhere(watcher.name, owner_of(watcher), watcher.status.reason)
 
 
 def require_followed(watcher: Watcher) -> None:

@@ -260,10 +260,13 @@ class DeadLetterStore(Protocol):
         """Unresolved letters, in the order of arrival."""
 
     async def letters_of(
-        self, scope: str, is_key: Callable[[bytes | None], bool]
+        self, scope: str | None, is_key: Callable[[bytes | None], bool]
     ) -> Sequence[DeadLetter]:
-        """The unresolved letters of a scope whose key is asked for; those of one handler and key
-        in the order of arrival. Reads all keys of the scope, and only the events of these."""
+        """The unresolved letters of a scope, or of all, whose key is asked for.
+
+        Those of one handler and key are in the order of arrival. Reads all keys of the scope, and
+        only the events of these.
+        """
 
     async def resolve(self, letter: DeadLetter, how: How) -> bool:
         """Records durably how a letter was resolved; returns True if it was still unresolved."""

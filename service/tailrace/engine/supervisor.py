@@ -153,9 +153,8 @@ class Supervisor:
             raise LookupError(name)
         halted = self.watchers[index]
         if halted.status.state is not WatcherState.HALTED:
-            found = halted.status
-            why = f" here: {found.reason}" if found.state is WatcherState.STANDBY else ""
-            return f"scope {name!r} is {found.state.value}{why}: only a halted one is restarted"
+            state = halted.status.state.value
+            return f"scope {name!r} is {state}: only a halted one is restarted"
         if name in self._scopes:
             return f"scope {name!r} is being changed by a reload, and starts again with that"
         if self._stop.is_set or all(w.status.state in ENDED for w in self.watchers):

@@ -49,7 +49,7 @@ class IndexedLetters(ABC):
             return found
 
     async def letters_of(
-        self, scope: str, is_key: Callable[[bytes | None], bool]
+        self, scope: str | None, is_key: Callable[[bytes | None], bool]
     ) -> Sequence[DeadLetter]:
         keys = sorted({key for key in await self._keys(scope) if is_key(key[2])}, key=_order)
         return [letter for key in keys for letter in await self._letters_of(key)]

@@ -89,7 +89,7 @@ async def test_a_move_is_undone_and_a_dry_run_changes_nothing() -> None:
         await control.seek("orders", BACK, BY)
         await until(lambda: audit.begun[-1] == 5)
         tried = await control.seek("orders", SeekBody(undo=True, dry_run=True), BY)
-        assert f"to {moment(time(9))} came before, and do not come again" in tried.message
+        assert f"to {moment(time(9))} do not come again: they came before" in tried.message
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(control.seek, "orders", SeekBody(undo=True), BY)
             await one.until_state(WatcherState.DRAINING)
@@ -132,7 +132,7 @@ async def test_each_action_in_each_state_is_done_or_refused(state: WatcherState)
     for each in ordered:
         assert isinstance(each, Done)
         if state is WatcherState.STANDBY:
-            assert "stored; two follows it, and obeys within a second" in each.message
+            assert "stored; two obeys within a second" in each.message
         if state is WatcherState.HALTED:
             assert "it is halted, and obeys when it is restarted" in each.message
     stored = await one.runtime.orders.load("orders")

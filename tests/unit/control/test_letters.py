@@ -87,6 +87,8 @@ async def test_a_letter_that_fails_again_keeps_those_behind_it() -> None:
         assert outcomes == ["replayed", "failed: ValueError: still broken"]
         found = await control.dead_letters(LettersQuery(scope="orders", key="7"))
         assert [each["id"] for each in found["letters"]] == [each.id for each in LETTERS[1:]]
+        assert (await control.dead_letters(LettersQuery(handler="audit", key="7")))["count"] == 2
+        assert (await control.dead_letters(LettersQuery(handler="odd", key="7")))["count"] == 0
         assert (await control.dead_letters(LettersQuery(key="8")))["count"] == 0
         gone = await control.discard_letter(LETTERS[1].id, ANY, BY)
         assert gone.message == "discarded 1 dead letter"
@@ -130,7 +132,7 @@ async def test_a_second_replay_at_once_is_refused() -> None:
     ("case", "status", "told"),
     [
         ("unknown", 404, "is not waiting"),
-        ("standby", 409, "standby here: two follows it: ask there"),
+        ("standby", 409, "is followed by two, and not by this process: ask there"),
         ("starting", 409, "is starting: ask again"),
         ("other scope", 409, "is not configured here"),
         ("other handler", 409, "gets no changes of scope 'orders' any more"),

@@ -1,5 +1,6 @@
 """Replays of a span of time to one handler, beside the scope."""
 
+from collections.abc import Mapping
 from math import inf
 from typing import Any
 
@@ -10,6 +11,7 @@ from tailrace.control import ActionRefused, Control
 from tailrace.control.bodies import ReplayBody
 from tailrace.control.server_positions import moment
 from tailrace.engine import HeldLease, WatcherState
+from tailrace.engine.held_lease import ObservedLease
 from tailrace.model import Scope
 from tailrace.model.failure_policy import Backoff, FailurePolicy
 from tests.unit.engine.changes import change, changes, invalidate, time, token, until
@@ -209,8 +211,39 @@ async def test_a_span_that_cannot_be_is_refused(body: ReplayBody, status: int, t
     assert error.value.status == status
 
 
-async def test_a_process_that_stands_by_names_the_owner() -> None:
-    one, control = followed(Destination())
-    one.watcher.status.enter(WatcherState.STANDBY, "two follows it")
-    with pytest.raises(ActionRefused, match="standby here: two follows it: ask there"):
+@pytest.mark.parametrize(
+    ("owner", "reason", "told"),
+    [
+        ("two", "two follows it", "is followed by two, and not by this process: ask there"),
+        ("", "no process follows it", "no process follows scope 'orders' now: ask again when"),
+        ("", "no process follows it: its lease is old", r"one does \(its lease is old\)$"),
+        (None, "the store is down", r"not known now: ask again in a while \(the store is down\)$"),
+    ],
+)
+async def test_a_process_that_stands_by_names_the_owner(
+    owner: str | None, reason: str, told: str
+) -> None:
+    lease = ObservedLease(owner, 3, held=False, reason=reason)
+    one, control = followed(Destination(), lease=lambda scope: lease)
+    one.watcher.status.enter(WatcherState.STANDBY)
+    with pytest.raises(ActionRefused, match=told):
         await control.replay("orders", span(3), BY)
+
+
+class Server:
+    """Notes the names of commands; its oplog begins with the first change."""
+
+    def __init__(self) -> None:
+        self.asked = list[str]()
+
+    async def run(self, database: str, command: Mapping[str, Any]) -> dict[str, Any]:
+        self.asked.append(next(iter(command)))
+        return {"operationTime": time(9), "cursor": {"firstBatch": [{"ts": time(1)}]}}
+
+
+async def test_the_server_is_asked_once_for_its_times() -> None:
+    _, control = followed(Destination())
+    control.server = server = Server()
+    done = await control.replay("orders", span(3, 6, dry_run=True), BY)
+    assert f"from {moment(time(3))} to {moment(time(6))} come again" in done.message
+    assert server.asked == ["ping", "find"]

@@ -38,9 +38,7 @@ def test_one_follows_and_the_others_stand_by() -> None:
         assert watcher.status.reason == "one follows it"
         assert other.supervisor.not_ready() == []
         assert watcher.status.checkpoint is not None, "its lag is known"
-        assert other.supervisor.restart("orders").startswith(
-            "scope 'orders' is standby here: one follows it"
-        )
+        assert other.supervisor.restart("orders").startswith("scope 'orders' is standby: only")
 
     simulated(cluster.run, script)
     cluster.check("orders")
