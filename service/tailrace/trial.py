@@ -20,7 +20,7 @@ from tailrace.stores.mongodb import try_collections
 from tailrace.stores.sqlite_schema import try_file
 from tailrace.stream import ChangeStream
 
-_MOST_SECONDS = 30.0
+MOST_SECONDS = 30.0
 """How long each trial may take. A handler's start has no limit of its own."""
 
 
@@ -39,14 +39,14 @@ async def connect(settings: Settings, report: Callable[[str], None]) -> list[Pro
 
     async def attempt(what: str, trial: Awaitable[str]) -> None:
         try:
-            with anyio.fail_after(_MOST_SECONDS):
+            with anyio.fail_after(MOST_SECONDS):
                 report(f"{what}: {await trial}")
         except ConfigurationError as error:
             problems.extend(error.problems)
         except TailraceError as error:
             problems.append(Problem(what, describe(error)))
         except TimeoutError:
-            problems.append(Problem(what, f"the trial has not ended after {_MOST_SECONDS:g} s"))
+            problems.append(Problem(what, f"the trial has not ended after {MOST_SECONDS:g} s"))
 
     async with factory(uri, 1) as driver:
         await attempt("store", _try_store(settings, driver))

@@ -9,6 +9,7 @@ import sys
 
 from tailrace import config
 from tailrace.cli.arguments import add_config, read_settings
+from tailrace.cli.waiting_bar import waiting_bar
 from tailrace.config import Settings
 from tailrace.errors import ConfigurationError
 from tailrace.handlers import check_handlers
@@ -55,7 +56,9 @@ def _connect(settings: Settings, file: str) -> int:
 
     from tailrace import trial
 
-    problems = anyio.run(trial.connect, settings, print)
+    parts = 1 + len(settings.handlers) + len(settings.scopes)
+    with waiting_bar("trying what run needs", trial.MOST_SECONDS * parts) as bar:
+        problems = anyio.run(trial.connect, settings, bar.print)
     for problem in config.located(ConfigurationError(*problems), file).problems:
         print(f"tailrace: {problem}", file=sys.stderr)
     return 1 if problems else 0

@@ -12,6 +12,9 @@ from ruamel.yaml import YAML
 from tailrace.cli.arguments import needs_pipeline, refuse
 from tailrace.cli.waiting_bar import waiting_bar
 
+_REPUBLISH_SECONDS = 600.0
+"""What the bar takes as the longest time until the first rows are written."""
+
 
 def add(parser: argparse.ArgumentParser) -> None:
     """Adds the command's arguments."""
@@ -49,9 +52,13 @@ def run(options: argparse.Namespace) -> int:
         if not all(name.partition(".")):
             refuse("--collection", f"must be written database.collection, not {name!r}")
     if options.verb == "republish":
-        return column_commands.republish_columns(
-            options, lambda line: print(line, file=sys.stderr, flush=True)
-        )
+        with waiting_bar("publishing tables anew", _REPUBLISH_SECONDS) as bar:
+
+            def report(line: str, share: float | None) -> None:
+                bar.share = share
+                bar.print(line, sys.stderr)
+
+            return column_commands.republish_columns(options, report)
     if options.rows <= 0:
         refuse("--rows", f"must be greater than 0, not {options.rows}")
     if options.json:

@@ -143,8 +143,9 @@ async def _replay(options: argparse.Namespace, settings: Settings, opened: Store
 
     def report(letter: DeadLetter, what: str) -> None:
         reported.append(_named(letter, what))
+        bar.share = len(reported) / len(chosen)
         if not options.json:
-            print(f"{summary(letter)}  {printable(what)}")
+            bar.print(f"{summary(letter)}  {printable(what)}")
 
     if not options.json:
         print(await followers(opened, settings, scopes), end="")
@@ -158,7 +159,8 @@ async def _replay(options: argparse.Namespace, settings: Settings, opened: Store
         replay = partial(replay_letters, store, handlers, chosen, report, epochs, leases.require)
         with anyio.CancelScope() as running:  # SIGINT cancels the task (asyncio.Runner)
             asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, running.cancel)
-            done = await leases.run(replay)
+            with waiting_bar("replaying", 600) as bar:
+                done = await leases.run(replay)
         if running.cancelled_caught:
             return 128 + signal.SIGTERM
     message = f"Replayed {number(done.replayed)}; {done.failed} failed again, {done.left} left."

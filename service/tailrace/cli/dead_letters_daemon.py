@@ -8,6 +8,7 @@ from urllib.parse import quote
 from tailrace.cli.arguments import told
 from tailrace.cli.dead_letter_text import number
 from tailrace.cli.terminal_text import printable
+from tailrace.cli.waiting_bar import WaitingBar, waiting_bar
 from tailrace.control.client import Client, NoDaemon
 from tailrace.control.outcome import ActionRefused
 from tailrace.errors import ConfigurationError, Problem
@@ -27,15 +28,21 @@ def through_daemon(client: Client, options: argparse.Namespace) -> int:
     """
     listed = _listed(client, options)
     try:
-        return _through(client, options, listed)
+        with waiting_bar("asking the daemon", _SECONDS) as bar:
+            code, done = _through(client, options, listed, bar)
     except ActionRefused as error:
         if not isinstance(error, NoDaemon) and error.status != NO_ANSWER:
             raise
         shows = "'tailrace dead-letters list' shows what still waits"
         raise ActionRefused(503, f"the daemon gave no answer: {shows} ({error})") from error
+    print(told(options, done), end="")
+    return code
 
 
-def _through(client: Client, options: argparse.Namespace, listed: Sequence[Letter]) -> int:
+def _through(
+    client: Client, options: argparse.Namespace, listed: Sequence[Letter], bar: WaitingBar
+) -> tuple[int, Mapping[str, Any]]:
+    """The exit code, and what was done."""
     seen, done, failed = set[tuple[Any, ...]](), 0, 0
     reported: list[Letter] = []
     while letters := [each for each in listed if _work(options, each) not in seen]:
@@ -50,10 +57,11 @@ def _through(client: Client, options: argparse.Namespace, listed: Sequence[Lette
                     reported.append(each)
                     if not options.json:
                         outcome, handler = printable(each["outcome"]), printable(each["handler"])
-                        print(f"{each['id']}  {each['scope']}  {handler}  {outcome}")
+                        bar.print(f"{each['id']}  {each['scope']}  {handler}  {outcome}")
                 again = found.get("failed", 0)
                 done, failed = done + len(found["letters"]) - again, failed + again
                 more = found.get("next")
+                bar.share = min(len(reported) / len(listed), 1)
         if options.id:
             break
         listed = _listed(client, options)
@@ -66,8 +74,7 @@ def _through(client: Client, options: argparse.Namespace, listed: Sequence[Lette
     if not seen:
         message = "No dead letters."
     counts = {"done": done, "failed": failed, "letters": reported}
-    print(told(options, {"message": message, **counts}), end="")
-    return code
+    return code, {"message": message, **counts}
 
 
 def _listed(client: Client, options: argparse.Namespace) -> Sequence[Letter]:

@@ -3,6 +3,7 @@
 import argparse
 import re
 import textwrap
+from collections.abc import Sequence
 from importlib import import_module
 from typing import Any, NoReturn
 
@@ -10,6 +11,8 @@ from tailrace.cli.arguments import meant
 
 _WIDTH = 80
 _CHOICE = re.compile(r"invalid choice: '(.*?)' \(choose from (.*)\)", re.DOTALL)
+
+_MISSING = "the following arguments are required"
 
 _COMPLETED = {
     "FILE": {
@@ -114,12 +117,17 @@ class Parser(argparse.ArgumentParser):
             vars(action)["complete"] = _COMPLETED[str(action.metavar)]
         return action
 
+    _given: Sequence[str] = ()
+
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Refuses what is unknown here, where its near names are, and not in the first parser."""
+        self._given = args or ()
         found, unknown = super().parse_known_args(args, namespace)
         if unknown:
-            near = meant(unknown[0].partition("=")[0], self._option_string_actions)
-            self.error(f"unrecognized arguments: {' '.join(unknown)}{near}")
+            message = f"unrecognized arguments: {' '.join(unknown)}"
+            if near := self._meant_option(unknown[0]):
+                self.exit(2, f"{self.prog}: error: {message}{near}\n")
+            self.error(message)
         return found, unknown
 
     def format_help(self) -> str:
@@ -141,8 +149,20 @@ class Parser(argparse.ArgumentParser):
         return text
 
     def error(self, message: str) -> NoReturn:
-        """Prints the usage and what is wrong, and exits with 2."""
+        """Prints what is wrong, and what was meant or the usage; exits with 2."""
+        near = ""
         if found := _CHOICE.search(message):
-            choices = [each.strip(" '") for each in found[2].split(",")]
-            message += meant(found[1], choices)
+            near = meant(found[1], [each.strip(" '") for each in found[2].split(",")])
+        elif message.startswith(_MISSING):  # a mistyped option may be why
+            for word in self._given:
+                if word.startswith("--") and (near := self._meant_option(word)):
+                    message = f"unrecognized arguments: {word}"
+                    break
+        if near:
+            self.exit(2, f"{self.prog}: error: {message}{near}\n")
         super().error(message)
+
+    def _meant_option(self, word: str) -> str:
+        name = word.partition("=")[0]
+        known = self._option_string_actions
+        return "" if name in known else meant(name, known)

@@ -4,8 +4,9 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from time import monotonic
+from typing import TextIO
 
 _AFTER_SECONDS = 2.0
 _STEP_SECONDS = 0.2
@@ -19,6 +20,33 @@ class WaitingBar:
 
     what: str
     share: float | None = None
+    _drawn: bool = False
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def print(self, line: str, out: TextIO | None = None) -> None:
+        """Prints a line of the command above the bar."""
+        with self._lock:
+            self._clear()
+            print(line, file=out or sys.stdout, flush=self._drawn)
+
+    def draw(self, passed: float, seconds: float) -> None:
+        """Shows it, so many seconds after the begin."""
+        share = passed / seconds if self.share is None else self.share
+        bar = ("#" * int(min(max(share, 0), 1) * _WIDTH)).ljust(_WIDTH, ".")
+        with self._lock:
+            sys.stderr.write(f"\r\x1b[K{self.what}  [{bar}] {passed:.0f} s")
+            sys.stderr.flush()
+            self._drawn = True
+
+    def remove(self) -> None:
+        """Clears its line."""
+        with self._lock:
+            self._clear()
+
+    def _clear(self) -> None:
+        if self._drawn:
+            sys.stderr.write("\r\x1b[K")
+            sys.stderr.flush()
 
 
 @contextmanager
@@ -27,7 +55,7 @@ def waiting_bar(
 ) -> Iterator[WaitingBar]:
     """Shows a bar while the block runs, which may change it. ``seconds``: how long that may take.
 
-    What the block prints would be mixed up with it.
+    The block prints by :meth:`WaitingBar.print`, or its lines would be mixed up with the bar.
     """
     progress = WaitingBar(what)
     if not sys.stderr.isatty():
@@ -48,15 +76,8 @@ def waiting_bar(
 def _draw(
     progress: WaitingBar, seconds: float, after_seconds: float, over: threading.Event
 ) -> None:
-    began, drawn = monotonic(), False
-    wait = after_seconds
+    began, wait = monotonic(), after_seconds
     while not over.wait(wait):
-        passed = monotonic() - began
-        share = passed / seconds if progress.share is None else progress.share
-        bar = ("#" * int(min(max(share, 0), 1) * _WIDTH)).ljust(_WIDTH, ".")
-        sys.stderr.write(f"\r\x1b[K{progress.what}  [{bar}] {passed:.0f} s")
-        sys.stderr.flush()
-        wait, drawn = _STEP_SECONDS, True
-    if drawn:
-        sys.stderr.write("\r\x1b[K")
-        sys.stderr.flush()
+        progress.draw(monotonic() - began, seconds)
+        wait = _STEP_SECONDS
+    progress.remove()

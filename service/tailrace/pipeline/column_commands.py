@@ -35,8 +35,13 @@ def suggested(options: argparse.Namespace) -> Iterator[str]:
         yield from (f"      {line}" for line in found.lines())
 
 
-def republish_columns(options: argparse.Namespace, report: Callable[[str], None]) -> int:
-    """Publishes the tables anew. Returns the exit code."""
+def republish_columns(
+    options: argparse.Namespace, report: Callable[[str, float | None], None]
+) -> int:
+    """Publishes the tables anew. Returns the exit code.
+
+    ``report`` gets lines, each with how much of a table is done.
+    """
     settings, tables = _opened(options)
     if tables.lake("changes") is None:  # before Spark starts
         raise PipelineRefused(f"{tables.location}: there are no tables of this pipeline")
@@ -48,11 +53,12 @@ def republish_columns(options: argparse.Namespace, report: Callable[[str], None]
             tables,
             columns,
             options.collection,
-            lambda name, rows, of: report(f"{name}: {rows:,} of {of:,} rows"),
+            lambda name, rows, of: report(f"{name}: {rows:,} of {of:,} rows", rows / max(of, 1)),
         )
     finally:
         spark.stop()
-    report(f"published {done} tables anew" if done else "no table has or needs typed columns")
+    told = f"published {done} tables anew" if done else "no table has or needs typed columns"
+    report(told, None)
     return 0
 
 

@@ -41,14 +41,20 @@ def test_wrong_usage_is_exit_code_two(arguments: list[str], capsys: Output) -> N
         (["check", "--conect"], "--connect"),
         (["scopes", "list", "--jsn"], "--json"),
         (["checkpoints", "set", "orders", "--att=x"], "--at"),
+        (["--verson"], "--version"),
+        (["--verson", "check"], "--version"),
+        (["snapshot", "--confg", "x"], ""),
     ],
 )
 def test_a_mistyped_word_is_answered_with_the_one_that_is_near(
     words: list[str], meant: str, capsys: Output
 ) -> None:
-    with pytest.raises(SystemExit):
+    with pytest.raises(SystemExit) as ended:
         main(words)
-    assert f"Did you mean '{meant}'?" in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert ended.value.code == 2
+    assert (f"Did you mean '{meant}'?" in told) is bool(meant)
+    assert (told.count("\n") == 1) is bool(meant)
 
 
 @pytest.mark.parametrize("name", COMMANDS)

@@ -73,10 +73,12 @@ def test_a_terminal_is_shown_how_long_a_search_takes(
         for share, what in ((None, "searching"), (0.5, "half of it")):
             progress.share, progress.what = share, what
             assert drawn[what].wait(5 if is_terminal else 0) is is_terminal
+        progress.print("a line", screen)
     shown = screen.getvalue()
     assert ("searching  [........................]" in shown) is is_terminal
     assert ("half of it  [############............]" in shown) is is_terminal
-    assert shown.endswith("\r\x1b[K" if is_terminal else "")
+    assert shown.endswith("\r\x1b[K" if is_terminal else "a line\n")
+    assert ("\r\x1b[Ka line\n" in shown) is is_terminal
 
 
 @pytest.mark.parametrize(("no_colour", "coloured"), [("", True), ("1", False)])
