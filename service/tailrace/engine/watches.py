@@ -23,7 +23,8 @@ from tailrace.errors import (
     describe,
 )
 from tailrace.model.order import Order
-from tailrace.observe.metrics import Metrics, ServerGauges
+from tailrace.observe.metrics import Metrics
+from tailrace.observe.scrape import ServerGauges
 from tailrace.stream import ASK_SECONDS, ServerClock
 
 _PAUSE_RATIO = 50.0

@@ -17,7 +17,8 @@ from docs.http_reference import reference
 from tailrace.engine import WatcherState
 from tailrace.observe.access import Access
 from tailrace.observe.exchange import Call, Request
-from tailrace.observe.metrics import Metrics, ScopeGauges
+from tailrace.observe.metrics import Metrics
+from tailrace.observe.scrape import ScopeGauges
 from tests.checkout import ROOT
 from tests.unit.observe.serving import Service, serving
 

@@ -10,7 +10,8 @@ from structlog.testing import capture_logs
 
 from tailrace.engine import ClusterWatch, watch_letters
 from tailrace.errors import CommandFailed, ConnectionFailed, DeadLetterError, DriverError
-from tailrace.observe.metrics import Metrics, ScopeGauges
+from tailrace.observe.metrics import Metrics
+from tailrace.observe.scrape import ScopeGauges
 from tailrace.stores.memory import MemoryDeadLetters
 from tailrace.stream import ServerClock
 from tests.contract.stores import letter

@@ -14,7 +14,8 @@ from tailrace.control.seeking import read_token
 from tailrace.control.server_positions import read_time
 from tailrace.observe.access import Access
 from tailrace.observe.http import HttpServer, bind
-from tailrace.observe.metrics import Metrics, ScopeGauges
+from tailrace.observe.metrics import Metrics
+from tailrace.observe.scrape import ScopeGauges
 from tailrace.why.key import read_key
 
 HERE = Access(loopback=True)

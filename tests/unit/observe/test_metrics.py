@@ -7,7 +7,8 @@ from prometheus_client import generate_latest
 from prometheus_client.metrics_core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
-from tailrace.observe.metrics import Metrics, ScopeGauges, ServerGauges
+from tailrace.observe.metrics import Metrics
+from tailrace.observe.scrape import ScopeGauges, ServerGauges
 
 CONTRACT = {
     "tailrace_events_total": ("counter", {"scope", "operation"}),

@@ -17,8 +17,8 @@ from tailrace.engine.status.snapshot_status import documents_read
 from tailrace.engine.status.watcher_state import IN_OUTAGES, READING, WatcherState
 from tailrace.model import Checkpoint, Scope
 from tailrace.observe.handler_recorder import HandlerRecorder
-from tailrace.observe.metrics import ScopeGauges
 from tailrace.observe.recent_errors import RecentErrors
+from tailrace.observe.scrape import ScopeGauges
 from tailrace.stream import ServerClock, StreamActivity
 
 _CAUGHT_UP_SECONDS = 10
