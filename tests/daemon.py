@@ -19,7 +19,7 @@ from typing import Any
 import yaml
 
 from tests.checkout import IMPORTS
-from tests.forks import Fork
+from tests.forks import Command, Fork
 
 WAIT_SECONDS = 60.0
 
@@ -134,31 +134,23 @@ class Daemon:
 
     def command(self, *arguments: str) -> str:
         """Runs another command with this configuration, which must succeed; returns its output."""
-        with TemporaryFile("w+") as out:
-            to = out.fileno()
-            process = Fork(arguments, self.directory, _environment(), stdout=to, stderr=2)
-            code = process.wait(WAIT_SECONDS)
-            if code:
-                raise subprocess.CalledProcessError(code, arguments)
-            out.seek(0)
-            return out.read()
+        with self.begun(*arguments) as process:
+            out, errors = process.communicate(WAIT_SECONDS)
+        print(errors, end="", file=sys.stderr)
+        if process.returncode:
+            raise subprocess.CalledProcessError(process.returncode, arguments)
+        return out
 
     @contextmanager
-    def begun(self, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+    def begun(self, *arguments: str) -> Iterator[Command]:
         """Starts another command with this configuration; killed at the end of the block."""
-        process = subprocess.Popen(
-            [sys.executable, "-m", "tailrace", *arguments],
-            cwd=self.directory,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env=_environment(),
-        )
-        with process:
+        with TemporaryFile("w+") as out, TemporaryFile("w+") as errors:
+            process = Command(arguments, self.directory, _environment(), out, errors)
             try:
                 yield process
             finally:
                 process.kill()
+                process.wait()
 
     # --- what it reports -----------------------------------------------------------------------
 

@@ -6,6 +6,7 @@ directory, environment, output, signals and exit code. Tests of the start itself
 change the environment of Python, start Python.
 """
 
+import gc
 import importlib
 import json
 import os
@@ -17,6 +18,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
+from typing import IO
 
 from tests.checkout import IMPORTS
 
@@ -24,7 +26,18 @@ PRELOADED = (
     *("tailrace.app", "tailrace.trial", "tailrace.drivers.motor", "tailrace.drivers.pymongo_async"),
     *("tailrace.stores.mongodb", "tailrace.stores.sqlite", "tailrace.handlers.jsonl"),
     *(f"tailrace.cli.{name}" for name in ("run", "scopes", "checkpoints", "dead_letters")),
+    *("tailrace.cli.commands", "tailrace.cli.help_text"),
+    # What they import when they run.
+    *("anyio._backends._asyncio", "motor.motor_asyncio", "pymongo.mongo_client", "ruamel.yaml"),
+    *("uvicorn.lifespan.off", "uvloop"),
 )
+
+CONFIGURATION = """
+mongodb: {{uri: "mongodb://localhost"}}
+scopes: [{{name: orders, database: shop, collection: orders}}]
+handlers: {{file: {{{handler}}}}}
+routes: [{{scope: orders, handlers: [file]}}]
+"""
 
 
 class Fork:
@@ -71,6 +84,28 @@ class Fork:
 
     def kill(self) -> None:
         self.send_signal(signal.SIGKILL)
+
+
+class Command(Fork):
+    """A started command; its output goes to these files, and its errors too."""
+
+    def __init__(
+        self,
+        arguments: Sequence[str],
+        directory: Path,
+        environ: Mapping[str, str],
+        *files: IO[str],
+    ) -> None:
+        self._files = files
+        out, errors = (file.fileno() for file in files)
+        super().__init__(arguments, directory, environ, stdout=out, stderr=errors)
+
+    def communicate(self, timeout: float | None = None) -> list[str]:
+        """Waits for the end; what it wrote to stdout and to stderr."""
+        self.wait(timeout)
+        for file in self._files:
+            file.seek(0)
+        return [file.read() for file in self._files]
 
 
 @cache
@@ -138,9 +173,21 @@ def _become(
     sys.path[0], sys.argv = directory, ["tailrace", *arguments]
 
 
-if __name__ == "__main__":
+def _preload() -> None:
+    """Imports the modules, and reads a configuration, which makes Pydantic build the models."""
     for module in PRELOADED:
         importlib.import_module(module)
+    from tailrace.config import loads
+    from tailrace.handlers.types import handler_models
+
+    for handler in ("type: jsonl, path: events", "type: python, target: 'mine:note'"):
+        loads(CONFIGURATION.format(handler=handler), handler_models, {})
+
+
+if __name__ == "__main__":
+    _preload()
+    gc.collect()
+    gc.freeze()  # else each child's collections would visit, and so copy, all that is shared
     serve(socket.socket(fileno=int(sys.argv[1])))
     from tailrace.cli import main
 
