@@ -5,7 +5,7 @@ rewrites only files with a changed key, so the cost of inserts does not grow wit
 collection was dropped or renamed, it rewrites all files with open versions.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from typing import Any
@@ -78,8 +78,16 @@ class Publication:
     @property
     def is_partial(self) -> bool:
         """Whether there are events without an image, which are applied to what was there."""
-        news = (each for source in self.sources for each in source.news)
-        return not {each.low.get("image", "present") for each in news} <= {"present"}
+        return not {each.low.get("image", "present") for each in self._news} <= {"present"}
+
+    @property
+    def has_deletions(self) -> bool:
+        """Whether there may be deletions. No event of a document has a lesser operation."""
+        return any(each.low.get("operation", "delete") <= "delete" for each in self._news)
+
+    @property
+    def _news(self) -> Iterator[DataFile]:
+        return (each for source in self.sources for each in source.news)
 
 
 def publication_of(kind: TableKind, name: str, log_snapshot: LogSnapshot) -> Publication:
@@ -205,7 +213,13 @@ def next_state(
     scopes = {each.partition["scope"] for source in work.sources for each in source.news}
     known = [each for source in work.sources for each in known_files(work, source, log_snapshot)]
     scopes |= {each.partition["scope"] for each in known}
-    made = versions(sequence, ways, partial=work.is_partial, shared=len(scopes) > 1)
+    made = versions(
+        sequence,
+        ways,
+        partial=work.is_partial,
+        shared=len(scopes) > 1,
+        deletions=work.has_deletions,
+    )
     made = evaluated(made, "IF(live AND NOT gone, document, NULL)", work.columns)
     if metrics is not None:
         # Only for `current`, which is always published, so that each value is counted once.

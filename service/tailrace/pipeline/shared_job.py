@@ -151,7 +151,13 @@ def _versions(works: Sequence[Publication], log_snapshot: LogSnapshot) -> DataFr
     ways = routes(sources, sorted(statements))
     scopes = {each.partition["scope"] for each in events.values()}
     sequence = reduce(DataFrame.unionAll, parts)
-    return versions(sequence, ways, partial=works[0].is_partial, shared=len(scopes) > 1)
+    return versions(
+        sequence,
+        ways,
+        partial=works[0].is_partial,
+        shared=len(scopes) > 1,
+        deletions=any(work.has_deletions for work in works),
+    )
 
 
 def _events(

@@ -91,20 +91,27 @@ def of_events(rows: DataFrame, stage: int | str) -> DataFrame:
 
 
 def versions(
-    sequence: DataFrame, ways: Sequence[VersionRoute], *, partial: bool, shared: bool
+    sequence: DataFrame,
+    ways: Sequence[VersionRoute],
+    *,
+    partial: bool,
+    shared: bool,
+    deletions: bool,
 ) -> DataFrame:
     """A sequence with the effect of each row, and the position and operation of the next row.
 
     ``stale`` marks a repeated event, ``live`` a row with an effect, ``gone`` a row that leaves no
     document. ``partial``: some events have no image, so updates are applied by
     :mod:`tailrace.pipeline.folding`. ``shared``: several scopes have landed the events.
+    ``deletions``: some may delete a document; without them, Spark sorts the rows once less.
     """
     stale = f"({_STALE}) OR ({_PUBLISHED})" if shared else _STALE
     rows = _routed(sequence, ways).selectExpr("*", f"{stale} AS stale")
-    rows = rows.selectExpr("*", f"{_OWN} AS own")
-    rows = rows.selectExpr(
-        "*", f"NOT stale AND stage <> {KNOWN} AND NOT ({_OF_ANOTHER}) AS live"
-    ).drop("own")
+    live = f"NOT stale AND stage <> {KNOWN}"
+    if deletions:
+        rows = rows.selectExpr("*", f"{_OWN} AS own")
+        live = f"{live} AND NOT ({_OF_ANOTHER})"
+    rows = rows.selectExpr("*", f"{live} AS live").drop("own")
     rows = rows.selectExpr(
         "*",
         f"lead(at) OVER ({_ALIVE}) AS next",
