@@ -188,15 +188,16 @@ def rescued(columns: Columns, where: Mapping[str, str] | None = None) -> str:
         return f"CAST(NULL AS STRING) AS {RESCUED}"
     tests = list(misfits(columns, where))
     texts = [*(f"to_json({_found(each)})" for each in columns.values()), "canonical"]
-    pairs = (
-        f"IF({condition}, named_struct('name', '{name}', 'value', {text}), NULL)"
-        for (name, condition), text in zip(tests, texts, strict=True)
+    # A structure, because null fields are left out. To filter an array, Spark would leave the code
+    # that it generates.
+    fields = ", ".join(
+        f"'{name}', IF({condition}, {each}, NULL)"
+        for (name, condition), each in zip(tests, texts, strict=True)
     )
-    found = f"filter(array({', '.join(pairs)}), each -> each IS NOT NULL)"
     fits = " AND ".join(f"typed_{at} IS NOT NULL" for at in range(len(columns)))
     some = " OR ".join(f"({condition})" for _, condition in tests)
-    texts_of = f"IF({some}, to_json(map_from_entries({found})), NULL)"
-    return f"IF({fits}, NULL, {texts_of}) AS {RESCUED}"
+    text = f"to_json(named_struct({fields}), map('ignoreNullFields', 'true'))"
+    return f"IF({fits}, NULL, IF({some}, {text}, NULL)) AS {RESCUED}"
 
 
 def selected(columns: Columns) -> list[str]:
