@@ -114,11 +114,16 @@ def evaluated(
     trees = _trees(columns)
     casts = (f"try_variant_get(parsed, '$', '{_shape(tree)}')" for tree in trees)
     rows = rows.selectExpr("*", *(f"{cast} AS tree_{at}" for at, cast in enumerate(casts)))
-    values = {
-        name: _TYPES[column.type](f"tree_{at}.{_fields(column)}")
+    found = {
+        name: f"tree_{at}.{_fields(column)}"
         for at, tree in enumerate(trees)
         for name, column in tree.items()
     }
+    variants = [name for name, column in columns.items() if _FORMS[column.type] == "variant"]
+    texts = {name: f"json_{at}" for at, name in enumerate(variants)}
+    rows = rows.selectExpr("*", *(f"to_json({found[name]}) AS {texts[name]}" for name in texts))
+    found |= texts
+    values = {name: _TYPES[column.type](found[name]) for name, column in columns.items()}
     if where is not None:
         values = {name: f"IF({where[name]}, {value}, NULL)" for name, value in values.items()}
     return rows.selectExpr(
@@ -233,16 +238,20 @@ _FORMS: Mapping[ColumnType, str] = {
     "timestamp": "struct<`$date`: struct<`$numberLong`: string>>",
     "decimal": "struct<`$numberDecimal`: string>",
 }
-"""A canonical value as a type of Spark. All else becomes null there, but in a variant."""
+"""A canonical value as a type of Spark. All else becomes null there, but in a variant. That is
+written as JSON, because any value would be cast to a string."""
 
 
-def _plain(form: str) -> Callable[[str], str]:
-    """SQL for a type that JSON has itself: others would be cast to it."""
+def _string(json: str) -> str:
+    """Only text with an escape is parsed. (To cast a variant, Spark makes an expression a row.)"""
+    text = (
+        f"IF(instr({json}, char(92)) = 0, btrim({json}, '\"'), CAST(parse_json({json}) AS STRING))"
+    )
+    return f"IF(startswith({json}, '\"'), {text}, NULL)"
 
-    def value(found: str) -> str:
-        return f"IF(schema_of_variant({found}) = '{form}', CAST({found} AS {form}), NULL)"
 
-    return value
+def _boolean(json: str) -> str:
+    return f"CASE {json} WHEN 'true' THEN true WHEN 'false' THEN false END"
 
 
 def _long(found: str) -> str:
@@ -275,10 +284,10 @@ def _decimal(found: str) -> str:
 
 
 _TYPES: Mapping[ColumnType, Callable[[str], str]] = {
-    "string": _plain("STRING"),
+    "string": _string,
     "long": _long,
     "double": _double,
-    "boolean": _plain("BOOLEAN"),
+    "boolean": _boolean,
     "timestamp": _timestamp,
     "decimal": _decimal,
 }
