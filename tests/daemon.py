@@ -27,9 +27,11 @@ WAIT_SECONDS = 60.0
 def until(condition: Callable[[], Any], what: str, seconds: float = WAIT_SECONDS) -> Any:
     """Polls until the condition is true, and returns its value; fails after a time limit."""
     deadline = time.monotonic() + seconds
+    pause = 0.02
     while not (result := condition()):
         assert time.monotonic() < deadline, f"waited {seconds} s in vain: {what}"
-        time.sleep(0.02)
+        time.sleep(pause)
+        pause = min(1.1 * pause, 0.1)  # what is asked often takes the time of the one who works
     return result
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from tests.faults.chaos.campaign import run
 
-WRITERS, SEED = 8, 4
+WRITERS, SEED = 3, 4
 FAULTS = ("primary stepped down", "primary killed")
 ROUNDS = 4
 

@@ -59,18 +59,18 @@ def test_looked_up_documents_existed_and_end_as_the_source(
     with orders.server.client(retryWrites=False, w="majority") as client:
         changes = Changes(client, orders.database, seed=len(driver))
         with Load(changes.write, every_seconds=0.002) as load:
-            load.more(300)
+            load.more(120)
             orders.server.step_down()
-            load.more(200)
+            load.more(80)
             run.kill()
-            load.more(100)
+            load.more(50)
             run.start()
             orders.server.stop_member(orders.server.primary(), signal.SIGKILL)
-            load.more(200)
+            load.more(80)
             orders.server.start()
             run.kill()
             run.start()
-            load.more(200)
+            load.more(80)
         client[orders.database][lookup_account.END].insert_one({"_id": 0, "n": -1})
         for name in WAYS:
             until(lambda name=name: has_ended(run, name), "the last change")

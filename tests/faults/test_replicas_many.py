@@ -4,7 +4,7 @@ from tests.daemon import until
 from tests.orders import Orders
 from tests.replicas import Replicas
 
-SCOPES = [f"scope-{number}" for number in range(40)]
+SCOPES = [f"scope-{number}" for number in range(18)]
 
 
 class Many(Replicas):
@@ -24,14 +24,14 @@ class Many(Replicas):
             self.orders.insert(number, collection=scope)
 
 
-def test_ten_processes_and_forty_scopes_at_once(orders: Orders) -> None:
+def test_six_processes_and_eighteen_scopes_at_once(orders: Orders) -> None:
     replicas = Many(orders, lease=5)
 
     def each_has_one() -> bool:
         held = [scope for each in replicas.held().values() for scope in each]
         return sorted(held) == sorted(SCOPES)
 
-    for number in range(10):
+    for number in range(6):
         run = replicas.daemon(f"process-{number}")
         run.configuration |= replicas.following(*SCOPES)
         run.start(ready=False)

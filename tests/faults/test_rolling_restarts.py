@@ -22,7 +22,7 @@ from tests.replicas import Replicas
 SCOPES = [f"scope-{number}" for number in range(6)]
 DOCUMENTS = 5
 """The number of documents in each scope."""
-PROCESSES, RESTARTS, OF_AN_UPDATE = 3, int(os.environ.get("ROUNDS", "20")), 10
+PROCESSES, RESTARTS, OF_AN_UPDATE = 3, int(os.environ.get("ROUNDS", "8")), 4
 LEASE_SECONDS = 4
 
 SOURCE = """
@@ -117,7 +117,7 @@ class Rolling(Replicas):
                 for scope in SCOPES:
                     database[scope].bulk_write(updates)
 
-            with Load(write, every_seconds=0.05) as load:
+            with Load(write, every_seconds=0.1) as load:
                 yield load
 
     def until_handled(self, written: int) -> None:

@@ -40,7 +40,7 @@ def hook(event, arguments):
 sys.addaudithook(hook)
 """
 
-MOMENTS = 8
+MOMENTS = 5
 """How many of the thousands of moments are tried, including the first and the last."""
 
 
