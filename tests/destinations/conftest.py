@@ -19,8 +19,9 @@ NAMES = ("postgresql", "mongodb", "redis", "nats", "http", "kafka", "kafka_once"
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Every test that wants a destination is run with each of them."""
-    if "kind" in metafunc.fixturenames:
+    """Every test that wants a destination, and names none, is run with each of them."""
+    named = {mark.args[0] for mark in metafunc.definition.iter_markers("parametrize")}
+    if "kind" in metafunc.fixturenames and "kind" not in named:
         metafunc.parametrize("kind", NAMES, scope="session")
 
 

@@ -17,9 +17,7 @@ from tests.orders import Orders
 ROUNDS = int(os.environ.get("ROUNDS", "2"))
 
 
-@pytest.mark.parametrize("crashes", [True, False])
-def test_a_hand_over_in_mid_batch_loses_nothing(logged: Copying, crashes: bool) -> None:
-    """The owner is killed, or paused for longer than its lease: then it wakes up in mid batch."""
+def handed_over(logged: Copying, *, crashes: bool) -> None:
     one, two = logged.replica("one").start(), logged.replica("two")
     until(lambda: one.status().get("state") == "caught_up", "its stream")
     with logged.load() as load:
@@ -38,6 +36,17 @@ def test_a_hand_over_in_mid_batch_loses_nothing(logged: Copying, crashes: bool) 
     logged.assert_in_order()
     for run in (two,) if crashes else (one, two):
         assert_untroubled(run)
+
+
+def test_a_hand_over_in_mid_batch_loses_nothing(logged: Copying) -> None:
+    """The owner is paused for longer than its lease, and wakes up in mid batch."""
+    handed_over(logged, crashes=False)
+
+
+# One that stores its position, and one that does not. Kills of all kinds: see below.
+@pytest.mark.parametrize("kind", ["postgresql", "redis"], scope="session")
+def test_a_hand_over_after_a_crash_in_mid_batch_loses_nothing(logged: Copying) -> None:
+    handed_over(logged, crashes=True)
 
 
 def test_kills_of_daemon_and_server_lose_nothing_and_repeat_nothing_where_promised(
