@@ -26,7 +26,9 @@ def columns(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 def fields(pairs: Iterable[tuple[str, str]]) -> str:
     """One line for each name and its value."""
-    return "".join(f"  {name + ':':<13} {value}\n" for name, value in pairs)
+    listed = [*pairs]
+    width = max([12, *(len(name) for name, _ in listed)]) + 1
+    return "".join(f"  {name + ':':<{width}} {value}\n" for name, value in listed)
 
 
 def iso(moment: datetime) -> str:
