@@ -60,13 +60,13 @@ def publish_together(
     wanted = "live AND NOT gone" if counts_rescued else kept
     rows = located(made).where(f"({kept}) OR (stage = {NEW} AND coalesce(number, 0) = 0)")
     rows = evaluated(rows, f"IF({wanted} AND {some}, document, NULL)", columns, where)
-    tests = [test for _, test in misfits(columns, where)] if counts_rescued else []
+    tests = [test for _, test in misfits(columns)] if counts_rescued else []
     more = [
         *("table", "home", f"{kept} AS kept", f"coalesce(number, 0) = 0 AND stage = {NEW} AS new"),
         *_FLAGS,
         *(f"typed_{at}" for at in range(len(columns))),
-        *(f"{test} AS misfit_{at}" for at, test in enumerate(tests)),
-        rescued(columns, where),
+        *tests,
+        rescued(columns),
     ]
     found = _collected(located_intervals(rows, more), log_snapshot)
     if found is None:

@@ -105,7 +105,7 @@ def evaluated(
     :func:`misfits` and :func:`rescued` need. ``text``: SQL for the document as canonical text.
 
     ``where``: by column, SQL for whether a row's table has it. In steps, so that Spark parses each
-    document and looks up each value once.
+    document and looks up each value once, and has less code to compile.
     """
     if not columns:
         return rows
@@ -126,9 +126,10 @@ def evaluated(
     values = {name: _TYPES[column.type](found[name]) for name, column in columns.items()}
     if where is not None:
         values = {name: f"IF({where[name]}, {value}, NULL)" for name, value in values.items()}
-    return rows.selectExpr(
-        "*", *(f"{values[name]} AS typed_{at}" for at, name in enumerate(columns))
-    )
+    typed = (f"{values[name]} AS typed_{at}" for at, name in enumerate(columns))
+    rows = rows.selectExpr("*", *typed)
+    flags = enumerate(_misfits(columns, where))
+    return rows.selectExpr("*", *(f"{test} AS misfit_{at}" for at, test in flags))
 
 
 def _trees(columns: Columns) -> list[dict[str, TypedColumn]]:
@@ -172,26 +173,30 @@ def _shape(tree: Columns) -> str:
     return text(nested)
 
 
-def misfits(columns: Columns, where: Mapping[str, str] | None = None) -> Iterator[tuple[str, str]]:
-    """For each column, the condition that the value of :func:`evaluated` rows goes to ``_rescued``.
-
-    The last one is for the whole document.
-    """
+def _misfits(columns: Columns, where: Mapping[str, str] | None) -> Iterator[str]:
     for at, (name, column) in enumerate(columns.items()):
         found = _found(column)
         there = f"{found} IS NOT NULL AND NOT is_variant_null({found})"
         wanted = "" if where is None else f" AND {where[name]}"
         # With AND instead of IF, Spark would look up each value first, to use it twice.
-        yield name, f"IF(typed_{at} IS NULL{wanted}, coalesce({there}, false), false)"
-    if columns:
-        yield UNREADABLE, "canonical IS NOT NULL AND parsed IS NULL"
+        yield f"IF(typed_{at} IS NULL{wanted}, coalesce({there}, false), false)"
+    yield "canonical IS NOT NULL AND parsed IS NULL"
 
 
-def rescued(columns: Columns, where: Mapping[str, str] | None = None) -> str:
+def misfits(columns: Columns) -> list[tuple[str, str]]:
+    """For each column, the condition that the value of :func:`evaluated` rows goes to ``_rescued``.
+
+    The last one is for the whole document.
+    """
+    names = [*columns, UNREADABLE] if columns else []
+    return [(name, f"misfit_{at}") for at, name in enumerate(names)]
+
+
+def rescued(columns: Columns) -> str:
     """SQL for ``_rescued`` of :func:`evaluated` rows."""
     if not columns:
         return f"CAST(NULL AS STRING) AS {RESCUED}"
-    tests = list(misfits(columns, where))
+    tests = misfits(columns)
     texts = [*(f"to_json({_found(each)})" for each in columns.values()), "canonical"]
     # A structure, because null fields are left out. To filter an array, Spark would leave the code
     # that it generates.
@@ -199,10 +204,9 @@ def rescued(columns: Columns, where: Mapping[str, str] | None = None) -> str:
         f"'{name}', IF({condition}, {each}, NULL)"
         for (name, condition), each in zip(tests, texts, strict=True)
     )
-    fits = " AND ".join(f"typed_{at} IS NOT NULL" for at in range(len(columns)))
-    some = " OR ".join(f"({condition})" for _, condition in tests)
+    some = " OR ".join(condition for _, condition in tests)
     text = f"to_json(named_struct({fields}), map('ignoreNullFields', 'true'))"
-    return f"IF({fits}, NULL, IF({some}, {text}, NULL)) AS {RESCUED}"
+    return f"IF({some}, {text}, NULL) AS {RESCUED}"
 
 
 def selected(columns: Columns) -> list[str]:
