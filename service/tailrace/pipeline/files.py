@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import partial, reduce
 from operator import and_
+from typing import Any
 from urllib.parse import quote, unquote
 
 import pyarrow as pa
@@ -86,14 +87,20 @@ def read_here(
 
 def _columns_of(table: Table, file: DataFile, columns: Sequence[str]) -> pa.Table:
     place = table.location / file.path
+    with parquet_file(place, PipelineRefused, read_dictionary=[*_FEW_VALUES]) as reader:
+        return reader.read([*columns])
+
+
+@contextmanager
+def parquet_file(
+    place: Location, unreadable: type[Exception], **options: Any
+) -> Iterator[parquet.ParquetFile]:
+    """A file that this process reads. Raises ``unreadable`` with one line where it cannot."""
     try:
         with place.files.open_input_file(place.path) as source:
-            reader = parquet.ParquetFile(
-                source, read_dictionary=[*_FEW_VALUES], page_checksum_verification=True
-            )
-            return reader.read([*columns])
+            yield parquet.ParquetFile(source, page_checksum_verification=True, **options)
     except (OSError, pa.ArrowException) as error:
-        raise PipelineRefused(
+        raise unreadable(
             f"{place}: cannot be read: {describe(error)}; nothing was committed"
         ) from error
 

@@ -4,12 +4,12 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 from pyarrow import compute as pc
-from pyarrow import parquet
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from tailrace.errors import SegmentUnreadable, describe
+from tailrace.errors import SegmentUnreadable
 from tailrace.lake.segment import COLUMNS
 from tailrace.pipeline.decoding import decode
+from tailrace.pipeline.files import parquet_file
 from tailrace.pipeline.lineage import position_of
 from tailrace.pipeline.schemas import CHANGES, DECODED
 from tailrace.pipeline.segments import LandedSegment
@@ -56,15 +56,7 @@ def rows_of(batch: Sequence[LandedSegment]) -> pa.Table | None:
 
 def _read(segment: LandedSegment, most: int) -> pa.Table | None:
     """A segment's rows; ``None`` if they have more bytes than ``most``."""
-    file = segment.file
-    try:
-        with file.files.open_input_file(file.path) as source:
-            reader = parquet.ParquetFile(source, page_checksum_verification=True)
-            groups = (reader.metadata.row_group(at) for at in range(reader.num_row_groups))
-            if sum(each.total_byte_size for each in groups) > most:
-                return None
-            return reader.read([*COLUMNS])
-    except (OSError, pa.ArrowException) as error:
-        raise SegmentUnreadable(
-            f"{file}: cannot be read: {describe(error)}; nothing was committed"
-        ) from error
+    with parquet_file(segment.file, SegmentUnreadable) as reader:
+        groups = (reader.metadata.row_group(at) for at in range(reader.num_row_groups))
+        is_small = sum(each.total_byte_size for each in groups) <= most
+        return reader.read([*COLUMNS]) if is_small else None
