@@ -110,3 +110,11 @@ def stored(spark: SparkSession, s3: S3Proxy) -> Pipeline:
 def pipeline(spark: SparkSession, tmp_path: Path) -> Pipeline:
     """A lake and its tables, both empty."""
     return Pipeline(spark, tmp_path)
+
+
+@pytest.fixture(params=["directory", "bucket"])
+def either(request: pytest.FixtureRequest) -> Pipeline:
+    """``pipeline``, and then ``stored``."""
+    name = "pipeline" if request.param == "directory" else "stored"
+    found: Pipeline = request.getfixturevalue(name)
+    return found

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import bson
 import pyarrow as pa
@@ -18,7 +19,7 @@ from pyspark.sql import SparkSession
 from tailrace.cli import main
 from tailrace.errors import PipelineRefused, SegmentUnreadable
 from tailrace.lake.segment import FOOTER_KEY, Documents
-from tailrace.pipeline import files
+from tailrace.pipeline import files, small_batch
 from tailrace.pipeline.location import Location
 from tailrace.pipeline.schemas import segment_schema
 from tailrace.pipeline.segments import LandedLake, pending, read_footers
@@ -27,11 +28,15 @@ from tests.pipeline.events import Stream
 from tests.pipeline.landing import Landing
 from tests.pipeline.pipeline import Pipeline
 
+STORAGES = pytest.mark.parametrize("where", ["directory", "bucket"])
+
 
 @pytest.fixture
-def landing(tmp_path: Path) -> Landing:
-    """A lake with three segments."""
-    landing = Landing(tmp_path / "lake")
+def landing(where: str, request: pytest.FixtureRequest, tmp_path: Path) -> Landing:
+    """A lake with three segments, in a directory or in a bucket."""
+    if where == "bucket":
+        request.getfixturevalue("s3")
+    landing = Landing(tmp_path / "lake" if where == "directory" else f"s3://lake/{uuid4().hex}")
     stream = Stream()
     for key in "abc":
         landing.land([stream.insert(key), stream.delete(key)])
@@ -42,24 +47,36 @@ def opened(landing: Landing) -> LandedLake:
     return LandedLake.open(Location.of(str(landing.path)))
 
 
-def segment(landing: Landing, number: int) -> Path:
-    return landing.path / "orders" / f"seg-{number:012d}.parquet"
+def segment(landing: Landing, number: int) -> Location:
+    return opened(landing).file("orders", number)
+
+
+def content(file: Location) -> bytes:
+    with file.files.open_input_file(file.path) as source:
+        data: bytes = source.read()
+        return data
+
+
+def overwrite(file: Location, data: bytes) -> None:
+    with file.files.open_output_stream(file.path) as stream:
+        stream.write(data)
 
 
 def torn(landing: Landing) -> None:
-    path = segment(landing, 1)
-    path.write_bytes(path.read_bytes()[:-40])
+    overwrite(segment(landing, 1), content(segment(landing, 1))[:-40])
 
 
 def other_type(landing: Landing) -> None:
     """A segment by another writer, whose footer has no checksum."""
-    table = parquet.read_table(segment(landing, 1))
+    file = segment(landing, 1)
+    table = parquet.read_table(file.path, filesystem=file.files, partitioning=None)
     at = table.schema.get_field_index("ordinal")
     table = table.set_column(at, "ordinal", table["ordinal"].cast(pa.string()))
     record = json.loads(table.schema.metadata[FOOTER_KEY])
     del record["checksum"]
     metadata = {FOOTER_KEY: json.dumps(record).encode()}
-    parquet.write_table(table.replace_schema_metadata(metadata), segment(landing, 1))
+    table = table.replace_schema_metadata(metadata)
+    parquet.write_table(table, file.path, filesystem=file.files)
 
 
 DAMAGES: list[tuple[Callable[[Landing], object], str]] = [
@@ -76,6 +93,7 @@ DAMAGES: list[tuple[Callable[[Landing], object], str]] = [
 ]
 
 
+@STORAGES
 @pytest.mark.parametrize(("damage", "message"), DAMAGES, ids=[each[1] for each in DAMAGES])
 def test_a_segment_that_contradicts_its_footer_is_refused(
     damage: Callable[[Landing], object], message: str, landing: Landing
@@ -87,11 +105,13 @@ def test_a_segment_that_contradicts_its_footer_is_refused(
         list(read_footers(lake, found.scope, found.numbers))
 
 
+@STORAGES
 def test_missing_segments_are_waited_for_or_refused(landing: Landing) -> None:
     """A missing number is waited for; a lake that ends before its tables is refused."""
     with pytest.raises(PipelineRefused, match="end at 2, but the tables hold all through 7"):
         pending(opened(landing), {"orders": 7})
-    segment(landing, 1).unlink()
+    gone = segment(landing, 1)
+    gone.files.delete_file(gone.path)
     for through, numbers in ({}, (0,)), ({"orders": 0}, ()):
         (found,) = pending(opened(landing), through)
         assert (found.numbers, found.missing) == (numbers, 1)
@@ -180,15 +200,15 @@ def test_a_pipeline_without_lake_and_tables_is_refused(capsys: pytest.CaptureFix
     ],
 )
 def test_a_pipeline_without_java_17_is_refused(
-    script: str | None, message: str, landing: Landing, tmp_path: Path
+    script: str | None, message: str, tmp_path: Path
 ) -> None:
     if script is not None:
         java = tmp_path / "bin" / "java"
         java.parent.mkdir()
         java.write_text(f"#!/bin/sh\n{script}\n")
         java.chmod(0o755)
-    tables = tmp_path / "tables"
-    done = command("--lake", str(landing.path), "--tables", str(tables), JAVA_HOME=str(tmp_path))
+    lake, tables = Landing(tmp_path / "lake").path, tmp_path / "tables"
+    done = command("--lake", str(lake), "--tables", str(tables), JAVA_HOME=str(tmp_path))
     assert done.returncode == 1
     assert message in done.stderr
     assert (done.stdout, done.stderr.count("\n")) == ("", 1)
@@ -202,14 +222,13 @@ def test_a_pipeline_without_java_17_is_refused(
 def test_a_spark_of_another_version_is_refused(
     version: str,
     age: str,
-    landing: Landing,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr("pyspark.version.__version__", version)
-    tables = tmp_path / "tables"
-    assert main(["pipeline", "--lake", str(landing.path), "--tables", str(tables)]) == 1
+    lake, tables = Landing(tmp_path / "lake").path, tmp_path / "tables"
+    assert main(["pipeline", "--lake", str(lake), "--tables", str(tables)]) == 1
     assert capsys.readouterr().err.splitlines() == [
         f"tailrace: Spark {version} is {age}: the pipeline needs pyspark >=4.2,<4.4"
     ]
@@ -258,7 +277,7 @@ def values(spark: SparkSession, lake: Path) -> list[Any]:
 def test_a_damaged_segment_is_named_or_read_right(spark: SparkSession, tmp_path: Path) -> None:
     path = landed(tmp_path / "lake")
     data, right, found = path.read_bytes(), values(spark, tmp_path / "lake"), 0
-    for place, damaged in damages(data, 50, seed=4):
+    for place, damaged in damages(data, 30, seed=4):
         path.unlink()  # Spark identifies files by their times
         path.write_bytes(damaged)
         try:
@@ -267,17 +286,24 @@ def test_a_damaged_segment_is_named_or_read_right(spark: SparkSession, tmp_path:
             assert str(path) in str(error)  # noqa: PT017
             assert "\n" not in str(error)  # noqa: PT017
             found += 1
-    assert found > 30
+    assert found > 15
 
 
+@pytest.mark.parametrize("rows", [small_batch.ROWS, 0], ids=["read here", "read by Spark"])
 @pytest.mark.usefixtures("quiet")
-def test_a_run_on_a_damaged_segment_commits_nothing(pipeline: Pipeline, tmp_path: Path) -> None:
-    path = landed(tmp_path / "damaged")
-    column = parquet.read_metadata(path).row_group(0).column(0)
-    data = bytearray(path.read_bytes())
+def test_a_run_on_a_segment_with_a_damaged_page_commits_nothing(
+    rows: int, either: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its footer is as it was written."""
+    monkeypatch.setattr(small_batch, "ROWS", rows)
+    pipeline = either
+    pipeline.land([Stream().insert("k", text="text " * 99)])
+    file = segment(pipeline.landing, 0)
+    data = bytearray(content(file))
+    column = parquet.read_metadata(pa.BufferReader(data)).row_group(0).column(0)
     data[column.data_page_offset + column.total_compressed_size // 2] ^= 0x10
-    path.write_bytes(data)
-    pipeline.lake = tmp_path / "damaged"
-    with pytest.raises(SegmentUnreadable, match=str(path)):
+    overwrite(file, data)
+    with pytest.raises(SegmentUnreadable, match=r"/orders/seg-0+\.parquet: ") as error:
         pipeline.run()
-    assert not list(pipeline.tables.rglob("*.json"))
+    assert "\n" not in str(error.value)
+    assert not Location.of(str(pipeline.tables)).below()

@@ -139,6 +139,26 @@ def test_segments_in_the_tables_are_removed_after_segment_retention_hours(landed
     assert landed.run().events == 0
 
 
+def test_a_bucket_is_compacted_and_rid_of_old_files_and_segments(stored: Pipeline) -> None:
+    s = Stream()
+    for at in range(3):
+        stored.land([s.insert(f"k{at}", APPLES, n=at)])
+    stored.run(history=False, batch_events=1, publish_ratio=10)
+    job, log, files = stored.job(), stored.job().log, stored.job().log.location
+    orphan = files / ("0" * 32) / "part-0.parquet"
+    with orphan.files.open_output_stream(orphan.path) as stream:
+        stream.write(b"PAR1")
+    assert compact(log.load(), many=2) == 3
+    vacuum(log, 0)
+    left = [path for path, _ in files.below() if path.endswith(".parquet")]
+    assert left == [each.path for each in log.load().files]
+    assert len(left) == 1
+    assert remove_segments(job.lake, job.tables, 0) == 2
+    assert job.lake.numbers("orders") == [2]
+    assert sorted(row["ordinal"] for row in stored.table("changes")) == [0, 1, 2]
+    assert stored.current(TABLE) == {f"k{at}": {"n": at} for at in range(3)}
+
+
 def test_the_log_of_a_table_with_many_commits_is_shortened(
     landed: Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:

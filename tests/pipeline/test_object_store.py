@@ -9,7 +9,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from tailrace.cli import main
-from tailrace.errors import PipelineRefused, SegmentUnreadable, TablesFenced
+from tailrace.errors import PipelineRefused, TablesFenced
 from tailrace.pipeline import jars, small_batch
 from tailrace.pipeline.follow import Follower
 from tailrace.pipeline.location import Location
@@ -181,12 +181,3 @@ def test_a_pipeline_that_keeps_running_tries_a_failed_batch_again(
     assert stop.pauses == [3, 6, 12, 3]
     assert (follower.failures, follower.failure) == (2, "")
     assert stored.current().keys() == {"k"}
-
-
-def test_a_damaged_segment_of_a_bucket_is_named(stored: Pipeline, s3: S3Proxy) -> None:
-    Workload(stored).land()
-    segment = Location.of(f"{stored.lake}/orders/seg-000000000000.parquet")
-    with segment.files.open_output_stream(segment.path) as damaged:  # the server overwrites
-        damaged.write(b"PAR1 no more")
-    with pytest.raises(SegmentUnreadable, match=f"{segment.uri}: "):
-        stored.run()

@@ -8,6 +8,7 @@ import pytest
 
 from tailrace.errors import PipelineRefused
 from tailrace.event.update_description import apply_update
+from tailrace.pipeline.location import Location
 from tests.pipeline.events import Stream
 from tests.pipeline.pipeline import Pipeline
 
@@ -59,14 +60,14 @@ def test_any_events_in_any_batches_give_the_result_of_the_model(pipeline: Pipeli
     assert pipeline.run().events == 0
 
 
-def test_what_retention_took_cannot_be_rebuilt(pipeline: Pipeline) -> None:
-    stream = Stream()
-    first = pipeline.land([stream.insert("k")])
-    pipeline.land([stream.insert("l")])
-    first.unlink()
+def test_what_retention_took_cannot_be_rebuilt(either: Pipeline) -> None:
+    stream, first = Stream(), Location.of(f"{either.lake}/orders/seg-000000000000.parquet")
+    for key in "kl":
+        either.land([stream.insert(key)])
+    first.files.delete_file(first.path)
     with pytest.raises(PipelineRefused, match=r"seg-000000000000\.parquet: is missing"):
-        pipeline.job().rebuild()
-    assert not pipeline.tables.exists()
+        either.job().rebuild()
+    assert not Location.of(str(either.tables)).exists()
 
 
 UNKNOWN = None
