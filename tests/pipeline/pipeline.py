@@ -1,6 +1,8 @@
 """A lake, the job that reads it, and its tables as other readers see them."""
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,8 @@ from tailrace.pipeline.location import Location
 from tailrace.pipeline.segments import LandedLake
 from tailrace.pipeline.tables import DeltaStore
 from tests.pipeline.landing import Landing
+
+_COMPILED = {"spark.sql.codegen.wholeStage": "true", "spark.sql.codegen.factoryMode": "FALLBACK"}
 
 
 class Pipeline:
@@ -46,6 +50,17 @@ class Pipeline:
             pass
         job.finish()
         return job.progress
+
+    @contextmanager
+    def compiled(self) -> Iterator[None]:
+        """Spark compiles expressions, as it does for users; the tests' session interprets them."""
+        conf = self.spark.conf
+        before = {name: conf.get(name) for name in _COMPILED}
+        for name, value in _COMPILED.items():
+            conf.set(name, value)
+        yield
+        for name, value in before.items():
+            conf.set(name, value)
 
     def table(self, name: str) -> list[dict[str, Any]]:
         """A table as read by polars."""

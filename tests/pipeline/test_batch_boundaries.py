@@ -106,7 +106,9 @@ def test_batches_that_end_anywhere_give_the_tables_of_one_rebuild(
     monkeypatch.setattr(small_batch, "ROWS", seed * small_batch.ROWS)
     chance = random.Random(seed)
     events = random_events(Stream(), chance, 40)
-    ends = {scope: sorted(chance.sample(range(1, len(events)), 2)) for scope in ("one", "two")}
+    ends = {
+        scope: sorted(chance.sample(range(1, len(events)), 1 + seed)) for scope in ("one", "two")
+    }
     landed = dict.fromkeys(ends, 0)
     while any(position < len(events) for position in landed.values()):
         for scope in chance.choice([["one"], ["two"], ["one", "two"]]):

@@ -149,22 +149,22 @@ def driver(cluster: Cluster, stored: Pipeline, tmp_path: Path) -> Iterator[Calla
         each.kill()
 
 
-def test_a_worker_that_is_killed_in_the_middle_changes_nothing(
-    cluster: Cluster, stored: Pipeline, driver: Callable[..., Driver]
-) -> None:
-    """The tasks of the lost worker run again on the other; each file of the tables counts once."""
-    work, before = Workload(stored), cluster.executors()
-    for _ in range(2):
-        work.land()
-    run = driver()
-    until(run.has_committed, "the first batch", 300)
-    assert cluster.executors() > before
-    cluster.kill_worker()
-    assert run.wait() == 0, run.log
-    assert "Traceback" not in run.log
-    work.check()
-    cluster.start_worker()
+_KILLED = """
+import os, signal
+from tailrace.pipeline.tables.delta import DeltaVersion
 
+commit, tables = DeltaVersion.commit, []
+
+def killed(self, *arguments, **keywords):
+    done = commit(self, *arguments, **keywords)
+    tables.append(self.table.name)
+    if tables.count("changes") == 3 and tables[-1] != "changes":
+        os.kill(os.getpid(), signal.SIGKILL)
+    return done
+
+DeltaVersion.commit = killed
+"""
+"""Before the command: it ends once the log and one table have the third batch."""
 
 _TOGETHER = """
 import os, sys, time
@@ -186,16 +186,23 @@ DeltaVersion.commit = at_the_same_time
 """Before the command: it holds its first commit until another driver has one, too."""
 
 
-def test_a_killed_driver_and_two_at_once_leave_each_event_once(
-    stored: Pipeline, driver: Callable[..., Driver]
+def test_a_lost_worker_a_killed_driver_and_two_at_once_leave_each_event_once(
+    cluster: Cluster, stored: Pipeline, driver: Callable[..., Driver]
 ) -> None:
-    """The one is killed after its first batch. Of the two after it, the store refuses one."""
+    """The tasks of the worker run again on the other; each file of the tables counts once.
+
+    Of the two drivers after the killed one, the store refuses one.
+    """
     work = Workload(stored)
-    for _ in range(2):
+    for _ in range(3):
         work.land()
-    first = driver()
+    first = driver(_KILLED)
     until(first.has_committed, "the first batch", 300)
-    first.kill()
+    assert cluster.executors() > 0
+    cluster.kill_worker()
+    assert first.wait() == -signal.SIGKILL, first.log
+    assert "Traceback" not in first.log
+    cluster.start_worker()
     work.land()
     two = [driver(_TOGETHER, **{"spark.cores.max": "1"}) for _ in range(2)]
     (won, _), (lost, log) = sorted((each.wait(), each.log) for each in two)

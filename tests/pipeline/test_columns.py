@@ -74,7 +74,8 @@ def test_a_value_is_in_its_column_or_rescued_and_counted(
                 versions.append(changed)
                 events.append(s.update(at, long={"of it": value}))
         pipeline.land([*events, s.delete(-1)])
-        pipeline.run(**settings)
+        with pipeline.compiled():
+            pipeline.run(**settings)
 
     counted: Counter[str] = Counter()
     stored = polars.read_delta(str(pipeline.tables / "history" / "shop.orders"))

@@ -245,7 +245,8 @@ def documents(
     for batch in batches:
         # A scope's events come in order of time, except for repeated or late ones.
         pipeline.land(sorted(batch, key=lambda event: event["clusterTime"]))
-        pipeline.run()
+        with pipeline.compiled():
+            pipeline.run()
     return pipeline.current(), pipeline.history()
 
 
