@@ -30,6 +30,16 @@ def test_a_key_is_a_setting_of_spark(settings: dict[str, Any], key: str, value: 
     assert session.spark_conf(given, s3=False, submitted=False)[key] == value
 
 
+@pytest.mark.parametrize(("given", "chosen"), [("", True), ("-XX:+UseSerialGC", False)])
+def test_a_garbage_collector_of_the_environment_is_the_only_one(
+    monkeypatch: pytest.MonkeyPatch, given: str, chosen: bool
+) -> None:
+    """Java does not start with two."""
+    monkeypatch.setenv("JAVA_TOOL_OPTIONS", given)
+    found = session.spark_conf(PipelineSettings(), s3=False, submitted=False)
+    assert ("GC" in found["spark.driver.extraJavaOptions"]) == chosen
+
+
 @pytest.mark.parametrize(
     ("variables", "expected"),
     [
