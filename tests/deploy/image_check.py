@@ -182,8 +182,7 @@ def follow(service: Service, server: ReplicaSet) -> None:
         client["shop"]["orders"].insert_many({"_id": -number} for number in range(1, 501))
     until(lambda: len(service.ids()) == 500, "500 events on the volume", 60)
     sample = 'tailrace_events_handled_total{handler="events",outcome="ok",scope="shop"} 500.0'
-    metrics = service.get("/metrics")
-    require_that(sample in metrics.splitlines(), f"/metrics has {sample}", metrics)
+    until(lambda: sample in service.get("/metrics").splitlines(), f"/metrics with {sample}", 60)
     say("runs read-only, without capabilities, in 256 MB; healthy, ready and scraped")
 
 
