@@ -116,7 +116,7 @@ class Driver:
         return "batch.committed" in self.log
 
     def wait(self) -> int:
-        return self._process.wait(300)
+        return self._process.wait(900)
 
     def kill(self) -> None:
         """SIGKILL of its Python and its Java."""
@@ -176,7 +176,7 @@ commit, here = DeltaVersion.commit, Path(sys.argv[-1]).parent
 def at_the_same_time(self, *arguments, **keywords):
     DeltaVersion.commit = commit
     (here / "ready").touch()
-    until = time.monotonic() + 240
+    until = time.monotonic() + 600
     while len(list(here.parent.glob("driver*/ready"))) < 2 and time.monotonic() < until:
         time.sleep(0.01)
     return commit(self, *arguments, **keywords)
@@ -197,7 +197,7 @@ def test_a_lost_worker_a_killed_driver_and_two_at_once_leave_each_event_once(
     for _ in range(3):
         work.land()
     first = driver(_KILLED)
-    until(first.has_committed, "the first batch", 300)
+    until(first.has_committed, "the first batch", 600)
     assert cluster.executors() > 0
     cluster.kill_worker()
     assert first.wait() == -signal.SIGKILL, first.log
