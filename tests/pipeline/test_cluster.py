@@ -191,7 +191,8 @@ def test_a_lost_worker_a_killed_driver_and_two_at_once_leave_each_event_once(
 ) -> None:
     """The tasks of the worker run again on the other; each file of the tables counts once.
 
-    Of the two drivers after the killed one, the store refuses one.
+    Of the two drivers after the killed one, the store refuses one, or each at another table: then
+    a later one ends the batch.
     """
     work = Workload(stored)
     for _ in range(3):
@@ -205,8 +206,11 @@ def test_a_lost_worker_a_killed_driver_and_two_at_once_leave_each_event_once(
     cluster.start_worker()
     work.land()
     two = [driver(_TOGETHER, **{"spark.cores.max": "1"}) for _ in range(2)]
-    (won, _), (lost, log) = sorted((each.wait(), each.log) for each in two)
-    assert (won, lost) == (0, 1), log
-    assert "another pipeline writes this table" in log
-    assert "Traceback" not in log
+    ended = {each.wait(): each.log for each in two}
+    assert ended.keys() in ({0, 1}, {1}), ended
+    assert "another pipeline writes this table" in ended[1]
+    assert not any("Traceback" in log for log in ended.values()), ended
+    if 0 not in ended:
+        last = driver()
+        assert last.wait() == 0, last.log
     work.check()
