@@ -171,6 +171,10 @@ class Daemon:
         scopes: dict[str, dict[str, Any]] = json.loads(body)["scopes"] if body else {}
         return scopes.get(scope, {})
 
+    def snapshot_state(self, scope: str = "orders") -> str | None:
+        """The state of its last snapshot, if there is one."""
+        return (self.status(scope).get("snapshot") or {}).get("state")
+
     def metric(self, name: str, **labels: str) -> float | None:
         """The value of a sample, or ``None`` if it is not exported."""
         for line in self.get("/metrics")[1].splitlines():

@@ -122,13 +122,9 @@ def _daemon(orders: Orders, state: Destination, log: Destination) -> Daemon:
 
 def _snapshot(daemon: Daemon) -> None:
     """Starts the second snapshot, once the first one is done and saved."""
-    until(lambda: _snapshot_state(daemon) == "done", "the end of the first one")
+    until(lambda: daemon.snapshot_state() == "done", "the end of the first one")
     daemon.until_ready()
     daemon.command("snapshot", "start", "orders")
-
-
-def _snapshot_state(daemon: Daemon) -> str:
-    return str((daemon.status().get("snapshot") or {}).get("state"))
 
 
 def _round(daemon: Daemon, server: Destination, dice: random.Random, *, kills: bool) -> str:

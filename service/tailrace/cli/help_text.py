@@ -117,17 +117,13 @@ class Parser(argparse.ArgumentParser):
             vars(action)["complete"] = _COMPLETED[str(action.metavar)]
         return action
 
-    _given: Sequence[str] = ()
-
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Refuses what is unknown here, where its near names are, and not in the first parser."""
-        self._given = args or ()
+        self._given: Sequence[str] = args or ()
         found, unknown = super().parse_known_args(args, namespace)
         if unknown:
             message = f"unrecognized arguments: {' '.join(unknown)}"
-            if near := self._meant_option(unknown[0]):
-                self.exit(2, f"{self.prog}: error: {message}{near}\n")
-            self.error(message)
+            self._refuse(message, self._meant_option(unknown[0]))
         return found, unknown
 
     def format_help(self) -> str:
@@ -158,6 +154,10 @@ class Parser(argparse.ArgumentParser):
                 if word.startswith("--") and (near := self._meant_option(word)):
                     message = f"unrecognized arguments: {word}"
                     break
+        self._refuse(message, near)
+
+    def _refuse(self, message: str, near: str) -> NoReturn:
+        """Ends with what was meant in one line; with the usage if nothing is near."""
         if near:
             self.exit(2, f"{self.prog}: error: {message}{near}\n")
         super().error(message)
