@@ -1,18 +1,19 @@
 """The demo's servers: an embedded process that always ends, or a user's server."""
 
+import json
 import os
 import sys
 from collections.abc import Callable, Iterator
 from io import StringIO
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import anyio
 import pytest
 from pymongo import AsyncMongoClient
 from rich.console import Console
 
-from tailrace.demo.child_process import child_process, last_lines
+from tailrace.demo.child_process import ChildProcess, child_process, last_lines
 from tailrace.demo.display import Display
 from tailrace.demo.processes import Service, ServiceProgress, running_service
 from tailrace.demo.server import embedded_server, free_port
@@ -111,6 +112,30 @@ async def kill_a_service(layout: Layout, source: Source, port: int) -> None:
         with anyio.fail_after(20):
             await until(lambda: ended_by_itself(service))
         assert await service.progress() == ServiceProgress(lag=None, all_handled=False)
+
+
+@pytest.mark.parametrize(
+    ("snapshot", "in_flight", "handled"),
+    [(None, 0, False), ("planned", 0, False), ("reading", 0, False), ("done", 1, False),
+     ("done", 0, True)],
+)  # fmt: skip
+async def test_all_is_handled_when_the_snapshot_is_over_and_no_event_is_in_flight(
+    snapshot: str | None, in_flight: int, handled: bool
+) -> None:
+    """A restart in mid snapshot has moments without an event in flight."""
+    scope = {
+        "snapshot": snapshot and {"state": snapshot},
+        "in_flight": {"events": in_flight, "bytes": 0},
+        "lag_seconds": {"handled": 0.5},
+    }
+
+    class Answers(Service):
+        async def get(self, path: str) -> tuple[int, str]:
+            assert path == "/status"
+            return 200, json.dumps({"scopes": {"shop": scope}})
+
+    service = Answers(cast("ChildProcess", None), 0)
+    assert await service.progress() == ServiceProgress(0.5, handled)
 
 
 def ended_by_itself(service: Service) -> bool:

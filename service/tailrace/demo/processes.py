@@ -12,7 +12,6 @@ from typing import Any
 
 import anyio
 import anyio.to_thread
-from prometheus_client.parser import text_string_to_metric_families
 
 from tailrace.demo.child_process import ChildProcess, child_process, failure_of, last_lines
 from tailrace.demo.source import Source
@@ -29,9 +28,6 @@ STOP_SECONDS = 40.0
 PIPELINE_SECONDS = 600.0
 """How long the pipeline may take; half a minute if nothing else runs."""
 
-_SCOPE = {"scope": "shop"}
-_HANDLED = {"scope": "shop", "stage": "handled"}
-
 _QUICK_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """Turns off Java's second compiler, which is worthwhile only for runs of minutes."""
 
@@ -41,7 +37,11 @@ _CHECKOUT = Path(__file__).parents[3]
 
 @dataclass(frozen=True, slots=True)
 class ServiceProgress:
-    """``lag``: seconds behind the server, if known. ``all_handled``: no event is in flight."""
+    """``lag``: seconds behind the server, if known.
+
+    ``all_handled``: no event is in flight, and the snapshot is over. A restart may deliver its end
+    again, after events that are newer.
+    """
 
     lag: float | None
     all_handled: bool
@@ -59,17 +59,15 @@ class Service:
             raise StartRefused(self.report(f"ended with code {code}{when}"))
 
     async def progress(self) -> ServiceProgress:
-        """What ``/metrics`` says of the scope; nothing is known if the service does not answer."""
-        status, body = await self.get("/metrics")
-        families = text_string_to_metric_families(body if status == 200 else "")
-        found = {
-            sample.name: sample.value
-            for family in families
-            for sample in family.samples
-            if sample.labels in (_SCOPE, _HANDLED)
-        }
+        """What ``/status`` says of the scope; nothing is known if the service does not answer."""
+        status, body = await self.get("/status")
+        scope = json.loads(body)["scopes"]["shop"] if status == 200 else None
+        if scope is None:
+            return ServiceProgress(lag=None, all_handled=False)
+        snapshot_over = (scope["snapshot"] or {}).get("state") == "done"
         return ServiceProgress(
-            found.get("tailrace_lag_seconds"), found.get("tailrace_in_flight_events") == 0
+            lag=scope["lag_seconds"].get("handled"),
+            all_handled=snapshot_over and scope["in_flight"]["events"] == 0,
         )
 
     async def get(self, path: str) -> tuple[int, str]:
