@@ -97,6 +97,8 @@ RUN apt-get update \
 COPY --from=build-pipeline /opt/tailrace /opt/tailrace
 ENV PYSPARK_PYTHON=/opt/tailrace/bin/python \
     TAILRACE_SPARK_JARS=/opt/tailrace/jars
+# Each run of a CronJob then starts Spark in half of the CPU time. It is also a first test.
+RUN tailrace pipeline --archive-classes
 USER 10001:10001
 CMD ["pipeline", "--lake", "/data/lake", "--tables", "/data/tables"]
 

@@ -38,7 +38,7 @@ maven: ## install Maven, which fetches Apache Kafka, if it is missing (as root o
 		apt-get update; $(APT_INSTALL) maven || true; \
 	fi
 
-test: packages maven $(VENV)/dev $(VENV)/spark-4.2/installed lint ## run the linters, type and layer checks, and all tests in parallel (WORKERS=4)
+test: packages maven $(VENV)/dev $(VENV)/spark-4.2/installed $(VENV)/classes lint ## run the linters, type and layer checks, and all tests in parallel (WORKERS=4)
 	$(BIN)/python -m pytest $(PARALLEL) $(RERUNS)
 
 unit: $(VENV)/dev ## run the tests that need no server
@@ -118,6 +118,11 @@ $(VENV)/demo: $(VENV)/python pyproject.toml
 # finds before those of the environment.
 $(VENV)/spark-4.2/installed: $(VENV)/python
 	$(BIN)/python -m pip install --quiet --upgrade --target $(@D) 'pyspark==4.2.*'
+	@touch $@
+
+# Halves what each of the many starts of Spark in the tests costs.
+$(VENV)/classes: $(VENV)/dev
+	$(BIN)/tailrace pipeline --archive-classes
 	@touch $@
 
 # A separate environment: PyMongo and structlog import optional packages that they find, such as those

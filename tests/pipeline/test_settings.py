@@ -1,6 +1,8 @@
 """Keys of the section ``pipeline`` that no other module is about: what each one does."""
 
+import sys
 from itertools import count
+from pathlib import Path
 from threading import Barrier
 from types import SimpleNamespace
 from typing import Any
@@ -8,7 +10,7 @@ from typing import Any
 import pytest
 
 from tailrace.config.pipeline import PipelineSettings
-from tailrace.pipeline import job, session, table_groups
+from tailrace.pipeline import class_archive, job, session, table_groups
 from tailrace.pipeline.object_store import spark_settings
 from tailrace.pipeline.segments import in_batches
 from tests.pipeline.events import Stream
@@ -38,6 +40,20 @@ def test_a_garbage_collector_of_the_environment_is_the_only_one(
     monkeypatch.setenv("JAVA_TOOL_OPTIONS", given)
     found = session.spark_conf(PipelineSettings(), s3=False, submitted=False)
     assert ("GC" in found["spark.driver.extraJavaOptions"]) == chosen
+
+
+@pytest.mark.parametrize("written", [True, False])
+def test_spark_starts_with_the_archive_of_its_classes_if_that_was_written(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, written: bool
+) -> None:
+    monkeypatch.setattr(sys, "prefix", str(tmp_path))
+    archive = class_archive.path()
+    if written:
+        archive.parent.mkdir(parents=True)
+        archive.touch()
+    found = session.spark_conf(PipelineSettings(), s3=False, submitted=False)
+    options = found["spark.driver.extraJavaOptions"].split()
+    assert (f'"-XX:SharedArchiveFile={archive}"' in options) == written
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from tailrace.config.pipeline import PipelineSettings
 from tailrace.errors import PipelineRefused, describe
-from tailrace.pipeline import jars, spark_process
+from tailrace.pipeline import class_archive, jars, spark_process
 from tailrace.pipeline.location import Location
 from tailrace.pipeline.object_store import spark_settings
 from tailrace.pipeline.prerequisites import require_java
@@ -98,7 +98,9 @@ def spark_conf(settings: PipelineSettings, *, s3: bool, submitted: bool) -> dict
         if s3 and not _has_s3(settings):
             own["spark.jars"] = ",".join(map(str, jars.s3_jars()))
         own["spark.driver.memory"] = settings.driver_memory
-        own["spark.driver.extraJavaOptions"] = " ".join(["-XX:-UsePerfData", *_collector()])
+        own["spark.driver.extraJavaOptions"] = " ".join(
+            ["-XX:-UsePerfData", *_collector(), *class_archive.options()]
+        )
         if local:
             own["spark.sql.shuffle.partitions"] = _LOCAL_PARTITIONS
     if settings.master or not submitted:

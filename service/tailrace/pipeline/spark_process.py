@@ -52,6 +52,15 @@ def has_ended(session: SparkSession) -> bool:
     return process is not None and process.poll() is not None
 
 
+def end(session: SparkSession) -> None:
+    """Ends Spark, and returns when the Java process that :func:`start` began has ended."""
+    gateway: Any = session.sparkContext._gateway
+    session.stop()
+    gateway.shutdown()
+    gateway.proc.stdin.close()  # which Spark takes for the end of Python
+    gateway.proc.wait()
+
+
 class _Output:
     """Reads what Java and its workers print, until all of them have ended."""
 
