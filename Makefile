@@ -38,7 +38,8 @@ maven: ## install Maven, which fetches Apache Kafka, if it is missing (as root o
 		apt-get update; $(APT_INSTALL) maven || true; \
 	fi
 
-test: packages maven $(VENV)/dev $(VENV)/spark-4.2/installed $(VENV)/classes lint ## run the linters, type and layer checks, and all tests in parallel (WORKERS=4)
+test: packages maven $(VENV)/dev ## run the linters, type and layer checks, and all tests in parallel (WORKERS=4)
+	$(MAKE) --jobs=2 --output-sync=target $(VENV)/spark-4.2/installed $(VENV)/classes lint
 	$(BIN)/python -m pytest $(PARALLEL) $(RERUNS)
 
 unit: $(VENV)/dev ## run the tests that need no server

@@ -3,8 +3,9 @@
 import pytest
 from pyspark.sql import SparkSession
 
+from tailrace.pipeline import files, publish, schedule, views
 from tailrace.pipeline import job as module
-from tailrace.pipeline import publish, schedule, views
+from tailrace.pipeline.tables import DataFile
 from tests.pipeline.events import Stream
 from tests.pipeline.pipeline import Pipeline
 
@@ -109,3 +110,15 @@ def test_tables_that_are_larger_than_their_files_are_published_by_themselves(
     assert pipeline.run(history=False).published == 2
     for name in ("shop.a", "shop.b"):
         assert pipeline.current(name) == {"k": {"t": text}, "l": {"t": text}}
+
+
+@pytest.mark.parametrize(
+    ("size", "rows", "count"),
+    [(2**20, 10, 1), (2**27, 10, 4), (2**20, 2_000_000, 4), (2**27, 2_000_000, 4)],
+)
+def test_large_tables_are_written_as_several_files_however_well_they_compress(
+    size: int, rows: int, count: int
+) -> None:
+    """Only one core writes a file."""
+    halves = [DataFile(name, size // 2, rows // 2, {}) for name in ("one", "two")]
+    assert files.count_for(halves) == count

@@ -32,14 +32,25 @@ def test_a_key_is_a_setting_of_spark(settings: dict[str, Any], key: str, value: 
     assert session.spark_conf(given, s3=False, submitted=False)[key] == value
 
 
-@pytest.mark.parametrize(("given", "chosen"), [("", True), ("-XX:+UseSerialGC", False)])
-def test_a_garbage_collector_of_the_environment_is_the_only_one(
-    monkeypatch: pytest.MonkeyPatch, given: str, chosen: bool
+@pytest.mark.parametrize(
+    ("environment", "options", "collectors"),
+    [
+        ("", "", ["-XX:+UseParallelGC"]),
+        ("-XX:+UseSerialGC", "", []),
+        ("", "-XX:+UseZGC -Dmine=1", ["-XX:+UseZGC"]),
+    ],
+)
+def test_the_options_of_the_site_for_java_come_after_ours_and_choose_the_garbage_collector(
+    monkeypatch: pytest.MonkeyPatch, environment: str, options: str, collectors: list[str]
 ) -> None:
     """Java does not start with two."""
-    monkeypatch.setenv("JAVA_TOOL_OPTIONS", given)
-    found = session.spark_conf(PipelineSettings(), s3=False, submitted=False)
-    assert ("GC" in found["spark.driver.extraJavaOptions"]) == chosen
+    monkeypatch.setenv("JAVA_TOOL_OPTIONS", environment)
+    given = PipelineSettings(spark={"spark.driver.extraJavaOptions": options})
+    conf = session.spark_conf(given, s3=False, submitted=False)
+    found = conf["spark.driver.extraJavaOptions"]
+    assert [each for each in found.split() if "GC" in each] == collectors
+    assert found.endswith(options)
+    assert "-XX:-UsePerfData" in found
 
 
 @pytest.mark.parametrize("written", [True, False])

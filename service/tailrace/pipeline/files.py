@@ -25,6 +25,11 @@ from tailrace.pipeline.location import Location
 from tailrace.pipeline.tables import DataFile, Table
 
 _READERS = 8
+
+_FILE_BYTES = 32 * 2**20
+_FILE_ROWS = 500_000
+"""The intended size of a file. One core writes it, and rows that compress well cost no less."""
+
 _FEW_VALUES = ("operation", "database", "collection", "image")
 """Columns that this process keeps as numbers of their distinct values."""
 _MALFORMED = re.compile(r"(scope \S+, segment \d+, ordinal \d+: malformed BSON[^\n]*)")
@@ -103,6 +108,17 @@ def parquet_file(
         raise unreadable(
             f"{place}: cannot be read: {describe(error)}; nothing was committed"
         ) from error
+
+
+def count_for(read: Sequence[DataFile]) -> int:
+    """How many files should have the rows of these ones."""
+    size, rows = sum(each.size for each in read), sum(each.rows for each in read)
+    return max(1, size // _FILE_BYTES, rows // _FILE_ROWS)
+
+
+def is_small(file: DataFile) -> bool:
+    """Whether the file has less than half of what it should have."""
+    return file.size < _FILE_BYTES // 2 and file.rows < _FILE_ROWS // 2
 
 
 def write(rows: DataFrame, table: Table) -> list[DataFile]:

@@ -33,9 +33,6 @@ from tailrace.pipeline.versions import KNOWN, NEW, intervals, of_events, of_open
 _FEW = 500_000
 """Up to this many changed keys are sent to every executor, so that the table is not shuffled."""
 
-_FILE_BYTES = 32 * 2**20
-"""The intended size of a file. A file of less than half is small."""
-
 SMALL_TABLE = 16 * 2**20
 """A table below this many bytes is rewritten whole: finding its unchanged files would cost more."""
 
@@ -144,9 +141,9 @@ def publish(work: Publication, log_snapshot: LogSnapshot) -> None:
     target = work.target
     metrics = Observation(work.kind.name)
     rows, replaced = next_state(work, log_snapshot, metrics)
-    weight = sum(each.size for source in work.sources for each in [*source.news, *replaced])
+    read = [each for source in work.sources for each in [*source.news, *replaced]]
     parallel = log_snapshot.spark.sparkContext.defaultParallelism
-    rows = rows.coalesce(max(1, min(parallel, weight // _FILE_BYTES)))
+    rows = rows.coalesce(min(parallel, files.count_for(read)))
     adds = files.write(rows, target.snapshot.table)
     commit(work, log_snapshot, adds, replaced, record_of(metrics.get))
 
@@ -271,7 +268,7 @@ def _touched(
         touched = named.join(keys, "key", "left_semi").select("file").distinct().collect()
     names = {row.file for row in touched}
     by_name = {each.path.rpartition("/")[2]: each for each in found}  # unique: Spark adds a UUID
-    small = {name for name, each in by_name.items() if each.size < _FILE_BYTES // 2}
+    small = {name for name, each in by_name.items() if files.is_small(each)}
     if len(small) > _SMALL_FILES:
         names |= small
     return [each for name, each in by_name.items() if name in names]

@@ -31,8 +31,6 @@ from tailrace.pipeline.typed_columns import (
 _GROUP_BYTES = 256 * 2**20
 """How many bytes of a table are read between two reports of the progress."""
 
-_FILE_BYTES = 32 * 2**20
-
 Report = Callable[[str, int, int], None]
 """Is told a table's name, and how many of its rows are written and how many it has."""
 
@@ -92,8 +90,7 @@ def _republish(
     for group in _groups(version.files):
         read = files.read_table(spark, table, group)
         made = with_columns(read, "document", columns, own).select(*files.quoted(schema))
-        parts = max(1, sum(each.size for each in group) // _FILE_BYTES)
-        adds += files.write(made.coalesce(parts), table)
+        adds += files.write(made.coalesce(files.count_for(group)), table)
         report(table.name, sum(each.rows for each in adds), rows)
     version.commit(adds, schema=schema)
 

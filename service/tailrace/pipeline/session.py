@@ -52,6 +52,8 @@ _COMMITTER = "spark.hadoop.mapreduce.fileoutputcommitter.algorithm.version"
 its next attempt. On one machine there is no next attempt; on a cluster the driver renames the files
 of each finished task (1)."""
 
+_JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+
 _S3_CLIENT = "org.apache.hadoop.fs.s3a.S3AFileSystem"
 
 _LOCAL_PARTITIONS = "16"
@@ -98,21 +100,25 @@ def spark_conf(settings: PipelineSettings, *, s3: bool, submitted: bool) -> dict
         if s3 and not _has_s3(settings):
             own["spark.jars"] = ",".join(map(str, jars.s3_jars()))
         own["spark.driver.memory"] = settings.driver_memory
-        own["spark.driver.extraJavaOptions"] = " ".join(
-            ["-XX:-UsePerfData", *_collector(), *class_archive.options()]
-        )
         if local:
             own["spark.sql.shuffle.partitions"] = _LOCAL_PARTITIONS
     if settings.master or not submitted:
         own["spark.master"] = settings.master or "local[*]"
-    return {**_SETTINGS, **own, **settings.spark}
+    found = {**_SETTINGS, **own, **settings.spark}
+    if not submitted:
+        found[_JAVA_OPTIONS] = _java_options(settings.spark.get(_JAVA_OPTIONS, ""))
+    return found
 
 
-def _collector() -> list[str]:
-    """Java's option for a collector that takes less CPU than the default one, which keeps pauses
-    short: 5 to 10 % of a cold start. None if the environment has chosen one: Java refuses two."""
-    chosen = (os.environ.get(name, "") for name in ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS"))
-    return [] if any("GC" in each for each in chosen) else ["-XX:+UseParallelGC"]
+def _java_options(given: str) -> str:
+    """Ours, then those of the configuration, of which each may undo one of ours."""
+    options = ["-XX:-UsePerfData", *class_archive.options()]
+    environment = (os.environ.get(name, "") for name in ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS"))
+    if not any("GC" in each for each in (given, *environment)):  # Java refuses two collectors
+        # It takes less CPU than the default one, which keeps pauses short: 5 to 10 % of a cold
+        # start.
+        options.append("-XX:+UseParallelGC")
+    return " ".join([*options, given]).rstrip()
 
 
 def _is_local(settings: PipelineSettings) -> bool:

@@ -31,6 +31,7 @@ def archive_classes(archive: Path, land: Land, columns: Columns) -> None:
     """
     try:
         archive.parent.mkdir(parents=True, exist_ok=True)
+        archive.unlink(missing_ok=True)  # Java writes none while it uses one
         with tempfile.TemporaryDirectory(dir=archive.parent, prefix=".classes-") as directory:
             written = Path(directory, archive.name)
             # Classes that no archive can hold are many, and no news.
