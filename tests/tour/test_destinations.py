@@ -122,7 +122,8 @@ def test_14_documents_that_were_there_before_come_once_and_in_their_place(
     shop: Shop, tailrace: Daemon
 ) -> None:
     """With ``snapshot: initial`` each existing document is an event ``read``, between two barriers.
-    A change of it comes before its row if the row has the change already, and else after it."""
+    A change of it comes before its row, or before the first barrier, if the row has the change
+    already, and else after it."""
     shop.insert_many([{"_id": number} for number in range(100)])
     tailrace.configuration["scopes"][0]["snapshot"] = "initial"
     tailrace.start()
@@ -130,7 +131,7 @@ def test_14_documents_that_were_there_before_come_once_and_in_their_place(
     until(lambda: "snapshotEnd" in kinds(tailrace) and "update" in kinds(tailrace), "everything")
     rows = {key(event): event for event in tailrace.events() if event["operationType"] == "read"}
     assert sorted(rows) == list(range(100))
-    assert kinds(tailrace)[0] == "snapshotBegin"
+    assert next(kind for kind in kinds(tailrace) if kind != "update") == "snapshotBegin"
     of_seven = [event["operationType"] for event in tailrace.events() if key(event) == 7]
     assert of_seven == (
         ["update", "read"] if "state" in rows[7]["fullDocument"] else ["read", "update"]
