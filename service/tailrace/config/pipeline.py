@@ -172,8 +172,8 @@ class PipelineSettings(Section):
     that tables can be rebuilt."""
 
     spark: Mapping[str, str] = Field(default_factory=dict)
-    """Further Spark settings, under Spark's own names. What `spark.driver.extraJavaOptions` has comes
-    after the job's own options for Java."""
+    """Further Spark settings, under Spark's own names. What `spark.driver.extraJavaOptions` has
+    comes after the job's own options for Java."""
 
     columns: Mapping[
         Annotated[str, like(r"[^.]+\.(.|\n)+", "must be written database.collection")], Columns
