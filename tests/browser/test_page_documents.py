@@ -125,7 +125,7 @@ def test_dead_letters_are_shown_replayed_and_discarded_by_keyboard(
     press(page, "Discard")
     expect(said).to_have_text("Discarded 1 dead letter")
     expect(page.locator("#letters")).to_have_text("0")
-    expect(page.get_by_label("Show dead letters of scope orders")).to_be_hidden()
+    expect(trouble).to_be_hidden()
     done = [log["action"] for log in run.logged("action.done")]
     assert done == ["replay", "replay", "discard"]
 
