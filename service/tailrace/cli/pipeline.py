@@ -46,7 +46,7 @@ def run(options: argparse.Namespace) -> int:
         from tailrace.pipeline import entry
     from tailrace.observe import logs
 
-    # The runs over a sample are nothing to tell.
+    # What a run over a sample logs would only confuse.
     level = "error" if options.archive_classes else "info"
     logs.configure(level, "console" if sys.stderr.isatty() else "json")
     if options.archive_classes:

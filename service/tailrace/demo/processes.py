@@ -61,9 +61,9 @@ class Service:
     async def progress(self) -> ServiceProgress:
         """What ``/status`` says of the scope; nothing is known if the service does not answer."""
         status, body = await self.get("/status")
-        scope = json.loads(body)["scopes"]["shop"] if status == 200 else None
-        if scope is None:
+        if status != 200:
             return ServiceProgress(lag=None, all_handled=False)
+        scope = json.loads(body)["scopes"]["shop"]
         snapshot_over = (scope["snapshot"] or {}).get("state") == "done"
         return ServiceProgress(
             lag=scope["lag_seconds"].get("handled"),

@@ -28,7 +28,7 @@ _READERS = 8
 
 _FILE_BYTES = 32 * 2**20
 _FILE_ROWS = 500_000
-"""The intended size of a file. One core writes it, and rows that compress well cost no less."""
+"""The intended size of a file. Only one core writes it, however well its rows compress."""
 
 _FEW_VALUES = ("operation", "database", "collection", "image")
 """Columns that this process keeps as numbers of their distinct values."""
@@ -111,7 +111,7 @@ def parquet_file(
 
 
 def count_for(read: Sequence[DataFile]) -> int:
-    """How many files should have the rows of these ones."""
+    """How many files should hold the rows of these files."""
     size, rows = sum(each.size for each in read), sum(each.rows for each in read)
     return max(1, size // _FILE_BYTES, rows // _FILE_ROWS)
 

@@ -31,10 +31,10 @@ def archive_classes(archive: Path, land: Land, columns: Columns) -> None:
     """
     try:
         archive.parent.mkdir(parents=True, exist_ok=True)
-        archive.unlink(missing_ok=True)  # Java writes none while it uses one
+        archive.unlink(missing_ok=True)  # Java writes none while it uses another
         with tempfile.TemporaryDirectory(dir=archive.parent, prefix=".classes-") as directory:
             written = Path(directory, archive.name)
-            # Classes that no archive can hold are many, and no news.
+            # Java would print a warning for each class that no archive can hold.
             java = [f'"-XX:ArchiveClassesAtExit={written}"', "-Xlog:disable"]
             _run(Path(directory), java, land, columns)
             if not written.is_file():
