@@ -6,9 +6,6 @@ from typing import Any
 
 from tailrace.errors import TailraceError
 
-_NOBODY = "no process follows it"
-"""How the reason of a lease begins that nobody has."""
-
 
 class ActionRefused(TailraceError):
     """Nothing was done. ``status`` is that of HTTP; the message is one sentence, with what to do.
@@ -27,13 +24,11 @@ def elsewhere(scope: str, owner: str | None, reason: str) -> ActionRefused:
 
     ``owner`` and ``reason``: as in :class:`tailrace.engine.ObservedLease`.
     """
-    detail = reason.removeprefix(_NOBODY).lstrip(": ")
-    why = f" ({detail})" if detail else ""
-    told = f"which process follows scope {scope!r} is not known now: ask again in a while{why}"
     if owner:
         told = f"scope {scope!r} is followed by {owner}, and not by this process: ask there"
-    elif owner is not None:
-        told = f"no process follows scope {scope!r} now: ask again when one does{why}"
+    else:
+        why = f" ({reason})" if reason else ""
+        told = f"this process does not follow scope {scope!r}{why}: ask again in a while"
     return ActionRefused(409, told)
 
 
