@@ -54,19 +54,19 @@ def reference() -> str:
     return "\n".join([_HEAD, *_section("", _outline(), 2, {})]) + "\n"
 
 
-def _section(path: str, model: Node, level: int, told: dict[str, str]) -> Iterator[str]:
-    """The table of a section's keys, then the sections below it but those in ``told``."""
+def _section(path: str, model: Node, level: int, described: dict[str, str]) -> Iterator[str]:
+    """The table of a section's keys, then the sections below it but those in ``described``."""
     rows, below = [], []
     for key, node in model["properties"].items():
         place = f"{path}.{key}" if path else key
         inner = _content(node) or node
         if "discriminator" in inner or "properties" in inner:
             title = inner.get("title", place)
-            if title not in told:
-                told[title] = place
+            if title not in described:
+                described[title] = place
                 below.append((place, node, inner))
                 continue
-            value = f"as `{told[title]}`"
+            value = f"as `{described[title]}`"
         else:
             value = _value(node)
         if "const" not in node:  # the heading names it
@@ -84,9 +84,9 @@ def _section(path: str, model: Node, level: int, told: dict[str, str]) -> Iterat
         for word, kind in types.items():
             yield f"{'#' * (level + 1)} `{name}` with `type: {word}`\n"
             yield f"{kind['about']}\n"
-            yield from _section(name, kind, level + 2, told)
+            yield from _section(name, kind, level + 2, described)
         if not types:
-            yield from _section(name, inner, level + 1, told)
+            yield from _section(name, inner, level + 1, described)
 
 
 def _outline() -> Node:

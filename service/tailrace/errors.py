@@ -33,9 +33,9 @@ class Problem:
     file: str = ""
 
     def __str__(self) -> str:
-        told = f"{self.path}: {self.message}" if self.path else self.message
+        text = f"{self.path}: {self.message}" if self.path else self.message
         places = (self.file, f"line {self.line}" if self.line else "")
-        return f"{told} ({place})" if (place := ", ".join(filter(None, places))) else told
+        return f"{text} ({place})" if (place := ", ".join(filter(None, places))) else text
 
 
 class ConfigurationError(TailraceError):

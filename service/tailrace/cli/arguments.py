@@ -72,8 +72,8 @@ def scope_of(name: str, settings: Settings, config: str) -> ScopeSettings:
     """The settings of a scope; refuses a name that the configuration does not have."""
     scopes = {scope.name: scope for scope in settings.scopes}
     if name not in scopes:
-        told = f"is not in {config}, which has: {', '.join(scopes)}"
-        refuse(f"scope {name!r}", told + meant(name, scopes))
+        message = f"is not in {config}, which has: {', '.join(scopes)}"
+        refuse(f"scope {name!r}", message + meant(name, scopes))
     return scopes[name]
 
 
@@ -93,7 +93,7 @@ def add_json(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print what was done as JSON")
 
 
-def told(options: argparse.Namespace, done: Mapping[str, Any]) -> str:
+def result_text(options: argparse.Namespace, done: Mapping[str, Any]) -> str:
     """What was done, as JSON or as its ``message``."""
     if options.json:
         return json.dumps(done, indent=2) + "\n"

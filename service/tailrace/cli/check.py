@@ -38,8 +38,8 @@ def run(options: argparse.Namespace) -> int:
     if options.connect:
         return _connect(settings, options.config)
     if names := [scope.name for scope in settings.scopes if scope.snapshot.mode == "never"]:
-        told = "'snapshot: never' delivers changes only, and no existing documents"
-        print(f"tailrace: {options.config}: {told}: {', '.join(names)}", file=sys.stderr)
+        message = "'snapshot: never' delivers changes only, and no existing documents"
+        print(f"tailrace: {options.config}: {message}: {', '.join(names)}", file=sys.stderr)
     if options.json:
         print(json.dumps(config.masked(settings), indent=2, ensure_ascii=False, default=str))
         return 0

@@ -22,7 +22,14 @@ from secrets import token_hex
 import anyio
 
 from tailrace.assembly import open_store
-from tailrace.cli.arguments import add_config, add_json, client_of, read_settings, refuse, told
+from tailrace.cli.arguments import (
+    add_config,
+    add_json,
+    client_of,
+    read_settings,
+    refuse,
+    result_text,
+)
 from tailrace.cli.dead_letter_text import details, number, summary, table
 from tailrace.cli.dead_letters_daemon import through_daemon
 from tailrace.cli.scopes import followers
@@ -121,7 +128,10 @@ async def _discard(
     letters = [
         _named(letter, "would be discarded" if options.dry_run else "discarded") for letter in gone
     ]
-    print(told(options, {"message": text, "done": done, "failed": 0, "letters": letters}), end="")
+    print(
+        result_text(options, {"message": text, "done": done, "failed": 0, "letters": letters}),
+        end="",
+    )
     return 0
 
 
@@ -133,7 +143,7 @@ async def _replay(options: argparse.Namespace, settings: Settings, opened: Store
     letters = await store.letters(options.scope, options.handler)
     chosen = select(letters, options.id)
     if not chosen:
-        print(told(options, {"message": NONE.rstrip(), "letters": []}), end="")
+        print(result_text(options, {"message": NONE.rstrip(), "letters": []}), end="")
         return 0
     wanted = {letter.handler for letter in chosen}
     require_configured(wanted, settings.handlers)
@@ -152,7 +162,7 @@ async def _replay(options: argparse.Namespace, settings: Settings, opened: Store
     async with open_handlers(known, settings.delivery) as handlers:
         if options.dry_run:
             would = would_replay(letters, chosen, handlers).rstrip()
-            print(told(options, {"message": would, "dry_run": True}), end="")
+            print(result_text(options, {"message": would, "dry_run": True}), end="")
             return 0
         epochs = {scope: await _epoch(opened, scope) for scope in scopes}
         leases = _leases(settings, opened, scopes)
@@ -170,7 +180,7 @@ async def _replay(options: argparse.Namespace, settings: Settings, opened: Store
             "meanwhile. Fix the handler or discard those that fail, then replay again."
         )
     counts = {"done": done.replayed, "failed": done.failed, "left": done.left}
-    print(told(options, {"message": message, **counts, "letters": reported}), end="")
+    print(result_text(options, {"message": message, **counts, "letters": reported}), end="")
     return 1 if done.failed else 0
 
 
@@ -220,8 +230,8 @@ def would_replay(
     lines, count = [], 0
     for queue in queues(letters, chosen).values():
         reason = refusal(handlers[queue[0].handler])
-        told = f"would be refused: {reason}" if reason else "would be replayed"
-        lines += [f"{summary(letter)}  {told}\n" for letter in queue]
+        outcome = f"would be refused: {reason}" if reason else "would be replayed"
+        lines += [f"{summary(letter)}  {outcome}\n" for letter in queue]
         count += 0 if reason else len(queue)
     return f"{''.join(lines)}Dry run: {number(count)} would be replayed, none was.\n"
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
 
-from tailrace.cli.arguments import told
+from tailrace.cli.arguments import result_text
 from tailrace.cli.dead_letter_text import number
 from tailrace.cli.terminal_text import printable
 from tailrace.cli.waiting_bar import WaitingBar, waiting_bar
@@ -35,7 +35,7 @@ def through_daemon(client: Client, options: argparse.Namespace) -> int:
             raise
         shows = "'tailrace dead-letters list' shows what still waits"
         raise ActionRefused(503, f"the daemon gave no answer: {shows} ({error})") from error
-    print(told(options, done), end="")
+    print(result_text(options, done), end="")
     return code
 
 

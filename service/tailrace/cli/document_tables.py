@@ -13,6 +13,6 @@ def find_document(
     try:
         from tailrace.pipeline import document_search
     except ModuleNotFoundError as error:
-        told = f"this process needs {error.name}: {how_to_install('pipeline')}"
-        raise PipelineRefused(told) from error
+        message = f"this process needs {error.name}: {how_to_install('pipeline')}"
+        raise PipelineRefused(message) from error
     return document_search.find_document(place, scope, collection, element, seconds)

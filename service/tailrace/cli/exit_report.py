@@ -51,9 +51,9 @@ def print_error(error: Exception) -> int:
         print(f"{ours} {describe(error)}", file=sys.stderr)
         return 2 if getattr(error, "status", 1) in _USAGE else 1
     head, problems = f"{error.source}: " if error.source else "", error.problems
-    told = "".join(f"\n  {problem}" for problem in problems)
-    told = str(problems[0]) if len(problems) == 1 else f"{len(problems)} problems{told}"
-    print(f"{ours} {head}{told}", file=sys.stderr)
+    message = "".join(f"\n  {problem}" for problem in problems)
+    message = str(problems[0]) if len(problems) == 1 else f"{len(problems)} problems{message}"
+    print(f"{ours} {head}{message}", file=sys.stderr)
     return 2
 
 

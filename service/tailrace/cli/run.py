@@ -69,8 +69,8 @@ def _follow(options: argparse.Namespace, signals: StopSignals, output: Output) -
         print(f"tailrace: a handler has ended the process: {describe(error)}", file=sys.stderr)
         return 1
     except TailraceError as error:
-        told = with_lines(error, options)
-        return exit_report.print_error(told) if style == "console" else exit_report.log(told)
+        message = with_lines(error, options)
+        return exit_report.print_error(message) if style == "console" else exit_report.log(message)
     except Exception as error:  # noqa: BLE001 - the process ends with it
         if style == "console":
             traceback.print_exception(error)

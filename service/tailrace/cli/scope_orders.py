@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 from tailrace.assembly import open_store
 from tailrace.cli import scope_replay
-from tailrace.cli.arguments import add_json, client_of, scope_of, told
+from tailrace.cli.arguments import add_json, client_of, result_text, scope_of
 from tailrace.cli.scope_server import scope_server
 from tailrace.cli.terminal_text import UNKNOWN, columns
 from tailrace.config import Settings
@@ -58,7 +58,7 @@ async def answer(options: argparse.Namespace, settings: Settings) -> str:
         if options.verb == "positions":
             return _shown(options, client.get(f"/scopes/{quote(name, safe='')}/positions"))
         body = _seek(options).model_dump() if options.verb == "seek" else {}
-        return told(options, client.scope(name, options.verb, body))
+        return result_text(options, client.scope(name, options.verb, body))
     except NoDaemon:
         if isinstance(settings.store, MemoryStoreSettings):
             raise
@@ -66,13 +66,13 @@ async def answer(options: argparse.Namespace, settings: Settings) -> str:
         if options.verb == "positions":
             return _shown(options, await positions_of(name, store.checkpoints, store.orders))
         if options.verb == "seek":
-            return told(options, await _moved(_seek(options), settings, store, name))
+            return result_text(options, await _moved(_seek(options), settings, store, name))
         paused = options.verb == "pause"
         given = await give(store.orders, name, operator(), {"paused": paused})
     message = f"scope {name!r} is {'paused' if paused else 'resumed'}: {_STORED}"
     if given.repeated:
         message = f"scope {name!r} {'is paused already' if paused else 'was not paused'}"
-    return told(options, {"message": message, "state": None})
+    return result_text(options, {"message": message, "state": None})
 
 
 def _seek(options: argparse.Namespace) -> SeekBody:

@@ -16,7 +16,7 @@ from urllib.parse import quote
 
 import anyio
 
-from tailrace.cli.arguments import client_of, refuse, scope_of, told
+from tailrace.cli.arguments import client_of, refuse, result_text, scope_of
 from tailrace.cli.scope_server import scope_server
 from tailrace.cli.waiting_bar import WaitingBar, waiting_bar
 from tailrace.config import Settings
@@ -70,9 +70,9 @@ async def answer(options: argparse.Namespace, settings: Settings) -> str:
     body = read_body(ReplayBody, json.dumps(given | {"cancel": options.cancel}).encode(), "")
     with waiting_bar("replaying", 60) as progress:
         if options.to_file is not None:
-            return told(options, await _into_file(body, settings, options, progress))
+            return result_text(options, await _into_file(body, settings, options, progress))
         client = client_of(settings, options.config)
-        return told(options, await _through_daemon(body, client, options.scope, progress))
+        return result_text(options, await _through_daemon(body, client, options.scope, progress))
 
 
 async def _through_daemon(

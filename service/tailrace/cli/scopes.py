@@ -17,7 +17,7 @@ import anyio
 
 from tailrace.assembly import open_store
 from tailrace.cli import scope_orders
-from tailrace.cli.arguments import add_config, add_json, read_settings, refuse, told
+from tailrace.cli.arguments import add_config, add_json, read_settings, refuse, result_text
 from tailrace.cli.checkpoint_text import moment_of
 from tailrace.cli.terminal_text import UNKNOWN, age, columns, iso
 from tailrace.cli.waiting_bar import waiting_bar
@@ -77,7 +77,7 @@ async def _answer(options: argparse.Namespace) -> str:
             if settings.replicas is None:
                 refuse(f"scope {options.scope!r}", f"nothing was released. {_ALONE.rstrip()}")
             done = await release(store.leases, options.scope, dry_run=options.dry_run)
-            return told(options, {"message": done.rstrip(), "dry_run": options.dry_run})
+            return result_text(options, {"message": done.rstrip(), "dry_run": options.dry_run})
         if getattr(options, "json", False):
             found = await scope_records(store, names, shared=settings.replicas is not None)
             return json.dumps(found, indent=2) + "\n"

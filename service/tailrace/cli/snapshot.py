@@ -17,8 +17,8 @@ from tailrace.cli.arguments import (
     client_of,
     read_settings,
     refuse,
+    result_text,
     scope_of,
-    told,
 )
 from tailrace.cli.waiting_bar import waiting_bar
 from tailrace.control.client import Client
@@ -78,7 +78,7 @@ def run(options: argparse.Namespace) -> int:
                 text = _start(daemon, options)
             print(text, end="")
             return 0
-    print(told(options, daemon.order(options.verb)), end="")
+    print(result_text(options, daemon.order(options.verb)), end="")
     return 0
 
 
@@ -149,4 +149,4 @@ def _start(daemon: _Daemon, options: argparse.Namespace) -> str:
                 return json.dumps(snapshot, indent=2) + "\n" if options.json else shown
         time.sleep(_LOOK_SECONDS / 10)
     later = f"{accepted['message']}, and begins when the scope reads"
-    return told(options, accepted | {"message": later})
+    return result_text(options, accepted | {"message": later})

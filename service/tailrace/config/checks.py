@@ -38,8 +38,8 @@ def check(data: Data) -> Iterator[Finding]:
     yield from _grouped(scopes, routes, _mapping(handlers))
     yield from _files(store, _mapping(handlers))
     if _has(data, "replicas") and store.get("type") == "memory":
-        told = "shares nothing with other processes: replicas need the store sqlite or mongodb"
-        yield ("store", "type"), f"memory {told}"
+        message = "shares nothing with other processes: replicas need the store sqlite or mongodb"
+        yield ("store", "type"), f"memory {message}"
 
 
 def _names(scopes: list[Data], routes: list[Data]) -> Iterator[Finding]:
@@ -50,8 +50,8 @@ def _names(scopes: list[Data], routes: list[Data]) -> Iterator[Finding]:
         routed = set()  # a mistyped name is reported once, at its route
     for index, name in enumerate(names):
         if name and (first := names.index(name)) != index:
-            told = f"is the name of scopes[{first}] already; names are unique"
-            yield ("scopes", index, "name"), told
+            message = f"is the name of scopes[{first}] already; names are unique"
+            yield ("scopes", index, "name"), message
         elif name and routed and name not in routed:
             yield ("scopes", index), f"no route hands the changes of {name!r} to a handler"
 
@@ -67,8 +67,8 @@ def _scope(place: Location, scope: Data, store: Data, http: Data) -> Iterator[Fi
     limit = from_environment(_given(http, "liveness_seconds", HttpSettings))
     wait = from_environment(_given(scope, "max_await_time_ms", ScopeSettings))
     if isinstance(limit, int | float) and isinstance(wait, int) and wait >= limit * 1000:
-        told = f"must be less than http.liveness_seconds ({limit:g} s)"
-        yield (*place, "max_await_time_ms"), f"{told}, or an idle stream would count as dead"
+        message = f"must be less than http.liveness_seconds ({limit:g} s)"
+        yield (*place, "max_await_time_ms"), f"{message}, or an idle stream would count as dead"
 
 
 def _parallel(place: Location, scope: Data, budget: Any) -> Iterator[Finding]:
@@ -77,17 +77,17 @@ def _parallel(place: Location, scope: Data, budget: Any) -> Iterator[Finding]:
     if isinstance(parallel, int) and isinstance(budget, int) and budget > 0:
         most = max(budget // 2 // (2 * CHUNK_BYTES), 1)
         if parallel > most:
-            told = (
+            message = (
                 f"must be at most {most}: twice as many chunks of {CHUNK_BYTES} bytes fit half of"
             )
-            yield (*place, "snapshot", "parallel"), f"{told} delivery.max_in_flight_bytes"
+            yield (*place, "snapshot", "parallel"), f"{message} delivery.max_in_flight_bytes"
 
 
 def _looks_up(place: Location, pipeline: Any) -> Iterator[Finding]:
     """No stage may read or change what is looked up after the pipeline."""
     for index, stage in enumerate(pipeline if isinstance(pipeline, list) else ()):
-        if told := refusal(stage):
-            yield (*place, "pipeline", index), told
+        if message := refusal(stage):
+            yield (*place, "pipeline", index), message
 
 
 def _own_changes(place: Location, scope: Data, database: Any) -> Iterator[Finding]:
@@ -127,8 +127,10 @@ def _grouped(scopes: list[Data], routes: list[Data], handlers: Data) -> Iterator
         given = [route.get("handlers") for route in routes if route.get("scope") == scope["name"]]
         names = [name for each in given if isinstance(each, list) for name in each]
         for name in sorted(by_key.keys() & set(map(_text, names)), key=str):
-            told = f"grouped does not fit handler {name!r}: its {by_key[name]} divides transactions"
-            yield ("scopes", index, "transactions"), told
+            message = (
+                f"grouped does not fit handler {name!r}: its {by_key[name]} divides transactions"
+            )
+            yield ("scopes", index, "transactions"), message
 
 
 def _divides(handler: Data) -> str:

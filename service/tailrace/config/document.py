@@ -84,8 +84,8 @@ class Document:
             return self._read(node)
         except (ValueError, KeyError) as error:
             name = str(node.tag).removeprefix(_YAML)
-            told = f"cannot be read as {name} ({error}); put it in quotes if it is text"
-            return self._note(location, told)
+            message = f"cannot be read as {name} ({error}); put it in quotes if it is text"
+            return self._note(location, message)
 
     def _interpolated(self, node: Any, location: Location) -> str:
         from ruamel.yaml.nodes import ScalarNode

@@ -52,17 +52,17 @@ class _Files:
             file = os.path.join(os.path.dirname(source), name)
             real = os.path.realpath(file)
             if real in map(os.path.realpath, chain):
-                told = f"{' includes '.join([*chain, file])}: a file cannot include itself"
-                raise _refused(document, place, told, source, chain[0])
+                message = f"{' includes '.join([*chain, file])}: a file cannot include itself"
+                raise _refused(document, place, message, source, chain[0])
             if real in self.seen:
-                told = f"{file} is included by {self.seen[real]} already"
-                raise _refused(document, place, told, source, chain[0])
+                message = f"{file} is included by {self.seen[real]} already"
+                raise _refused(document, place, message, source, chain[0])
             self.seen[real] = source
             try:
                 found = self.read_file(file)
             except ValueError as error:
-                told = f"{file}: {error}"
-                raise _refused(document, place, told, source, chain[0]) from None
+                message = f"{file}: {error}"
+                raise _refused(document, place, message, source, chain[0]) from None
             self._add(found, file)
             self.add_all(found, file, (*chain, file))
 
@@ -74,8 +74,8 @@ class _Files:
             value = found.data[section]
             if place in self.homes and section not in _LISTS:
                 lines = found.mark(place)[0], self.whole.mark(place)[0]
-                told = f"is given in {self.homes[place]} (line {lines[1]})"
-                self.whole.findings.append((place, f"{told} and in {file} (line {lines[0]})"))
+                message = f"is given in {self.homes[place]} (line {lines[1]})"
+                self.whole.findings.append((place, f"{message} and in {file} (line {lines[0]})"))
                 continue
             self.homes.setdefault(place, file)
             if name:
@@ -95,9 +95,9 @@ class _Files:
                 for place, mark in found.marks.items()
                 if place[: len(here)] == here
             }
-        for place, told in found.findings:
+        for place, message in found.findings:
             at = next((each for each in moved if place[: len(each)] == each), ())
-            self.whole.findings.append(((*moved.get(at, ()), *place[len(at) :]), told))
+            self.whole.findings.append(((*moved.get(at, ()), *place[len(at) :]), message))
 
 
 def _places(data: Mapping[str, Any]) -> Iterator[Location]:
@@ -122,8 +122,8 @@ def _names(document: Document, source: str) -> Iterator[tuple[Location, str]]:
 
 
 def _refused(
-    document: Document, place: Location, told: str, file: str, source: str
+    document: Document, place: Location, message: str, file: str, source: str
 ) -> ConfigurationError:
     line = document.mark(place)[0]
-    problem = Problem(path_of(place), told, line, "" if file == source else file)
+    problem = Problem(path_of(place), message, line, "" if file == source else file)
     return ConfigurationError(problem, source=source)

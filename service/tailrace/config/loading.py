@@ -201,8 +201,8 @@ def _mapping(text: str, environ: Mapping[str, str] | None, source: str) -> Docum
     document = read(text, os.environ if environ is None else environ, source)
     if not isinstance(document.data, dict):
         if not document.findings:
-            told = "must be a mapping of sections (mongodb, scopes, …)"
-            document.findings.append(((), told))
+            message = "must be a mapping of sections (mongodb, scopes, …)"
+            document.findings.append(((), message))
         raise _refused(document, source)
     return document
 
@@ -215,8 +215,8 @@ def _refused(document: Document, source: str) -> ConfigurationError:
         key=lambda found: (files.index(document.file(found[0])), document.mark(found[0])),
     )
     problems = [
-        Problem(path_of(place), told, document.mark(place)[0], document.file(place))
-        for place, told in ordered
+        Problem(path_of(place), message, document.mark(place)[0], document.file(place))
+        for place, message in ordered
     ]
     return ConfigurationError(*dict.fromkeys(problems), source=source)
 

@@ -29,14 +29,14 @@ def _template(value: Any) -> Template:
         return value
     if isinstance(value, Unresolved) or not isinstance(value, str) or not value.strip():
         raise ValueError("must be a text that is not empty")
-    told = f"may hold {', '.join(f'{{{name}}}' for name in _FIELDS)}, and no other brace"
+    message = f"may hold {', '.join(f'{{{name}}}' for name in _FIELDS)}, and no other brace"
     try:
         parts = list(Formatter().parse(str(value)))
     except ValueError:
-        raise ValueError(told) from None
+        raise ValueError(message) from None
     for _, name, form, conversion in parts:
         if name is not None and (name not in _FIELDS or form or conversion):
-            raise ValueError(told)
+            raise ValueError(message)
     return Template(str(value))
 
 

@@ -186,9 +186,9 @@ def model_of(handlers: Iterable[type[AnyHandlerSettings]]) -> type[Settings]:
 
 @cache
 def _model_of(handlers: tuple[type[AnyHandlerSettings], ...]) -> type[Settings]:
-    told = Settings.model_fields["handlers"].description
+    description = Settings.model_fields["handlers"].description
     either: Any = Annotated[Union[handlers], Field(discriminator="type")]  # noqa: UP007
-    named: Any = (Mapping[Name, either], Field(description=told))
+    named: Any = (Mapping[Name, either], Field(description=description))
     return create_model("Settings", __base__=Settings, handlers=named)
 
 

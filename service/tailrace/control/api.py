@@ -67,8 +67,8 @@ class Api:
             return _refused(refusal)
         found = matching(ROUTES, request.path)
         if not found:
-            told = f"there is nothing at {request.path!a:.200}; the paths are: {_PATHS}"
-            return line(404, told)
+            message = f"there is nothing at {request.path!a:.200}; the paths are: {_PATHS}"
+            return line(404, message)
         method = "GET" if request.method == "HEAD" else request.method
         route, values = next((one for one in found if one[0].method == method), (None, {}))
         if route is None:

@@ -109,7 +109,7 @@ def read_body(model: type[B], body: bytes, query: str) -> B:
             return model.model_validate_json(json.dumps(_object(body)))
         return model.model_validate(_fields(model, query))
     except ValidationError as error:
-        raise ActionRefused(400, _told(model, error)) from error
+        raise ActionRefused(400, _message(model, error)) from error
 
 
 def _object(body: bytes) -> Mapping[str, Any]:
@@ -144,7 +144,7 @@ def _fields(model: type[Body], query: str) -> Mapping[str, Any]:
     return found
 
 
-def _told(model: type[Body], error: ValidationError) -> str:
+def _message(model: type[Body], error: ValidationError) -> str:
     """The first mistake as a sentence that says what is possible."""
     first = error.errors(include_url=False, include_input=False)[0]
     where = ".".join(map(str, first["loc"])) or "the request"

@@ -60,11 +60,11 @@ class Client:
             case 200 | 202:
                 return json.loads(answer)
             case 0 | -1:
-                told = f"{answer}. Does the daemon of {self.config} run on this machine?"
-                raise NoDaemon(told) if status == NOBODY else ActionRefused(NO_ANSWER, told)
+                message = f"{answer}. Does the daemon of {self.config} run on this machine?"
+                raise NoDaemon(message) if status == NOBODY else ActionRefused(NO_ANSWER, message)
             case 401:
-                told = f"its token is not the http.token of {self.config}"
-                raise ActionRefused(status, f"the daemon refuses this: {told}")
+                message = f"its token is not the http.token of {self.config}"
+                raise ActionRefused(status, f"the daemon refuses this: {message}")
             case 403:
                 raise ActionRefused(status, f"the daemon refuses this: it {answer}")
         raise ActionRefused(status, answer)

@@ -98,7 +98,9 @@ class Control:
         state = await self._until(
             watcher, lambda: (watcher.status.state is WatcherState.PAUSED) is paused
         )
-        return Done(_told(watcher, given, word, state), before, state.value, {"state": state.value})
+        return Done(
+            _effect(watcher, given, word, state), before, state.value, {"state": state.value}
+        )
 
     async def seek(self, scope: str, body: SeekBody, by: str) -> Done:
         """Lets the scope continue at another position."""
@@ -113,12 +115,12 @@ class Control:
         details: dict[str, Any] = {**sought.details, "dry_run": body.dry_run}
         before, after = sought.named
         if body.dry_run:
-            told = f"scope {scope!r}: {sought.effect}. Dry run: nothing was changed"
-            return Done(told, before, f"{after} (dry run)", details)
+            message = f"scope {scope!r}: {sought.effect}. Dry run: nothing was changed"
+            return Done(message, before, f"{after} (dry run)", details)
         given = await give(runtime.orders, scope, by, sought.order)
         watcher.obey(given.order)
         state = await self._until(watcher, lambda: watcher.obeyed >= given.order.number)
-        message = f"{_told(watcher, given, 'moved', state)}: {sought.effect}"
+        message = f"{_effect(watcher, given, 'moved', state)}: {sought.effect}"
         return Done(message, before, after, details | {"state": state.value})
 
     async def replay(self, scope: str, body: ReplayBody, by: str) -> Done:
@@ -138,16 +140,16 @@ class Control:
             watcher, runtime, found, routed, by, lambda: self.supervisor.find(scope) is watcher
         )
         if body.dry_run:
-            told = f"scope {scope!r}: {span.effect}. Dry run: nothing was handed over"
-            return Done(told, details=span.document())
+            message = f"scope {scope!r}: {span.effect}. Dry run: nothing was handed over"
+            return Done(message, details=span.document())
         if self._replaying(scope) is not None or self.tasks is None:
-            told = f"scope {scope!r}: a replay is running: wait for its end, or cancel it"
-            raise ActionRefused(409, told)
+            message = f"scope {scope!r}: a replay is running: wait for its end, or cancel it"
+            raise ActionRefused(409, message)
         require_followed(watcher)
         self.spans[scope] = span
         self.tasks.start_soon(span.run, name=f"replay of scope {scope}")
-        told = f"scope {scope!r}: {span.effect}; GET /scopes/{scope}/replay shows how far it is"
-        return Done(told, moment(found.since), moment(found.until), span.document())
+        message = f"scope {scope!r}: {span.effect}; GET /scopes/{scope}/replay shows how far it is"
+        return Done(message, moment(found.since), moment(found.until), span.document())
 
     def _replaying(self, scope: str) -> SpanReplay | None:
         last = self.spans.get(scope)
@@ -214,8 +216,8 @@ class Control:
         require_here(watcher)
         match watcher.status.state:
             case WatcherState.HALTED:
-                told = f"scope {scope!r} is halted, and its snapshot with it: restart it first"
-                raise ActionRefused(409, told)
+                message = f"scope {scope!r} is halted, and its snapshot with it: restart it first"
+                raise ActionRefused(409, message)
             case WatcherState.STOPPED:
                 raise ActionRefused(409, f"scope {scope!r} is stopped: it is not followed any more")
         calls: dict[str, Callable[[], str]] = {
@@ -260,7 +262,7 @@ class Control:
         return found
 
 
-def _told(watcher: Watcher, given: Given, word: str, state: WatcherState) -> str:
+def _effect(watcher: Watcher, given: Given, word: str, state: WatcherState) -> str:
     """What became of an order."""
     name = f"scope {watcher.name!r}"
     if given.repeated:

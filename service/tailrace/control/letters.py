@@ -116,11 +116,11 @@ class DeadLetters:
 
         def require() -> None:
             if self.supervisor.find(watcher.name) is not watcher:
-                told = f"scope {watcher.name!r} was restarted, or changed by a reload"
-                raise CheckpointFenced(f"{told}: ask again")
+                message = f"scope {watcher.name!r} was restarted, or changed by a reload"
+                raise CheckpointFenced(f"{message}: ask again")
             if claim is not watcher.claim or watcher.status.state is WatcherState.STANDBY:
-                told = f"scope {watcher.name!r} is followed by another process now"
-                raise CheckpointFenced(f"{told}: ask there")
+                message = f"scope {watcher.name!r} is followed by another process now"
+                raise CheckpointFenced(f"{message}: ask there")
             if claim.lease is not None:
                 claim.lease.require()
 
@@ -136,18 +136,20 @@ class DeadLetters:
                 more,
             )
         except CheckpointFenced as error:
-            told = f"replayed {number(replayed)}, and the others still wait: {error}"
-            raise ActionRefused(409, told) from error
+            message = f"replayed {number(replayed)}, and the others still wait: {error}"
+            raise ActionRefused(409, message) from error
         except DeadLetterError as error:
-            told = f"replayed {number(replayed)}; when the store answers, GET /dead-letters shows"
-            raise ActionRefused(503, f"{told} what still waits: {describe(error)}") from error
+            message = (
+                f"replayed {number(replayed)}; when the store answers, GET /dead-letters shows"
+            )
+            raise ActionRefused(503, f"{message} what still waits: {describe(error)}") from error
 
     def _owner(self, scope: str) -> Watcher:
         """The watcher of a scope that this process follows."""
         watcher = self.supervisor.find(scope)
         if watcher is None:
-            told = f"scope {scope!r} of that dead letter is not configured here"
-            raise ActionRefused(409, f"{told}: add it again, or discard the letter")
+            message = f"scope {scope!r} of that dead letter is not configured here"
+            raise ActionRefused(409, f"{message}: add it again, or discard the letter")
         require_here(watcher)
         require_followed(watcher)
         return watcher
@@ -156,8 +158,8 @@ class DeadLetters:
     def _alone(self, scope: str) -> Iterator[None]:
         """Two replays at once would mix up the order of a document's letters."""
         if scope in self._busy:
-            told = f"the dead letters of scope {scope!r} are being replayed or discarded"
-            raise ActionRefused(409, f"{told}: ask again when that has ended")
+            message = f"the dead letters of scope {scope!r} are being replayed or discarded"
+            raise ActionRefused(409, f"{message}: ask again when that has ended")
         self._busy.add(scope)
         try:
             yield
@@ -168,8 +170,10 @@ class DeadLetters:
         letters = await self._letters(body.scope, body.handler)
         found = [each for each in letters if each.id == id]
         if not found:
-            told = f"dead letter {id!a:.60} is not waiting: GET /dead-letters shows those that are"
-            raise ActionRefused(404, told)
+            message = (
+                f"dead letter {id!a:.60} is not waiting: GET /dead-letters shows those that are"
+            )
+            raise ActionRefused(404, message)
         return found
 
     async def _letters(self, scope: str | None, handler: str | None) -> Sequence[DeadLetter]:
@@ -182,8 +186,8 @@ def _handlers(watcher: Watcher, names: Iterable[str]) -> Mapping[str, Handler]:
     handlers = {each.handler.name: each.handler for each in watcher.plan.routed}
     for name in sorted(names):
         if name not in handlers:
-            told = f"handler {name!r} gets no changes of scope {watcher.name!r} any more"
-            raise ActionRefused(409, f"{told}: discard its dead letters, or add the route")
+            message = f"handler {name!r} gets no changes of scope {watcher.name!r} any more"
+            raise ActionRefused(409, f"{message}: discard its dead letters, or add the route")
         require_replayable(watcher, handlers[name])
     return handlers
 

@@ -45,8 +45,8 @@ async def give(orders: OrderStore, scope: str, by: str, changes: Mapping[str, An
         raise ActionRefused(409, f"scope {scope!r}: others give it orders now: ask again")
     if tried is None:
         raise ActionRefused(503, f"nothing was changed: {failure}. Ask again when it answers")
-    told = f"the store did not confirm it: {failure}. It is done if /status shows it; ask again"
-    raise ActionRefused(503, f"{told} when the store answers")
+    message = f"the store did not confirm it: {failure}. It is done if /status shows it; ask again"
+    raise ActionRefused(503, f"{message} when the store answers")
 
 
 def _none(scope: str, by: str) -> Order:

@@ -25,11 +25,11 @@ def elsewhere(scope: str, owner: str | None, reason: str) -> ActionRefused:
     ``owner`` and ``reason``: as in :class:`tailrace.engine.ObservedLease`.
     """
     if owner:
-        told = f"scope {scope!r} is followed by {owner}, and not by this process: ask there"
+        message = f"scope {scope!r} is followed by {owner}, and not by this process: ask there"
     else:
         why = f" ({reason})" if reason else ""
-        told = f"this process does not follow scope {scope!r}{why}: ask again in a while"
-    return ActionRefused(409, told)
+        message = f"this process does not follow scope {scope!r}{why}: ask again in a while"
+    return ActionRefused(409, message)
 
 
 @dataclass(frozen=True, slots=True)

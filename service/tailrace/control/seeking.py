@@ -26,7 +26,7 @@ class Seeking:
     checkpoints: CheckpointStore
     orders: OrderStore
 
-    async def find(self, body: SeekBody) -> "Sought":
+    async def find(self, body: SeekBody) -> "SeekTarget":
         """The position that is meant. Raises :class:`ActionRefused`."""
         if (body.at is not None) + (body.token is not None) + body.undo != 1:
             raise ActionRefused(400, "give exactly one of at, token and undo")
@@ -46,8 +46,10 @@ class Seeking:
             else:
                 found = next((each for each in former if each.obeyed < obeyed), None)
             if found is None:
-                told = f"scope {name!r} was not moved by a seek that is kept: there is none to undo"
-                raise ActionRefused(409, f"{told}; choose a position with at or token")
+                message = (
+                    f"scope {name!r} was not moved by a seek that is kept: there is none to undo"
+                )
+                raise ActionRefused(409, f"{message}; choose a position with at or token")
             position, of = found.position, found.fingerprint
         elif body.token is not None:
             token = read_token(body.token)
@@ -58,26 +60,26 @@ class Seeking:
             position, of = await self.server.at(body.at or ""), current
         if of != current:
             if position.cluster_time is None:
-                told = "that position is of another pipeline, and its time is not known"
-                raise ActionRefused(422, f"scope {name!r}: {told}: choose a time with at")
+                message = "that position is of another pipeline, and its time is not known"
+                raise ActionRefused(422, f"scope {name!r}: {message}: choose a time with at")
             position = Position(PositionKind.IDLE, None, None, position.cluster_time)
         await self.server.require(position)
-        had = furthest(before, former).cluster_time if before is not None else None
-        return Sought(name, position, current, before, had, self.handlers)
+        reached = furthest(before, former).cluster_time if before is not None else None
+        return SeekTarget(name, position, current, before, reached, self.handlers)
 
 
 @dataclass(frozen=True, slots=True)
-class Sought:
+class SeekTarget:
     """A position that the server accepts, of the pipeline and options with the ``fingerprint``.
 
-    ``before``: the checkpoint; ``None`` without one. ``had``: up to where changes have come.
+    ``before``: the checkpoint; ``None`` without one. ``reached``: up to where changes have come.
     """
 
     scope: str
     position: Position
     fingerprint: str
     before: Checkpoint | None
-    had: Timestamp | None
+    reached: Timestamp | None
     handlers: Sequence[str]
 
     @property
@@ -98,10 +100,10 @@ class Sought:
                 return f"changes from {to} to {since} come again, to {handlers}"
             case "forward":
                 until = self.position.cluster_time
-                if self.had is not None and until is not None and until <= self.had:
-                    told = f"changes from {since} to {to} do not come again"
-                    return f"{told}: they came before, or were skipped before"
-                return f"changes from {moment(self.had)} to {to} are skipped, for {handlers}"
+                if self.reached is not None and until is not None and until <= self.reached:
+                    message = f"changes from {since} to {to} do not come again"
+                    return f"{message}: they came before, or were skipped before"
+                return f"changes from {moment(self.reached)} to {to} are skipped, for {handlers}"
             case "none":
                 return f"nothing comes again and nothing is skipped: it is there, at {since}"
         return f"changes between {since} and {to} come again or are skipped: a time is not known"
@@ -186,7 +188,7 @@ def _named(position: Position | None) -> str:
 
 def read_token(given: str | Mapping[str, Any]) -> ResumeToken:
     """The token in a document, its Extended JSON, or the hexadecimal text of its ``_data``."""
-    told = 'token: it is not a resume token: give a document, as {"_data": "8265..."}'
+    message = 'token: it is not a resume token: give a document, as {"_data": "8265..."}'
     try:
         if isinstance(given, str) and not given.lstrip().startswith("{"):
             bytes.fromhex(given)
@@ -194,9 +196,9 @@ def read_token(given: str | Mapping[str, Any]) -> ResumeToken:
         else:
             token = ResumeToken.from_json(given if isinstance(given, str) else json.dumps(given))
     except (ValueError, OverflowError) as error:
-        raise ActionRefused(400, told) from error
+        raise ActionRefused(400, message) from error
     if token is None or not token.document:
-        raise ActionRefused(400, told)
+        raise ActionRefused(400, message)
     return token
 
 

@@ -69,8 +69,8 @@ class ServerPositions:
         stream = ChangeStream(self.driver, self.scope, options, position.start_point)
         name = self.scope.name
         if position.token is not None and position.cluster_time is not None:
-            told = f"the token of {moment(position.cluster_time)}"
-            (await self.kept()).require(position.cluster_time, told, "token")
+            message = f"the token of {moment(position.cluster_time)}"
+            (await self.kept()).require(position.cluster_time, message, "token")
         try:
             with anyio.move_on_after(_TRIAL_SECONDS):
                 async with stream:
@@ -79,9 +79,9 @@ class ServerPositions:
         except CommandFailed as error:
             if not decide(error, name).halt:
                 raise _silent(self.scope, error) from error
-            told = f"scope {name!r}: the server cannot continue there: {error}"
+            message = f"scope {name!r}: the server cannot continue there: {error}"
             advice = "the oplog may not reach back to it, or it is of another cluster or collection"
-            raise ActionRefused(422, f"{told}: {advice}; choose a later time") from error
+            raise ActionRefused(422, f"{message}: {advice}; choose a later time") from error
         except StreamError:
             pass  # an event ends the stream, or begins before it: the scope knows what to do
         except DriverError as error:
@@ -98,16 +98,16 @@ class KeptTimes:
     def require(self, time: Timestamp, text: str, key: str) -> None:
         """Refuses a time in the future, and one before the oplog."""
         if time > end_of_second(self.now):
-            told = f"{text} is in the future: the server's time is {moment(self.now)}"
-            raise ActionRefused(422, f"{key}: {told}; give a time up to that")
+            message = f"{text} is in the future: the server's time is {moment(self.now)}"
+            raise ActionRefused(422, f"{key}: {message}; give a time up to that")
         if self.begin is not None and time < Timestamp(self.begin.time, 0):
-            told = f"{text} is before the oplog, which begins at {moment(self.begin)}"
-            raise ActionRefused(422, f"{key}: {told}; give a time from then on")
+            message = f"{text} is before the oplog, which begins at {moment(self.begin)}"
+            raise ActionRefused(422, f"{key}: {message}; give a time from then on")
 
 
 def _silent(scope: Scope, error: DriverError) -> ActionRefused:
-    told = f"scope {scope.name!r}: nothing was changed: {describe(error)}"
-    return ActionRefused(503, f"{told}. Ask again when the server answers")
+    message = f"scope {scope.name!r}: nothing was changed: {describe(error)}"
+    return ActionRefused(503, f"{message}. Ask again when the server answers")
 
 
 def end_of_second(time: Timestamp) -> Timestamp:
@@ -127,13 +127,13 @@ def read_time(text: str, key: str = "at") -> Timestamp:
     try:
         found = datetime.fromisoformat(text)
     except ValueError as error:
-        told = f"{text!a:.60} is not an ISO 8601 time: write it as 2026-11-30T12:00:00Z"
-        raise ActionRefused(400, f"{key}: {told}") from error
+        message = f"{text!a:.60} is not an ISO 8601 time: write it as 2026-11-30T12:00:00Z"
+        raise ActionRefused(400, f"{key}: {message}") from error
     if found.tzinfo is None:
-        told = f"{text} has no time zone: write Z for UTC, or an offset as +02:00"
-        raise ActionRefused(400, f"{key}: {told}")
+        message = f"{text} has no time zone: write Z for UTC, or an offset as +02:00"
+        raise ActionRefused(400, f"{key}: {message}")
     try:
         return Timestamp(int(found.astimezone(UTC).timestamp()), 1)
     except (ValueError, OverflowError) as error:
-        told = f"{text} is not a time that MongoDB can store: choose one from 1970 to 2105"
-        raise ActionRefused(422, f"{key}: {told}") from error
+        message = f"{text} is not a time that MongoDB can store: choose one from 1970 to 2105"
+        raise ActionRefused(422, f"{key}: {message}") from error

@@ -42,8 +42,8 @@ async def find_span(server: ServerPositions, body: ReplayBody) -> "Span":
         kept.require(to, body.to or "", "to")
         until = min(until, end_of_second(to))
     if since > until:
-        told = f"the span ends at {moment(until)}, before it begins"
-        raise ActionRefused(422, f"{told}: give a from that is not after to")
+        message = f"the span ends at {moment(until)}, before it begins"
+        raise ActionRefused(422, f"{message}: give a from that is not after to")
     await server.require(Position(PositionKind.IDLE, None, None, since))
     return Span(scope, server.options, since, until, tuple(body.collections), keys)
 
@@ -53,8 +53,8 @@ def _require_collection(scope: Scope, name: str) -> None:
     if scope.collection is None and name:
         return
     if name not in (scope.collection, f"{scope.database}.{scope.collection}"):
-        told = f"scope {scope.name!r} does not have the collection {name!a:.60}"
-        raise ActionRefused(422, f"{told}: it has {scope.collection or scope.database or 'all'}")
+        message = f"scope {scope.name!r} does not have the collection {name!a:.60}"
+        raise ActionRefused(422, f"{message}: it has {scope.collection or scope.database or 'all'}")
 
 
 @dataclass(frozen=True, slots=True)

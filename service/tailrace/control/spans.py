@@ -28,8 +28,8 @@ def require_replayable(watcher: Watcher, handler: Handler) -> None:
     if reason := refusal(handler):
         raise ActionRefused(409, f"handler {handler.name!r}: {reason}")
     if handler.commit is not None and watcher.runs:
-        told = f"handler {handler.name!r} commits these with what the scope gave it"
-        raise ActionRefused(409, f"{told}: pause the scope, replay, and resume it")
+        message = f"handler {handler.name!r} commits these with what the scope gave it"
+        raise ActionRefused(409, f"{message}: pause the scope, replay, and resume it")
 
 
 def owner_of(watcher: Watcher) -> str | None:
@@ -47,8 +47,8 @@ def require_here(watcher: Watcher) -> None:
 def require_followed(watcher: Watcher) -> None:
     """Refuses what needs the epoch in which this process follows the scope."""
     if not watcher.claim.epoch:
-        told = f"scope {watcher.name!r} is starting: ask again when it is followed"
-        raise ActionRefused(409, told)
+        message = f"scope {watcher.name!r} is starting: ask again when it is followed"
+        raise ActionRefused(409, message)
 
 
 def find_handler(watcher: Watcher, name: str) -> Routed:
@@ -59,8 +59,8 @@ def find_handler(watcher: Watcher, name: str) -> Routed:
     found = next((each for each in watcher.plan.routed if each.handler.name == name), None)
     if found is None:
         names = ", ".join(each.handler.name for each in watcher.plan.routed)
-        told = f"scope {watcher.name!r} has no handler {name!a:.60}: choose one of {names}"
-        raise ActionRefused(422, told)
+        message = f"scope {watcher.name!r} has no handler {name!a:.60}: choose one of {names}"
+        raise ActionRefused(422, message)
     require_replayable(watcher, found.handler)
     return found
 
@@ -163,8 +163,8 @@ class SpanReplay:
     def _require(self) -> None:
         """Raises if another process or watcher may follow the scope."""
         if not self.current():
-            told = f"scope {self.watcher.name!r} was restarted, or changed by a reload"
-            raise CheckpointFenced(told)
+            message = f"scope {self.watcher.name!r} was restarted, or changed by a reload"
+            raise CheckpointFenced(message)
         moved = self.watcher.status.state is WatcherState.STANDBY
         if moved or self.watcher.claim is not self.claim:
             raise CheckpointFenced(

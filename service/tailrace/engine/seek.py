@@ -32,8 +32,8 @@ async def seek(
     assert order.seek is not None  # noqa: S101 - the caller has looked
     if before is not None:
         await runtime.orders.note(as_former(before))
-        had = furthest(before, await runtime.orders.positions(claim.scope))
-        if (gap := _gap(order, had, order.seek)) is not None:
+        reached = furthest(before, await runtime.orders.positions(claim.scope))
+        if (gap := _gap(order, reached, order.seek)) is not None:
             await runtime.store.record_gap(gap)
     at, here = order.seek.cluster_time, before.position if before is not None else None
     claim.sequence += 1
@@ -76,13 +76,13 @@ def furthest(now: Checkpoint, former: Sequence[Checkpoint]) -> Position:
     return max([now.position, *known], key=lambda each: each.cluster_time or Timestamp(0, 0))
 
 
-def _gap(order: Order, had: Position, after: Position) -> Gap | None:
+def _gap(order: Order, reached: Position, after: Position) -> Gap | None:
     """The changes that the scope skips, as of the order; ``None`` if it skips none."""
-    since, until = had.cluster_time, after.cluster_time
+    since, until = reached.cluster_time, after.cluster_time
     if since is None or until is None or until <= since:
         return None
     reason = f"{order.by} moved the scope forward"
-    return Gap(order.scope, had.token, since, until, reason, "seek", order.at)
+    return Gap(order.scope, reached.token, since, until, reason, "seek", order.at)
 
 
 def _started(before: Checkpoint | None, after: Position) -> Timestamp | None:

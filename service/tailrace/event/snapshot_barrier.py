@@ -32,13 +32,13 @@ class SnapshotBarrier:
     @classmethod
     def of(cls, event: ChangeEvent) -> SnapshotBarrier:
         """The snapshot that the event names; an unknown one is filtered, so that it says little."""
-        told: Any = event.document.get("snapshot") or {}
+        snapshot: Any = event.document.get("snapshot") or {}
         states: dict[Namespace, set[str]] = {}
-        for each in told.get("collections", ()):
+        for each in snapshot.get("collections", ()):
             states.setdefault(Namespace(each["db"], each["coll"]), set()).add(each["state"])
-        filtered = told.get("filter") != ""
-        chosen = told.get("chosen") or ()
-        return cls(str(told.get("id", "")), told.get("began"), filtered, chosen, states)
+        filtered = snapshot.get("filter") != ""
+        chosen = snapshot.get("chosen") or ()
+        return cls(str(snapshot.get("id", "")), snapshot.get("began"), filtered, chosen, states)
 
     def reads(self, source: Namespace) -> bool:
         """Whether it reads a collection of its scope."""

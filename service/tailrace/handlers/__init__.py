@@ -53,11 +53,11 @@ def _without_documents(
     """The scopes whose updates carry no document, which this handler must have."""
     for index, scope in enumerate(scopes):
         if scope.name in routed and scope.full_document not in WHOLE_DOCUMENTS:
-            told = (
+            message = (
                 f"must be one of {', '.join(WHOLE_DOCUMENTS)}, because handler {name!r} "
                 f"({handler.type}) stores whole documents and updates carry none otherwise"
             )
-            yield Problem(f"scopes[{index}].full_document", told)
+            yield Problem(f"scopes[{index}].full_document", message)
 
 
 @asynccontextmanager
@@ -103,7 +103,7 @@ async def open_handler(opening: Opening, settings: AnyHandlerSettings) -> AsyncI
 
 def _refusal(name: str, error: Exception) -> TailraceError:
     """What refuses the start where a type's own opener has failed."""
-    told = f"cannot be opened: {describe(error)}"
+    message = f"cannot be opened: {describe(error)}"
     if is_outage(error):
-        return StartRefused(f"handlers.{name}: {told}", may_pass=True)
-    return ConfigurationError(Problem(f"handlers.{name}", told))
+        return StartRefused(f"handlers.{name}: {message}", may_pass=True)
+    return ConfigurationError(Problem(f"handlers.{name}", message))

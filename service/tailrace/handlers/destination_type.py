@@ -53,8 +53,8 @@ def own_destination_type(
             except Exception as error:
                 if not is_outage(error):
                     raise
-                told = f"{describe(error)}. 'tailrace run' starts, and waits for it"
-                raise ConfigurationError(Problem(f"handlers.{opening.name}", told)) from error
+                message = f"{describe(error)}. 'tailrace run' starts, and waits for it"
+                raise ConfigurationError(Problem(f"handlers.{opening.name}", message)) from error
 
     opener = _opener(create, at_once)
     row = HandlerType(settings, opener, checked, attempt, needs=needs, install=install)

@@ -34,8 +34,10 @@ def require_apart(
     for one, other in combinations(scopes, 2):
         for _, source in collections([one, other]):
             if all(each.covers(source.db, source.coll) for each in (one, other)):
-                told = f"scopes {one.name!r} and {other.name!r} both follow {source}"
-                raise ConfigurationError(Problem(path, f"{told}: give each a handler of its own"))
+                message = f"scopes {one.name!r} and {other.name!r} both follow {source}"
+                raise ConfigurationError(
+                    Problem(path, f"{message}: give each a handler of its own")
+                )
     sources: dict[P, Namespace] = {}
     for scope, source in collections(scopes):
         found = place(scope.name, source)

@@ -88,5 +88,5 @@ class HandlerType(Generic[S]):
         missing = self.missing + [module for module in modules if find_spec(module) is None]
         if missing:
             how = f": {self.install}" if self.install else ""
-            told = f"{self.name} needs {', '.join(missing)}, not installed here{how}"
-            raise ConfigurationError(Problem(f"handlers.{name}.type", told))
+            message = f"{self.name} needs {', '.join(missing)}, not installed here{how}"
+            raise ConfigurationError(Problem(f"handlers.{name}.type", message))

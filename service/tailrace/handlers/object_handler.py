@@ -25,8 +25,8 @@ def created(place: str, kind: Callable[..., Any], *given: Any, **named: Any) -> 
     except ConfigurationError:
         raise  # of a destination of our own
     except Exception as error:
-        told = f"{getattr(kind, '__name__', kind)} cannot be created: {describe(error)}"
-        raise ConfigurationError(Problem(place, told)) from error
+        message = f"{getattr(kind, '__name__', kind)} cannot be created: {describe(error)}"
+        raise ConfigurationError(Problem(place, message)) from error
 
 
 @asynccontextmanager

@@ -56,8 +56,8 @@ class OpenObject:
     def usable(self) -> Any:
         """What ``__aenter__`` returned. Raises :class:`Unavailable` while it is not open."""
         if not self.is_open:
-            told = f"{type(self.target).__name__} is not open: {self._cause}"
-            raise Unavailable(told, retry_after=_LOOK_SECONDS)
+            message = f"{type(self.target).__name__} is not open: {self._cause}"
+            raise Unavailable(message, retry_after=_LOOK_SECONDS)
         return self._usable
 
     def close(self) -> None:
@@ -105,9 +105,9 @@ class OpenObject:
         if first and isinstance(error, ConfigurationError):  # of a destination of our own
             self.failure = error
         elif first and not (outage and self.waits):
-            told = f"{type(self.target).__name__} cannot be opened: {describe(error)}"
-            told += ". 'tailrace run' starts, and waits for it" if outage else ""
-            self.failure = ConfigurationError(Problem(f"handlers.{self.handler}", told))
+            message = f"{type(self.target).__name__} cannot be opened: {describe(error)}"
+            message += ". 'tailrace run' starts, and waits for it" if outage else ""
+            self.failure = ConfigurationError(Problem(f"handlers.{self.handler}", message))
             self.failure.__cause__ = error
         elif first:
             self._log("warning", "destination.unavailable", error=describe(error))

@@ -112,15 +112,15 @@ def _require_suitable(name: str, target: Any, settings: PythonHandlerSettings) -
     if inspect.isclass(target):
         arguments(name, target, _texts(name, settings))
     elif settings.options:
-        told = f"{settings.target!r} takes no options: only a class does"
-        raise ConfigurationError(Problem(f"handlers.{name}.options", told))
+        message = f"{settings.target!r} takes no options: only a class does"
+        raise ConfigurationError(Problem(f"handlers.{name}.options", message))
     given = _COMMIT & settings.model_fields_set
     if given and not hasattr(target, "commit"):
-        told = f"is for a class with a coroutine method commit, and {settings.target!r} has none"
-        raise ConfigurationError(Problem(f"handlers.{name}.{min(given)}", told))
+        message = f"is for a class with a coroutine method commit, and {settings.target!r} has none"
+        raise ConfigurationError(Problem(f"handlers.{name}.{min(given)}", message))
     if settings.order == "key" and (why := _not_by_key(target, takes_batches=takes_batches)):
-        told = f"'key' does not fit {settings.target!r}, {why}"
-        raise ConfigurationError(Problem(f"handlers.{name}.order", told))
+        message = f"'key' does not fit {settings.target!r}, {why}"
+        raise ConfigurationError(Problem(f"handlers.{name}.order", message))
 
 
 def _not_by_key(target: Any, *, takes_batches: bool) -> str:

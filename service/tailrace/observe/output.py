@@ -49,7 +49,7 @@ class QueuedFile(io.RawIOBase):
         self._queue: deque[bytes] = deque()
         self._size = 0
         self._writing = False
-        self._untold = 0
+        self._unreported = 0
         self._changed = threading.Condition()
         threading.Thread(target=self._run, name=f"output {name}", daemon=True).start()
 
@@ -99,8 +99,8 @@ class QueuedFile(io.RawIOBase):
             with self._changed:
                 self._size -= len(text)
                 self._lose(lost)
-                lines = 0 if lost or self._queue else self._untold
-                self._untold -= lines
+                lines = 0 if lost or self._queue else self._unreported
+                self._unreported -= lines
             if lines:
                 self._recovered(lines)
 
@@ -121,7 +121,7 @@ class QueuedFile(io.RawIOBase):
     def _lose(self, text: bytes) -> None:
         lines = text.count(b"\n")
         self.dropped += lines
-        self._untold += lines
+        self._unreported += lines
 
 
 class Output:

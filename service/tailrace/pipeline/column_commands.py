@@ -30,8 +30,8 @@ def suggested(options: argparse.Namespace) -> Iterator[str]:
     for name in sorted(wanted or names):
         table = CURRENT_STATE.table(tables, lake, name).load()
         found = suggest(table, options.rows)
-        told = f"{found.rows:,}" + (f" of {found.of_rows:,}" * (found.rows < found.of_rows))
-        yield f"    {yaml_key(collection_of(name))}:  # {told} documents"
+        count = f"{found.rows:,}" + (f" of {found.of_rows:,}" * (found.rows < found.of_rows))
+        yield f"    {yaml_key(collection_of(name))}:  # {count} documents"
         yield from (f"      {line}" for line in found.lines())
 
 
@@ -57,8 +57,8 @@ def republish_columns(
         )
     finally:
         spark.stop()
-    told = f"published {done} tables anew" if done else "no table has or needs typed columns"
-    report(told, None)
+    message = f"published {done} tables anew" if done else "no table has or needs typed columns"
+    report(message, None)
     return 0
 
 

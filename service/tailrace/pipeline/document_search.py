@@ -51,8 +51,8 @@ def _with_row(table: TableVersion, scope: str, element: bytes, seconds: float) -
     if found.row is None:
         if found.searched == found.files:
             return replace(state, has_document=False)
-        told = f"only {found.searched} of its {found.files} files were searched"
-        return replace(state, unknown=f"{told}: ask with more --seconds")
+        message = f"only {found.searched} of its {found.files} files were searched"
+        return replace(state, unknown=f"{message}: ask with more --seconds")
     row = found.row
     second = row["cluster_seconds"]
     return replace(

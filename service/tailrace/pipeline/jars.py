@@ -63,8 +63,8 @@ def fetch(there: Path, artifacts: Mapping[str, str]) -> list[Path]:
     """
     maven = shutil.which("mvn")
     if maven is None:
-        told = "the jars are fetched by Maven, and there is no mvn: apt-get install maven"
-        raise PipelineRefused(told)
+        message = "the jars are fetched by Maven, and there is no mvn: apt-get install maven"
+        raise PipelineRefused(message)
     there.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=there) as fresh:
         Path(fresh, "pom.xml").write_text(_project(artifacts))

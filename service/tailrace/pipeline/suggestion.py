@@ -73,9 +73,9 @@ class Suggestion:
                 continue
             fit = counts.fits[kind]
             rest = counts.kinds - fit
-            told = f"; {rest.total():,} would be rescued ({_listed(rest)})" if rest else ""
+            misfits = f"; {rest.total():,} would be rescued ({_listed(rest)})" if rest else ""
             entry = _entry(path, kind, taken)
-            yield f"{entry}  # {fit.total():,} fit{told}"
+            yield f"{entry}  # {fit.total():,} fit{misfits}"
 
 
 def suggest(table: TableVersion, most_rows: int) -> Suggestion:

@@ -79,14 +79,14 @@ def missing_columns(where: object, stored: Columns, declared: Columns) -> Column
         other = known.get(name.lower())
         if other is not None and (other, stored[other]) != (name, column):
             raise PipelineRefused(
-                f"{where}: the column {other!r} holds {_told(stored[other])}, and the file "
-                f"declares {name!r} as {_told(column)}. Give the new column another name "
+                f"{where}: the column {other!r} holds {_described(stored[other])}, and the file "
+                f"declares {name!r} as {_described(column)}. Give the new column another name "
                 f"(NAME: {{path: {column.path}, type: {column.type}}}), or run with --rebuild"
             )
     return {name: column for name, column in declared.items() if name not in stored}
 
 
-def _told(column: TypedColumn) -> str:
+def _described(column: TypedColumn) -> str:
     return f"{column.path} as {column.type}"
 
 

@@ -52,8 +52,8 @@ class ClientPlan:
             try:
                 digest.update(sha256(Path(file).read_bytes()).digest())
             except OSError as error:
-                told = f"names the file {file!r}, which cannot be read: {error.strerror}"
-                raise ConfigurationError(Problem("mongodb.uri", told)) from error
+                message = f"names the file {file!r}, which cannot be read: {error.strerror}"
+                raise ConfigurationError(Problem("mongodb.uri", message)) from error
         return cls(settings.driver, uri, digest.hexdigest())
 
 
@@ -129,11 +129,11 @@ class Clients:
         """
         cluster = await identify(DRIVERS[plan.driver], plan.uri, _WAIT_SECONDS)
         if not cluster.may_be(self.cluster):
-            told = (
+            message = (
                 f"is the cluster {cluster}, and this process follows {self.cluster}: only a "
                 "restart of the process follows another one"
             )
-            raise ConfigurationError(Problem("mongodb.uri", told))
+            raise ConfigurationError(Problem("mongodb.uri", message))
         client = await self.open(plan)
         try:
             await _try_rights(client.driver, settings, scopes)
@@ -180,7 +180,7 @@ async def _try_rights(driver: CommandDriver, settings: Settings, scopes: Collect
                     pass
         except DriverError as error:
             if isinstance(error, CommandFailed) and error.code == _UNAUTHORIZED:
-                told = f"mongodb.uri: its user may not follow scope {scope.name!r}"
-                raise StartRefused(f"{told}: {describe(error)}") from error
+                message = f"mongodb.uri: its user may not follow scope {scope.name!r}"
+                raise StartRefused(f"{message}: {describe(error)}") from error
     if isinstance(settings.store, MongodbStoreSettings):
         await try_collections(driver, settings.store.database)

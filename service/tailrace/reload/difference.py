@@ -23,7 +23,7 @@ class Difference:
     def __str__(self) -> str:
         """Only names: nothing of this is secret."""
         by_scope = {name: each.effect for name, each in self.scopes.items()}
-        parts = [*_told("scopes", by_scope), *_told("handlers", self.handlers)]
+        parts = [*_by_effect("scopes", by_scope), *_by_effect("handlers", self.handlers)]
         parts += [f"applied: {', '.join(self.settings)}"] if self.settings else []
         return "; ".join(parts) or "nothing has changed"
 
@@ -51,25 +51,25 @@ def difference(old: Wanted, new: Wanted, pool: HandlerPool, most_scopes: int) ->
     Raises :class:`ConfigurationError` for what only a restart of the process can apply.
     """
     if keys := needs_restart(old.settings, new.settings):
-        told = "changed, and only a restart of the process applies that: nothing was changed"
-        raise ConfigurationError(*(Problem(key, told) for key in keys))
+        message = "changed, and only a restart of the process applies that: nothing was changed"
+        raise ConfigurationError(*(Problem(key, message) for key in keys))
     if len(new.settings.scopes) > most_scopes:
-        told = (
+        message = (
             f"are {len(new.settings.scopes)}, and this process has connections for "
             f"{most_scopes}: only a restart of the process can follow more"
         )
-        raise ConfigurationError(Problem("scopes", told))
+        raise ConfigurationError(Problem("scopes", message))
     handlers = dict.fromkeys(pool.open.keys() - new.handlers.keys(), "closed")
     for name, plan in new.handlers.items():
         former = pool.open.get(name)
         same = former is not None and former.plan.same_as(plan)
         handlers[name] = "kept" if same else "reopened" if former else "opened"
         if not same and plan.holds is not None and (other := pool.holder(plan.holds)):
-            told = (
+            message = (
                 f"{plan.holds} is open in this process for handler {other!r}: give another "
                 "path, or restart the process"
             )
-            raise ConfigurationError(Problem(f"handlers.{name}.path", told))
+            raise ConfigurationError(Problem(f"handlers.{name}.path", message))
     reopened = [name for name, effect in handlers.items() if effect == "reopened"]
     of_all = ["a file of mongodb.uri"] if old.client.files != new.client.files else []
     scopes = scope_changes(old.settings, new.settings, reopened, of_all)
@@ -77,7 +77,7 @@ def difference(old: Wanted, new: Wanted, pool: HandlerPool, most_scopes: int) ->
     return Difference(scopes, handlers, applied, client=old.client != new.client)
 
 
-def _told(what: str, effects: Mapping[str, str]) -> Iterator[str]:
+def _by_effect(what: str, effects: Mapping[str, str]) -> Iterator[str]:
     """Who is affected, by effect; the rest is counted."""
     for effect in dict.fromkeys(effects.values()):
         names = [name for name, each in effects.items() if each == effect]

@@ -80,8 +80,8 @@ class Reloader:
             except TailraceError as error:
                 passes = not isinstance(error, StartRefused) or error.may_pass
                 then = ": reload again when it answers" if passes else ""
-                told = f"{describe(error)}. Nothing was changed{then}"
-                raise ActionRefused(503 if passes else 422, told) from error
+                message = f"{describe(error)}. Nothing was changed{then}"
+                raise ActionRefused(503 if passes else 422, message) from error
 
     async def _reload(self, *, dry_run: bool) -> Done:
         new, found = await self._in_thread(self._read)
@@ -96,10 +96,12 @@ class Reloader:
             for done in pending.values():
                 await done.wait()
         late = [name for name, done in pending.items() if not done.is_set()]
-        told = f"{found}"
+        message = f"{found}"
         if late:
-            told += f". Still draining, and done when its handler calls have ended: {listed(late)}"
-        return Done(told, after=str(found), details={**details, "draining": late})
+            message += (
+                f". Still draining, and done when its handler calls have ended: {listed(late)}"
+            )
+        return Done(message, after=str(found), details={**details, "draining": late})
 
     def _read(self) -> tuple[Wanted, Difference]:
         """What the file says now, and how that differs. Blocks."""
@@ -136,8 +138,8 @@ class Reloader:
             if isinstance(error, TimeoutError):
                 names = [f"handlers.{plan.name}" for plan in plans]
                 names += ["mongodb.uri"] if found.client else []
-                told = f"could not be opened within {_OPENING_SECONDS:g} s: {', '.join(names)}"
-                raise StartRefused(told, may_pass=True) from None
+                message = f"could not be opened within {_OPENING_SECONDS:g} s: {', '.join(names)}"
+                raise StartRefused(message, may_pass=True) from None
             raise
         kept = {n: self.pool.open[n] for n, effect in found.handlers.items() if effect == "kept"}
         return Parts({**kept, **opened}, client)

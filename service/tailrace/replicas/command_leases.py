@@ -131,8 +131,8 @@ def _refusal(table: LeaseTable, lease: Lease) -> StartRefused:
     scope, name = lease.scope, lease.owner.rpartition("/")[0]
     if table.alive(lease.owner):
         owner = table.name(lease.owner)
-        told = f"scope {scope!r} is followed by {owner}: ask there, or stop that process first"
-        return StartRefused(f"{told}. Nothing was done")
+        message = f"scope {scope!r} is followed by {owner}: ask there, or stop that process first"
+        return StartRefused(f"{message}. Nothing was done")
     return StartRefused(
         f"scope {scope!r}: its lease belongs to {name}, which replays or discards its dead "
         f"letters, or has ended. Wait until that has ended, or stop it, then try again; if it was "

@@ -49,14 +49,14 @@ class LeaseView:
         if self.table is None:
             return None
         if scope not in self.table.leases:
-            told = self.table.unreadable.get(scope, "no process follows it: it has no lease yet")
-            return ObservedLease("", 0, held=False, reason=told)
+            reason = self.table.unreadable.get(scope, "no process follows it: it has no lease yet")
+            return ObservedLease("", 0, held=False, reason=reason)
         lease, age = self.table.leases[scope], self._age
         held = not lease.free and lease.owner != me
         if age >= (min(lease.seconds_left, self.times.lease) if held else self.times.lease):
             why = f": {self._failure}" if self._failure else ""
-            told = f"which process follows it is not known: the leases were read {age:.0f} s ago"
-            return ObservedLease(None, lease.epoch, held=False, reason=f"{told}{why}")
+            reason = f"which process follows it is not known: the leases were read {age:.0f} s ago"
+            return ObservedLease(None, lease.epoch, held=False, reason=f"{reason}{why}")
         if not held:
             return ObservedLease("", lease.epoch, held=False, reason="no process follows it")
         if self.table.alive(lease.owner):
@@ -65,8 +65,8 @@ class LeaseView:
             return ObservedLease(
                 owner, lease.epoch, held=False, reason=f"{owner} follows it{doubt}"
             )
-        told = f"no process follows it: {abandoned(lease, lease.seconds_left - age)}"
-        return ObservedLease("", lease.epoch, held=False, reason=told)
+        reason = f"no process follows it: {abandoned(lease, lease.seconds_left - age)}"
+        return ObservedLease("", lease.epoch, held=False, reason=reason)
 
     def document(self, me: str) -> Sequence[Mapping[str, object]]:
         """The members for ``/status``, in JSON types."""

@@ -23,7 +23,7 @@ async def require_own_name(store: LeaseStore, me: Member, times: LeaseTimes) -> 
     the store cannot be read for that long: without it no scope can be followed.
     """
     log = structlog.get_logger().bind(member=me.name)
-    began, told = anyio.current_time(), False
+    began, logged = anyio.current_time(), False
     joining = replace(me, leaving=True)  # it takes no scope yet
     while True:
         late = anyio.current_time() - began > times.lease + times.poll
@@ -45,9 +45,9 @@ async def require_own_name(store: LeaseStore, me: Member, times: LeaseTimes) -> 
                     f"replicas.name: another process is alive under the name {me.name!r}, on host "
                     f"{other.host}: give each process its own name, or stop the other one"
                 )
-            if not told:
+            if not logged:
                 log.info("member.waiting_for_name", host=other.host)
-                told = True
+                logged = True
         await anyio.sleep(times.poll)
 
 

@@ -30,7 +30,7 @@ _NOTHING = RawBatch(b"", [], None, None, {})
 T = TypeVar("T")
 
 
-def told(time: Timestamp, progress: SnapshotProgress, batch: RawBatch = _NOTHING) -> Rows:
+def progress_rows(time: Timestamp, progress: SnapshotProgress, batch: RawBatch = _NOTHING) -> Rows:
     """No row, or one barrier; the snapshot has this ``progress`` after it."""
     return Rows(batch, time, lambda _: progress)
 
@@ -71,7 +71,7 @@ class Reading:
             collections=len(progress.ranges),
             documents=sum(each.estimate for each in progress.ranges.values()),
         )
-        return told(time, progress, self._barrier(SNAPSHOT_BEGIN, progress, time))
+        return progress_rows(time, progress, self._barrier(SNAPSHOT_BEGIN, progress, time))
 
     async def next(
         self, progress: SnapshotProgress, time: Timestamp, *, briefly: bool
@@ -97,11 +97,11 @@ class Reading:
             self._log.info(
                 "snapshot.collections_replaced", snapshot=progress.id, collections=collections
             )
-            return [told(time, replace(progress, ranges={**progress.ranges, **more}))]
+            return [progress_rows(time, replace(progress, ranges={**progress.ranges, **more}))]
         progress = replace(progress, state=SnapshotState.DONE, time=time, handled={})
         documents = sum(each.documents for each in progress.ranges.values())
         self._log.info("snapshot.done", snapshot=progress.id, documents=documents)
-        return [told(time, progress, self._barrier(SNAPSHOT_END, progress, time))]
+        return [progress_rows(time, progress, self._barrier(SNAPSHOT_END, progress, time))]
 
     async def prefetch(self, progress: SnapshotProgress, time: Timestamp) -> None:
         """Reads the next chunks early, for a call of :meth:`next` with the same time."""
@@ -150,7 +150,7 @@ class Reading:
                 after = partial(_after, replace(progress, time=time), name, chunk)
                 rows.append(Rows(batch, time, after))
             elif isinstance(found, RangeProgress) and found != of:
-                rows.append(told(time, progress.with_range(name, found)))
+                rows.append(progress_rows(time, progress.with_range(name, found)))
             if rows:
                 progress = rows[-1].progress(len(rows[-1].batch))
         return rows

@@ -23,7 +23,7 @@ from tailrace.snapshot.error_codes import READ_LATER, is_refusal
 from tailrace.snapshot.filter import canonical
 from tailrace.snapshot.pace import ChunkPace
 from tailrace.snapshot.plan import NothingToRead, plan, warn_of_left_out
-from tailrace.snapshot.reading import Reading, told
+from tailrace.snapshot.reading import Reading, progress_rows
 from tailrace.snapshot.server import SnapshotServer
 from tailrace.snapshot.stored import StoredBefore
 from tailrace.snapshot.target import asked_for, with_target_of
@@ -157,7 +157,7 @@ class Snapshots:
             self.progress = progress = self._ordered(self._order)
             self._order = None
             self._reading.rates.clear()
-            return [replace(told(time, progress), order=True)]
+            return [replace(progress_rows(time, progress), order=True)]
         if progress is None or not progress.active:
             return []
         self._earliest.require(time)

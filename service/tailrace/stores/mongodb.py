@@ -65,8 +65,10 @@ async def try_collections(runner: CommandRunner, database: str) -> str:
             await records.try_writing(str(records))
         except TailraceError as error:
             if isinstance(error.__cause__, CommandFailed) and error.__cause__.code == UNAUTHORIZED:
-                told = f"the user may not write {records}: grant the role readWrite on {database}"
-                raise StartRefused(told) from error
+                message = (
+                    f"the user may not write {records}: grant the role readWrite on {database}"
+                )
+                raise StartRefused(message) from error
             raise
     return f"the database {database} can be written"
 

@@ -18,7 +18,7 @@ Holds: TypeAlias = Callable[[], Any | Awaitable[Any]]
 """Reads what the destination holds: a mapping of each ``_id`` to its row, or a sequence with the
 ``id`` of each change that was applied, in their order."""
 
-_MOST_TOLD = 5
+_MOST_LISTED = 5
 
 
 class GuaranteeBroken(AssertionError):
@@ -27,10 +27,10 @@ class GuaranteeBroken(AssertionError):
     def __init__(self, kind: FaultKind, fault: str, differences: Sequence[Mismatch]) -> None:
         self.fault = fault
         self.differences = differences
-        told = [f"  {each}" for each in differences[:_MOST_TOLD]]
-        if len(differences) > _MOST_TOLD:
-            told.append(f"  and {len(differences) - _MOST_TOLD} more")
-        super().__init__("\n".join([f"{fault}:", *told, advice(kind, differences)]))
+        lines = [f"  {each}" for each in differences[:_MOST_LISTED]]
+        if len(differences) > _MOST_LISTED:
+            lines.append(f"  and {len(differences) - _MOST_LISTED} more")
+        super().__init__("\n".join([f"{fault}:", *lines, advice(kind, differences)]))
 
 
 async def each_change_once(

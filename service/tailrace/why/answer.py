@@ -127,7 +127,7 @@ class DocumentOutcome:
         return found
 
 
-def told(time: Timestamp | None) -> str | None:
+def iso_time(time: Timestamp | None) -> str | None:
     """A cluster time in ISO 8601, to the second."""
     return None if time is None else time.as_datetime().strftime("%Y-%m-%dT%H:%M:%SZ")
 
@@ -136,7 +136,7 @@ def plain(value: Any) -> Any:
     """A part of an answer in JSON types."""
     match value:
         case Timestamp():
-            return told(value)
+            return iso_time(value)
         case StrEnum():
             return value.value
         case Mapping():

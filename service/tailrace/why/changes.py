@@ -62,19 +62,19 @@ async def find_changes(
         try:
             found = await search.back(found)
         except (DriverError, StreamError) as error:
-            told = f"The server did not tell the changes: {describe(error)}."
-            found = replace(search.found, unknown=[told])
+            message = f"The server did not tell the changes: {describe(error)}."
+            found = replace(search.found, unknown=[message])
     if bounded.cancelled_caught:
         found = search.found
     if not found.whole and not found.unknown:
-        told = (
+        message = (
             "The server did not answer in time."
             if found.now is None
             else "Changes before that are not searched: the time was up. Ask with more --seconds."
             if bounded.cancelled_caught
             else "Earlier changes are not searched: these are the last ones."
         )
-        found = replace(found, unknown=[told])
+        found = replace(found, unknown=[message])
     return found
 
 

@@ -85,13 +85,13 @@ class Inquiry:
             self.followed,
             self.elsewhere,
         )
-        told = [self._told(evidence, found, *each) for each in changes.last()]
+        outcomes = [self._outcome(evidence, found, *each) for each in changes.last()]
         places = [event for event, _ in changes.last()] + [*landed.events]
         place = of or next(filter(None, map(_named, places)), None)
         exists = None
         with anyio.move_on_after(seconds):
             exists = await self._exists(key, place)
-        tables, untold = await published_in(
+        tables, doubts = await published_in(
             self.tables, self.tables_at, self.scope.name, key, place, landed.lakes, seconds
         )
         answer = DocumentOutcome(
@@ -105,10 +105,10 @@ class Inquiry:
             read_to=self.followed.read_to if self.followed is not None else None,
             searched_since=found.since,
             summary="",
-            changes=told,
+            changes=outcomes,
             landed=landed.rows,
             tables=tables,
-            unknown=[*found.unknown, *landed.unknown, *untold, *_doubts(told)],
+            unknown=[*found.unknown, *landed.unknown, *doubts, *_doubts(outcomes)],
         )
         repairs = list(self._repairs(answer, key, place))
         return replace(answer, summary=_summary(answer), repairs=repairs)
@@ -127,7 +127,7 @@ class Inquiry:
             raise ValueError(f"scope {scope.name!r} follows {scope.target}, and not {named!a:.80}")
         return database, name
 
-    def _told(
+    def _outcome(
         self, evidence: Evidence, found: FoundChanges, event: ChangeEvent, sources: Sequence[str]
     ) -> ChangeOutcome:
         if "oplog" in sources:

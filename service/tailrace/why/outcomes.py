@@ -11,7 +11,7 @@ from tailrace.event import ChangeEvent
 from tailrace.model import Checkpoint, Position, ResumeToken, Route, StartPoint
 from tailrace.model.dead_letter import DeadLetter
 from tailrace.model.gap import Gap
-from tailrace.why.answer import Landed, Outcome, State, told
+from tailrace.why.answer import Landed, Outcome, State, iso_time
 
 
 class Followed(Protocol):
@@ -134,29 +134,29 @@ class Evidence:
     ) -> Outcome:
         """By what is handled, what is read, and where the scope has started."""
         if self.started is not None and time is not None and time < self.started:
-            since = f"the scope's changes are delivered from {told(self.started)} on"
+            since = f"the scope's changes are delivered from {iso_time(self.started)} on"
             return Outcome(State.BEFORE_START, since + self._snapshot)
         for gap in self.gaps:
             if time is not None and _within(gap, time) and not self._came_again(gap, time):
-                skipped = f"changes up to {told(gap.until) or 'an unknown time'} were skipped"
+                skipped = f"changes up to {iso_time(gap.until) or 'an unknown time'} were skipped"
                 return Outcome(State.IN_GAP, f"{skipped} ({gap.policy}): {gap.reason}")
         followed, checkpoint = self.followed, self.checkpoint
         if checkpoint is not None and _has(checkpoint.position, handler, token, time):
-            until = told(checkpoint.position.cluster_time)
+            until = iso_time(checkpoint.position.cluster_time)
             return Outcome(State.HANDLED, f"the checkpoint ({until}) is not before it")
         if followed is not None:
             at = followed.position
             if flying is not None or (at is not None and _has(at, handler, token, time)):
                 later = "the checkpoint comes after earlier changes are handled, too"
                 return Outcome(State.HANDLED, f"it is handled; {later}")
-            read = f"the stream is read up to {told(followed.read_to)}" if followed.read_to else ""
-            told_so = "; ".join(filter(None, (read, followed.course)))
-            return Outcome(State.NOT_READ, told_so)
+            read_to = iso_time(followed.read_to)
+            read = f"the stream is read up to {read_to}" if read_to else ""
+            return Outcome(State.NOT_READ, "; ".join(filter(None, (read, followed.course))))
         if checkpoint is None:
             if self.start.at_operation_time is None:
                 return Outcome(State.BEFORE_START, "the scope has not started: it starts at 'now'")
             return Outcome(State.NOT_READ, "the scope has not started")
-        until = told(checkpoint.position.cluster_time)
+        until = iso_time(checkpoint.position.cluster_time)
         who = self.elsewhere or "no daemon answers here; it is read when one runs"
         return Outcome(State.AFTER_CHECKPOINT, f"it is after the checkpoint ({until}): {who}")
 

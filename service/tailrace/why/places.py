@@ -76,8 +76,8 @@ async def landed_in(
         events += [each.event for each in found.events]
         identities.add(found.lake)
         if not found.complete:
-            told = f"only the last {found.searched} of {found.segments} segments were searched"
-            unknown.append(f"Handler {handler!r}: {told}: ask with more --seconds.")
+            message = f"only the last {found.searched} of {found.segments} segments were searched"
+            unknown.append(f"Handler {handler!r}: {message}: ask with more --seconds.")
     return InLakes(rows, events, frozenset(identities), unknown)
 
 

@@ -27,7 +27,9 @@ async def opened_target(name: str, layout: Layout, database: str) -> AsyncIterat
     try:
         opened: _Open = import_module(f"{__name__}.{name}").opened
     except ModuleNotFoundError as error:
-        told = f"the demo to {name} needs the extra: pip install '.[demo]' in a checkout ({error})"
-        raise ConfigurationError(Problem("--to", told)) from error
+        message = (
+            f"the demo to {name} needs the extra: pip install '.[demo]' in a checkout ({error})"
+        )
+        raise ConfigurationError(Problem("--to", message)) from error
     async with opened(layout, database) as target:
         yield target

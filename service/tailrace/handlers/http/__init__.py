@@ -22,8 +22,8 @@ def _check(name: str, settings: HttpHandlerSettings) -> None:
     try:
         tls_context(settings)
     except ValueError as error:
-        key, _, told = str(error).partition(": ")
-        raise ConfigurationError(Problem(f"handlers.{name}.{key.split()[0]}", told)) from None
+        key, _, message = str(error).partition(": ")
+        raise ConfigurationError(Problem(f"handlers.{name}.{key.split()[0]}", message)) from None
 
 
 HTTP = own_destination_type(

@@ -39,17 +39,17 @@ def require_accepted(
         return
     text = masked_line(answer.body.decode("utf-8", "replace"), _LONGEST_REASON)
     said = f"the endpoint answers {status}"
-    told = f"{said}: {text}" if text else said
+    message = f"{said}: {text}" if text else said
     if answer.redirect is not None:
         where = masked_line(answer.redirect, _LONGEST_REASON)
-        told = f"the endpoint redirects ({status}) to {where}, which is not followed: change url"
+        message = f"the endpoint redirects ({status}) to {where}, which is not followed: change url"
     elif status in refused_statuses:
         if events == 1:
-            raise Refused({0: told})
+            raise Refused({0: message})
         if listed := _listed(answer.body, events):
             raise Refused({at: f"{said}: {why}" if why else said for at, why in listed.items()})
-        raise PermanentError(f"{told}. It does not say which of the {events} events it refuses")
-    raise Unavailable(told, retry_after=retry_seconds(answer.retry_after))
+        raise PermanentError(f"{message}. It does not say which of the {events} events it refuses")
+    raise Unavailable(message, retry_after=retry_seconds(answer.retry_after))
 
 
 def _listed(body: bytes, events: int) -> Mapping[int, str]:

@@ -87,8 +87,8 @@ class Endpoint:
             try:
                 answer = await self._once(url, body, headers, access)
             except TimeoutError as error:
-                told = f"no answer within timeout_seconds ({seconds:g} s)"
-                raise Unavailable(told) from error
+                message = f"no answer within timeout_seconds ({seconds:g} s)"
+                raise Unavailable(message) from error
             except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError) as error:
                 lost = not isinstance(error, aiohttp.ClientConnectorError)
                 if not (again and lost):

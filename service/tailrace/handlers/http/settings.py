@@ -26,14 +26,14 @@ CONCURRENCY = 16
 
 def endpoint(text: str, schemes: tuple[str, ...] = ("http", "https")) -> str:
     """The URL of an endpoint. Raises ``ValueError`` for another one."""
-    told = f"must be a URL with a host, such as {schemes[-1]}://example.com/changes"
+    message = f"must be a URL with a host, such as {schemes[-1]}://example.com/changes"
     try:
         parts = urlsplit(text)
         usable = parts.scheme in schemes and parts.hostname and parts.port != 0
     except ValueError:
         usable = False
     if not usable or any(each.isspace() for each in text):
-        raise ValueError(told)
+        raise ValueError(message)
     return text
 
 

@@ -19,8 +19,8 @@ def tls_context(settings: HttpHandlerSettings) -> ssl.SSLContext:
             context.load_cert_chain(certificate, key, password="")
         except OSError as error:
             named = "certificate_file" if key is None else "certificate_file and key_file"
-            told = f"{named}: cannot be read, or do not fit each other: {error}"
-            raise ValueError(told) from error
+            message = f"{named}: cannot be read, or do not fit each other: {error}"
+            raise ValueError(message) from error
     return context
 
 

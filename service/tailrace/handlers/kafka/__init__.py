@@ -25,8 +25,8 @@ def _create(opening: Opening, settings: KafkaHandlerSettings) -> OwnDestination:
 def _check(name: str, settings: KafkaHandlerSettings) -> None:
     from tailrace.handlers.kafka.connection import unusable
 
-    if told := unusable(settings):
-        raise ConfigurationError(Problem(f"handlers.{name}.client", told))
+    if message := unusable(settings):
+        raise ConfigurationError(Problem(f"handlers.{name}.client", message))
 
 
 KAFKA = own_destination_type(

@@ -33,8 +33,8 @@ class ExactlyOnceKafka(Kafka):
 
     async def attempt(self, trial: Trial) -> str:
         """As without transactions. No transactional id is used: that would fence the daemon."""
-        told = await super().attempt(trial)
-        return f"{told}; {await to_thread.run_sync(self._positions.try_topic)}"
+        message = await super().attempt(trial)
+        return f"{message}; {await to_thread.run_sync(self._positions.try_topic)}"
 
     def _begin(self, scope: ScopeContext) -> str | None:
         name = scope.name

@@ -83,8 +83,8 @@ def outage(name: str, error: KafkaError, during: str = "") -> Unavailable:
     """The outage of handler ``name``, with the key to look at."""
     key = _KEYS.get(error.code(), "")
     place = f"handlers.{name}.{key}" if key else f"handlers.{name}"
-    told = f"{during}: {error.str()}" if during else error.str()
-    return Unavailable(f"{place}: {told}")
+    message = f"{during}: {error.str()}" if during else error.str()
+    return Unavailable(f"{place}: {message}")
 
 
 @contextmanager

@@ -13,6 +13,6 @@ def try_topics(topics: Topics, names: Collection[str]) -> str:
     missing = topics.missing(names)
     if missing:
         topics.create(missing, only_try=True)
-    told = [f"topic {each} exists" for each in names if each not in missing]
-    told += [f"topic {each} can be created" for each in missing]
-    return "; ".join(told) or "the brokers answer"
+    results = [f"topic {each} exists" for each in names if each not in missing]
+    results += [f"topic {each} can be created" for each in missing]
+    return "; ".join(results) or "the brokers answer"

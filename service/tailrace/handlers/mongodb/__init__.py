@@ -113,19 +113,19 @@ def _check(name: str, settings: MongodbHandlerSettings) -> None:
         return  # its file is being replaced
     place = f"handlers.{name}.uri"
     if not _URI.fullmatch(uri):
-        told = "must be a connection string: mongodb://… or mongodb+srv://…, no spaces"
-        raise ConfigurationError(Problem(place, told))
+        message = "must be a connection string: mongodb://… or mongodb+srv://…, no spaces"
+        raise ConfigurationError(Problem(place, message))
     if uri.startswith("mongodb+srv"):
         return  # only a name server can tell
     try:
         parse_uri(uri, validate=True, warn=False)
     except (PyMongoError, OSError, TypeError, ValueError) as error:
         # With a login, the error may quote a part of the password.
-        told = "name and password must be percent-encoded"
+        message = "name and password must be percent-encoded"
         if "@" not in uri:
-            told = str(error).partition(". Hint:")[0]
-        told = f"is not a usable connection string: {told}"
-        raise ConfigurationError(Problem(place, told)) from None
+            message = str(error).partition(". Hint:")[0]
+        message = f"is not a usable connection string: {message}"
+        raise ConfigurationError(Problem(place, message)) from None
 
 
 def mongodb(opening: Opening, settings: MongodbHandlerSettings) -> "MongodbDestination":

@@ -71,10 +71,10 @@ class MongodbDestination:
         """Tries what it would write, in a transaction that it aborts."""
         cluster = await self._connected()
         known = list(places(self._names, self._settings.state, trial.scopes))
-        told = followed(cluster.identity, trial.cluster, known, trial.scopes)
-        told = told or await refusal(cluster, known)
-        if told:
-            raise ConfigurationError(Problem(f"handlers.{self._name}", told))
+        reason = followed(cluster.identity, trial.cluster, known, trial.scopes)
+        reason = reason or await refusal(cluster, known)
+        if reason:
+            raise ConfigurationError(Problem(f"handlers.{self._name}", reason))
         written = ", ".join(str(each) for each in known if each.coll is not None)
         return f"{cluster.identity}: {written} can be written"
 
@@ -196,9 +196,9 @@ class MongodbDestination:
         copy = self._names.of(run.scope, source)
         if source in run.copies:
             return copy
-        told = followed(run.cluster.identity, run.source, [copy], self._follows)
-        if told:
-            raise ScopeHalted(f"handlers.{self._name}: {told}")
+        reason = followed(run.cluster.identity, run.source, [copy], self._follows)
+        if reason:
+            raise ScopeHalted(f"handlers.{self._name}: {reason}")
         try:
             if source is _NOWHERE:
                 await run.registry.make(copy)
@@ -206,8 +206,8 @@ class MongodbDestination:
                 await run.registry.register(copy, source)
         except OperationFailure as error:
             if error.code == INVALID_NAMESPACE:
-                told = f"{copy} cannot be the name of a copy: {message(error)}"
-                raise ScopeHalted(f"handlers.{self._name}: {told}") from error
+                reason = f"{copy} cannot be the name of a copy: {message(error)}"
+                raise ScopeHalted(f"handlers.{self._name}: {reason}") from error
             raise
         run.copies[source] = copy
         return copy
@@ -235,5 +235,5 @@ class MongodbDestination:
     def _require_apart(self, cluster: Cluster, source: str) -> None:
         """Raises :class:`ScopeHalted` if it would write what it follows."""
         known = list(places(self._names, self._settings.state, self._follows))
-        if told := followed(cluster.identity, source, known, self._follows):
-            raise ScopeHalted(f"handlers.{self._name}: {told}")
+        if reason := followed(cluster.identity, source, known, self._follows):
+            raise ScopeHalted(f"handlers.{self._name}: {reason}")

@@ -56,11 +56,11 @@ def followed(
     for place in places:
         for scope in scopes:
             if covers(scope, place):
-                told = f"it would write to {place}, which scope {scope.name!r} follows"
+                message = f"it would write to {place}, which scope {scope.name!r} follows"
                 if ours.unique and source.unique:
-                    return f"{told}: its uri leads to the same cluster. Choose another database"
+                    return f"{message}: its uri leads to the same cluster. Choose another database"
                 return (
-                    f"{told}, and it cannot tell whether its uri leads to the same cluster "
+                    f"{message}, and it cannot tell whether its uri leads to the same cluster "
                     f"{ours.name!r}: grant the role clusterMonitor on both, or choose another "
                     "database"
                 )

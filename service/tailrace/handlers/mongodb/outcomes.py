@@ -117,8 +117,8 @@ def outages() -> Iterator[None]:
     except PyMongoError as error:
         if _is_outage(error):
             advice = _OUTAGES.get(getattr(error, "code", None) or 0, "")
-            told = message(error)
-            raise Unavailable(f"{told}: {advice}" if advice else told) from error
+            reason = message(error)
+            raise Unavailable(f"{reason}: {advice}" if advice else reason) from error
         raise
 
 
@@ -126,8 +126,8 @@ def message(error: Exception) -> str:
     """The server's own words, without the reply around them, or the driver's."""
     details = getattr(error, "details", None)
     if isinstance(details, Mapping) and details.get("errmsg"):
-        told = _COMMAND.sub(r"\1\2", str(details["errmsg"]))
-        return f"{told} (code {details.get('code', 0)})"
+        text = _COMMAND.sub(r"\1\2", str(details["errmsg"]))
+        return f"{text} (code {details.get('code', 0)})"
     return _BESIDE.sub("", str(error))
 
 

@@ -70,8 +70,8 @@ class NatsDestination:
             for subject in subjects if not self._settings.create_stream else ():
                 await accepts(publisher, subject, self._stream)
             server = publisher.client.connected_server_version
-        told = ", ".join(dict.fromkeys(subjects)) or "no subject"
-        return f"JetStream of NATS {server} takes {told}"
+        named = ", ".join(dict.fromkeys(subjects)) or "no subject"
+        return f"JetStream of NATS {server} takes {named}"
 
     async def _send(self, events: Sequence[ChangeEvent], scope: str) -> None:
         make = partial(self._outgoing, events, scope)

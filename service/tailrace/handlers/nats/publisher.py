@@ -139,8 +139,8 @@ class Publisher:
             return
         self._limit.deadline = anyio.current_time() + self._settings.acknowledgement_seconds
         if answer.headers and answer.headers.get("Status") == "503":
-            told = f"no stream takes the subject {subject!r}: create one, or correct 'subject'"
-            self._fail(Unavailable(told))
+            message = f"no stream takes the subject {subject!r}: create one, or correct 'subject'"
+            self._fail(Unavailable(message))
         elif b'"error"' in answer.data and (error := json.loads(answer.data).get("error")):
             self._fail(NotStored(subject, error.get("err_code", 0), error.get("description", "")))
         elif not self._waiting:
@@ -166,13 +166,13 @@ def unavailable(place: str) -> Iterator[None]:
     except APIError:
         raise
     except (Error, OSError, TimeoutError) as error:
-        told = f"NATS: {describe(error)}"
+        message = f"NATS: {describe(error)}"
         if isinstance(error, AuthorizationError) or _REFUSED_LOGIN.search(str(error)):
-            told = (
+            message = (
                 "the NATS server refuses the login: correct user, password, token or "
                 f"credentials_file of {place}"
             )
-        raise Unavailable(told) from error
+        raise Unavailable(message) from error
 
 
 def _login(settings: NatsHandlerSettings) -> dict[str, Any]:

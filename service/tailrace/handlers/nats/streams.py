@@ -62,8 +62,8 @@ async def _named(
     except NotFoundError:
         if settings.create_stream:
             return None
-    told = f"no stream is called {stream!r}: create it, or set create_stream: true"
-    raise ConfigurationError(Problem(f"handlers.{name}.stream", told))
+    message = f"no stream is called {stream!r}: create it, or set create_stream: true"
+    raise ConfigurationError(Problem(f"handlers.{name}.stream", message))
 
 
 @contextmanager
@@ -72,24 +72,26 @@ def _answering(name: str) -> Iterator[None]:
         with unavailable(f"handlers.{name}"):
             yield
     except APIError as error:
-        told = error.description or "it does not answer; is it enabled?"
-        raise Unavailable(f"JetStream: {told}") from error
+        message = error.description or "it does not answer; is it enabled?"
+        raise Unavailable(f"JetStream: {message}") from error
 
 
 async def _any(name: str, jetstream: JetStreamContext, subject: str) -> StreamInfo:
     try:
         return await jetstream.stream_info(await jetstream.find_stream_name_by_subject(subject))
     except NotFoundError:
-        told = f"no stream takes {subject}: create one, or set stream and create_stream: true"
-    raise ConfigurationError(Problem(f"handlers.{name}.subject", told))
+        message = f"no stream takes {subject}: create one, or set stream and create_stream: true"
+    raise ConfigurationError(Problem(f"handlers.{name}.subject", message))
 
 
 def _require_subject(name: str, info: StreamInfo, subject: str) -> None:
     taken = info.config.subjects or []
     if not takes(taken, subject):
-        told = f"the stream {info.config.name!r} takes {', '.join(taken) or 'no subject'}"
+        message = f"the stream {info.config.name!r} takes {', '.join(taken) or 'no subject'}"
         raise ConfigurationError(
-            Problem(f"handlers.{name}.subject", f"{told}, but not {subject}: add it to the stream")
+            Problem(
+                f"handlers.{name}.subject", f"{message}, but not {subject}: add it to the stream"
+            )
         )
 
 

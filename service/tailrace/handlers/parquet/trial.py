@@ -25,13 +25,13 @@ def try_lake(name: str, settings: ParquetHandlerSettings, trial: Trial) -> str:
         lake = WritableLake.open(settings.path)
     except (OSError, ValueError, SegmentUnreadable) as error:
         raise refusal(name, settings, error) from error
-    told = [f"the lake {settings.path} can be written"]
+    results = [f"the lake {settings.path} can be written"]
     for scope in trial.scopes:
         landing = Landing(lake, scope.name, Documents(settings.documents))
         newest = landing.try_begin(RunIdentity(scope.name, trial.cluster, "", 0))
         after = f"continues after segment {newest}" if newest >= 0 else "begins with segment 0"
-        told.append(f"scope {scope.name} {after}")
-    return "; ".join(told)
+        results.append(f"scope {scope.name} {after}")
+    return "; ".join(results)
 
 
 def _new(path: str) -> str:
@@ -46,6 +46,6 @@ def _new(path: str) -> str:
     try:
         open_storage(path).read(LAKE_FILE)
     except FileNotFoundError:
-        told = "which the first start creates. Writing was not tried, as the object would stay"
-        return f"{path} can be read, and has no lake yet, {told}"
+        message = "which the first start creates. Writing was not tried, as the object would stay"
+        return f"{path} can be read, and has no lake yet, {message}"
     return ""

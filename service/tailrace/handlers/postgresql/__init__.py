@@ -112,8 +112,8 @@ def _check(name: str, settings: PostgreSQLSettings) -> None:
     except Unavailable:
         pass  # its file is being replaced
     except psycopg.Error:
-        told = "is not a connection string of PostgreSQL, as in postgresql://user@host/database"
-        raise ConfigurationError(Problem(f"handlers.{name}.dsn", told)) from None
+        message = "is not a connection string of PostgreSQL, as in postgresql://user@host/database"
+        raise ConfigurationError(Problem(f"handlers.{name}.dsn", message)) from None
 
 
 def postgresql(opening: Opening, settings: PostgreSQLSettings) -> "PostgreSQL":

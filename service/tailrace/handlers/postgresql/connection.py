@@ -79,11 +79,11 @@ def outages() -> Iterator[None]:
         yield
     except psycopg.Error as error:
         if is_outage(error):
-            raise Unavailable(told(error)) from error
+            raise Unavailable(server_message(error)) from error
         raise
 
 
-def told(error: psycopg.Error) -> str:
+def server_message(error: psycopg.Error) -> str:
     """One line: what the server says, without the lines about its context."""
     if (message := error.diag.message_primary) is not None:
         return f"{message} (SQLSTATE {error.sqlstate})"

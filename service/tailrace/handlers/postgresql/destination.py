@@ -25,7 +25,7 @@ from tailrace.handlers.postgresql.connection import (
     is_of_data,
     is_outage,
     outages,
-    told,
+    server_message,
     transaction,
 )
 from tailrace.handlers.postgresql.form import StorageForm
@@ -71,7 +71,7 @@ class PostgreSQL:
         self._misfits = misfit_counter(opening.registry)
         for scope in opening.follows if settings.columns else ():
             self._misfits.labels(scope.name, opening.name)  # an alert must see it rise from 0
-        self._told: set[str] = set()
+        self._announced: set[str] = set()
         """The scopes whose first misfit is in the log."""
         self._sessions: dict[str, _Session] = {}
 
@@ -154,7 +154,7 @@ class PostgreSQL:
                 part = parts.pop()
                 error = await self._refusal(session, scope, {at: events[at] for at in part})
                 if error is not None and len(part) == 1:
-                    reasons[part[0]] = f"{told(error)} ({_named(events[part[0]])})"
+                    reasons[part[0]] = f"{server_message(error)} ({_named(events[part[0]])})"
                 elif error is not None:
                     middle = len(part) // 2
                     parts += [part[middle:], part[:middle]]
@@ -187,11 +187,12 @@ class PostgreSQL:
         except TableRefused as error:
             raise self._wrong(str(error)) from error
         except psycopg.errors.InsufficientPrivilege as error:
-            raise self._wrong(f"{told(error)}: grant it, or name another schema") from error
+            message = f"{server_message(error)}: grant it, or name another schema"
+            raise self._wrong(message) from error
         except psycopg.Error as error:
             if is_outage(error):
-                raise Unavailable(told(error)) from error
-            raise self._wrong(told(error)) from error
+                raise Unavailable(server_message(error)) from error
+            raise self._wrong(server_message(error)) from error
         finally:
             await connection.close()
         return version
@@ -225,8 +226,8 @@ class PostgreSQL:
     def _count(self, scope: ScopeContext, misfits: Sequence[str]) -> None:
         if misfits:
             self._misfits.labels(scope.name, self._handler).inc(len(misfits))
-            if scope.name not in self._told:
-                self._told.add(scope.name)
+            if scope.name not in self._announced:
+                self._announced.add(scope.name)
                 scope.log.warning("column.misfit_stored_as_null", first=misfits[0])
 
 

@@ -74,7 +74,7 @@ class RowMaker:
                 continue
             stored = without_nul(text, replace=self.replace_nul)
             if stored is None:
-                refused[number] = _told(event, "its document holds a NUL character")
+                refused[number] = _refusal(event, "its document holds a NUL character")
             elif not columns or self._take_values(number, event, document, rows, refused):
                 rows.ids.append(row_id(key, len(parts[NAMESPACE])))
                 rows.keys.append(event.key_text or "")
@@ -93,10 +93,10 @@ class RowMaker:
         try:
             values, misfits = self.values.read(document)
         except NulRefused as error:
-            refused[number] = _told(event, str(error))
+            refused[number] = _refusal(event, str(error))
             return False
         if misfits and self.refuse_misfits:
-            refused[number] = _told(event, "; ".join(misfits))
+            refused[number] = _refusal(event, "; ".join(misfits))
             return False
         rows.misfits.extend(misfits)
         for column, value in zip(rows.values, values, strict=True):
@@ -124,7 +124,7 @@ def _last_changes(
         elif document is not None:
             found[key] = number, event, document
         elif event.operation_type != "update" or event.full_document_image is not Image.NULL:
-            refused[number] = _told(event, "it has no document")
+            refused[number] = _refusal(event, "it has no document")
         # Otherwise it was updated, and deleted since: its delete follows.
     return found
 
@@ -138,6 +138,6 @@ def row_id(key: bytes, at: int = 0) -> bytes:
     return found if len(found) <= _LONGEST_ID else _HASHED + sha256(found).digest()
 
 
-def _told(event: ChangeEvent, reason: str) -> str:
+def _refusal(event: ChangeEvent, reason: str) -> str:
     """The reason, with the collection and the document."""
     return f"{reason} ({event.ns}, {event.key_text or ''!s:.120})"

@@ -76,8 +76,8 @@ class KeyNames:
                 if fixed is None and f"{{{each}}}" not in self._template.text
             ]
             if missing:
-                told = f"needs {' and '.join(missing)}: the scope {scope.name!r} follows several"
-                raise ConfigurationError(Problem(f"handlers.{name}.key", told))
+                message = f"needs {' and '.join(missing)}: the scope {scope.name!r} follows several"
+                raise ConfigurationError(Problem(f"handlers.{name}.key", message))
 
     def noted(self, scope: str) -> str:
         """The set of the keys that a snapshot of a scope has not named yet."""

@@ -138,11 +138,11 @@ class RedisServer:
         await self._connections.pop("").close()
         version = lines.get("redis_version", "")
         if lines.get("redis_mode") == "cluster":
-            told = "Redis Cluster is not supported: name a server that is not in a cluster"
-            raise ConfigurationError(Problem(place, told))
+            message = "Redis Cluster is not supported: name a server that is not in a cluster"
+            raise ConfigurationError(Problem(place, message))
         if version and int(version.partition(".")[0]) < OLDEST:
-            told = f"Redis {version} is too old: {OLDEST}.0 or newer is needed"
-            raise ConfigurationError(Problem(place, told))
+            message = f"Redis {version} is too old: {OLDEST}.0 or newer is needed"
+            raise ConfigurationError(Problem(place, message))
         return version or "of a version that its ACL hides"
 
     async def _connected(self) -> RedisConnection:
@@ -172,8 +172,8 @@ class RedisServer:
         try:
             yield
         except _REFUSES_THE_USER as error:
-            told = f"Redis refuses the login or a command: correct {key}, or the ACL of its user"
-            raise Unavailable(f"{told} ({error})") from error
+            message = f"Redis refuses the login or a command: correct {key}, or the ACL of its user"
+            raise Unavailable(f"{message} ({error})") from error
         except _OUTAGES as error:
             raise Unavailable(f"Redis: {describe(error)}") from error
         except ResponseError as error:

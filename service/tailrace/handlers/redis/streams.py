@@ -63,8 +63,8 @@ class RedisStreams:
                 await _require_streams(connection, {stream})
                 await connection.one("XTRIM", stream, "MAXLEN", 2**62)  # it may be written to
                 found.append(stream)
-        told = ", ".join(dict.fromkeys(found))
-        return f"Redis {version} can be written to" + (f": streams {told}" if told else "")
+        named = ", ".join(dict.fromkeys(found))
+        return f"Redis {version} can be written to" + (f": streams {named}" if named else "")
 
     async def _add(self, events: Sequence[ChangeEvent], scope: ScopeContext) -> None:
         make = partial(self._commands, events, scope.name)
@@ -107,6 +107,6 @@ async def _require_streams(connection: RedisConnection, streams: set[str]) -> No
     kinds = await connection.each([("TYPE", stream) for stream in unknown]) if unknown else []
     for stream, kind in zip(unknown, kinds, strict=True):
         if kind not in (b"stream", b"none"):
-            told = f"the key {stream!r} is not a stream: delete it, or choose another 'stream'"
-            raise Unavailable(told)
+            message = f"the key {stream!r} is not a stream: delete it, or choose another 'stream'"
+            raise Unavailable(message)
     connection.streams.update(unknown)
