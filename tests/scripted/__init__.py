@@ -9,11 +9,11 @@
         assert next(stream)["documentKey"] == {"_id": 1}
 
         server.fail("getMore", code=11602, labels=[RESUMABLE])       # the next one only
-        server.step_down(successor=1, interrupt=11602)               # an election
+        server.step_down(successor=1)                                # an election
         await server.until(lambda c: "resumeAfter" in (c.change_stream or {}))
 
 The script writes an oplog (`append`, `insert`, …, `noop`, `truncate_oplog`), sets faults
-(`fail`, `on_command`, `kill_cursors`), moves the primary (`elect`, `step_down`), stops members
+(`fail`, `on_command`), moves the primary (`elect`, `step_down`), stops members
 and looks at every command that arrived (`commands`, `until`). Closing the client
 before the server spares the driver its complaints.
 
@@ -21,24 +21,18 @@ It is no database: no reads, writes, transactions, authentication, TLS or compre
 stages behind `$changeStream` do nothing.
 """
 
-from tailrace.testing.tokens import high_water_token, is_high_water, token_time
+from tailrace.testing.tokens import high_water_token, token_time
 
-from .behaviour import Behaviour
-from .errors import RESUMABLE, ServerError
-from .faults import Fault
+from .errors import RESUMABLE
 from .journal import Command
 from .replica_set import ScriptedSet
 from .script import encoded_inserts
 
 __all__ = [
     "RESUMABLE",
-    "Behaviour",
     "Command",
-    "Fault",
     "ScriptedSet",
-    "ServerError",
     "encoded_inserts",
     "high_water_token",
-    "is_high_water",
     "token_time",
 ]

@@ -20,7 +20,7 @@ class Behaviour:
     """Whether hello has a topologyVersion, so that drivers wait inside hello and notice an election
     at once. Without it they poll every heartbeatFrequencyMS."""
 
-    history_lost_on: Literal["reading", "aggregate", "getMore"] = "reading"
+    history_lost_on: Literal["reading", "aggregate"] = "reading"
     """Which command reports that a start point is older than the oplog. mongod notices when it
     reads: in an aggregate that asks for events, else in the first getMore."""
 

@@ -64,8 +64,7 @@ async def open_stream(
             raise cursor.failure
         await cursor.scan()
     lost = oplog.is_lost(cursor.index)
-    noticed_on = behaviour.history_lost_on
-    if lost and (noticed_on == "aggregate" or (limit and noticed_on == "reading")):
+    if lost and (limit or behaviour.history_lost_on == "aggregate"):
         raise _history_lost()
     batch = cursor.take(oplog, limit, behaviour.reply_bytes) if limit and not lost else []
     if not cursor.exhausted:

@@ -116,18 +116,10 @@ class Cursors(dict[int, Cursor]):
             "cursorsUnknown": [],
         }
 
-    def kill_all(self, member: int | None = None) -> int:
-        """Removes the cursors of one member or of all; returns how many."""
-        doomed = [each for each in self.values() if member in (None, each.member)]
-        for cursor in doomed:
+    def kill_all(self, member: int) -> None:
+        """Removes the cursors of a member."""
+        for cursor in [each for each in self.values() if each.member == member]:
             self._drop(cursor)
-        return len(doomed)
-
-    def interrupt_all(self, member: int, error: ServerError) -> None:
-        """Ends each cursor of the member with `error`: in the waiting getMore, or in the next."""
-        for cursor in self.values():
-            if cursor.member == member:
-                cursor.failure = error
 
     def _drop(self, cursor: Cursor) -> None:
         cursor.failure = _not_found(cursor.id)

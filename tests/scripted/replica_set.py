@@ -14,7 +14,6 @@ from typing import Any, Self, TypeVar
 from bson import ObjectId
 
 from .behaviour import Behaviour
-from .errors import RESUMABLE, ServerError
 from .faults import Fault
 from .journal import Command
 from .listener import HOST
@@ -93,16 +92,6 @@ class ScriptedSet(Script):
         """
         self._call(lambda: self._server.hooks.append(hook))
 
-    def kill_cursors(self) -> int:
-        """Removes all cursors: getMore answers 43, even a waiting one. Returns how many."""
-
-        def kill() -> int:
-            count = self._server.cursors.kill_all()
-            self._server.oplog.wake()
-            return count
-
-        return self._call(kill)
-
     @property
     def open_cursors(self) -> int:
         """The number of open cursors on all members."""
@@ -119,22 +108,9 @@ class ScriptedSet(Script):
         """Makes a member the primary. The old primary keeps its cursors, as in mongod."""
         self._call(lambda: self._server.topology.elect(member))
 
-    def step_down(self, *, successor: int | None = None, interrupt: int | None = None) -> None:
-        """Steps the primary down; `successor` is elected, or else there is no primary.
-
-        `interrupt` ends the old primary's cursors with that code (10107, 11602, …) and the label of
-        a resumable error: a waiting getMore fails now, other cursors on their next getMore.
-        """
-        old = self._server.topology.primary
-
-        def move() -> None:
-            self._server.topology.elect(successor)
-            if old is not None and interrupt is not None:
-                error = ServerError(interrupt, labels=(RESUMABLE,))
-                self._server.cursors.interrupt_all(old, error)
-                self._server.oplog.wake()
-
-        self._call(move)
+    def step_down(self, *, successor: int | None = None) -> None:
+        """Steps the primary down; `successor` is elected, or else there is no primary."""
+        self._call(lambda: self._server.topology.elect(successor))
 
     def stop_member(self, member: int) -> None:
         """Stops a member: connections are cut and refused, cursors are lost. Elects no successor.
