@@ -1,6 +1,5 @@
 """Fixtures of the contract suites."""
 
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -8,7 +7,6 @@ import pytest
 
 from tailrace.drivers import command_driver
 from tailrace.stores.sqlite import open_store
-from tests.contract.sqlite_files import Remount
 from tests.contract.stores import (
     Backing,
     MemoryBacking,
@@ -17,6 +15,7 @@ from tests.contract.stores import (
     checkpoint,
     letter,
 )
+from tests.faults import disk
 from tests.mongod import ReplicaSet
 
 
@@ -62,22 +61,7 @@ async def written(path: Path) -> Path:
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A file system of one megabyte; needs the right to mount."""
-    directory = tmp_path / "disk"
-    directory.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(directory)]
-    try:
-        subprocess.run(mount, check=True, capture_output=True)
-    except (OSError, subprocess.CalledProcessError):
-        pytest.skip("this user may not mount a file system")
-    yield directory
-    subprocess.run(["umount", str(directory)], check=True)
-
-
-@pytest.fixture
-def remount(small_disk: Path) -> Remount:
-    """Remounts the small disk with another option, ``ro`` or ``rw``."""
-
-    def run(option: str) -> None:
-        subprocess.run(["mount", "-o", f"remount,{option}", str(small_disk)], check=True)
-
-    return run
+    with disk.small_disk(tmp_path / "disk", "1m") as mounted:
+        if not mounted:
+            pytest.skip("this user may not mount a file system")
+        yield tmp_path / "disk"

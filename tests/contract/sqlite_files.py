@@ -2,14 +2,9 @@
 
 import os
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-
-ROOT = Path(__file__).parents[2]
-
-Remount = Callable[[str], None]
-"""Remounts a file system with another option, ``ro`` or ``rw``."""
 
 
 @contextmanager
@@ -33,13 +28,3 @@ def damage(path: Path) -> None:
         for page in range(4096, size, 4096):
             file.seek(page)
             file.write(b"\xa5" * 2048)
-
-
-def fill(path: Path) -> None:
-    """Writes until the disk is full."""
-    with path.open("wb", buffering=0) as file:
-        try:
-            while file.write(b"\0" * 4096):
-                pass
-        except OSError:
-            return

@@ -17,8 +17,9 @@ import pytest
 from tailrace.errors import CheckpointError, ConfigurationError
 from tailrace.stores.sqlite import open_store
 from tailrace.stores.sqlite_schema import APPLICATION_ID, SCHEMA_VERSION
-from tests.contract.sqlite_files import Remount, damage, execute, locked
+from tests.contract.sqlite_files import damage, execute, locked
 from tests.contract.stores import checkpoint, gap, letter
+from tests.faults.disk import remount
 
 
 async def open_and_save(path: Path, scope: str = "orders") -> None:
@@ -140,13 +141,13 @@ async def test_a_damaged_page_is_refused(written: Path) -> None:
     assert re.search("is damaged.*Restore it from a backup", await refusal(written))
 
 
-async def test_a_read_only_file_system_is_refused(small_disk: Path, remount: Remount) -> None:
+async def test_a_read_only_file_system_is_refused(small_disk: Path) -> None:
     path = small_disk / "tailrace.db"
     await open_and_save(path)
-    remount("ro")
+    remount(small_disk, "ro")
     assert "cannot be written" in await refusal(path)
     assert "cannot be created" in await refusal(small_disk / "new.db")
-    remount("rw")
+    remount(small_disk, "rw")
     async with open_store(path) as store:
         assert await store.checkpoints.load("orders") == checkpoint()
 

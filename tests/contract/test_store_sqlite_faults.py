@@ -16,8 +16,9 @@ import pytest
 from tailrace.errors import CheckpointCorrupt, CheckpointError, DeadLetterError
 from tailrace.stores.sqlite import open_store
 from tailrace.stores.sqlite_schema import SCHEMA_VERSION
-from tests.contract.sqlite_files import damage, execute, fill, locked
+from tests.contract.sqlite_files import damage, execute, locked
 from tests.contract.stores import assert_unreadable, checkpoint, gap, key, letter
+from tests.faults.disk import fill
 from tests.unit.engine.changes import change
 
 LARGE = bson.encode(change(1, fullDocument={"text": "x" * 2_000_000}))
@@ -150,8 +151,7 @@ async def test_a_locked_file_is_waited_for(written: Path, monkeypatch: pytest.Mo
 async def test_a_full_disk_is_an_error_and_damages_nothing(small_disk: Path) -> None:
     async with open_store(small_disk / "tailrace.db") as store:
         await store.checkpoints.save(checkpoint())
-        ballast = small_disk / "ballast"
-        fill(ballast)
+        ballast = fill(small_disk)
         with pytest.raises(CheckpointError, match="disk is full") as caught:
             await store.checkpoints.save(checkpoint(sequence=2, fingerprint="f" * 2_000_000))
         assert type(caught.value) is CheckpointError
