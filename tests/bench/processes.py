@@ -133,20 +133,19 @@ class Observed:
 def until_quiet(*processes: Observed, quiet_seconds: float = QUIET_SECONDS) -> float:
     """Waits until the processes have nothing left to do; returns the ``perf_counter`` of that.
 
-    Nothing to do means: no thread wants to run, and each process has used almost no CPU for
-    ``quiet_seconds``. A process that waits for a busy machine's processor does not count as quiet.
+    Nothing to do means: each process has used almost no CPU for ``quiet_seconds``, and no thread
+    wants to run at their end, as one does that waits for a busy machine's processor.
     """
     deadline = time.monotonic() + _PATIENCE_SECONDS
     most = _QUIET_CPU_SECONDS * quiet_seconds / QUIET_SECONDS
-    used: list[float] = []
+    began, used = time.perf_counter(), [each.cpu_seconds for each in processes]
     while time.monotonic() < deadline:
         now = [each.cpu_seconds for each in processes]
-        if not used or any(
-            each.wants_to_run or cpu - before > most
-            for each, cpu, before in zip(processes, now, used, strict=True)
-        ):
+        if any(cpu - before > most for cpu, before in zip(now, used, strict=True)):
             began, used = time.perf_counter(), now
-        elif time.perf_counter() - began >= quiet_seconds:
+        elif time.perf_counter() - began >= quiet_seconds and not any(
+            each.wants_to_run for each in processes
+        ):
             return began
         time.sleep(_LOOK_SECONDS)
         for each in processes:
