@@ -27,6 +27,8 @@ OPTIONS = ChangeStreamOptions(
     comment={"for": "the log"},
     split_large_events=False,
 )
+LONG = ChangeStreamOptions(max_await_time_ms=60_000)
+"""A read still waits when its connection is cut."""
 
 
 @pytest.mark.parametrize(
@@ -137,7 +139,7 @@ async def test_an_invalidate_is_the_last_event_and_ends_the_iteration(
 
 
 async def test_a_lost_connection_is_resumed(name: str, scripted: ScriptedSet) -> None:
-    async with following(name, scripted) as stream:
+    async with following(name, scripted, LONG) as stream:
         await stream.next_batch()
         waiting = asyncio.create_task(read(stream, 1))
         await scripted.until("getMore")
