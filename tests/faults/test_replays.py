@@ -242,6 +242,26 @@ def test_a_replay_of_dead_letters_goes_on_across_elections(
     assert letters.run.stop() == 0, letters.run.log
 
 
+def test_a_replay_is_refused_while_there_is_no_primary_and_done_afterwards(
+    of_three: Orders, replica_set: ReplicaSet
+) -> None:
+    run = configured(of_three)
+    run.configuration["mongodb"]["uri"] += "&serverSelectionTimeoutMS=1000"
+    letters = Letters(of_three, run)
+    letters.go()
+    with replica_set.without_primary():
+        _, code, errors = letters.replay()
+        assert (code, "dead_letters: ServerSelectionTimeoutError" in errors) == (1, True), errors
+        assert errors.endswith("ask again when it answers\n")
+        since = datetime.now(UTC).isoformat()
+        status, told = act(run, "/scopes/orders/replay", **{"from": since, "handler": "note"})
+        assert (status, "nothing was changed" in told) == (503, True), told
+    assert letters.handed_over == []
+    until(lambda: letters.replay()[1] == 0, "a replay")
+    assert [n for _, n in letters.handed_over] == [1, 2, 3]
+    assert run.stop() == 0, run.log
+
+
 def test_a_replay_of_a_span_goes_on_across_elections(
     of_three: Orders, replica_set: ReplicaSet
 ) -> None:

@@ -9,7 +9,11 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 from tailrace.control.outcome import ActionRefused
-from tailrace.observe.health_check import NO_ANSWER, NOBODY, request
+from tailrace.observe.health_check import NO_ANSWER, request
+
+_SECONDS = 60.0
+"""How long an answer may take. The daemon may itself wait for a server, which takes the driver 30 s
+by default to call absent."""
 
 
 class NoDaemon(ActionRefused):
@@ -31,21 +35,23 @@ class Client:
     token: str
     config: str
 
-    def get(self, path: str, *, patience_seconds: float = 30.0, **query: Any) -> Any:
+    def get(self, path: str, *, patience_seconds: float = _SECONDS, **query: Any) -> Any:
         """What a path answers, in JSON types."""
         given = {name: value for name, value in query.items() if value is not None}
         asked = f"{path}?{urlencode(given, doseq=True)}" if given else path
-        return self._ask("GET", asked, seconds=patience_seconds)
+        return self._ask("GET", asked, None, patience_seconds)
 
-    def act(self, path: str, body: Mapping[str, Any] | None = None, seconds: float = 30.0) -> Any:
+    def act(
+        self, path: str, body: Mapping[str, Any] | None = None, patience_seconds: float = _SECONDS
+    ) -> Any:
         """The answer to an action."""
-        return self._ask("POST", path, json.dumps(body or {}), seconds)
+        return self._ask("POST", path, json.dumps(body or {}), patience_seconds)
 
     def scope(self, name: str, action: str, body: Mapping[str, Any] | None = None) -> Any:
         """The answer to an action on a scope."""
         return self.act(f"/scopes/{quote(name, safe='')}/{action}", body)
 
-    def _ask(self, method: str, path: str, body: str | None = None, seconds: float = 30.0) -> Any:
+    def _ask(self, method: str, path: str, body: str | None, patience_seconds: float) -> Any:
         status, answer = request(
             self.host,
             self.port,
@@ -54,14 +60,15 @@ class Client:
             token=self.token,
             by=operator(),
             body=body,
-            seconds=seconds,
+            seconds=patience_seconds,
         )
         match status:
             case 200 | 202:
                 return json.loads(answer)
-            case 0 | -1:
-                message = f"{answer}. Does the daemon of {self.config} run on this machine?"
-                raise NoDaemon(message) if status == NOBODY else ActionRefused(NO_ANSWER, message)
+            case 0:
+                raise NoDaemon(f"{answer}. Does the daemon of {self.config} run on this machine?")
+            case -1:
+                raise ActionRefused(NO_ANSWER, f"{answer}. See the daemon's log")
             case 401:
                 message = f"its token is not the http.token of {self.config}"
                 raise ActionRefused(status, f"the daemon refuses this: {message}")

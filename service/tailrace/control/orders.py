@@ -5,6 +5,8 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
+import anyio
+
 from tailrace.control.outcome import ActionRefused
 from tailrace.engine import OrderStore
 from tailrace.errors import CheckpointError, describe
@@ -12,6 +14,9 @@ from tailrace.model.order import Order
 
 _ATTEMPTS = 5
 """How often an order is tried that meets another process's, or has no answer."""
+
+SECONDS = 20.0
+"""How long an order is tried in all: less than a client waits for the answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,25 +33,28 @@ async def give(orders: OrderStore, scope: str, by: str, changes: Mapping[str, An
     Raises :class:`ActionRefused` if others give orders at the same time, or the store fails.
     """
     failure, tried = "", None
-    for _ in range(_ATTEMPTS):
-        try:
-            if tried is None:
-                last = await orders.load(scope) or _none(scope, by)
-                order = _next(last, by, changes)
-                if replace(order, number=last.number, by=last.by, at=last.at) == last:
-                    return Given(last, repeated=True)
-                tried = order
-            if await orders.give(tried):
-                return Given(tried)
-            tried = None
-        except CheckpointError as error:
-            failure = describe(error)
+    with anyio.move_on_after(SECONDS) as limit:
+        for _ in range(_ATTEMPTS):
+            try:
+                if tried is None:
+                    last = await orders.load(scope) or _none(scope, by)
+                    order = _next(last, by, changes)
+                    if replace(order, number=last.number, by=last.by, at=last.at) == last:
+                        return Given(last, repeated=True)
+                    tried = order
+                if await orders.give(tried):
+                    return Given(tried)
+                tried = None
+            except CheckpointError as error:
+                failure = describe(error)
+    if limit.cancelled_caught:
+        failure = failure or f"no answer from the store within {SECONDS:g} s"
     if not failure:
         raise ActionRefused(409, f"scope {scope!r}: others give it orders now: ask again")
     if tried is None:
         raise ActionRefused(503, f"nothing was changed: {failure}. Ask again when it answers")
-    message = f"the store did not confirm it: {failure}. It is done if /status shows it; ask again"
-    raise ActionRefused(503, f"{message} when the store answers")
+    message = f"the store did not confirm it: {failure}. It is done if /status shows it"
+    raise ActionRefused(503, f"{message}; ask again when the store answers")
 
 
 def _none(scope: str, by: str) -> Order:

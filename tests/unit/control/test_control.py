@@ -260,3 +260,38 @@ async def test_an_order_that_a_store_never_confirms_is_not_called_done(when: str
     with pytest.raises(ActionRefused, match="did not confirm it") as error:
         await control.pause("orders", BY)
     assert error.value.status == 503
+
+
+class Silent(MemoryOrders):
+    """A store whose method ``when`` does not answer."""
+
+    def __init__(self, when: str) -> None:
+        super().__init__()
+        self.when = when
+
+    async def load(self, scope: str) -> Order | None:
+        if self.when == "load":
+            await anyio.sleep_forever()
+        return await super().load(scope)
+
+    async def give(self, order: Order) -> bool:
+        await super().give(order)
+        await anyio.sleep_forever()
+        return True
+
+
+@pytest.mark.parametrize(
+    ("when", "told"),
+    [
+        ("load", "nothing was changed: no answer from the store within 0.01 s"),
+        ("give", "did not confirm it: no answer from the store within 0.01 s"),
+    ],
+)
+async def test_an_order_is_refused_in_time_while_the_store_does_not_answer(
+    when: str, told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tailrace.control.orders.SECONDS", 0.01)
+    _, control = controlled(orders=Silent(when))
+    with pytest.raises(ActionRefused, match=told) as error:
+        await control.pause("orders", BY)
+    assert error.value.status == 503
