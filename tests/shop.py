@@ -1,87 +1,30 @@
-"""A user's class that stores its position in PostgreSQL, and daemons that run it."""
+"""The class of docs/handlers.md that stores its position in PostgreSQL, and daemons that run it."""
 
-from contextlib import suppress
+import re
 from typing import Any
 
 import psycopg
 
 from tests.daemon import Daemon, until
+from tests.handlers_page import python_block
 from tests.orders import Orders
 from tests.postgresql import PostgreSQL
 
-SOURCE = '''
-"""Written after docs/handlers.md, with psycopg: a connection for each scope, made by begin."""
-
-from typing import Self
-
-import psycopg
-
-from tailrace import Batch, ChangeEvent, Fenced, ScopeContext
-
-OWN = """
-    INSERT INTO position (scope, epoch) VALUES (%s, %s)
-    ON CONFLICT (scope) DO UPDATE SET epoch = EXCLUDED.epoch
-    WHERE position.epoch <= EXCLUDED.epoch RETURNING text
+STORED = """
+    CREATE TABLE stored (number bigserial, id text);
+    CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+        INSERT INTO stored (id) VALUES (NEW.id); RETURN NEW;
+    END $$;
+    CREATE TRIGGER each AFTER INSERT OR UPDATE ON orders FOR EACH ROW EXECUTE FUNCTION note();
 """
-MOVE = """
-    UPDATE position SET text = %s
-    WHERE scope = %s AND epoch = %s AND text IS NOT DISTINCT FROM %s
-"""
-TABLES = """
-    CREATE TABLE IF NOT EXISTS position (scope text PRIMARY KEY, epoch bigint, text text);
-    CREATE TABLE IF NOT EXISTS {0} (number bigserial, id int, operation text);
-"""
-
-
-class Orders:
-    def __init__(self, dsn: str, table: str = "orders", seconds: float = 0) -> None:
-        self._dsn = dsn
-        self._insert = f"INSERT INTO {table} (id, operation) VALUES (%s, %s)"
-        self._tables = TABLES.format(table)
-        self._seconds = seconds
-        self._connections = {}
-
-    async def __aenter__(self) -> Self:
-        async with await psycopg.AsyncConnection.connect(self._dsn) as connection:
-            await connection.execute("SELECT pg_advisory_xact_lock(1)")  # two processes may create
-            await connection.execute(self._tables)
-        return self
-
-    async def __aexit__(self, *error: object) -> None:
-        for connection in self._connections.values():
-            await connection.close()
-
-    async def begin(self, scope: ScopeContext) -> str | None:
-        if former := self._connections.pop(scope.name, None):
-            await former.close()
-        connection = await psycopg.AsyncConnection.connect(self._dsn, autocommit=True)
-        self._connections[scope.name] = connection
-        row = await (await connection.execute(OWN, (scope.name, scope.epoch))).fetchone()
-        if row is None:
-            raise Fenced("a later process writes to this database")
-        return row[0]
-
-    async def write(self, batch: Batch) -> None:
-        scope = batch.scope
-        connection = self._connections[scope.name]
-        async with connection.transaction():
-            given = batch.position, scope.name, scope.epoch, batch.former
-            moved = await connection.execute(MOVE, given)
-            if moved.rowcount != 1:
-                raise Fenced("another process has written since")
-            await connection.execute("SELECT pg_sleep(%s)", (self._seconds,))
-            async with connection.cursor() as cursor:
-                rows = [(event.document_key["_id"], event.operation_type) for event in batch]
-                await cursor.executemany(self._insert, rows)
-
-    async def on_ddl(self, event: ChangeEvent) -> None:
-        async with await psycopg.AsyncConnection.connect(self._dsn) as connection:
-            await connection.execute(self._insert, (None, event.operation_type))
-'''
+"""Notes what is stored: a repeated insert would not be seen in the table of the class itself."""
 
 
 class Shop:
     """The collection ``orders``, and a database of PostgreSQL with what ``Orders`` stored."""
+
+    source = python_block("class Orders")
+    tables = re.findall('TABLES = """(.*?)"""', source, re.DOTALL)[0]
 
     def __init__(self, orders: Orders, server: PostgreSQL) -> None:
         self.orders = orders
@@ -90,19 +33,16 @@ class Shop:
             connection.execute(f"DROP DATABASE IF EXISTS {orders.database} WITH (FORCE)")
             connection.execute(f"CREATE DATABASE {orders.database}")
         self.dsn = server.dsn.replace("/postgres?", f"/{orders.database}?")
+        self.execute(self.tables + STORED)
 
     def daemon(
-        self,
-        directory: str = "run",
-        options: dict[str, Any] | None = None,
-        handler: dict[str, Any] | None = None,
-        **sections: Any,
+        self, directory: str = "run", handler: dict[str, Any] | None = None, **sections: Any
     ) -> Daemon:
         """With the handlers ``table`` and ``file``; it is not started. Attempts are spent soon."""
         table = {
             "type": "python",
             "target": "mine:Orders",
-            "options": {"dsn": self.dsn, **(options or {})},
+            "options": {"dsn": self.dsn},
             "outages": ["psycopg.OperationalError"],
             "retry": {"attempts": 2, "first_seconds": 0.01, "cap_seconds": 0.01},
             "batch_size": 20,
@@ -111,26 +51,28 @@ class Shop:
         file = {"type": "jsonl", "path": "events.jsonl"}
         return self.orders.daemon(
             directory,
-            source=SOURCE,
+            source=self.source,
             handlers={"table": table, "file": file},
             routes=[{"scope": "orders", "handlers": ["table", "file"]}],
             **sections,
         )
 
+    def execute(self, statements: str) -> None:
+        with psycopg.connect(self.dsn, connect_timeout=60) as connection:
+            connection.execute(statements)
+
+    def select(self, query: str) -> list[tuple[Any, ...]]:
+        with psycopg.connect(self.dsn, connect_timeout=60) as connection:
+            return connection.execute(query).fetchall()
+
     @property
     def rows(self) -> list[int]:
-        """The ``_id`` of each change, in the order in which they were stored."""
-        query = "SELECT id FROM orders WHERE id IS NOT NULL ORDER BY number"
-        with psycopg.connect(self.dsn, connect_timeout=60) as connection:
-            return [row[0] for row in connection.execute(query)]
+        """The ``_id`` of each insert and update, in the order in which they were stored."""
+        found = self.select("SELECT id FROM stored ORDER BY number")
+        return [int(re.sub(r"\D", "", key)) for (key,) in found]
 
     def until_rows(self, count: int) -> None:
-        def enough() -> bool:
-            with suppress(psycopg.errors.UndefinedTable):
-                return len(self.rows) >= count
-            return False
-
-        until(enough, f"{count} rows")
+        until(lambda: len(self.rows) >= count, f"{count} rows")
 
 
 def until_waiting(run: Daemon, handler: str = "table") -> None:

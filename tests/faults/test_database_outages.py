@@ -1,4 +1,4 @@
-"""A user's class with a real database that is down: every change once, and no dead letter.
+"""The documented class with a real database that is down: every change once, and no dead letter.
 
 The contract suite of destinations has outages in snapshots and drops, and the spent byte budget.
 """
@@ -94,3 +94,33 @@ def test_a_hand_over_during_an_outage_loses_and_repeats_nothing(shop: Shop) -> N
     shop.server.start()
     assert_each_once(shop, two, 100)
     assert two.stop() == 0, two.log
+
+
+def test_a_killed_daemon_stores_no_change_twice_and_the_table_ends_as_the_collection(
+    shop: Shop,
+) -> None:
+    run = shop.daemon(scope={"full_document": "lookup"}).start()
+    shop.orders.insert(*range(100), state="new")
+    shop.until_rows(1)
+    run.kill()
+    run.start()
+    assert_each_once(shop, run, 100)
+    with shop.orders.server.client() as client:
+        orders = client[shop.orders.database].orders
+        orders.update_many({}, {"$set": {"state": "paid"}})
+        orders.delete_many({"_id": {"$gte": 90}})
+    until(lambda: len(shop.select("SELECT id FROM orders")) == 90, "the deletions")
+    assert run.stop() == 0, run.log
+    assert shop.select("SELECT DISTINCT document ->> 'state' FROM orders") == [("paid",)]
+    assert shop.select("SELECT max((document ->> '_id')::int) FROM orders") == [(89,)]
+
+
+def test_a_process_that_was_replaced_is_fenced(shop: Shop) -> None:
+    run = shop.daemon().start()
+    shop.orders.insert(1)
+    shop.until_rows(1)
+    shop.execute("UPDATE position SET epoch = epoch + 1")
+    shop.orders.insert(2)
+    assert run.wait() == 1
+    assert "another process has written since" in run.logged("scope.halted")[0]["error"]
+    assert shop.rows == [1]

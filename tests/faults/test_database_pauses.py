@@ -9,7 +9,7 @@ import signal
 import time
 
 from tests.daemon import Daemon, until
-from tests.shop import SOURCE, Shop
+from tests.shop import Shop
 
 ROUNDS = int(os.environ.get("ROUNDS", "2"))
 LEASE_SECONDS = 2.0
@@ -20,6 +20,7 @@ import random
 import time
 
 import anyio.to_thread
+import psycopg
 
 
 class InAThread(Orders):
@@ -30,7 +31,8 @@ class InAThread(Orders):
 
     def _begin(self, scope):
         with psycopg.connect(self._dsn) as connection:
-            row = connection.execute(OWN, (scope.name, scope.epoch)).fetchone()
+            given = {"scope": scope.name, "epoch": scope.epoch}
+            row = connection.execute(OWN, given).fetchone()
         if row is None:
             raise Fenced("a later process writes to this database")
         return row[0]
@@ -39,15 +41,15 @@ class InAThread(Orders):
         await anyio.to_thread.run_sync(self._write, batch)
 
     def _write(self, batch):
-        scope = batch.scope
+        given = {"scope": batch.scope.name, "epoch": batch.scope.epoch}
+        given |= {"text": batch.position, "former": batch.former}
         with psycopg.connect(self._dsn) as connection:
             time.sleep(random.random() / 10)
-            given = batch.position, scope.name, scope.epoch, batch.former
             if connection.execute(MOVE, given).rowcount != 1:
                 raise Fenced("another process has written since")
             time.sleep(random.random() / 10)
-            rows = [(event.document_key["_id"], event.operation_type) for event in batch]
-            connection.cursor().executemany(self._insert, rows)
+            rows = [(event.key_text, "{}") for event in batch]
+            connection.cursor().executemany(UPSERT, rows)
 """
 
 
@@ -61,7 +63,7 @@ def test_a_pause_of_three_leases_in_mid_transaction_writes_nothing_twice(shop: S
             store=store,
             replicas={"lease_seconds": LEASE_SECONDS, "name": name},
         )
-        (run.directory / "mine.py").write_text(SOURCE + IN_A_THREAD)
+        (run.directory / "mine.py").write_text(shop.source + IN_A_THREAD)
         return run.start(ready=False).until_answers()
 
     one = start("one")
@@ -88,13 +90,22 @@ def test_a_pause_of_three_leases_in_mid_transaction_writes_nothing_twice(shop: S
         assert "Traceback" not in run.log
 
 
+SLOW = """
+    CREATE FUNCTION wait() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+        PERFORM pg_sleep(0.2); RETURN NEW;
+    END $$;
+    CREATE TRIGGER slow BEFORE UPDATE OF text ON position FOR EACH ROW EXECUTE FUNCTION wait();
+"""
+
+
 def test_a_cancelled_write_is_neither_lost_nor_repeated(shop: Shop) -> None:
     """A second signal cancels the call in the middle of its transaction."""
-    run = shop.daemon(options={"seconds": 0.2})
+    shop.execute(SLOW)
+    run = shop.daemon()
     shop.orders.insert(*range(100))
     run.configuration["scopes"][0]["snapshot"] = "initial"
     for _ in range(3):
-        seen = len(shop.rows) if run.process else 0
+        seen = len(shop.rows)
         run.start()
         shop.until_rows(seen + 1)
         run.signal()
