@@ -138,10 +138,15 @@ class Daemon:
         """Runs another command with this configuration, which must succeed; returns its output."""
         with self.begun(*arguments) as process:
             out, errors = process.communicate(WAIT_SECONDS)
-        print(errors, end="", file=sys.stderr)
-        if process.returncode:
-            raise subprocess.CalledProcessError(process.returncode, arguments)
+        assert process.returncode == 0, errors
         return out
+
+    def refused(self, *arguments: str) -> tuple[int, str]:
+        """The exit code and the errors of another command, which must fail."""
+        with self.begun(*arguments) as process:
+            _, errors = process.communicate(WAIT_SECONDS)
+        assert process.returncode, errors
+        return process.returncode, errors
 
     @contextmanager
     def begun(self, *arguments: str) -> Iterator[Command]:
@@ -184,6 +189,12 @@ class Daemon:
                 return float(line.rpartition(" ")[2])
         return None
 
+    def letters(self) -> list[dict[str, Any]]:
+        """The dead letters that wait in its store. It counts them for its metric only at times."""
+        body = self.get("/dead-letters")[1]
+        found: list[dict[str, Any]] = json.loads(body)["letters"] if body else []
+        return found
+
     @property
     def log(self) -> str:
         path = self.directory / "log"
@@ -215,7 +226,11 @@ class Daemon:
         return [int(line) for line in whole_lines(path.read_text())] if path.exists() else []
 
     def until_events(self, count: int, name: str = "events.jsonl") -> list[dict[str, Any]]:
-        until(lambda: len(self.events(name)) >= count, f"{count} events in {name}")
+        path = self.directory / name
+        until(
+            lambda: path.exists() and path.read_bytes().count(b"\n") >= count,
+            f"{count} events in {name}",
+        )
         return self.events(name)
 
 
@@ -270,6 +285,12 @@ def scopes(*names: str) -> dict[str, Any]:
         ],
         "routes": [{"scope": name, "handlers": ["file"]} for name in names],
     }
+
+
+def files(*names: str) -> dict[str, Any]:
+    """Sections for a daemon: each scope has a file of its own, ``NAME.jsonl``."""
+    handlers = {n: {"type": "jsonl", "path": f"{n}.jsonl", "json": "canonical"} for n in names}
+    return {"handlers": handlers, "routes": [{"scope": n, "handlers": [n]} for n in names]}
 
 
 GATE = """\

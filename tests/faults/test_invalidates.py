@@ -1,17 +1,9 @@
 """The end of a collection or a database: followed further, or stopped at, without a busy loop."""
 
-from typing import Any
-
-from tests.daemon import Daemon, Make, until
+from tests.daemon import Daemon, Make, files, until
 from tests.load import assert_whole
 from tests.orders import Orders
 from tests.scripted import ScriptedSet
-
-
-def files(*names: str) -> dict[str, Any]:
-    """Sections that route each scope to a file of its own."""
-    handlers = {n: {"type": "jsonl", "path": f"{n}.jsonl", "json": "canonical"} for n in names}
-    return {"handlers": handlers, "routes": [{"scope": n, "handlers": [n]} for n in names]}
 
 
 def kinds(run: Daemon, name: str) -> list[str]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.daemon import Daemon, Make, until
+from tests.daemon import Daemon, Make, files, until
 from tests.faults import lookup_account
 from tests.faults.lookup_account import Changes
 from tests.load import Load
@@ -21,23 +21,6 @@ WAYS = {"ours": "lookup", "theirs": "updateLookup"}
 @pytest.fixture
 def orders(replica_set: ReplicaSet, database: str, daemon: Make) -> Orders:
     return Orders(replica_set, database, daemon)
-
-
-def following_both(orders: Orders, driver: str, **scope: Any) -> Daemon:
-    """Two scopes of the whole database, each routed to a file."""
-    files = {name: {"type": "jsonl", "path": f"{name}.jsonl", "json": "canonical"} for name in WAYS}
-    scopes = [
-        {
-            "name": name,
-            "database": orders.database,
-            "full_document": way,
-            "max_await_time_ms": 200,
-            **scope,
-        }
-        for name, way in WAYS.items()
-    ]
-    routes = [{"scope": name, "handlers": [name]} for name in WAYS]
-    return orders.daemon(driver=driver, scopes=scopes, handlers=files, routes=routes)
 
 
 def has_ended(run: Daemon, name: str) -> bool:
@@ -55,7 +38,9 @@ def has_ended(run: Daemon, name: str) -> bool:
 def test_looked_up_documents_existed_and_end_as_the_source(
     orders: Orders, driver: str, scope: dict[str, Any]
 ) -> None:
-    run = following_both(orders, driver, **scope).start()
+    both = {"database": orders.database, "max_await_time_ms": 200, **scope}
+    scopes = [{"name": name, "full_document": way, **both} for name, way in WAYS.items()]
+    run = orders.daemon(driver=driver, scopes=scopes, **files(*WAYS)).start()
     with orders.server.client(retryWrites=False, w="majority") as client:
         changes = Changes(client, orders.database, seed=len(driver))
         with Load(changes.write, every_seconds=0.002) as load:

@@ -104,13 +104,6 @@ class Session:
         assert status in (202, 409, 503), told
         return status == 202
 
-    def letters(self) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = json.loads(self.runs[0].get("/dead-letters")[1])["letters"]
-        return found
-
-    def until_letters(self, count: int) -> None:
-        until(lambda: len(self.letters()) == count, f"{count} dead letters")
-
     def why(self, key: str, collection: str, handler: str = "mirror") -> str:
         """What became of the last change of a document for the handler."""
         asks = ("why", "--scope", "orders", "--key", key, "--collection", collection, "--json")
@@ -158,7 +151,7 @@ def test_a_session_of_an_operator(session: Session, replica_set: ReplicaSet) -> 
         special.insert_one({"_id": 1})
         special.delete_one({"_id": 1})
         orders.insert_each([{"_id": name, "poison": 1} for name in ("bad", "worse")])
-        session.until_letters(2)
+        until(lambda: len(one.letters()) == 2, "2 dead letters")
         rewind = session.second()
         load.more(30)
 
@@ -198,13 +191,13 @@ def test_a_session_of_an_operator(session: Session, replica_set: ReplicaSet) -> 
         assert session.why("1", "special") == "filtered"
         assert session.why('"before"', "old") == "before_start"
         assert session.why('"bad"', "orders") == "dead_letter"
-        ids = {each["event"]["documentKey"]["_id"]: each["id"] for each in session.letters()}
+        ids = {each["event"]["documentKey"]["_id"]: each["id"] for each in one.letters()}
         bad, worse = ids["bad"], ids["worse"]  # they failed at the same time, in either order
         assert session.ask(f"/dead-letters/{bad}/replay")["failed"] == 1
         (one.directory.parent / "mended").touch()
         assert session.ask(f"/dead-letters/{bad}/replay")["replayed"] == 1
         session.ask(f"/dead-letters/{worse}/discard")
-        assert session.letters() == []
+        assert one.letters() == []
         assert session.why('"bad"', "orders") == "handled"
 
         # A route is added, and the scope moves: paused, so that nothing comes again.

@@ -80,10 +80,7 @@ class Letters:
             client[self._orders.database].orders.replace_one({"_id": 0}, document, upsert=True)
 
     def until_waiting(self, count: int) -> None:
-        until(
-            lambda: self.run.metric("tailrace_dead_letters_waiting", handler="note") == count,
-            f"{count} letters",
-        )
+        until(lambda: len(self.run.letters()) == count, f"{count} letters")
 
     def go(self) -> None:
         self._hold.unlink()
@@ -127,7 +124,7 @@ def configured(orders: Orders, **sections: Any) -> Daemon:
 @pytest.fixture
 def letters(orders: Orders) -> Letters:
     """In a store that processes share."""
-    return Letters(orders, configured(orders, replicas={}))
+    return Letters(orders, configured(orders, replicas={"lease_seconds": 3}))
 
 
 def test_a_second_replay_is_refused_while_the_daemon_replays_and_adds_letters(

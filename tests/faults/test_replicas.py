@@ -6,21 +6,50 @@ from contextlib import closing
 
 import pytest
 
+from tailrace.observe.health_check import request
 from tests.daemon import Daemon, until
+from tests.machine import free_port
 from tests.packages import unpacked
 from tests.replicas import LEASE_SECONDS, Replicas
 
 
-def test_the_others_stand_by_and_are_ready(replicas: Replicas) -> None:
-    one, other = replicas.start("one", "other")
+@pytest.mark.parametrize("replicas", ["mongodb"], indirect=True)
+def test_a_standby_is_ready_and_names_the_owner_until_it_takes_over(replicas: Replicas) -> None:
+    """In its status, in the list of scopes, and to who orders something there."""
+    names = ("one", "two")
+    one, two = (replicas.daemon(name, http={"port": free_port()}).start() for name in names)
     replicas.until_owner(one)
-    until(lambda: other.status()["state"] == "standby", "the other")
-    assert other.status()["reason"] == "one follows it"
-    assert other.get("/readyz") == (200, "ok\n")
-    assert other.status()["lease"] == {"owner": "one", "epoch": 1, "held": False}
-    until(lambda: other.metric("tailrace_lag_seconds", stage="committed") is not None, "its lag")
-    assert '"name": "one"' in other.get("/status")[1]
-    replicas.stop()
+    replicas.orders.insert(0)
+    until(lambda: one.status()["checkpoint"]["sequence"] > 0, "a save")
+    until(lambda: two.status()["state"] == "standby", "the other")
+    assert two.status()["reason"] == "one follows it"
+    assert two.get("/readyz") == (200, "ok\n")
+    assert two.status()["lease"] == {"owner": "one", "epoch": 1, "held": False}
+    until(lambda: two.metric("tailrace_lag_seconds", stage="committed") is not None, "its lag")
+    assert '"name": "one"' in two.get("/status")[1]
+
+    told = "is followed by one, and not by this process: ask there"
+    for path in ("restart", "snapshot?action=start"):
+        status, answer = request("127.0.0.1", two.port, f"/scopes/orders/{path}", method="POST")
+        assert (status, told in answer) == (409, True), answer
+    for verb in ("status", "start", "cancel"):
+        code, answer = two.refused("snapshot", verb, "orders")
+        assert (code, f"scope 'orders' {told}" in answer) == (1, True), answer
+    tried = two.command("checkpoints", "reset", "orders", "--dry-run")
+    assert "Scope 'orders' is followed by one (epoch 1)." in tried
+
+    def listed() -> list[list[str]]:
+        return [line.split() for line in two.command("scopes").splitlines()]
+
+    lines = listed()
+    assert lines[1][:3] == ["orders", "one", "1"]
+    assert all(cell[:4].isdigit() and cell.endswith("Z") for cell in lines[1][3:5]), lines[1]
+    assert [line[:2] for line in lines[4:]] == [["one", "1"], ["two", "0"]]
+    one.kill()
+    replicas.until_owner(two)
+    assert listed()[1][:3] == ["orders", "two", "2"]
+    assert two.stop() == 0
+    assert listed()[1][:4] == ["orders", "nobody", "2", "-"]
 
 
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])

@@ -1,9 +1,6 @@
-"""Dead letters and operators' commands at a process that does not follow the scope."""
+"""Dead letters of scopes that processes share, at a change of the owner."""
 
-import json
-import subprocess
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 
 import pytest
 
@@ -61,13 +58,12 @@ def test_changes_wait_for_the_letters_of_the_previous_owner(pair: Replicas) -> N
     pair.until_owner(two)
     write(pair, 2)
     # Change 1 comes again if it was not saved.
-    until(lambda: two.metric("tailrace_dead_letters_waiting", handler="note") == 2, "the next one")
+    until(lambda: len(two.letters()) == 2, "the next one")
     assert pair.noted == []
     (one.directory.parent / "mended").touch()
     epoch = two.status()["lease"]["epoch"]
-    with one.begun("dead-letters", "replay") as refused:
-        assert "scope 'orders' is followed by two: ask there" in refused.communicate()[1]
-    assert refused.returncode == 1
+    code, told = one.refused("dead-letters", "replay")
+    assert (code, "scope 'orders' is followed by two: ask there" in told) == (1, True), told
     assert "Replayed 2 dead letters" in two.command("dead-letters", "replay")
     write(pair, 3)
     pair.until_noted(3)
@@ -112,41 +108,22 @@ def test_a_dead_letter_of_a_killed_owner_that_is_written_late_is_refused(
     pair.stop()
 
 
-def test_orders_at_a_standby_name_the_owner(
-    pair: Replicas, capfd: pytest.CaptureFixture[str]
-) -> None:
-    one, two = pair.runs.values()
-    pair.until_owner(one)
-    until(lambda: "one follows it" in str(two.status()["reason"]), "the other to know the owner")
-    for verb in ("status", "start", "cancel"):
-        with pytest.raises(subprocess.CalledProcessError) as refused:
-            two.command("snapshot", verb, "orders")
-        assert refused.value.returncode == 1
-        told = "scope 'orders' is followed by one, and not by this process: ask there"
-        assert told in capfd.readouterr().err
-    told = two.command("checkpoints", "reset", "orders", "--dry-run")
-    assert "Scope 'orders' is followed by one (epoch 1)." in told
-    pair.stop()
-
-
 def test_a_replay_ends_when_the_scope_moves_and_new_letters_of_the_document_wait(
     pair: Replicas,
 ) -> None:
     """The letter in hand was handled, but not by an owner: it comes again, before the others."""
     one, two = pair.runs.values()
     owner = pair.until_owner(one, two)
-    waiting = partial(owner.metric, "tailrace_dead_letters_waiting", handler="note")
     write(pair, 1)
-    until(lambda: waiting() == 1, "the letter")
+    (letter,) = until(owner.letters, "the letter")
     hold = owner.directory.parent / "hold"
     for file in ("mended", "hold"):
         (owner.directory.parent / file).touch()
-    (letter,) = json.loads(owner.get("/dead-letters")[1])["letters"]
     with ThreadPoolExecutor(1) as pool:
         asked = pool.submit(act, owner, f"/dead-letters/{letter['id']}/replay")
         pair.until_noted(1)
         write(pair, 2)
-        until(lambda: waiting() == 2, "a letter behind it")
+        until(lambda: len(owner.letters()) == 2, "a letter behind it")
         epoch = owner.status()["lease"]["epoch"]
         one.command("scopes", "release", "orders")
         until(lambda: any(run.status()["lease"]["epoch"] > epoch for run in (one, two)), "a move")

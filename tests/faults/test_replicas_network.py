@@ -7,7 +7,7 @@ import pytest
 
 from tailrace.model.lease import Member
 from tailrace.replicas.assignment import assignment
-from tests.daemon import Daemon, Make, until
+from tests.daemon import Daemon, until
 from tests.faults.network import Network
 from tests.mongod import ReplicaSet
 from tests.orders import Orders
@@ -21,8 +21,8 @@ def network(mongod: ReplicaSet) -> Iterator[Network]:
 
 
 @pytest.fixture
-def replicas(mongod: ReplicaSet, database: str, daemon: Make) -> Replicas:
-    return Replicas(Orders(mongod, database, daemon))
+def replicas(orders: Orders) -> Replicas:
+    return Replicas(orders)
 
 
 def started(replicas: Replicas, network: Network) -> Daemon:

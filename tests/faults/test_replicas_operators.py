@@ -33,16 +33,6 @@ def test_a_scope_continues_by_itself_from_a_position_that_is_set(
     replicas.stop()
 
 
-def test_a_standby_says_where_the_owner_is(replicas: Replicas) -> None:
-    _, other = replicas.start("one", "other")
-    until(lambda: other.status()["state"] == "standby", "the other")
-    for path in ("restart", "snapshot?action=start"):
-        status, told = request("127.0.0.1", other.port, f"/scopes/orders/{path}", method="POST")
-        assert status == 409
-        assert "is followed by one, and not by this process: ask there" in told
-    replicas.stop()
-
-
 @pytest.mark.parametrize("replicas", ["mongodb"], indirect=True)
 def test_a_scope_that_halted_keeps_its_lease_until_it_is_restarted(replicas: Replicas) -> None:
     """It would halt elsewhere too. The other processes name the owner."""

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests.daemon import Make, until
+from tests.daemon import Make, files, until
 from tests.mongod import Client, ReplicaSet
 from tests.orders import Orders
 
@@ -78,15 +78,15 @@ def test_a_required_image_that_was_not_stored_halts_the_scope(orders: Orders, op
     assert [event["operationType"] for event in run.events()] == ["insert"]
 
 
-@pytest.mark.parametrize("ask", ["whenAvailable", "required"])
 def test_images_that_have_expired_are_null_or_halt_the_scope(
-    mortal: ReplicaSet, database: str, daemon: Make, ask: str
+    mortal: ReplicaSet, database: str, daemon: Make
 ) -> None:
-    orders = Orders(mortal, database, daemon)
-    run = orders.daemon(scope={"full_document_before_change": ask}).start()
+    orders, asks = Orders(mortal, database, daemon), ("whenAvailable", "required")
+    scopes = [orders.scope(name=ask, full_document_before_change=ask) for ask in asks]
+    run = orders.daemon(scopes=scopes, **files(*asks)).start()
     with mortal.client() as client:
         collection = with_images(client, database)
-        until(lambda: run.status()["checkpoint"], "a checkpoint")
+        until(lambda: all(run.status(ask)["checkpoint"] for ask in asks), "checkpoints")
         assert run.stop() == 0
         collection.insert_one({"_id": 1})
         collection.update_one({"_id": 1}, {"$set": {"n": 1}})
@@ -94,12 +94,11 @@ def test_images_that_have_expired_are_null_or_halt_the_scope(
         images = client.config["system.preimages"]
         until(lambda: not images.estimated_document_count(), "the end of the images")
         keep_images(client, "off")
-    run.start(ready=ask == "whenAvailable")
-    if ask == "required":
-        assert run.wait() == 1
-        assert "a required image is missing" in run.logged("scope.halted")[0]["error"]
-        return
-    _, update = run.until_events(2)
+    run.start(ready=False)
+    (halted,) = until(lambda: run.logged("scope.halted"), "the halt")
+    assert halted["scope"] == "required"
+    assert "a required image is missing" in halted["error"]
+    _, update = run.until_events(2, "whenAvailable.jsonl")
     assert run.stop() == 0
     assert update["fullDocumentBeforeChange"] is None
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from bson import Decimal128, Int64, ObjectId, json_util
 
-from tests.daemon import Daemon, until, whole_lines
+from tests.daemon import Daemon, files, until, whole_lines
 from tests.mongod import Client
 from tests.orders import Orders
 
@@ -48,10 +48,7 @@ def test_events_equal_those_of_update_lookup_byte_for_byte(
             {"name": way, "database": orders.database, "full_document": way, **before, **scope}
             for way in ways
         ],
-        handlers={
-            way: {"type": "jsonl", "path": f"{way}.jsonl", "json": "canonical"} for way in ways
-        },
-        routes=[{"scope": way, "handlers": [way]} for way in ways],
+        **files(*ways),
     ).start()
     assert run.stop() == 0
     keys = [1, 2, 2.5, Int64(2**40), "a", {"a": [1]}, ObjectId(), Decimal128("7.50"), None]
@@ -72,11 +69,11 @@ def test_events_equal_those_of_update_lookup_byte_for_byte(
         shop.again.insert_one({"_id": 1, "n": "another"})
         shop.orders.insert_one({"_id": "last"})
     run.start()
-    files = [run.directory / f"{way}.jsonl" for way in ways]
-    for file in files:
+    written = [run.directory / f"{way}.jsonl" for way in ways]
+    for file in written:
         until(lambda file=file: '"_id":"last"' in file.read_text(), "the last change")
     assert run.stop() == 0
-    theirs, ours = (whole_lines(file.read_text()) for file in files)
+    theirs, ours = (whole_lines(file.read_text()) for file in written)
     assert ours == theirs
     documents = [json_util.loads(line).get("fullDocument", 0) for line in ours]
     assert None in documents

@@ -22,13 +22,6 @@ def made(daemon: Make, mongod: ReplicaSet, database: str, **sections: Any) -> Da
     return daemon(mongod.uri, scopes=[fields], http={"port": free_port()}, **sections)
 
 
-def failed(run: Daemon, *arguments: str) -> tuple[int, str]:
-    """The exit code and the standard error of a command that is refused."""
-    with run.begun(*arguments) as process:
-        _, told = process.communicate(timeout=60)
-    return process.returncode, told
-
-
 def test_a_scope_is_paused_moved_undone_and_resumed_over_http(
     mongod: ReplicaSet, database: str, daemon: Make
 ) -> None:
@@ -64,7 +57,7 @@ def test_a_scope_is_paused_moved_undone_and_resumed_over_http(
         status, told = asked(run, "seek", **body)
         assert status == code, told
     assert sentence in asked(run, "seek", at="2001-01-01T00:00:00Z")[1]
-    code, told = failed(run, "scopes", "seek", "orders", "--at", "2001-01-01T00:00:00Z")
+    code, told = run.refused("scopes", "seek", "orders", "--at", "2001-01-01T00:00:00Z")
     assert (code, sentence in told, told.count("\n")) == (2, True, 1)
     assert [log["to"] for log in run.logged("action.done") if log["action"] == "pause"] == [
         "paused"
@@ -88,7 +81,7 @@ def test_a_span_of_time_is_replayed_into_a_file_that_the_daemon_writes(
     told = run.command(*asks, "--collection", "c")
     assert told == "scope 'orders': the replay is done: 5 changes were handed over\n"
     assert run.ids() == [*range(5), *range(5)]
-    code, error = failed(run, *asks, "--collection", "odd")
+    code, error = run.refused(*asks, "--collection", "odd")
     assert (code, "does not have the collection 'odd'" in error) == (2, True)
     told = run.command(*asks, "--key", "3", "--json")
     assert (json.loads(told)["state"], json.loads(told)["handled"]) == ("done", 1)
@@ -119,7 +112,7 @@ def test_a_span_of_time_is_written_to_a_new_file_without_a_daemon(
         ("of-3.jsonl", 2, "is there already: choose another name, or remove it"),
         ("nowhere/of-3.jsonl", 1, "cannot be written: No such file or directory"),
     ):
-        found, told = failed(run, *asks, "--to-file", file)
+        found, told = run.refused(*asks, "--to-file", file)
         assert (found, sentence in told, told.count("\n")) == (code, True, 1), told
     assert [path.name for path in run.directory.glob("*of-3*")] == ["of-3.jsonl"]
 
