@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -35,6 +36,7 @@ class Recorder:
     """A handler that keeps the events it receives, in order. It may fail or be slow."""
 
     events: list[ChangeEvent] = field(default_factory=list)
+    operations: Counter[str] = field(default_factory=Counter)
     calls: list[int] = field(default_factory=list)
     """The number of events of each call."""
     delay: float = 0.0
@@ -49,6 +51,7 @@ class Recorder:
         if error := self.fails(events):
             raise error
         self.events += events
+        self.operations.update(event.operation_type for event in events)
         self.calls.append(len(events))
 
     @property
@@ -56,7 +59,7 @@ class Recorder:
         return [event for event in self.events if event.operation_type == "read"]
 
     def count(self, operation: str) -> int:
-        return sum(event.operation_type == operation for event in self.events)
+        return self.operations[operation]
 
 
 @dataclass
@@ -146,8 +149,8 @@ class Copy:
 
     async def until_rows(self, more: int) -> None:
         """Waits until ``more`` more rows were handed over, or the snapshot is complete."""
-        count = len(self.recorder.rows) + more
-        await self.until(lambda: self.is_done or len(self.recorder.rows) >= count)
+        count = self.recorder.count("read") + more
+        await self.until(lambda: self.is_done or self.recorder.count("read") >= count)
 
     async def until_handled(self, time: Timestamp) -> None:
         """Waits until the stream is handled up to ``time``."""

@@ -15,7 +15,7 @@ from tests.orders import Orders
 PRINTS = """
 import sys
 
-LINE = "x" * 999
+LINE = "x" * 9999
 
 
 async def handle(events):
@@ -23,9 +23,9 @@ async def handle(events):
         print(LINE)
         print(LINE, file=sys.stderr)
 """
-"""Each change prints two kilobytes."""
+"""Each change prints ten kilobytes to each stream."""
 
-MANY = 6000
+MANY = 600
 """Enough changes that their output exceeds the pipe and the queues."""
 
 

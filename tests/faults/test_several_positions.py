@@ -9,77 +9,40 @@ from contextlib import closing
 from tests.daemon import until
 from tests.orders import Orders
 
-# The destination is an SQLite database; PostgreSQL or any other would do the same.
-TABLE = """
-import asyncio
-import random
-import sqlite3
-from tailrace import Fenced
-
-POSITION = "SELECT text FROM position WHERE scope = ?"
-
-
-class Table:
-    def __init__(self, path):
-        self.database = sqlite3.connect(path, isolation_level=None)
-        self.database.executescript(
-            "PRAGMA synchronous = OFF;"  # no power is cut here
-            "CREATE TABLE IF NOT EXISTS rows (scope TEXT, n INTEGER);"
-            "CREATE TABLE IF NOT EXISTS position (scope TEXT PRIMARY KEY, text TEXT)"
-        )
-
-    def stored(self, scope):
-        found = self.database.execute(POSITION, (scope.name,)).fetchone()
-        return found and found[0]
-
-    async def begin(self, scope):
-        return self.stored(scope)
-
-    async def write(self, batch):
-        await asyncio.sleep(random.random() / 100)
-        database, scope = self.database, batch.scope
-        database.execute("BEGIN IMMEDIATE")
-        if self.stored(scope) != batch.former:
-            database.execute("ROLLBACK")
-            raise Fenced("another process has stored its position")
-        rows = [(scope.name, event.document_key["_id"]) for event in batch]
-        database.executemany("INSERT INTO rows VALUES (?, ?)", rows)
-        position = (scope.name, batch.position)
-        database.execute("INSERT OR REPLACE INTO position VALUES (?, ?)", position)
-        database.execute("COMMIT")
-        await asyncio.sleep(random.random() / 100)
-"""
+SCOPES = {"orders": range(60), "users": range(100, 160)}
+"""The documents that are inserted into the collection of each scope."""
 
 
 def test_scopes_that_share_a_destination_each_have_a_position_there(orders: Orders) -> None:
-    names = ("orders", "users")
+    table = {
+        "target": "tests.faults.chaos.destinations:Table",
+        "options": {"name": "table", "per_thousand": 0},
+        "batch_size": 7,
+    }
     run = orders.daemon(
-        targets={
-            "table": {"target": "mine:Table", "options": {"path": "table.db"}, "batch_size": 7}
-        },
-        source=TABLE,
-        scopes=[orders.scope(name=name, collection=name) for name in names],
+        targets={"table": table},
+        scopes=[orders.scope(name=name, collection=name) for name in SCOPES],
         checkpoint={"interval_seconds": 0.3},
     )
-    run.configuration["routes"] = [{"scope": name, "handlers": ["table"]} for name in names]
+    run.configuration["routes"] = [{"scope": name, "handlers": ["table"]} for name in SCOPES]
 
     def rows(scope: str) -> list[int]:
         with closing(sqlite3.connect(run.directory / "table.db")) as database:
-            found = database.execute("SELECT n FROM rows WHERE scope = ? ORDER BY rowid", (scope,))
-            return [n for (n,) in found]
+            found = [n for (n,) in database.execute("SELECT document FROM arrivals ORDER BY id")]
+        return [n for n in found if n in SCOPES[scope]]
 
     run.start()
     for first in range(0, 60, 20):
-        for name in names:
-            orders.insert(*range(first, first + 20), collection=name)
+        for name, documents in SCOPES.items():
+            orders.insert(*documents[first : first + 20], collection=name, n=0)
         until(lambda first=first: len(rows("users")) > first, "some rows")
         run.kill()
         run.start()
-    for name in names:
+    for name in SCOPES:
         until(lambda name=name: len(rows(name)) >= 60, f"all rows of {name}")
     assert run.stop() == 0, run.log
-    for name in names:
-        assert rows(name) == list(range(60)), name
+    for name, documents in SCOPES.items():
+        assert rows(name) == list(documents)
 
 
 FOREIGN = """

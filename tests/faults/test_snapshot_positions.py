@@ -130,6 +130,7 @@ def daemon(orders: Orders, lake: Any, targets: Mapping[str, Any], **snapshot: An
         handlers=handlers,
         routes=[{"scope": "all", "handlers": list(handlers)}],
         checkpoint={"interval_seconds": 0.5},
+        delivery={"retry": {"first_seconds": 0.01}},
     )
 
 

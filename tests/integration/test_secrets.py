@@ -1,17 +1,12 @@
 """No secret is disclosed: the tests search all output of the service for planted secrets."""
 
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
 from urllib.parse import quote_plus
 from urllib.request import Request, urlopen
 
-from tests.checkout import IMPORTS
 from tests.daemon import Daemon, Make, until
 from tests.mongod import ReplicaSet
 
@@ -36,20 +31,6 @@ async def refuse(event):
         "AWS_SECRET_ACCESS_KEY={IN_HANDLER}: {TOKEN} is refused"
     )
 """
-
-
-def told(directory: Path, *arguments: str) -> tuple[int, str]:
-    """The exit code of a command, and all its output."""
-    done = subprocess.run(
-        [sys.executable, "-m", "tailrace", *arguments],
-        cwd=directory,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        check=False,
-        env={**os.environ, "PYTHONPATH": IMPORTS},
-    )
-    return done.returncode, done.stdout
 
 
 def answers(run: Daemon, letter: str, at: str) -> Iterator[tuple[str, str]]:
@@ -155,8 +136,9 @@ def test_a_running_service_tells_no_secret(guarded: ReplicaSet, daemon: Make) ->
         "dead-letters list",
         "dead-letters replay --dry-run",
     ):
-        code, outputs[command] = told(run.directory, *command.split())
-        assert code == 0, outputs[command]
+        with run.begun(*command.split()) as process:
+            outputs[command] = "".join(process.communicate(timeout=60))
+        assert process.returncode == 0, outputs[command]
     assert "me:***@" in outputs["check"]
     assert "token: '***'" in outputs["check"]
     for name, text in outputs.items():
