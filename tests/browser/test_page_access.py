@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.browser.conftest import Open
+from tests.browser.conftest import SCHEMES, Open
 from tests.daemon import Daemon, scopes, until
 from tests.scratch import MakeDirectory
 from tests.scripted import ScriptedSet
@@ -100,21 +100,17 @@ def shown(page: Page) -> Page:
     return page
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1280, 768, 360])
-def test_the_page_fits_and_is_legible(
-    busy: Daemon,
-    visit: Open,
-    width: int,
-    scheme: str,
-) -> None:
-    page = shown(visit(busy, width, scheme).page)
+def test_the_page_fits_and_is_legible(busy: Daemon, visit: Open, width: int) -> None:
+    page = shown(visit(busy, width).page)
     page.locator("#scope-list > li").first.get_by_role("button").click()
     expect(page.locator(".details").first).to_be_visible()
-    assert page.evaluate("document.documentElement.scrollWidth") == width
-    contrasts = page.evaluate(CONTRASTS)
-    assert len(contrasts) > 200
-    assert [found for found in contrasts if found[0] < 4.5] == []
+    for scheme in SCHEMES:
+        page.emulate_media(color_scheme=scheme)
+        assert page.evaluate("document.documentElement.scrollWidth") == width
+        contrasts = page.evaluate(CONTRASTS)
+        assert len(contrasts) > 200
+        assert [found for found in contrasts if found[0] < 4.5] == []
     page.get_by_role("button", name="Seek scope halted").click()
     box = page.locator("#seek").bounding_box()
     assert box is not None

@@ -1,9 +1,10 @@
 """What the page shows of single documents, to those who may act: dead letters with their events."""
 
 import re
+from datetime import datetime, timedelta
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Route, expect
 
 from tests.browser.conftest import WAIT_MS, Open
 from tests.browser.test_page_access import CONTRASTS, focused
@@ -52,6 +53,14 @@ OPENED_AGAIN = """
 }
 """
 """A dialog is opened again before the browser has told the page that it was closed."""
+
+
+def a_minute_later(route: Route) -> None:
+    """Answers as the service does, by a clock that is a minute ahead."""
+    answer = route.fetch()
+    status = answer.json()
+    status["now"] = (datetime.fromisoformat(status["now"]) + timedelta(minutes=1)).isoformat()
+    route.fulfill(response=answer, json=status)
 
 
 def fits(page: Page) -> None:
@@ -125,7 +134,10 @@ def test_dead_letters_are_shown_replayed_and_discarded_by_keyboard(
     press(page, "Discard")
     expect(said).to_have_text("Discarded 1 dead letter")
     expect(page.locator("#letters")).to_have_text("0")
+    expect(trouble).to_contain_text("no price")  # the last error of the last minute
+    page.route("**/status", a_minute_later)
     expect(trouble).to_be_hidden()
+    page.unroute_all(behavior="ignoreErrors")
     done = [log["action"] for log in run.logged("action.done")]
     assert done == ["replay", "replay", "discard"]
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.browser.conftest import WAIT_MS, Open
+from tests.browser.conftest import SCHEMES, WAIT_MS, Open
 from tests.browser.test_page_access import CONTRASTS
 from tests.daemon import Daemon, Make, until
 from tests.mongod import ReplicaSet
@@ -100,11 +100,12 @@ def test_a_snapshot_is_watched_paused_resumed_and_cancelled(run: Daemon, visit: 
     expect(section).to_be_hidden()
 
 
-@pytest.mark.parametrize("width", [1280, 360])
-def test_the_bars_of_a_snapshot_fit_and_are_legible(run: Daemon, visit: Open, width: int) -> None:
-    for scheme in ("light", "dark"):
-        page = visit(run, width, scheme).page
+def test_the_bars_of_a_snapshot_fit_and_are_legible(run: Daemon, visit: Open) -> None:
+    for width in (1280, 360):
+        page = visit(run, width).page
         expect(part(page, "orders")).to_contain_text("/s")
-        assert page.evaluate("document.documentElement.scrollWidth") == width
-        assert [found for found in page.evaluate(CONTRASTS) if found[0] < 4.5] == []
+        for scheme in SCHEMES:
+            page.emulate_media(color_scheme=scheme)
+            assert page.evaluate("document.documentElement.scrollWidth") == width
+            assert [found for found in page.evaluate(CONTRASTS) if found[0] < 4.5] == []
         page.close()
