@@ -299,11 +299,17 @@ import anyio
 async def wait(event):
     while not await anyio.Path("open").exists():
         await anyio.sleep(0.02)
+    if event.document_key:
+        with open("handled", "a") as file:
+            print(event.document_key["_id"], file=file)
 """
 
 
 def gated(run: Daemon) -> Callable[[], None]:
-    """Makes the handler ``file`` hold its events until the returned function is called."""
+    """Makes the handler ``file`` hold its events until the returned function is called.
+
+    Then their ``_id`` are the lines of ``handled``. While no file is named ``open``, it holds them.
+    """
     run.configuration["handlers"] = {"file": {"type": "python", "target": "gate:wait"}}
     (run.directory / "gate.py").write_text(GATE)
     return (run.directory / "open").touch

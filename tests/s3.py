@@ -78,6 +78,9 @@ class S3:
             "-ip=127.0.0.1",
             "-ip.bind=127.0.0.1",
             "-master.telemetry=false",
+            # After a restart the only master waits so long before it leads.
+            "-master.electionTimeout=1s",
+            "-master.heartbeatInterval=100ms",
             "-master.volumeSizeLimitMB=64",
             "-volume.max=20",
             "-volume.minFreeSpace=1MiB",

@@ -11,7 +11,7 @@ from pymongo import AsyncMongoClient
 from tailrace.errors import CheckpointError
 from tailrace.stores.mongodb import open_store
 from tests.contract.stores import Runner, checkpoint
-from tests.daemon import Make, until
+from tests.daemon import Make, gated, until
 from tests.mongod import ReplicaSet
 from tests.orders import Orders
 
@@ -21,41 +21,25 @@ def orders(replica_set: ReplicaSet, database: str, daemon: Make) -> Orders:
     return Orders(replica_set, database, daemon)
 
 
-HANDLER = """
-from pathlib import Path
-
-import anyio
-
-
-async def gated(event):
-    while Path("closed").exists():
-        await anyio.sleep(0.01)
-    with open("handled", "a") as file:
-        file.write(f"{event.document_key['_id']}\\n")
-"""
-
-
 class Unconfirmed:
     """A daemon whose last save is only on the primary, because replication has stopped."""
 
     def __init__(self, orders: Orders) -> None:
         self.insert = orders.insert
         self.replica_set, self.database = orders.server, orders.database
-        self.run = orders.daemon(
-            targets={"gated": {"target": "mine:gated"}},
-            source=HANDLER,
-            store={"type": "mongodb", "database": orders.database},
-        ).start()
+        self.run = orders.daemon(store={"type": "mongodb", "database": orders.database})
+        open_gate = gated(self.run)
+        open_gate()
+        self.run.start()
         self.insert(0)
         until(lambda: self.stored("local") == self.stored("majority") and self.handled, "a save")
-        closed = self.run.directory / "closed"
-        closed.touch()
+        (self.run.directory / "open").unlink()
         self.insert(1)
         until(lambda: self.run.status()["in_flight"]["events"] == 1, "the event")
         self.stopped = self.replica_set.secondaries()
         for member in self.stopped:
             self.replica_set.fail_point("stopReplProducer", "alwaysOn", member=member)
-        closed.unlink()
+        open_gate()
         until(lambda: self.stored("local") != self.stored("majority"), "a save of the primary")
 
     @property

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from tailrace.lake.writable_lake import WritableLake, open_storage
 from tests.daemon import Daemon, Make
@@ -40,7 +39,7 @@ ALL = [{"scope": "orders", "handlers": list(HANDLERS)}]
 
 def checked(run: Daemon) -> tuple[int, list[str], list[str]]:
     """The exit code of the check, and the lines of its output and of its errors."""
-    (run.directory / "config.yaml").write_text(yaml.safe_dump(run.configuration))
+    run.configured()
     with run.begun("check", "--connect") as process:
         out, err = process.communicate(timeout=60)
     assert "Traceback" not in err
@@ -209,3 +208,24 @@ def test_the_rights_on_the_store_are_tried_without_a_write(
         told = f"the user may not write {name}.checkpoints: grant the role readWrite on {name}"
         assert line.startswith(f"tailrace: store: {told} (line ")
         assert any(each.startswith("scope orders: ") for each in out)
+
+
+def test_unused_images_are_reported(orders: Orders) -> None:
+    """It also reports the number of streams. Stored images that a scope uses are not reported."""
+    run = orders.daemon(scope={"full_document": "updateLookup"})
+    with orders.server.client() as client:
+        for name in ("orders", "users"):
+            images = {"enabled": True}
+            client[orders.database].create_collection(name, changeStreamPreAndPostImages=images)
+    users = orders.scope(
+        name="users", collection="users", full_document_before_change="whenAvailable"
+    )
+    run.configuration["scopes"].append(users)
+    run.configuration["routes"].append({"scope": "users", "handlers": ["file"]})
+    code, lines, _ = checked(run)
+    assert code == 0
+    told = [line.removeprefix("cost: ") for line in lines if line.startswith("cost: ")]
+    assert told[0].startswith("2 change streams (2 on a collection): ")
+    (images,) = told[1:]
+    assert images.startswith(f"{orders.database}.orders stores images of each change")
+    assert any(line.startswith("scope orders: full_document: lookup gives") for line in lines)

@@ -168,7 +168,7 @@ def test_letters_that_wait_are_counted_in_the_store(orders: Orders) -> None:
 
     until_waiting(0)
     orders.insert_each({"_id": n, "n": n} for n in range(4))
-    until_waiting(3)
+    picky.until_letters(3)
     assert run.stop() == 0
     run.start()
     until_waiting(3)

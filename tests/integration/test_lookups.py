@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from bson import Decimal128, Int64, ObjectId, json_util
 
-from tests.daemon import Daemon, files, until, whole_lines
+from tests.daemon import Daemon, files, gated, until, whole_lines
 from tests.mongod import Client
 from tests.orders import Orders
 
@@ -117,30 +117,12 @@ def test_a_look_up_that_is_not_allowed_halts_the_scope_and_names_the_collection(
     assert "the user lacks the privilege" in told
 
 
-STALLED = """
-from pathlib import Path
-
-import anyio
-
-
-async def stalled(event):
-    while not Path("go on").exists():
-        await anyio.sleep(0.05)
-    with open("handled", "a") as file:
-        print(event.full_document["_id"], file=file)
-"""
-
-
 def test_documents_count_as_bytes_in_flight(orders: Orders) -> None:
     """A reply of small events with large documents is handed over in parts."""
     budget, size, count = 1_000_000, 50_000, 100
-    run = orders.daemon(
-        scope=LOOKS_UP,
-        source=STALLED,
-        targets={"stalled": {"target": "mine:stalled"}},
-        delivery={"max_in_flight_bytes": budget, "lanes": 1},
-    ).start()
-    assert run.stop() == 0
+    run = orders.daemon(scope=LOOKS_UP, delivery={"max_in_flight_bytes": budget, "lanes": 1})
+    open_gate = gated(run)
+    assert run.start().stop() == 0
     run.configuration["routes"][0]["operations"] = ["update"]
     with orders.server.client() as client:
         collection = client[orders.database].orders
@@ -151,7 +133,7 @@ def test_documents_count_as_bytes_in_flight(orders: Orders) -> None:
     held = run.metric("tailrace_in_flight_bytes", scope="orders")
     assert held is not None
     assert budget / 2 <= held <= budget
-    (run.directory / "go on").touch()
+    open_gate()
     until(lambda: len(run.numbers("handled")) == count, "the end")
     assert run.numbers("handled") == [*range(count)]
     assert run.stop() == 0

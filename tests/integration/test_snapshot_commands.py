@@ -4,7 +4,6 @@ import json
 from typing import Any
 
 import pytest
-import yaml
 
 from tests.daemon import Daemon, Make, until
 from tests.machine import free_port
@@ -145,7 +144,7 @@ def test_check_says_what_happens_to_existing_documents(
 ) -> None:
     fill(client, database)
     run = made(daemon, mongod, database, snapshot=mode)
-    (run.directory / "config.yaml").write_text(yaml.safe_dump(run.configuration))
+    run.configured()
     shown = run.command("check", "--connect")
     assert f"about 500 existing documents {told}" in shown
 
