@@ -2,20 +2,17 @@
 
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import ExitStack, closing
-from functools import cache
+from functools import cache, partial
 from importlib import import_module
+from typing import Any
 
 import pytest
 
 from tailrace.testing import Changes
-from tests.destinations import kafka
 from tests.destinations.copying import Copying
-from tests.destinations.destination import Destination, Make
-from tests.destinations.postgresql_store import Store, store_of
+from tests.destinations.destination import NAMES, Destination, Make
+from tests.destinations.postgresql_store import Store
 from tests.orders import Orders
-
-NAMES = ("postgresql", "mongodb", "redis", "nats", "http", "kafka", "kafka_once")
-"""Modules beside this one. Kafka, whose server takes longest, comes last."""
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -27,31 +24,42 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.fixture(scope="session")
 def served() -> Iterator[Callable[[str], Make]]:
-    """The server of a type, by its name; it is started once."""
+    """The server of a type, by its name; it is started once, for both types of Kafka."""
     with ExitStack() as stack:
 
         @cache
-        def serve(name: str) -> Make:
-            make: Make = stack.enter_context(import_module(f"tests.destinations.{name}").serve())
-            return make
+        def serve(name: str) -> Any:
+            if name == "kafka_once":
+                return partial(serve("kafka"), once=True)
+            return stack.enter_context(import_module(f"tests.destinations.{name}").serve())
 
         yield serve
 
 
 @pytest.fixture
-def destination(kind: str, served: Callable[[str], Make], database: str) -> Iterator[Destination]:
-    """In the form that keeps the last state of each document, if it has one; runs at the end."""
-    made = served(kind)(database)
-    yield made
-    made.start()
+def made(served: Callable[[str], Make], database: str) -> Iterator[Callable[..., Any]]:
+    """Makes destinations of this test, each by its name; their servers run at the end."""
+    found: list[Destination] = []
+
+    def make(name: str, *, log: bool = False) -> Destination:
+        found.append(served(name)(database, log=log))
+        return found[-1]
+
+    yield make
+    for each in found:
+        each.start()
 
 
 @pytest.fixture
-def log(kind: str, served: Callable[[str], Make], database: str) -> Iterator[Destination]:
-    """In the form that keeps each message, if it has two; runs at the end."""
-    made = served(kind)(database, log=True)
-    yield made
-    made.start()
+def destination(kind: str, made: Callable[..., Any]) -> Any:
+    """In the form that keeps the last state of each document, if it has one."""
+    return made(kind)
+
+
+@pytest.fixture
+def log(kind: str, made: Callable[..., Any]) -> Any:
+    """In the form that keeps each message, if it has two."""
+    return made(kind, log=True)
 
 
 @pytest.fixture
@@ -69,18 +77,17 @@ def logged(orders: Orders, log: Destination) -> Iterator[Copying]:
 
 
 @pytest.fixture
-def topics(served: Callable[[str], Make], database: str) -> kafka.Kafka:
+def topics(made: Callable[..., Any]) -> Any:
     """Kafka's server, and the topics of this test: ``{prefix}.shop.orders``."""
-    found = served("kafka")(database)
-    assert isinstance(found, kafka.Kafka)
-    return found
+    return made("kafka")
 
 
 @pytest.fixture
-async def store(served: Callable[[str], Make], database: str) -> AsyncIterator[Store]:
+async def store(made: Callable[..., Any]) -> AsyncIterator[Store]:
     """A database of PostgreSQL for handlers in this process."""
-    async with store_of(served, database) as found:
-        yield found
+    found = Store(made("postgresql"))
+    yield found
+    await found.closed()
 
 
 @pytest.fixture
@@ -89,16 +96,12 @@ def changes() -> Changes:
 
 
 @pytest.fixture
-def target(served: Callable[[str], Make], database: str) -> Iterator[Destination]:
-    """The mirror of the destination ``mongodb``; its server runs at the end."""
-    made = served("mongodb")(database)
-    yield made
-    made.start()
+def target(made: Callable[..., Any]) -> Any:
+    """The mirror of the destination ``mongodb``."""
+    return made("mongodb")
 
 
 @pytest.fixture
-def outbox(served: Callable[[str], Make], database: str) -> Iterator[Destination]:
-    """The outbox of the destination ``mongodb``; its server runs at the end."""
-    made = served("mongodb")(database, log=True)
-    yield made
-    made.start()
+def outbox(made: Callable[..., Any]) -> Any:
+    """The outbox of the destination ``mongodb``."""
+    return made("mongodb", log=True)

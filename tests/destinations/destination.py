@@ -9,10 +9,13 @@ run in the same process, so that each server is started once.
 from __future__ import annotations
 
 import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol
+
+NAMES = ("postgresql", "mongodb", "redis", "nats", "http", "kafka", "kafka_once")
+"""Modules beside this one. Kafka, whose server takes longest, comes last."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,12 +32,26 @@ class Sent:
     document: Mapping[str, Any] | None = None
 
 
+def last_states(sent: Iterable[Sent]) -> dict[str, Mapping[str, Any]]:
+    """The documents of a collection by key, to which its messages amount."""
+    found: dict[str, Mapping[str, Any]] = {}
+    for each in sent:
+        if each.operation == "drop":
+            found.clear()
+        elif each.key is not None and each.document is not None:
+            found[each.key] = each.document
+        elif each.key is not None and each.operation == "delete":
+            found.pop(each.key, None)
+    return found
+
+
 class Destination(Protocol):
     """One type of destination with its real server, for one test: nothing is in it at first.
 
     ``once``: it promises each change once, not only at least once. ``handler``: its configuration
     below ``handlers.NAME``. ``refused``: a document that it refuses, if there is any; the suite
-    gives it an ``_id``.
+    gives it an ``_id``. Where a file has the credentials, ``expire()`` makes the server refuse
+    them, also on open connections, and ``renew()`` writes others to the file.
     """
 
     name: str
@@ -56,16 +73,6 @@ class Destination(Protocol):
 
     def documents(self, database: str, collection: str) -> Mapping[str, Mapping[str, Any]]:
         """The documents that it has now, or that its messages amount to, by canonical key."""
-
-
-class Guarded(Destination, Protocol):
-    """A destination whose handler has credentials, in a file."""
-
-    def expire(self) -> None:
-        """From now on the server refuses these credentials, also on open connections."""
-
-    def renew(self) -> None:
-        """Writes others to the file, which the server accepts."""
 
 
 class Make(Protocol):

@@ -1,11 +1,8 @@
 """An HTTP endpoint as a destination: the receiver in a process of its own."""
 
 import json
-import os
 import secrets
-import signal
 import socket
-import subprocess
 import sys
 import tempfile
 from base64 import b64encode
@@ -16,40 +13,16 @@ from typing import Any
 
 from bson import json_util
 
-from tests.checkout import IMPORTS
-from tests.daemon import until
-from tests.destinations.destination import Make, Sent
-from tests.machine import free_port
+from tests.destinations.destination import Make, Sent, last_states
+from tests.destinations.server_process import ServerProcess
 
 
-class Receiver:
-    """The process, which keeps its port."""
-
-    def __init__(self, directory: Path) -> None:
-        self.directory = directory
-        self.port = free_port()
-        self._process: subprocess.Popen[bytes] | None = None
-
-    def start(self) -> None:
-        if self._process is not None:
-            self._process.send_signal(signal.SIGCONT)
-            return
+class Receiver(ServerProcess):
+    def command(self) -> Sequence[str | Path]:
         program = (sys.executable, "-m", "tests.destinations.http_receiver")
-        command = (*program, str(self.port), str(self.directory))
-        self._process = subprocess.Popen(command, env={**os.environ, "PYTHONPATH": IMPORTS})
-        until(self._listens, "the receiver")
+        return [*program, str(self.port), self.directory]
 
-    def stop(self, number: signal.Signals = signal.SIGKILL) -> None:
-        if self._process is not None:
-            self._process.send_signal(number)
-            self._process.wait()
-            self._process = None
-
-    def pause(self) -> None:
-        if self._process is not None:
-            self._process.send_signal(signal.SIGSTOP)
-
-    def _listens(self) -> bool:
+    def answers(self) -> bool:
         with suppress(OSError), socket.create_connection(("127.0.0.1", self.port), 1):
             return True
         return False
@@ -86,28 +59,13 @@ class Endpoint:
         self._used.write_text(self._accepted.read_text())
 
     def sent(self) -> Sequence[Sent]:
-        return [
-            Sent(
-                event.get("subject"),
-                event["data"]["operationType"],
-                event["data"].get("fullDocument"),
-            )
-            for event in self._events()
-        ]
+        return list(map(_sent, self._events()))
 
     def documents(self, database: str, collection: str) -> Mapping[str, Mapping[str, Any]]:
-        found: dict[str, Mapping[str, Any]] = {}
-        for event in self._events():
-            data = event["data"]
-            if data.get("ns") != {"db": database, "coll": collection}:
-                continue
-            if data["operationType"] == "drop":
-                found.clear()
-            elif data["operationType"] == "delete":
-                found.pop(event["subject"], None)
-            elif data.get("fullDocument") is not None:
-                found[event["subject"]] = data["fullDocument"]
-        return found
+        ns = {"db": database, "coll": collection}
+        return last_states(
+            _sent(event) for event in self._events() if event["data"].get("ns") == ns
+        )
 
     def _events(self) -> Iterator[Mapping[str, Any]]:
         if self._file.exists():
@@ -115,6 +73,11 @@ class Endpoint:
                 with suppress(ValueError):  # the receiver is writing it, or was killed then
                     event = json.loads(line)
                     yield {**event, "data": json_util.loads(json.dumps(event["data"]))}
+
+
+def _sent(event: Mapping[str, Any]) -> Sent:
+    data = event["data"]
+    return Sent(event.get("subject"), data["operationType"], data.get("fullDocument"))
 
 
 def _new_secret() -> str:

@@ -99,8 +99,5 @@ def _text(key: str | bytes | None) -> str | None:
 
 @contextmanager
 def serve(*, once: bool = False) -> Iterator[Make]:
-    def make(name: str, *, log: bool = False) -> Kafka:
-        return Kafka(server, name, once=once)
-
     with kafka_server() as server:
-        yield make
+        yield lambda name, *, log=False, once=once: Kafka(server, name, once=once)

@@ -5,13 +5,10 @@ fails the tests, which say so: they are never skipped.
 """
 
 import shutil
-import signal
 import socket
-import subprocess
 import tempfile
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
 
@@ -37,6 +34,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from tailrace.demo.destinations.kafka_programs import broker_command, kafka_jars
+from tests.destinations.server_process import ServerProcess
 from tests.machine import exclusive, free_port, run
 
 _PROPERTIES = """
@@ -74,26 +72,24 @@ broker.session.timeout.ms=2000
 broker.heartbeat.interval.ms=500
 log.cleaner.dedupe.buffer.size=8388608
 """
-_START_SECONDS = 120
 
 
-class KafkaServer:
-    """Its data is in a directory of its own, and stays over stops; so do its addresses."""
+class KafkaServer(ServerProcess):
+    """At its port nobody needs a password."""
 
     def __init__(self, directory: Path) -> None:
-        self.directory = directory
+        super().__init__(directory)
         with exclusive():
             self._jars = kafka_jars()
-        self._plain, self._guarded, self._tls = free_port(), free_port(), free_port()
+        self._guarded, self._tls = free_port(), free_port()
         authority = trustme.CA()
         authority.cert_pem.write_to_path(self.authority)
         issued = authority.issue_cert("127.0.0.1")
         (directory / "server.pem").write_bytes(_pkcs8(issued.private_key_pem.bytes()))
         issued.cert_chain_pems[0].write_to_path(directory / "server.pem", append=True)
-        self._process: subprocess.Popen[bytes] | None = None
         self._properties = directory / "server.properties"
         text = _PROPERTIES.format(
-            plain=self._plain,
+            plain=self.port,
             guarded=self._guarded,
             tls=self._tls,
             directory=directory,
@@ -108,7 +104,7 @@ class KafkaServer:
 
     @property
     def bootstrap_servers(self) -> str:
-        return f"127.0.0.1:{self._plain}"
+        return f"127.0.0.1:{self.port}"
 
     @property
     def guarded_servers(self) -> str:
@@ -183,47 +179,15 @@ class KafkaServer:
             consumer.close()
         return found
 
-    def start(self) -> None:
-        """Starts it, unless it runs; lets it go on if it is paused."""
-        if self._process is not None:
-            self._process.send_signal(signal.SIGCONT)
-            return
-        log = self.directory / "log"
-        with log.open("ab") as output:
-            self._process = subprocess.Popen(
-                [*broker_command(self._jars, "kafka.Kafka"), str(self._properties)],
-                cwd=self.directory,
-                stdout=output,
-                stderr=output,
-            )
-        end = time.monotonic() + _START_SECONDS
-        while not self._answers():
-            told = log.read_text()[-4000:]
-            assert self._process.poll() is None, f"Kafka ended:\n{told}"
-            assert time.monotonic() < end, f"Kafka does not answer:\n{told}"
+    def command(self) -> Sequence[str | Path]:
+        return [*broker_command(self._jars, "kafka.Kafka"), self._properties]
 
-    def _answers(self) -> bool:
-        try:
-            with socket.create_connection(("127.0.0.1", self._plain), 1):
+    def answers(self) -> bool:
+        with suppress(OSError, KafkaException):
+            with socket.create_connection(("127.0.0.1", self.port), 1):
                 pass
-            self.admin.list_topics(timeout=5)
-        except (OSError, KafkaException):
-            time.sleep(0.1)
-            return False
-        return True
-
-    def stop(self, number: signal.Signals = signal.SIGKILL) -> None:
-        """Ends it at once. What it has confirmed is in files, and stays."""
-        if self._process is not None:
-            self._process.send_signal(number)
-            self._process.send_signal(signal.SIGCONT)
-            self._process.wait()
-            self._process = None
-
-    def pause(self) -> None:
-        """It goes on to accept connections, and says nothing."""
-        assert self._process is not None
-        self._process.send_signal(signal.SIGSTOP)
+            return bool(self.admin.list_topics(timeout=5))
+        return False
 
 
 def _pkcs8(key: bytes) -> bytes:

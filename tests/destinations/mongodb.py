@@ -14,7 +14,7 @@ from bson import json_util
 from bson.raw_bson import RawBSONDocument
 
 from tailrace.event.document_key import key_text
-from tests.destinations.destination import Make, Sent
+from tests.destinations.destination import Make, Sent, last_states
 from tests.mongod import ReplicaSet
 from tests.orders import QUICK
 
@@ -82,7 +82,8 @@ class Target:
             users = client.admin.command("usersInfo", self._user)["users"]
             command = "updateUser" if users else "createUser"
             client.admin.command(command, self._user, pwd=password, roles=roles)
-        self._secret.write_text(self.server.uri_as(self._user, password) + QUICK)
+        quick = f"{QUICK}&serverSelectionTimeoutMS=2000"
+        self._secret.write_text(self.server.uri_as(self._user, password) + quick)
 
     def sent(self) -> Sequence[Sent] | None:
         if not self._log:
@@ -101,15 +102,7 @@ class Target:
 
     def documents(self, database: str, collection: str) -> Mapping[str, Mapping[str, Any]]:
         if self._log:
-            found: dict[str, Mapping[str, Any]] = {}
-            for each in self.sent() or ():
-                if each.key is None:
-                    continue
-                if each.document is not None:
-                    found[each.key] = each.document
-                elif each.operation == "delete":
-                    found.pop(each.key, None)
-            return found
+            return last_states(self.sent() or ())
         with self.client() as client:
             return {
                 key_text(bson.encode({"_id": each["_id"]})): _plain(each)

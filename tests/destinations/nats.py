@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
-import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -18,9 +16,8 @@ from nats.aio.msg import Msg
 from nats.js.api import DeliverPolicy
 from nats.js.errors import NotFoundError
 
-from tests.daemon import until
-from tests.destinations.destination import Sent
-from tests.machine import free_port, suspend
+from tests.destinations.destination import Sent, last_states
+from tests.destinations.server_process import ServerProcess
 from tests.scripted.loop_thread import LoopThread
 
 MAX_PAYLOAD = 64 * 1024
@@ -32,14 +29,12 @@ jetstream {{ store_dir: "{directory}/js", max_file_store: 1GB }}
 """
 
 
-class NatsServer:
-    """A server whose address and content stay over kills. A client of its own runs in a thread."""
+class NatsServer(ServerProcess):
+    """A client of its own runs in a thread."""
 
     def __init__(self, directory: Path, more: str = "") -> None:
-        self._directory = directory
-        self._process: subprocess.Popen[bytes] | None = None
+        super().__init__(directory)
         self._thread = LoopThread("nats")
-        self.port = free_port()
         self.url = f"nats://127.0.0.1:{self.port}"
         self.login: dict[str, Any] = {}
         self.configure(more)
@@ -48,33 +43,13 @@ class NatsServer:
     def configure(self, more: str) -> None:
         """Replaces what the configuration has besides the address; a running server loads it."""
         text = CONFIGURATION.format(
-            port=self.port, payload=MAX_PAYLOAD, directory=self._directory, more=more
+            port=self.port, payload=MAX_PAYLOAD, directory=self.directory, more=more
         )
-        (self._directory / "nats.conf").write_text(text)
-        if self._process is not None:
-            self._process.send_signal(signal.SIGHUP)
+        (self.directory / "nats.conf").write_text(text)
+        self.reload()
 
-    def start(self) -> None:
-        if self._process is not None:
-            self._process.send_signal(signal.SIGCONT)
-            return
-        with (self._directory / "log").open("ab") as log:
-            self._process = subprocess.Popen(
-                [Path(sys.executable).parent / "nats-server", "-c", self._directory / "nats.conf"],
-                stdout=log,
-                stderr=log,
-            )
-        until(self._answers, f"the start of NATS, see {self._directory}/log")
-
-    def stop(self, number: signal.Signals = signal.SIGKILL) -> None:
-        if self._process is not None:
-            self._process.send_signal(number)
-            self._process.wait()
-            self._process = None
-
-    def pause(self) -> None:
-        assert self._process is not None
-        suspend(self._process.pid)
+    def command(self) -> Sequence[str | Path]:
+        return [Path(sys.executable).with_name("nats-server"), "-c", "nats.conf"]
 
     def close(self) -> None:
         self.stop()
@@ -114,13 +89,13 @@ class NatsServer:
         made: list[Msg] = self.ask(read)
         return made
 
-    def _answers(self) -> bool:
-        async def answers(client: Client) -> bool:
+    def answers(self) -> bool:
+        async def asked(client: Client) -> bool:
             await client.jetstream().account_info()
             return True
 
         with suppress(Exception):
-            return bool(self.ask(answers))
+            return bool(self.ask(asked))
         return False
 
 
@@ -154,15 +129,7 @@ class Nats:
         return [_sent(each) for each in self.messages]
 
     def documents(self, database: str, collection: str) -> Mapping[str, Mapping[str, Any]]:
-        found: dict[str, Mapping[str, Any]] = {}
-        for each in self.sent():
-            if each.operation == "drop":
-                found.clear()
-            elif each.key is not None and each.document is not None:
-                found[each.key] = each.document
-            elif each.key is not None and each.operation == "delete":
-                found.pop(each.key, None)
-        return found
+        return last_states(self.sent())
 
 
 def _sent(message: Msg) -> Sent:

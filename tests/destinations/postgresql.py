@@ -11,12 +11,12 @@ import psycopg
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
-from tests.destinations.destination import Make, Sent
+from tests.destinations.destination import Make, Sent, last_states
 from tests.postgresql import PostgreSQL, postgresql
 
 
 class PostgreSQLDestination:
-    """Tables named after collections, or the log table ``changes``. Implements ``Guarded``."""
+    """Tables named after collections, or the log table ``changes``."""
 
     name = "postgresql"
     once = True
@@ -66,13 +66,7 @@ class PostgreSQLDestination:
         if not self._log:
             query = "SELECT key, document FROM {}"
             return dict(self.query(query, collection))
-        found: dict[str, Mapping[str, Any]] = {}
-        for each in self.sent() or ():
-            if each.operation == "delete":
-                found.pop(str(each.key), None)
-            elif each.key is not None and each.document is not None:
-                found[each.key] = each.document
-        return found
+        return last_states(self.sent() or ())
 
     def query(self, query: LiteralString, *tables: str) -> list[tuple[Any, ...]]:
         """The rows; none if a table is not there."""

@@ -1,7 +1,5 @@
 """Handlers of type ``postgresql`` on a real server, called as the engine calls them."""
 
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,7 +11,6 @@ from tailrace.handlers.destination import Destination
 from tailrace.handlers.handler_type import Opening
 from tailrace.handlers.postgresql import PostgreSQLSettings, postgresql
 from tailrace.model import Scope
-from tests.destinations.destination import Make
 from tests.destinations.postgresql import PostgreSQLDestination
 from tests.handlers import OWNER
 
@@ -57,14 +54,3 @@ class Store:
 async def begin(handler: Handler, identity: RunIdentity = OWNER) -> Any:
     assert handler.position is not None
     return await handler.position.load(identity)
-
-
-@asynccontextmanager
-async def store_of(served: Callable[[str], Make], database: str) -> AsyncIterator[Store]:
-    """The database of one test; its server runs at the end."""
-    made = served("postgresql")(database)
-    assert isinstance(made, PostgreSQLDestination)
-    found = Store(made)
-    yield found
-    await found.closed()
-    made.start()

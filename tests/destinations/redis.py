@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import signal
-import subprocess
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -15,45 +13,23 @@ from redis import Redis as Client
 from redis.exceptions import RedisError
 
 from tailrace.demo.destinations.redis import program
-from tests.daemon import until
-from tests.destinations.destination import Make, Sent
-from tests.machine import free_port, suspend
+from tests.destinations.destination import Sent, last_states
+from tests.destinations.server_process import ServerProcess
 
 
-class RedisServer:
-    """Its address and content stay over kills: it writes its log before it answers."""
+class RedisServer(ServerProcess):
+    """It writes its log before it answers."""
 
     def __init__(self, directory: Path, *options: str) -> None:
-        self.directory = directory
+        super().__init__(directory)
         self._options = options
-        self._process: subprocess.Popen[bytes] | None = None
         (directory / "users").touch()
-        self.port = free_port()
         self.url = f"redis://127.0.0.1:{self.port}/0"
         self.start()
 
-    def start(self) -> None:
-        if self._process is not None:
-            self._process.send_signal(signal.SIGCONT)
-            return
-        kept = ("--appendonly", "yes", "--appendfsync", "no", "--save", "")
-        kept += ("--aclfile", "users")
-        options = ("--bind", "127.0.0.1", "--port", str(self.port), *kept, *self._options)
-        with (self.directory / "log").open("ab") as log:
-            self._process = subprocess.Popen(
-                [program(), *options], cwd=self.directory, stdout=log, stderr=log
-            )
-        until(self._answers, f"the start of Redis, see {self.directory}/log")
-
-    def stop(self, number: signal.Signals = signal.SIGKILL) -> None:
-        if self._process is not None:
-            self._process.send_signal(number)
-            self._process.wait()
-            self._process = None
-
-    def pause(self) -> None:
-        assert self._process is not None
-        suspend(self._process.pid)
+    def command(self) -> Sequence[str | Path]:
+        kept = ("--appendonly", "yes", "--appendfsync", "no", "--save", "", "--aclfile", "users")
+        return [program(), "--bind", "127.0.0.1", "--port", str(self.port), *kept, *self._options]
 
     @contextmanager
     def client(self, **options: Any) -> Iterator[Client]:
@@ -63,7 +39,7 @@ class RedisServer:
         finally:
             client.close()
 
-    def _answers(self) -> bool:
+    def answers(self) -> bool:
         with self.client() as client, suppress(RedisError, OSError):
             return bool(client.ping())
         return False
@@ -139,15 +115,7 @@ class Redis:
                 for key, value in zip(keys, values, strict=True)
                 if value is not None
             }
-        found: dict[str, Mapping[str, Any]] = {}
-        for each in map(_sent, self.entries(f"{database}.{collection}")):
-            if each.operation == "drop":
-                found.clear()
-            elif each.key is not None and each.document is not None:
-                found[each.key] = each.document
-            elif each.key is not None and each.operation == "delete":
-                found.pop(each.key, None)
-        return found
+        return last_states(map(_sent, self.entries(f"{database}.{collection}")))
 
 
 def _sent(entry: Mapping[str, str]) -> Sent:
@@ -164,11 +132,3 @@ def serve() -> Iterator[Any]:
             yield lambda name, log=False: Redis(server, name, log=log)
         finally:
             server.stop()
-
-
-def made(served: Callable[[str], Make], name: str, *, log: bool = False) -> Iterator[Redis]:
-    """The destination of a test of its own, for a fixture; it runs at the end."""
-    found = served("redis")(name, log=log)
-    assert isinstance(found, Redis)
-    yield found
-    found.start()

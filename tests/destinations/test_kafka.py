@@ -1,16 +1,13 @@
 """What is special about Kafka: keys, topics, refusals by the broker, outages."""
 
 from collections import Counter
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import anyio
 import pytest
 from confluent_kafka import KafkaException, murmur2
-from confluent_kafka.admin import (
-    AlterConfigOpType,
-    ConfigEntry,
-    ConfigResource,
-)
+from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
 from confluent_kafka.cimpl import NewTopic
 
 from tailrace.errors import PermanentError, Refused, Unavailable
@@ -172,22 +169,23 @@ async def test_a_silent_broker_is_an_outage_after_timeout_seconds(
                 await bus.write(batch(event(2), position="2", former="1"))
         finally:
             topics.start()
-        with anyio.fail_after(60):
-            while exactly_once:
-                try:
-                    former = await bus.begin(scope())
-                    break
-                except Unavailable:
-                    await anyio.sleep(0.1)
-            while former != "2":
-                try:
-                    await bus.write(batch(event(2), position="2", former="1"))
-                    break
-                except Unavailable:
-                    await anyio.sleep(0.1)
+        if exactly_once:
+            former = await until_available(lambda: bus.begin(scope()))
+        if former != "2":
+            again = batch(event(2), position="2", former="1")
+            await until_available(lambda: bus.write(again))
     found = ids(topics)
     assert found == [0, 1, 2] if exactly_once else found[:3] == [0, 1, 2]
     assert set(found) == {0, 1, 2}
+
+
+async def until_available(call: Callable[[], Awaitable[Any]]) -> Any:
+    with anyio.fail_after(60):
+        while True:
+            try:
+                return await call()
+            except Unavailable:
+                await anyio.sleep(0.1)
 
 
 async def test_a_producer_with_a_fatal_error_is_replaced(topics: kafka.Kafka) -> None:

@@ -2,7 +2,7 @@
 
 import re
 import ssl
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,6 @@ from tailrace.event import ChangeEvent
 from tailrace.model import Scope
 from tailrace.testing import Changes
 from tests.destinations.calling import attempted, opened, send
-from tests.destinations.destination import Make
 from tests.destinations.nats import MAX_PAYLOAD, Nats, NatsServer
 from tests.destinations.nats_operator import operator
 from tests.handlers import deliver
@@ -27,16 +26,8 @@ NAMES = ["a.b", "a%2Eb", "a b", "*", ">", "ä\n", "x" * 200]
 
 
 @pytest.fixture
-def nats(served: Callable[[str], Make], database: str) -> Iterator[Nats]:
-    made = served("nats")(database)
-    assert isinstance(made, Nats)
-    yield made
-    made.start()
-
-
-@pytest.fixture
-def shop() -> Changes:
-    return Changes()
+def nats(made: Callable[..., Any]) -> Any:
+    return made("nats")
 
 
 def made_stream(nats: Nats, **limits: Any) -> dict[str, Any]:
@@ -51,12 +42,12 @@ def made_stream(nats: Nats, **limits: Any) -> dict[str, Any]:
 
 
 async def test_every_name_has_a_subject_of_its_own_which_a_consumer_can_choose(
-    nats: Nats, shop: Changes
+    nats: Nats, changes: Changes
 ) -> None:
     wide = Scope("orders", "shop")
     async with opened(nats.handler, wide) as handler:
         for name in NAMES:
-            await send(handler, shop.elsewhere(name).insert({"_id": name}))
+            await send(handler, changes.elsewhere(name).insert({"_id": name}))
     found = {each.subject: each.headers["Tailrace-Key"] for each in nats.messages}
     assert len(found) == len(NAMES)
     assert all(re.fullmatch(rf"{nats.name}\.shop\.[\w%~-]+", subject) for subject in found)
@@ -64,9 +55,9 @@ async def test_every_name_has_a_subject_of_its_own_which_a_consumer_can_choose(
 
 
 async def test_a_message_has_headers_and_a_deleted_document_has_an_empty_one(
-    nats: Nats, shop: Changes
+    nats: Nats, changes: Changes
 ) -> None:
-    events = shop.insert({"_id": 1, "n": 1}), shop.delete(1), shop.drop()
+    events = changes.insert({"_id": 1, "n": 1}), changes.delete(1), changes.drop()
     async with opened({**nats.handler, "envelope": "document"}) as handler:
         await send(handler, *events)
     inserted, deleted = nats.messages  # a drop has no form in this envelope
@@ -80,8 +71,8 @@ async def test_a_message_has_headers_and_a_deleted_document_has_an_empty_one(
     }
 
 
-async def test_repeats_are_recognised_by_their_ids(nats: Nats, shop: Changes) -> None:
-    events = [shop.insert({"_id": n}) for n in range(100)]
+async def test_repeats_are_recognised_by_their_ids(nats: Nats, changes: Changes) -> None:
+    events = [changes.insert({"_id": n}) for n in range(100)]
     async with opened(nats.handler) as handler:
         await deliver(handler, *events[:50])
         await deliver(handler, *events)
@@ -91,13 +82,13 @@ async def test_repeats_are_recognised_by_their_ids(nats: Nats, shop: Changes) ->
 
 
 async def test_acknowledgement_seconds_without_an_answer_are_an_outage(
-    nats: Nats, shop: Changes
+    nats: Nats, changes: Changes
 ) -> None:
     """What the server has stored all the same is not stored twice."""
     async with opened({**nats.handler, "acknowledgement_seconds": 0.3}) as handler:
-        await send(handler, shop.insert({"_id": 0}))
+        await send(handler, changes.insert({"_id": 0}))
         nats.pause()
-        events = [shop.insert({"_id": n}) for n in range(1, 1001)]
+        events = [changes.insert({"_id": n}) for n in range(1, 1001)]
         with pytest.raises(Unavailable, match="not acknowledged 1000 of 1000 messages"):
             await deliver(handler, *events)
         nats.start()
@@ -106,15 +97,15 @@ async def test_acknowledgement_seconds_without_an_answer_are_an_outage(
 
 
 async def test_a_later_change_waits_until_an_earlier_one_of_its_document_is_stored(
-    nats: Nats, shop: Changes
+    nats: Nats, changes: Changes
 ) -> None:
     """Otherwise its repeat would be dropped for its id, and the earlier one would be the last."""
-    shop.insert({"_id": 1, "text": ""})
+    changes.insert({"_id": 1, "text": ""})
     given = made_stream(nats)
     async with opened(given) as handler:
         await _limit(nats, max_msg_size=8000)
-        large = shop.update(1, {"text": "x" * 8000})
-        events = large, shop.update(1, {"text": ""}), shop.insert({"_id": 2})
+        large = changes.update(1, {"text": "x" * 8000})
+        events = large, changes.update(1, {"text": ""}), changes.insert({"_id": 2})
         with pytest.raises(PermanentError, match="message size exceeds maximum allowed"):
             await deliver(handler, *events)
         assert not nats.messages
@@ -126,11 +117,11 @@ async def test_a_later_change_waits_until_an_earlier_one_of_its_document_is_stor
 
 @pytest.mark.parametrize("limit", [MAX_PAYLOAD, 8000])
 async def test_a_message_that_is_too_large_is_refused_before_anything_is_published(
-    nats: Nats, shop: Changes, limit: int
+    nats: Nats, changes: Changes, limit: int
 ) -> None:
     given = made_stream(nats, max_msg_size=limit if limit < MAX_PAYLOAD else -1)
     async with opened(given) as handler:
-        small, large = shop.insert({"_id": 1}), shop.insert({"_id": 2, "text": "x" * limit})
+        small, large = changes.insert({"_id": 1}), changes.insert({"_id": 2, "text": "x" * limit})
         with pytest.raises(Refused, match=rf"event 1: .* NATS takes {limit}") as refusal:
             await deliver(handler, small, large)
         assert list(refusal.value.reasons) == [1]
@@ -139,9 +130,11 @@ async def test_a_message_that_is_too_large_is_refused_before_anything_is_publish
     assert len(nats.messages) == 1
 
 
-async def test_a_full_stream_and_one_that_is_gone_are_waited_for(nats: Nats, shop: Changes) -> None:
+async def test_a_full_stream_and_one_that_is_gone_are_waited_for(
+    nats: Nats, changes: Changes
+) -> None:
     given = made_stream(nats, max_msgs=1, discard=DiscardPolicy.NEW)
-    first, second = shop.insert({"_id": 1}), shop.insert({"_id": 2})
+    first, second = changes.insert({"_id": 1}), changes.insert({"_id": 2})
     async with opened(given) as handler:
         await deliver(handler, first)
         with pytest.raises(Unavailable, match="maximum messages exceeded"):
@@ -196,7 +189,7 @@ USERS = (
 
 
 async def test_a_password_that_changes_is_read_again_and_missing_rights_are_told(
-    tmp_path: Path, shop: Changes
+    tmp_path: Path, changes: Changes
 ) -> None:
     server = NatsServer(tmp_path)
     server.login = {"user": "t", "password": "t"}
@@ -206,16 +199,16 @@ async def test_a_password_that_changes_is_read_again_and_missing_rights_are_told
         file.write_text("old-password")
         login = {"user": "app", "password": {"file": str(file)}}
         async with opened({**Nats(server, "app").handler, **login}) as handler:
-            await deliver(handler, shop.insert({"_id": 1}))
+            await deliver(handler, changes.insert({"_id": 1}))
             server.configure(USERS.format("new-password", ""))
-            event = shop.insert({"_id": 2})
+            event = changes.insert({"_id": 2})
             with pytest.raises(Unavailable, match=r"refuses the login: .* of handlers\.it"):
                 await _keep_delivering(handler, event)
             file.write_text("new-password")
             await deliver(handler, event)
             rights = ', permissions: { publish: "$JS.>" }'
             server.configure(USERS.format("new-password", rights))
-            event = shop.insert({"_id": 3})
+            event = changes.insert({"_id": 3})
             with pytest.raises(Unavailable, match=r"(?i)permissions violation for publish"):
                 await _keep_delivering(handler, event)
         with pytest.raises(ConfigurationError, match=r"(?i)permissions violation for publish"):
@@ -228,7 +221,9 @@ async def test_a_password_that_changes_is_read_again_and_missing_rights_are_told
         server.close()
 
 
-async def test_ca_file_and_certificate_file_are_used_for_tls(tmp_path: Path, shop: Changes) -> None:
+async def test_ca_file_and_certificate_file_are_used_for_tls(
+    tmp_path: Path, changes: Changes
+) -> None:
     authority = trustme.CA()
     authority.cert_pem.write_to_path(ca := tmp_path / "ca.pem")
     for name in ("127.0.0.1", "client"):
@@ -246,7 +241,7 @@ async def test_ca_file_and_certificate_file_are_used_for_tls(tmp_path: Path, sho
         given = {**Nats(server, "app").handler, "servers": [f"tls://127.0.0.1:{server.port}"]}
         own = {"ca_file": str(ca), "certificate_file": str(tmp_path / "client.pem")}
         async with opened({**given, **own}) as handler:
-            await deliver(handler, shop.insert({"_id": 1}))
+            await deliver(handler, changes.insert({"_id": 1}))
         with pytest.raises(ConfigurationError, match="certificate verify failed"):
             await attempted(given)
         assert len(server.messages("app")) == 1
@@ -255,7 +250,7 @@ async def test_ca_file_and_certificate_file_are_used_for_tls(tmp_path: Path, sho
 
 
 async def test_credentials_file_is_the_login_where_an_operator_signs_users(
-    tmp_path: Path, shop: Changes
+    tmp_path: Path, changes: Changes
 ) -> None:
     server = NatsServer(tmp_path)
     try:
@@ -266,7 +261,7 @@ async def test_credentials_file_is_the_login_where_an_operator_signs_users(
         server.start()
         given = Nats(server, "app").handler
         async with opened({**given, "credentials_file": str(file)}) as handler:
-            await deliver(handler, shop.insert({"_id": 1}))
+            await deliver(handler, changes.insert({"_id": 1}))
         with pytest.raises(ConfigurationError, match=r"credentials_file of handlers\.it"):
             await attempted(given)
         assert len(server.messages("app")) == 1

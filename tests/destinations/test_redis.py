@@ -2,10 +2,11 @@
 
 import json
 import ssl
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
@@ -18,34 +19,26 @@ from tailrace.errors import ConfigurationError, Fenced, Unavailable
 from tailrace.event import ChangeEvent
 from tailrace.testing import Changes
 from tests.destinations.calling import attempted, opened, send
-from tests.destinations.destination import Make
-from tests.destinations.redis import Redis, RedisServer, made
+from tests.destinations.redis import Redis, RedisServer
 from tests.handlers import OWNER, deliver
 
 LATER = replace(OWNER, epoch=OWNER.epoch + 1)
 
 
 @pytest.fixture
-def stream(served: Callable[[str], Make], database: str) -> Iterator[Redis]:
-    yield from made(served, database, log=True)
+def stream(made: Callable[..., Any]) -> Any:
+    return made("redis", log=True)
 
 
 @pytest.fixture(params=[True, False], ids=["stream", "key"])
-def either(
-    served: Callable[[str], Make], database: str, request: pytest.FixtureRequest
-) -> Iterator[Redis]:
-    yield from made(served, database, log=request.param)
-
-
-@pytest.fixture
-def shop() -> Changes:
-    return Changes()
+def either(made: Callable[..., Any], request: pytest.FixtureRequest) -> Any:
+    return made("redis", log=request.param)
 
 
 async def test_a_stream_has_the_parts_of_each_message_as_fields(
-    stream: Redis, shop: Changes
+    stream: Redis, changes: Changes
 ) -> None:
-    events = shop.insert({"_id": 1, "n": 1}), shop.delete(1), shop.drop()
+    events = changes.insert({"_id": 1, "n": 1}), changes.delete(1), changes.drop()
     async with opened({**stream.handler, "envelope": "document"}) as handler:
         await send(handler, *events)
     assert stream.entries("shop.orders") == [
@@ -60,18 +53,18 @@ async def test_a_stream_has_the_parts_of_each_message_as_fields(
     ]  # a drop has no form in this envelope
 
 
-async def test_max_length_trims_a_stream(stream: Redis, shop: Changes) -> None:
+async def test_max_length_trims_a_stream(stream: Redis, changes: Changes) -> None:
     async with opened({**stream.handler, "max_length": 100}) as handler:
-        await deliver(handler, *[shop.insert({"_id": n}) for n in range(1000)])
+        await deliver(handler, *[changes.insert({"_id": n}) for n in range(1000)])
     entries = stream.entries("shop.orders")
     assert 100 <= len(entries) < 300  # whole nodes of the stream are removed
     assert entries[-1]["key"] == '{"_id":{"$numberInt":"999"}}'
 
 
 async def test_a_full_server_is_waited_for_and_nothing_of_the_batch_is_stored(
-    either: Redis, shop: Changes
+    either: Redis, changes: Changes
 ) -> None:
-    events = [shop.insert({"_id": n}) for n in range(100)]
+    events = [changes.insert({"_id": n}) for n in range(100)]
     with either.server.client() as client:
         client.config_set("maxmemory", "1mb")
         try:
@@ -94,26 +87,26 @@ async def test_a_full_server_is_waited_for_and_nothing_of_the_batch_is_stored(
     ],
 )
 async def test_a_server_that_takes_no_writes_now_is_waited_for(
-    tmp_path: Path, shop: Changes, option: tuple[str, ...], told: str
+    tmp_path: Path, changes: Changes, option: tuple[str, ...], told: str
 ) -> None:
     options = [word for each in option for word in f"--{each}".split()]
     server = RedisServer(tmp_path, *options)
     try:
         async with opened(Redis(server, "x").handler) as handler:
             with pytest.raises(Unavailable, match=told):
-                await deliver(handler, shop.insert({"_id": 1}))
+                await deliver(handler, changes.insert({"_id": 1}))
     finally:
         server.stop()
 
 
 async def test_a_stream_whose_key_has_another_type_is_told_and_waited_for(
-    stream: Redis, shop: Changes
+    stream: Redis, changes: Changes
 ) -> None:
     key = f"{stream.name}/shop.orders"
     with stream.server.client() as client:
         client.set(key, "text")
         async with opened(stream.handler) as handler:
-            event = shop.insert({"_id": 1})
+            event = changes.insert({"_id": 1})
             with pytest.raises(Unavailable, match=f"'{key}' is not a stream: delete it, or choose"):
                 await deliver(handler, event)
             client.delete(key)
@@ -122,27 +115,27 @@ async def test_a_stream_whose_key_has_another_type_is_told_and_waited_for(
 
 
 async def test_answer_seconds_and_a_cancelled_call_close_the_connection(
-    stream: Redis, shop: Changes
+    stream: Redis, changes: Changes
 ) -> None:
     """Later answers are never taken for those of an earlier call."""
     async with opened({**stream.handler, "answer_seconds": 0.3}) as handler:
-        await deliver(handler, shop.insert({"_id": 0}))
+        await deliver(handler, changes.insert({"_id": 0}))
         stream.pause()
         with pytest.raises(Unavailable, match="TimeoutError"):
-            await deliver(handler, shop.insert({"_id": 1}))
+            await deliver(handler, changes.insert({"_id": 1}))
         with anyio.move_on_after(0.1) as cancelled:
-            await deliver(handler, shop.insert({"_id": 2}))
+            await deliver(handler, changes.insert({"_id": 2}))
         assert cancelled.cancelled_caught
         stream.start()
         for n in range(3, 50):
-            await deliver(handler, shop.insert({"_id": n}))
+            await deliver(handler, changes.insert({"_id": n}))
     entries = stream.entries("shop.orders")
     numbers = [json.loads(each["value"])["fullDocument"]["_id"] for each in entries]
     assert [n for n in numbers if n not in (1, 2)] == [0, *range(3, 50)]
 
 
 async def test_a_password_that_changes_is_read_again_and_missing_rights_are_told(
-    tmp_path: Path, shop: Changes
+    tmp_path: Path, changes: Changes
 ) -> None:
     server = RedisServer(tmp_path)
     file = tmp_path / "url"
@@ -160,9 +153,9 @@ async def test_a_password_that_changes_is_read_again_and_missing_rights_are_told
         let("old-password")
         write("old-password")
         async with opened({**Redis(server, "x").handler, "url": {"file": str(file)}}) as handler:
-            await deliver(handler, shop.insert({"_id": 1}))
+            await deliver(handler, changes.insert({"_id": 1}))
             let("new-password")
-            event = shop.insert({"_id": 2})
+            event = changes.insert({"_id": 2})
             await _lost(handler, event)
             with pytest.raises(Unavailable, match=r"refuses the login .* handlers\.it\.url"):
                 await deliver(handler, event)
@@ -177,7 +170,7 @@ async def test_a_password_that_changes_is_read_again_and_missing_rights_are_told
 
 
 async def test_a_url_of_rediss_is_tls_with_the_authority_that_it_names(
-    stream: Redis, tmp_path: Path, shop: Changes
+    stream: Redis, tmp_path: Path, changes: Changes
 ) -> None:
     """The server of the wheel has no TLS of its own: the test ends it in front of the server."""
     authority = trustme.CA()
@@ -188,7 +181,7 @@ async def test_a_url_of_rediss_is_tls_with_the_authority_that_it_names(
         url = f"rediss://127.0.0.1:{port}/0"
         trusting = {**stream.handler, "url": f"{url}?ssl_ca_certs={ca}"}
         async with opened(trusting) as handler:
-            await deliver(handler, shop.insert({"_id": 1}))
+            await deliver(handler, changes.insert({"_id": 1}))
         with pytest.raises(ConfigurationError, match="certificate verify failed"):
             await attempted({**stream.handler, "url": url})
     assert len(stream.entries("shop.orders")) == 1
@@ -224,10 +217,10 @@ async def _lost(handler: Handler, event: ChangeEvent) -> None:
 
 
 async def test_a_process_that_was_replaced_writes_nothing_more(
-    either: Redis, shop: Changes
+    either: Redis, changes: Changes
 ) -> None:
     """Not even the batch that it was sending when it was suspended."""
-    first, second, third = shop.insert({"_id": 1}), shop.update(1, {"n": 2}), shop.drop()
+    first, second, third = changes.insert({"_id": 1}), changes.update(1, {"n": 2}), changes.drop()
     async with opened(either.handler) as former, opened(either.handler) as later:
         await deliver(former, first)
         await deliver(later, first, second, identity=LATER)

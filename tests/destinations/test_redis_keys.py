@@ -1,6 +1,6 @@
 """Documents as keys of Redis: their names, drops and renames, expiry, and the sweep."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -10,53 +10,47 @@ from tailrace.event import ChangeEvent
 from tailrace.model import Scope
 from tailrace.testing import Changes
 from tests.destinations.calling import opened, send
-from tests.destinations.destination import Make
-from tests.destinations.redis import Redis, made
+from tests.destinations.redis import Redis
 
 SHOP = Scope("orders", "shop")
 NAMES = ["a.b", "a b", "*", "[x]", "ä\n", "orders", "orders2", "orders:x"]
 
 
 @pytest.fixture
-def keys(served: Callable[[str], Make], database: str) -> Iterator[Redis]:
-    yield from made(served, database)
+def keys(made: Callable[..., Any]) -> Any:
+    return made("redis")
 
 
-@pytest.fixture
-def shop() -> Changes:
-    return Changes()
-
-
-async def test_expire_seconds_begins_anew_with_each_change(keys: Redis, shop: Changes) -> None:
+async def test_expire_seconds_begins_anew_with_each_change(keys: Redis, changes: Changes) -> None:
     async with opened({**keys.handler, "expire_seconds": 1000}) as handler:
-        await send(handler, shop.insert({"_id": 1}))
+        await send(handler, changes.insert({"_id": 1}))
     with keys.server.client() as client:
         (key,) = keys.keys
         assert 990 <= client.ttl(key) <= 1000
 
 
 async def test_every_name_has_keys_of_its_own_and_a_drop_deletes_only_those(
-    keys: Redis, shop: Changes
+    keys: Redis, changes: Changes
 ) -> None:
-    collections = {name: shop.elsewhere(name) for name in NAMES}
+    collections = {name: changes.elsewhere(name) for name in NAMES}
     async with opened(keys.handler, SHOP) as handler:
-        for name, changes in collections.items():
-            await send(handler, changes.insert({"_id": name}))
+        for name, each in collections.items():
+            await send(handler, each.insert({"_id": name}))
         assert len(keys.keys) == len(NAMES)
-        for at, (name, changes) in enumerate(collections.items()):
+        for at, (name, each) in enumerate(collections.items()):
             assert keys.documents("shop", name)
-            await send(handler, changes.drop())
+            await send(handler, each.drop())
             assert len(keys.keys) == len(NAMES) - at - 1
 
 
 @pytest.mark.parametrize("followed", [True, False])
 async def test_a_rename_moves_the_keys_if_the_new_name_is_followed(
-    keys: Redis, shop: Changes, followed: bool
+    keys: Redis, changes: Changes, followed: bool
 ) -> None:
     scope = SHOP if followed else Scope("orders", "shop", "orders")
     async with opened(keys.handler, scope) as handler:
-        events = [shop.insert({"_id": n}) for n in range(3)]
-        rename = shop.rename("old")
+        events = [changes.insert({"_id": n}) for n in range(3)]
+        rename = changes.rename("old")
         await send(handler, *events, rename)
         await send(handler, rename)  # repeated after a crash
     assert not keys.documents("shop", "orders")
@@ -65,16 +59,18 @@ async def test_a_rename_moves_the_keys_if_the_new_name_is_followed(
 
 
 async def test_the_sweep_deletes_what_neither_a_row_nor_a_change_has_named(
-    keys: Redis, shop: Changes
+    keys: Redis, changes: Changes
 ) -> None:
     """Also over a restart in the middle; and not at all if what was noted is lost meanwhile."""
-    other = shop.elsewhere("other")
-    before = [each.insert({"_id": n}) for each in (shop, other) for n in range(4)]
+    other = changes.elsewhere("other")
+    before = [each.insert({"_id": n}) for each in (changes, other) for n in range(4)]
     async with opened(keys.handler, SHOP) as handler:
         await send(handler, *before)
-        await send(handler, barrier("snapshotBegin"), shop.read(0))
+        await send(handler, barrier("snapshotBegin"), changes.read(0))
     async with opened(keys.handler, SHOP) as handler:
-        await send(handler, shop.update(1, {"n": 1}), shop.delete(0), shop.insert({"_id": 9}))
+        await send(
+            handler, changes.update(1, {"n": 1}), changes.delete(0), changes.insert({"_id": 9})
+        )
         await send(handler, barrier("snapshotEnd", orders="done", other="refused"))
         assert ids(keys, "orders") == [1, 9]
         assert ids(keys, "other") == [0, 1, 2, 3]
@@ -89,13 +85,13 @@ async def test_the_sweep_deletes_what_neither_a_row_nor_a_change_has_named(
     assert [each["event"] for each in logs] == ["redis.sweep_skipped"]
 
 
-async def test_a_rename_during_a_snapshot_names_the_new_keys(keys: Redis, shop: Changes) -> None:
+async def test_a_rename_during_a_snapshot_names_the_new_keys(keys: Redis, changes: Changes) -> None:
     """The collection that it replaces had documents with the same keys."""
-    before = [each.insert({"_id": 1}) for each in (shop, shop.elsewhere("replaced"))]
+    before = [each.insert({"_id": 1}) for each in (changes, changes.elsewhere("replaced"))]
     async with opened(keys.handler, SHOP) as handler:
-        await send(handler, *before, barrier("snapshotBegin"), shop.read(1))
-        shop.elsewhere("replaced").drop()  # of which a rename with dropTarget tells nothing
-        await send(handler, shop.rename("replaced"), barrier("snapshotEnd", replaced="done"))
+        await send(handler, *before, barrier("snapshotBegin"), changes.read(1))
+        changes.elsewhere("replaced").drop()  # of which a rename with dropTarget tells nothing
+        await send(handler, changes.rename("replaced"), barrier("snapshotEnd", replaced="done"))
     assert ids(keys, "replaced") == [1]
 
 
@@ -103,10 +99,10 @@ async def test_a_rename_during_a_snapshot_names_the_new_keys(keys: Redis, shop: 
     "more", [{"filter": '{"n": 1}'}, {"chosen": ["other"]}], ids=["filter", "chosen"]
 )
 async def test_a_snapshot_of_a_part_sweeps_nothing_else(
-    keys: Redis, shop: Changes, more: dict[str, Any]
+    keys: Redis, changes: Changes, more: dict[str, Any]
 ) -> None:
     async with opened(keys.handler, SHOP) as handler:
-        await send(handler, shop.insert({"_id": 1}))
+        await send(handler, changes.insert({"_id": 1}))
         await send(handler, barrier("snapshotBegin", **more), barrier("snapshotEnd", **more))
     assert ids(keys, "orders") == [1]
 
