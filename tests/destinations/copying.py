@@ -20,8 +20,6 @@ LEASE_SECONDS = 2
 SECONDS = 90.0
 """How long the destination may take to equal the source; Kafka's first transaction takes two."""
 
-_LOOK_SECONDS = 0.1
-
 
 class Copying:
     """The collection ``orders``; its documents are ``{"_id": int, "n": int}`` with more fields.
@@ -135,13 +133,15 @@ class Copying:
 
 
 def until_seen(condition: Callable[[], Any], what: str, *, fails: bool = True) -> None:
-    """Like ``until``, for looks that cost the destination something."""
+    """Like ``until``, for looks that cost the destination something: soon, and then less often."""
     end = time.monotonic() + SECONDS
+    pause = 0.05
     while not condition():
         if time.monotonic() > end:
             assert not fails, f"waited {SECONDS} s in vain: {what}"
             return
-        time.sleep(_LOOK_SECONDS)
+        time.sleep(pause)
+        pause = min(1.5 * pause, 0.5)
 
 
 def key_of(identity: Any) -> str:

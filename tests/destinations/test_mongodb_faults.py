@@ -1,4 +1,4 @@
-"""Faults of the destination ``mongodb``: refusals, kills, elections, credentials, cancellations."""
+"""Faults of the destination ``mongodb``: refusals, kills, elections, cancellations."""
 
 from typing import Any
 
@@ -109,20 +109,6 @@ def test_elections_and_a_killed_primary_in_mid_transaction_lose_nothing(
     until(equal, "that the copy equals the source")
     assert run.stop() == 0
     assert not run.logged("event.dead_lettered")
-
-
-def test_credentials_that_end_are_an_outage_until_the_file_has_others(
-    orders: Orders, target: Target
-) -> None:
-    run = following(orders, target).start()
-    orders.insert(1)
-    until_equal(orders, target)
-    target.expire()
-    orders.insert(2)
-    until(lambda: run.status()["state"] == "waiting", "the outage")
-    target.renew()
-    until_equal(orders, target)
-    assert run.stop() == 0
 
 
 @pytest.mark.parametrize("command", ["update", "insert", "commitTransaction"])

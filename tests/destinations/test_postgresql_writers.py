@@ -168,19 +168,3 @@ async def test_a_full_disk_is_waited_out(store: Store, changes: Changes) -> None
             await deliver(handler, *more)
             assert len(store.orders) == 50
             await store.closed()
-
-
-async def test_a_changed_dsn_file_is_read_at_the_next_connection(
-    store: Store, changes: Changes
-) -> None:
-    handler = await store.opened(ORDERS)
-    await deliver(handler, changes.insert({"_id": 1}))
-    store.server.expire()
-    with pytest.raises(Unavailable):
-        await deliver(handler, changes.insert({"_id": 2}))
-    with pytest.raises(Unavailable, match="not permitted to log in"):
-        await begin(handler)
-    store.server.renew()
-    await begin(handler)
-    await deliver(handler, changes.insert({"_id": 3}))
-    assert len(store.orders) == 2
