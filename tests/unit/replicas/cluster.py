@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import AsyncIterator, Collection
+from contextlib import asynccontextmanager
 from contextvars import copy_context
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import anyio
 
-from tailrace.engine import Handler, PerEvent, Routed, RunIdentity, Supervisor, WatcherState
+from tailrace.engine import (
+    Handler,
+    PerEvent,
+    Routed,
+    RunIdentity,
+    Supervisor,
+    Watcher,
+    WatcherState,
+)
 from tailrace.event import ChangeEvent
 from tailrace.model import Scope
 from tailrace.model.failure_policy import Backoff
@@ -24,7 +33,7 @@ from tests.unit.engine.changes import change, number
 from tests.unit.engine.scripted_driver import ScriptedDriver
 from tests.unit.engine.watching import START, Watching
 from tests.unit.replicas.remote_store import RemoteCheckpoints, RemoteLeases, Saved, Wire
-from tests.unit.replicas.simulated_time import PROCESS, the_loop
+from tests.unit.replicas.simulated_time import PROCESS, the_loop, until
 
 TTL = 10.0
 
@@ -105,6 +114,12 @@ class Process:
         with anyio.CancelScope(shield=self.stubborn):
             await anyio.sleep(self.handler_seconds)
 
+    @property
+    def watcher(self) -> Watcher:
+        """That of its only scope."""
+        (found,) = self.supervisor.watchers
+        return found
+
     def follows(self, scope: str) -> bool:
         found = self.leases.observed(scope) if scope in self.leases.names else None
         return found is not None and found.held
@@ -125,17 +140,9 @@ class Cluster:
         self.handed_over: list[HandedOver] = []
         self.saved: list[Saved] = []
         self.processes: list[Process] = []
+        self.tasks: anyio.abc.TaskGroup
 
-    async def run(self, script: Callable[[], Awaitable[None]]) -> None:
-        """Runs the script beside the sources; then everything ends, as it is."""
-        async with anyio.create_task_group() as self.tasks:
-            self.tasks.start_soon(self._write)
-            await script()
-            for process in self.processes:
-                the_loop().thaw(process.id)
-            self.tasks.cancel_scope.cancel()
-
-    async def _write(self) -> None:
+    async def write(self) -> None:
         for event in range(1, 10_000):
             await anyio.sleep(1)
             for driver in self.drivers.values():
@@ -177,10 +184,8 @@ class Cluster:
         """Of the scope's lease: it grows when the scope moves."""
         return (await self.leases.read()).leases[scope].epoch
 
-    # --- what must be true of any course -------------------------------------------------------
-
     def check(self, scope: str) -> None:
-        """No two processes save or hand over; nothing is missing, and the order holds."""
+        """Of any course: no two save or hand over; nothing is missing, and the order holds."""
         saved = [each for each in self.saved if each.scope == scope]
         owners = {each.epoch: each.process for each in saved}
         assert all(owners[each.epoch] == each.process for each in saved), saved
@@ -195,15 +200,31 @@ class Cluster:
             assert each.event == before + 1 if before is not None else each.event <= seen + 1, each
             last[each.epoch], seen = each.event, max(seen, each.event)
 
+    def check_once(self, *scopes: str) -> None:
+        """A clean stop and a hand-over repeat nothing."""
+        for scope in scopes:
+            events = [each.event for each in self.handed_over if each.scope == scope]
+            assert events == sorted(set(events)), scope
+
+
+@asynccontextmanager
+async def cluster_of(*scopes: str, ttl: float = TTL) -> AsyncIterator[Cluster]:
+    """Runs the sources beside the block; then everything ends, as it is, and is checked."""
+    cluster = Cluster(*scopes, ttl=ttl)
+    async with anyio.create_task_group() as cluster.tasks:
+        cluster.tasks.start_soon(cluster.write)
+        yield cluster
+        for process in cluster.processes:
+            the_loop().thaw(process.id)
+        cluster.tasks.cancel_scope.cancel()
+    for scope in scopes:
+        cluster.check(scope)
+
 
 async def until_follows(cluster: Cluster, scope: str, *processes: Process) -> Process:
     """Waits until one of them follows the scope; returns it."""
-    with anyio.fail_after(10 * TTL):
-        while not (  # noqa: ASYNC110 - no event tells it
-            found := [each for each in processes if each.follows(scope)]
-        ):
-            await anyio.sleep(0.01)
-    (one,) = found
+    await until(lambda: any(each.follows(scope) for each in processes))
+    (one,) = (each for each in processes if each.follows(scope))
     return one
 
 

@@ -1,16 +1,32 @@
-"""What the processes of a test log."""
+"""Tests of this directory run in simulated time."""
 
-from collections.abc import Iterator
+import logging
+from collections.abc import Iterator, Mapping
 
 import pytest
 import structlog
 from structlog.testing import LogCapture
 
+from tests.unit.replicas.simulated_time import SimulatedLoop
+
+
+def pytest_asyncio_loop_factories() -> Mapping[str, type[SimulatedLoop]]:
+    """A loop for each test, whose time begins at 0."""
+    return {"simulated": SimulatedLoop}
+
+
+@pytest.fixture(autouse=True)
+def quiet() -> Iterator[None]:
+    """Nothing is logged, which would take most of the time."""
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
+    yield
+    structlog.reset_defaults()
+
 
 @pytest.fixture
-def log() -> Iterator[LogCapture]:
-    """What is logged from now on; of processes in simulated time, from the given level on."""
+def log(quiet: None) -> LogCapture:
+    """What is logged from the level ``warning`` on."""
     capture = LogCapture()
-    structlog.configure(processors=[capture])
-    yield capture
-    structlog.reset_defaults()
+    warnings = structlog.make_filtering_bound_logger(logging.WARNING)
+    structlog.configure(processors=[capture], wrapper_class=warnings)
+    return capture

@@ -1,16 +1,12 @@
 """An event loop whose time passes when nothing is to be done, with processes that can be frozen."""
 
 import asyncio
-import logging
 import selectors
 from collections.abc import Awaitable, Callable
 from contextvars import Context, ContextVar, copy_context
-from typing import Any, TypeVar
+from typing import Any
 
 import anyio
-import structlog
-
-T = TypeVar("T")
 
 PROCESS: ContextVar[str] = ContextVar("PROCESS", default="")
 """To which process a task belongs; tasks that it starts inherit that."""
@@ -73,16 +69,19 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
         return (run,)
 
 
-def simulated(
-    main: Callable[..., Awaitable[T]], *arguments: Any, level: int = logging.CRITICAL
-) -> T:
-    """Runs ``main`` in simulated time, from 0 on, without a log, which would take most of it."""
-    quiet = structlog.make_filtering_bound_logger(level)
-    structlog.configure(wrapper_class=quiet, cache_logger_on_first_use=False)
-    return anyio.run(main, *arguments, backend_options={"loop_factory": SimulatedLoop})
+def simulated(main: Callable[[], Awaitable[None]]) -> None:
+    """Runs ``main`` in simulated time, from 0 on."""
+    anyio.run(main, backend_options={"loop_factory": SimulatedLoop})
 
 
 def the_loop() -> SimulatedLoop:
     loop = asyncio.get_running_loop()
     assert isinstance(loop, SimulatedLoop)
     return loop
+
+
+async def until(condition: Callable[[], object]) -> None:
+    """Waits in simulated time; only a failing test reaches the limit."""
+    with anyio.fail_after(100):
+        while not condition():  # noqa: ASYNC110 - no event tells it
+            await anyio.sleep(0.01)

@@ -1,16 +1,13 @@
 """What a process says of leases that it cannot read, or whose owner is not alive."""
 
-import logging
-
 import anyio
 import pytest
 from structlog.testing import LogCapture
 
 from tailrace.engine.status.document import status_document
 from tailrace.model.lease import Lease
-from tests.unit.replicas.cluster import TTL, Cluster, Process, two, until_follows
+from tests.unit.replicas.cluster import TTL, Process, cluster_of, two, until_follows
 from tests.unit.replicas.remote_store import Trouble
-from tests.unit.replicas.simulated_time import simulated
 
 
 def reads_fail(process: Process, trouble: Trouble) -> None:
@@ -25,21 +22,18 @@ def reads_fail(process: Process, trouble: Trouble) -> None:
     ],
     ids=["fail", "hang"],
 )
-def test_what_was_read_of_leases_is_unknown_after_their_end(
+async def test_what_was_read_of_leases_is_unknown_after_their_end(
     trouble: Trouble, why: str, log: LogCapture
 ) -> None:
     """The owner and the other members may be dead by then. It is logged once."""
-    cluster = Cluster("orders")
-
-    async def script() -> None:
+    async with cluster_of("orders") as cluster:
         owner, rest = await two(cluster)
         reads_fail(rest, trouble)
         await anyio.sleep(0.6 * TTL)
-        (watcher,) = rest.supervisor.watchers
         assert rest.supervisor.not_ready() == [], "the lease has not expired yet"
         cluster.kill(owner)
         await anyio.sleep(1.6 * TTL)
-        assert status_document(watcher.status)["lease"] == {
+        assert status_document(rest.watcher.status)["lease"] == {
             "owner": None,
             "epoch": 1,
             "held": False,
@@ -51,28 +45,22 @@ def test_what_was_read_of_leases_is_unknown_after_their_end(
         assert rest.leases.members() == []
         rest.wire.troubles = []
         await until_follows(cluster, "orders", rest)
-
-    simulated(cluster.run, script, level=logging.WARNING)
     failed = [each for each in log.entries if each["event"] == "lease.store_failed"]
     assert [each["error"] for each in failed] == [why]
 
 
-def test_a_lease_of_nobody_who_is_alive_is_not_followed() -> None:
+async def test_a_lease_of_nobody_who_is_alive_is_not_followed() -> None:
     """As after a clock of the store that ran ahead."""
-    cluster = Cluster("orders")
-
-    async def script() -> None:
+    async with cluster_of("orders") as cluster:
         await cluster.leases.prepare(["orders"])
         assert await cluster.leases.acquire(Lease("orders"), "ghost/1", 1, 1e9)
         one = cluster.start("one")
         await anyio.sleep(2 * TTL)
-        (watcher,) = one.supervisor.watchers
-        assert status_document(watcher.status)["lease"] == {"owner": "", "epoch": 1, "held": False}
+        found = status_document(one.watcher.status)["lease"]
+        assert found == {"owner": "", "epoch": 1, "held": False}
         (reason,) = one.supervisor.not_ready()
         assert (
             "no process follows it: its lease belongs to ghost/1, which is not a live member"
             in reason
         )
         assert "'tailrace scopes release orders' frees it" in reason
-
-    simulated(cluster.run, script)

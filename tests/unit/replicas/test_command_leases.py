@@ -1,4 +1,4 @@
-"""Two replays of dead letters at once, in simulated time: one hands the letters over, in order."""
+"""Two replays of dead letters at once: one hands the letters over, in order."""
 
 from collections.abc import Awaitable, Callable
 from functools import partial
@@ -20,7 +20,7 @@ from tests.handlers import handler
 from tests.unit.engine.changes import number
 from tests.unit.replicas.cluster import TTL
 from tests.unit.replicas.remote_store import RemoteLeases, Trouble, Wire
-from tests.unit.replicas.simulated_time import PROCESS, simulated, the_loop
+from tests.unit.replicas.simulated_time import PROCESS, the_loop
 
 NAME = "orders"
 REFUSED = r"scope 'orders': its lease belongs to one, which .* runs out in \d+ s"
@@ -75,6 +75,11 @@ class Letters:
                     await anyio.sleep(0.5)
 
 
+@pytest.fixture
+def letters() -> Letters:
+    return Letters()
+
+
 def ignore(*_: object) -> None:
     """Reports to nobody."""
 
@@ -86,22 +91,9 @@ async def failing(
         await call(*arguments)
 
 
-def run(script: Callable[[Letters, anyio.abc.TaskGroup], Awaitable[None]]) -> Letters:
-    """Runs the script, and waits for what it has started."""
-    letters = Letters()
-
-    async def main() -> None:
-        async with anyio.create_task_group() as tasks:
-            await script(letters, tasks)
-
-    simulated(main)
-    return letters
-
-
-def test_a_second_replay_is_refused_as_long_as_the_first_one_runs() -> None:
+async def test_a_second_replay_is_refused_as_long_as_the_first_one_runs(letters: Letters) -> None:
     """Also while a handler takes longer than a lease; and not any more once it has ended."""
-
-    async def script(letters: Letters, tasks: anyio.abc.TaskGroup) -> None:
+    async with anyio.create_task_group() as tasks:
         tasks.start_soon(letters.replay, "one", 3 * TTL)
         for _ in range(8):
             await anyio.sleep(TTL)
@@ -110,15 +102,12 @@ def test_a_second_replay_is_refused_as_long_as_the_first_one_runs() -> None:
         await anyio.sleep(1.5 * TTL)
         await letters.store.add(letter(3, key=7), 1)
         assert await letters.replay("two") == Replayed(1, 0, 0)
-
-    letters = run(script)
     assert letters.handed_over == [("one", 0), ("one", 1), ("one", 2), ("two", 3)]
 
 
-def test_one_that_was_frozen_hands_nothing_more_over() -> None:
+async def test_one_that_was_frozen_hands_nothing_more_over(letters: Letters) -> None:
     """Another one replays what it has not resolved, once its lease has run out."""
-
-    async def script(letters: Letters, tasks: anyio.abc.TaskGroup) -> None:
+    async with anyio.create_task_group() as tasks:
         tasks.start_soon(failing, letters.replay, LeaseLost, "one", 1.0)
         await anyio.sleep(1.5)
         the_loop().freeze("one")
@@ -126,73 +115,64 @@ def test_one_that_was_frozen_hands_nothing_more_over() -> None:
         await failing(letters.replay, StartRefused, "two")
         await letters.until_replayed("two")
         the_loop().thaw("one")
-
-    letters = run(script)
     assert letters.handed_over == [("one", 0), ("one", 1), ("two", 1), ("two", 2)]
 
 
-def test_a_handler_that_runs_when_the_lease_cannot_be_renewed_is_cancelled() -> None:
+async def test_a_handler_that_runs_when_the_lease_cannot_be_renewed_is_cancelled(
+    letters: Letters,
+) -> None:
     """Before another process can have the lease."""
-
-    async def script(letters: Letters, tasks: anyio.abc.TaskGroup) -> None:
+    async with anyio.create_task_group() as tasks:
         wire = Wire()
         tasks.start_soon(failing, letters.replay, LeaseLost, "one", 3 * TTL, wire)
         await anyio.sleep(TTL)
         wire.troubles = [CUT] * 100
         await letters.until_replayed("two")
         assert letters.ended_at[0] < TTL + LeaseTimes(TTL).own
-
-    letters = run(script)
     assert letters.handed_over == [("one", 0), ("two", 0), ("two", 1), ("two", 2)]
 
 
-def test_one_that_hears_that_its_lease_has_run_out_ends_at_once() -> None:
-    async def script(letters: Letters, tasks: anyio.abc.TaskGroup) -> None:
+async def test_one_that_hears_that_its_lease_has_run_out_ends_at_once(letters: Letters) -> None:
+    async with anyio.create_task_group() as tasks:
         tasks.start_soon(failing, letters.replay, LeaseLost, "one", 3 * TTL)
         await anyio.sleep(1)
         letters.shift = 1.5 * TTL
         await letters.until_replayed("two")
         await anyio.sleep(LeaseTimes(TTL).renew)
         assert letters.ended_at[-1] == LeaseTimes(TTL).renew
-
-    letters = run(script)
     assert letters.handed_over == [("one", 0), ("two", 0), ("two", 1), ("two", 2)]
 
 
 @pytest.mark.parametrize("unknown", [Trouble(lost=True), CUT], ids=["it took effect", "it did not"])
-def test_an_acquisition_without_an_answer_is_looked_at_before_anything_else(
-    unknown: Trouble,
+async def test_an_acquisition_without_an_answer_is_looked_at_before_anything_else(
+    letters: Letters, unknown: Trouble
 ) -> None:
-    async def script(letters: Letters, tasks: anyio.abc.TaskGroup) -> None:
+    async with anyio.create_task_group() as tasks:
         wire = Wire()
         wire.troubles = [Trouble(), Trouble(), unknown]  # prepare, read, acquire
         tasks.start_soon(letters.replay, "one", TTL, wire)
         await anyio.sleep(TTL / 2)
         await failing(letters.replay, StartRefused, "two")
-
-    assert [n for _, n in run(script).handed_over] == [0, 1, 2]
-
-
-def test_without_any_answer_nothing_is_handed_over() -> None:
-    async def script(letters: Letters, tasks: anyio.abc.TaskGroup) -> None:
-        wire = Wire()
-        wire.troubles = [Trouble(), *[Trouble(), CUT] * 3]
-        with pytest.raises(LeaseError, match="was not acquired: connection refused"):
-            await letters.replay("one", 0, wire)
-
-    assert run(script).handed_over == []
+    assert [n for _, n in letters.handed_over] == [0, 1, 2]
 
 
-def test_of_two_scopes_both_leases_are_needed() -> None:
-    async def script(letters: Letters, tasks: anyio.abc.TaskGroup) -> None:
+async def test_without_any_answer_nothing_is_handed_over(letters: Letters) -> None:
+    wire = Wire()
+    wire.troubles = [Trouble(), *[Trouble(), CUT] * 3]
+    with pytest.raises(LeaseError, match="was not acquired: connection refused"):
+        await letters.replay("one", 0, wire)
+    assert letters.handed_over == []
+
+
+async def test_of_two_scopes_both_leases_are_needed(letters: Letters) -> None:
+    async with anyio.create_task_group() as tasks:
         held = letters.held("one", Wire(), "users")
         tasks.start_soon(partial(held.run, partial(anyio.sleep, TTL)))
         await anyio.sleep(1)
         with pytest.raises(StartRefused, match="scope 'users'"):
             await letters.replay("two", 0, None, "orders", "users")
         assert (await letters.leases.read()).leases[NAME].free
-
-    assert run(script).handed_over == []
+    assert letters.handed_over == []
 
 
 async def breaks() -> None:
@@ -200,17 +180,15 @@ async def breaks() -> None:
 
 
 @pytest.mark.parametrize("work", [breaks, partial(anyio.sleep, 3 * TTL)], ids=["fails", "hangs"])
-def test_a_replay_that_fails_or_is_cancelled_releases_its_lease(
+async def test_a_replay_that_fails_or_is_cancelled_releases_its_lease(
+    letters: Letters,
     work: Callable[[], Awaitable[None]],
 ) -> None:
-    async def script(letters: Letters, tasks: anyio.abc.TaskGroup) -> None:
-        held = letters.held("one", Wire())
-        with anyio.move_on_after(TTL) as scope:
-            await failing(held.run, DeadLetterError, work)
-        assert scope.cancelled_caught is (work is not breaks)
-        lease = (await letters.leases.read()).leases[NAME]
-        assert lease == Lease(NAME, 1, "", lease.seconds_left)
-        assert lease.free
-        await failing(held.run, DeadLetterError, breaks)
-
-    run(script)
+    held = letters.held("one", Wire())
+    with anyio.move_on_after(TTL) as scope:
+        await failing(held.run, DeadLetterError, work)
+    assert scope.cancelled_caught is (work is not breaks)
+    lease = (await letters.leases.read()).leases[NAME]
+    assert lease == Lease(NAME, 1, "", lease.seconds_left)
+    assert lease.free
+    await failing(held.run, DeadLetterError, breaks)

@@ -2,71 +2,54 @@
 
 import anyio
 
-from tests.unit.replicas.cluster import TTL, Cluster, Process, two, until_follows
+from tests.unit.replicas.cluster import TTL, Process, cluster_of, two, until_follows
 from tests.unit.replicas.remote_store import Trouble
-from tests.unit.replicas.simulated_time import simulated, the_loop
+from tests.unit.replicas.simulated_time import the_loop
 
 
-def test_a_process_that_acquires_a_lease_is_ready_only_when_it_follows() -> None:
+async def test_a_process_that_acquires_a_lease_is_ready_only_when_it_follows() -> None:
     """Changes that are written once it is ready must find an open stream."""
-    cluster = Cluster("orders")
-
-    async def script() -> None:
+    async with cluster_of("orders") as cluster:
         one = cluster.start("one")
         one.wire.troubles = [Trouble(1.0, of="acquire")]
         await anyio.sleep(0.5)
-        (watcher,) = one.supervisor.watchers
-        assert watcher.status.state == "starting"
+        assert one.watcher.status.state == "starting"
         assert one.supervisor.not_ready() != []
         await until_follows(cluster, "orders", one)
 
-    simulated(cluster.run, script)
-    cluster.check("orders")
 
-
-def test_one_follows_and_the_others_stand_by() -> None:
-    cluster = Cluster("orders")
-
-    async def script() -> None:
+async def test_one_follows_and_the_others_stand_by() -> None:
+    async with cluster_of("orders") as cluster:
         one = cluster.start("one")
         await until_follows(cluster, "orders", one)
         other = cluster.start("other")
         await anyio.sleep(TTL)
         assert cluster.owners("orders") == ["one"]
-        (watcher,) = other.supervisor.watchers
-        assert watcher.status.state == "standby"
-        assert watcher.status.reason == "one follows it"
+        status = other.watcher.status
+        assert (status.state, status.reason) == ("standby", "one follows it")
         assert other.supervisor.not_ready() == []
-        assert watcher.status.checkpoint is not None, "its lag is known"
+        assert status.checkpoint is not None, "its lag is known"
         assert other.supervisor.restart("orders").startswith("scope 'orders' is standby: only")
 
-    simulated(cluster.run, script)
-    cluster.check("orders")
 
-
-def test_transfers_are_counted_from_zero() -> None:
+async def test_transfers_are_counted_from_zero() -> None:
     """Or a rate over time would miss the first one."""
-    cluster = Cluster("orders")
 
     def transfers(process: Process) -> dict[str, float]:
         families = process.leases.metrics.registry.collect()
         (family,) = (each for each in families if each.name == "tailrace_lease_transfers")
         return {each.labels["reason"]: each.value for each in family.samples}
 
-    async def script() -> None:
+    async with cluster_of("orders") as cluster:
         one = cluster.start("one")
         none = {"first": 0, "expired": 0, "requested": 0, "released": 0}
         assert transfers(one) == none
         await until_follows(cluster, "orders", one)
         assert transfers(one) == {**none, "first": 1}
 
-    simulated(cluster.run, script)
 
-
-def test_after_a_kill_another_takes_over_within_the_lease() -> None:
-    cluster = Cluster("orders")
-
-    async def script() -> None:
+async def test_after_a_kill_another_takes_over_within_the_lease() -> None:
+    async with cluster_of("orders") as cluster:
         owner, rest = await two(cluster)
         rest.wire.troubles = [Trouble(0.5, of="read")]  # its looks are not at full seconds then
         await anyio.sleep(2)
@@ -75,14 +58,9 @@ def test_after_a_kill_another_takes_over_within_the_lease() -> None:
         await anyio.sleep(left + 0.1)
         assert rest.follows("orders"), "it looks when the lease runs out"
 
-    simulated(cluster.run, script)
-    cluster.check("orders")
 
-
-def test_after_a_stop_another_takes_over_at_its_next_look() -> None:
-    cluster = Cluster("orders")
-
-    async def script() -> None:
+async def test_after_a_stop_another_takes_over_at_its_next_look() -> None:
+    async with cluster_of("orders") as cluster:
         owner, rest = await two(cluster)
         cluster.terminate(owner)
         stopped_at = the_loop().time()
@@ -90,34 +68,22 @@ def test_after_a_stop_another_takes_over_at_its_next_look() -> None:
         assert the_loop().time() - stopped_at < 2
         await anyio.sleep(5)
         assert owner.stopped
-
-    simulated(cluster.run, script)
-    cluster.check("orders")
-    events = [each.event for each in cluster.handed_over]
-    assert events == sorted(set(events)), "a clean stop repeats nothing"
+    cluster.check_once("orders")
 
 
-def test_a_frozen_owner_hands_nothing_over_and_stands_by() -> None:
-    cluster = Cluster("orders")
-
-    async def script() -> None:
+async def test_a_frozen_owner_hands_nothing_over_and_stands_by() -> None:
+    async with cluster_of("orders") as cluster:
         owner, rest = await two(cluster)
         await cluster.freeze(owner, 3 * TTL)
         assert rest.follows("orders")
         await anyio.sleep(2)
         assert cluster.owners("orders") == [rest.name]
-        (watcher,) = owner.supervisor.watchers
-        assert watcher.status.reason == f"{rest.name} follows it"
-
-    simulated(cluster.run, script)
-    cluster.check("orders")
+        assert owner.watcher.status.reason == f"{rest.name} follows it"
 
 
-def test_scopes_are_balanced_once_members_are_stable() -> None:
+async def test_scopes_are_balanced_once_members_are_stable() -> None:
     names = [f"scope-{n}" for n in range(12)]
-    cluster = Cluster(*names)
-
-    async def script() -> None:
+    async with cluster_of(*names) as cluster:
         one = cluster.start("one")
         for name in names:
             await until_follows(cluster, name, one)
@@ -132,19 +98,12 @@ def test_scopes_are_balanced_once_members_are_stable() -> None:
         cluster.terminate(other)
         await anyio.sleep(3)
         assert all(cluster.owners(name) == ["one"] for name in names)
-
-    simulated(cluster.run, script)
-    for name in names:
-        cluster.check(name)
-        events = [each.event for each in cluster.handed_over if each.scope == name]
-        assert events == sorted(set(events)), "a hand-over repeats nothing"
+    cluster.check_once(*names)
 
 
-def test_no_member_follows_more_than_it_may() -> None:
+async def test_no_member_follows_more_than_it_may() -> None:
     names = [f"scope-{n}" for n in range(6)]
-    cluster = Cluster(*names)
-
-    async def script() -> None:
+    async with cluster_of(*names) as cluster:
         cluster.start("one", max_scopes=2)
         cluster.start("other", max_scopes=3)
         await anyio.sleep(5 * TTL)
@@ -155,23 +114,13 @@ def test_no_member_follows_more_than_it_may() -> None:
         assert all(cluster.owners(name) for name in names), "the last one is followed as well"
         assert sum(three.follows(name) for name in names) == 1
 
-    simulated(cluster.run, script)
-    for name in names:
-        cluster.check(name)
 
-
-def test_ten_processes_and_forty_scopes_at_once() -> None:
+async def test_ten_processes_and_forty_scopes_at_once() -> None:
     names = [f"scope-{n}" for n in range(40)]
-    cluster = Cluster(*names)
-
-    async def script() -> None:
+    async with cluster_of(*names) as cluster:
         processes = [cluster.start(f"process-{n}") for n in range(10)]
         await anyio.sleep(1)
         assert all(len(cluster.owners(name)) == 1 for name in names)
         await anyio.sleep(3 * TTL)
         assert all(len(cluster.owners(name)) == 1 for name in names)
         assert all(any(each.follows(name) for name in names) for each in processes)
-
-    simulated(cluster.run, script)
-    for name in names:
-        cluster.check(name)

@@ -6,9 +6,9 @@ import anyio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.unit.replicas.cluster import TTL, Cluster, Process
+from tests.unit.replicas.cluster import TTL, Cluster, Process, cluster_of
 from tests.unit.replicas.remote_store import Trouble
-from tests.unit.replicas.simulated_time import simulated
+from tests.unit.replicas.simulated_time import simulated, until
 
 SCOPES = ["orders", "users"]
 NAMES = ["a", "b", "c"]
@@ -42,32 +42,31 @@ class Course:
     """Three processes, of which each that ends is started again at once."""
 
     def __init__(self, happens: list[Event], ways: list[list[Trouble]]) -> None:
-        self.cluster = Cluster(*SCOPES)
         self._happens, self._ways = happens, ways
         self._running: list[Process] = []
 
     async def run(self) -> None:
-        for name, way in zip(NAMES, self._ways, strict=True):
-            self._running.append(self.cluster.start(name))
-            self._running[-1].wire.troubles = way
-        async with anyio.create_task_group() as tasks:
-            for event in self._happens:
-                await anyio.sleep(event.after)
-                tasks.start_soon(self._happen, event)
-        for process in self._running:
-            process.wire.troubles = []
-        with anyio.fail_after(6 * TTL):
-            while not all(map(self._is_followed, SCOPES)):  # noqa: ASYNC110 - no event tells it
-                await anyio.sleep(0.5)
+        async with cluster_of(*SCOPES) as cluster:
+            for name, way in zip(NAMES, self._ways, strict=True):
+                self._running.append(cluster.start(name))
+                self._running[-1].wire.troubles = way
+            async with anyio.create_task_group() as tasks:
+                for event in self._happens:
+                    await anyio.sleep(event.after)
+                    tasks.start_soon(self._happen, cluster, event)
+            for process in self._running:
+                process.wire.troubles = []
+            with anyio.fail_after(6 * TTL):
+                await until(lambda: all(self._is_followed(cluster, scope) for scope in SCOPES))
 
-    def _is_followed(self, scope: str) -> bool:
+    def _is_followed(self, cluster: Cluster, scope: str) -> bool:
         """Every free scope is taken, and its changes are handed over."""
-        handed = (each.event for each in self.cluster.handed_over if each.scope == scope)
-        newest = len(self.cluster.drivers[scope].oplog) - 1
-        return len(self.cluster.owners(scope)) == 1 and max(handed, default=0) >= newest - 2
+        handed = (each.event for each in cluster.handed_over if each.scope == scope)
+        newest = len(cluster.drivers[scope].oplog) - 1
+        return len(cluster.owners(scope)) == 1 and max(handed, default=0) >= newest - 2
 
-    async def _happen(self, event: Event) -> None:
-        process, cluster = self._running[event.process], self.cluster
+    async def _happen(self, cluster: Cluster, event: Event) -> None:
+        process = self._running[event.process]
         match event.what:
             case "freeze":
                 await cluster.freeze(process, event.seconds)
@@ -90,7 +89,4 @@ class Course:
     st.lists(events, max_size=8), st.lists(st.lists(troubles, max_size=6), min_size=3, max_size=3)
 )
 def test_any_course(happens: list[Event], of_processes: list[list[Trouble]]) -> None:
-    course = Course(happens, of_processes)
-    simulated(course.cluster.run, course.run)
-    for scope in SCOPES:
-        course.cluster.check(scope)
+    simulated(Course(happens, of_processes).run)

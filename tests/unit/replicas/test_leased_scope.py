@@ -1,14 +1,18 @@
-"""What becomes of the lease of a scope that drains, halts or does not end, in simulated time."""
+"""What becomes of the lease of a scope that drains, halts, does not end or is just acquired."""
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from string import ascii_lowercase
 
 import anyio
+import pytest
 
 from tailrace.model.lease import Member
 from tailrace.replicas.assignment import assignment
 from tests.unit.engine.scripted_driver import refused
-from tests.unit.replicas.cluster import TTL, Cluster, Process, two, until_follows
-from tests.unit.replicas.simulated_time import simulated, the_loop
+from tests.unit.replicas.cluster import TTL, Cluster, Process, cluster_of, two, until_follows
+from tests.unit.replicas.remote_store import Trouble
+from tests.unit.replicas.simulated_time import the_loop, until
 
 
 def name_of(*, preferred: bool) -> str:
@@ -21,11 +25,12 @@ def name_of(*, preferred: bool) -> str:
     )
 
 
-def one_scope_halts() -> Cluster:
+@asynccontextmanager
+async def one_scope_halts() -> AsyncIterator[Cluster]:
     """Two scopes; the server refuses the stream of ``orders``."""
-    cluster = Cluster("orders", "users")
-    cluster.drivers["orders"].refusals = [refused(13)]
-    return cluster
+    async with cluster_of("orders", "users") as cluster:
+        cluster.drivers["orders"].refusals = [refused(13)]
+        yield cluster
 
 
 async def halted(cluster: Cluster) -> Process:
@@ -35,10 +40,8 @@ async def halted(cluster: Cluster) -> Process:
     return one
 
 
-def test_a_process_that_drains_is_known_to_be_leaving_and_then_is_gone() -> None:
-    cluster = Cluster("orders")
-
-    async def script() -> None:
+async def test_a_process_that_drains_is_known_to_be_leaving_and_then_is_gone() -> None:
+    async with cluster_of("orders") as cluster:
         owner, rest = await two(cluster)
         for process in (owner, rest):
             process.handler_seconds = 0.9
@@ -47,19 +50,14 @@ def test_a_process_that_drains_is_known_to_be_leaving_and_then_is_gone() -> None
         await anyio.sleep(0.1)
         told = await cluster.leases.read()
         assert {each.id for each in told.members if each.leaving} == {owner.id}
-        while not owner.stopped:  # noqa: ASYNC110 - no event tells it
-            await anyio.sleep(0.01)
+        await until(lambda: owner.stopped)
         told = await cluster.leases.read()
         assert [each.id for each in told.members] == [rest.id]
 
-    simulated(cluster.run, script)
 
-
-def test_a_scope_that_halted_stays_until_its_process_ends() -> None:
+async def test_a_scope_that_halted_stays_until_its_process_ends() -> None:
     """Elsewhere it would halt, too."""
-    cluster = one_scope_halts()
-
-    async def script() -> None:
+    async with one_scope_halts() as cluster:
         one = await halted(cluster)
         other = cluster.start(name_of(preferred=False))
         await anyio.sleep(4 * TTL)
@@ -71,26 +69,18 @@ def test_a_scope_that_halted_stays_until_its_process_ends() -> None:
         await until_follows(cluster, "orders", other)
         assert the_loop().time() < before + 2
 
-    simulated(cluster.run, script)
 
-
-def test_a_scope_that_halted_is_handed_over_as_any_other() -> None:
-    cluster = one_scope_halts()
-
-    async def script() -> None:
+async def test_a_scope_that_halted_is_handed_over_as_any_other() -> None:
+    async with one_scope_halts() as cluster:
         await halted(cluster)
         name = name_of(preferred=True)
         cluster.start(name)
         await anyio.sleep(4 * TTL)
         assert cluster.owners("orders") == [name]
 
-    simulated(cluster.run, script)
 
-
-def test_a_halted_scope_that_another_process_took_stands_by() -> None:
-    cluster = one_scope_halts()
-
-    async def script() -> None:
+async def test_a_halted_scope_that_another_process_took_stands_by() -> None:
+    async with one_scope_halts() as cluster:
         one = await halted(cluster)
         other = cluster.start(name_of(preferred=False))
         await anyio.sleep(1)
@@ -99,14 +89,10 @@ def test_a_halted_scope_that_another_process_took_stands_by() -> None:
         assert cluster.owners("orders") == [other.name]
         assert one.supervisor.watchers[0].status.state == "standby"
 
-    simulated(cluster.run, script)
 
-
-def test_a_scope_whose_handler_does_not_end_moves_all_the_same() -> None:
+async def test_a_scope_whose_handler_does_not_end_moves_all_the_same() -> None:
     """Its lease is not renewed once its handlers are cancelled, and runs out."""
-    cluster = Cluster("orders")
-
-    async def script() -> None:
+    async with cluster_of("orders") as cluster:
         one = cluster.start("one", handler_seconds=8 * TTL, stubborn=True)
         await until_follows(cluster, "orders", one)
         name = name_of(preferred=True)
@@ -114,25 +100,17 @@ def test_a_scope_whose_handler_does_not_end_moves_all_the_same() -> None:
         await anyio.sleep(5 * TTL)
         assert cluster.owners("orders") == [name]
 
-    simulated(cluster.run, script)
 
-
-def test_leases_of_scopes_that_are_not_configured_any_more_do_not_count() -> None:
-    cluster = Cluster("orders")
-
-    async def script() -> None:
+async def test_leases_of_scopes_that_are_not_configured_any_more_do_not_count() -> None:
+    async with cluster_of("orders") as cluster:
         await cluster.leases.prepare(["a", "b", "c"])
         one = cluster.start("one", max_scopes=1)
         await until_follows(cluster, "orders", one)
         assert the_loop().time() < 1
 
-    simulated(cluster.run, script)
 
-
-def test_a_lease_that_an_operator_releases_ends_the_term_at_the_next_read() -> None:
-    cluster = Cluster("orders")
-
-    async def script() -> None:
+async def test_a_lease_that_an_operator_releases_ends_the_term_at_the_next_read() -> None:
+    async with cluster_of("orders") as cluster:
         owner, _ = await two(cluster)
         held = (await cluster.leases.read()).leases["orders"]
         assert await cluster.leases.free(held, held.epoch + 1)
@@ -142,5 +120,21 @@ def test_a_lease_that_an_operator_releases_ends_the_term_at_the_next_read() -> N
         assert len(cluster.owners("orders")) == 1
         assert await cluster.epoch("orders") == held.epoch + 2
 
-    simulated(cluster.run, script)
-    cluster.check("orders")
+
+@pytest.mark.parametrize(
+    "trouble",
+    [Trouble(before=TTL / 2, of="acquire"), Trouble(after=TTL / 2, of="acquire")],
+    ids=["the command is late", "the answer is late"],
+)
+async def test_a_process_that_stops_while_it_acquires_a_lease_frees_it(trouble: Trouble) -> None:
+    async with cluster_of("orders") as cluster:
+        one = cluster.start("one")
+        one.wire.troubles = [trouble]
+        await until(lambda: not one.wire.troubles)
+        cluster.terminate(one)
+        await until(lambda: one.stopped)
+        assert (await cluster.leases.read()).leases["orders"].free
+        await anyio.sleep(TTL / 2)
+        lease = (await cluster.leases.read()).leases["orders"]
+        assert (lease.free, lease.owner) == (True, ""), "the command that came late took nothing"
+        await until_follows(cluster, "orders", cluster.start("next"))

@@ -1,19 +1,19 @@
-"""What a process does whose leases ran out, were taken or removed, in simulated time."""
+"""What a process does whose leases ran out, were taken or removed."""
 
 import anyio
 import pytest
 
-from tests.unit.replicas.cluster import TTL, Cluster, two, until_follows, until_renewed
+from tests.unit.replicas.cluster import TTL, cluster_of, two, until_follows, until_renewed
 from tests.unit.replicas.remote_store import Trouble
-from tests.unit.replicas.simulated_time import simulated
+from tests.unit.replicas.simulated_time import until
 
 
 @pytest.mark.parametrize("names", [["one"], ["one", "other"]], ids=len)
-def test_a_lease_that_ran_out_by_the_clock_of_the_store_is_acquired_anew(names: list[str]) -> None:
+async def test_a_lease_that_ran_out_by_the_clock_of_the_store_is_acquired_anew(
+    names: list[str],
+) -> None:
     """Not only at the owner's own deadline: somebody else may have taken it."""
-    cluster = Cluster("orders")
-
-    async def script() -> None:
+    async with cluster_of("orders") as cluster:
         processes = [cluster.start(name) for name in names]
         await until_follows(cluster, "orders", *processes)
         await anyio.sleep(TTL)
@@ -23,60 +23,41 @@ def test_a_lease_that_ran_out_by_the_clock_of_the_store_is_acquired_anew(names: 
         assert len(cluster.owners("orders")) == 1
         assert await cluster.epoch("orders") == 2
 
-    simulated(cluster.run, script)
-    cluster.check("orders")
 
-
-def test_a_lease_that_somebody_took_first_is_not_followed() -> None:
-    cluster = Cluster("orders")
-
-    async def script() -> None:
+async def test_a_lease_that_somebody_took_first_is_not_followed() -> None:
+    async with cluster_of("orders") as cluster:
         one = cluster.start("one")
         one.wire.troubles = [Trouble(1.0, of="acquire")]
-        while one.wire.troubles:  # noqa: ASYNC110 - no event tells it
-            await anyio.sleep(0.01)
+        await until(lambda: not one.wire.troubles)
         lease = (await cluster.leases.read()).leases["orders"]
         assert await cluster.leases.acquire(lease, "stranger", 1, TTL)
         await anyio.sleep(2)
         assert cluster.owners("orders") == []
         assert cluster.saved == [], "it has not even claimed the checkpoint"
 
-    simulated(cluster.run, script)
 
-
-def test_a_request_of_nobody_who_is_alive_is_left_alone() -> None:
-    cluster = Cluster("orders")
-
-    async def script() -> None:
+async def test_a_request_of_nobody_who_is_alive_is_left_alone() -> None:
+    async with cluster_of("orders") as cluster:
         owner = cluster.start("one")
         await until_follows(cluster, "orders", owner)
         await cluster.leases.request((await cluster.leases.read()).leases["orders"], "nobody")
         await anyio.sleep(TTL)
         assert await cluster.epoch("orders") == 1
 
-    simulated(cluster.run, script)
 
-
-def test_leases_that_somebody_has_removed_are_made_again() -> None:
+async def test_leases_that_somebody_has_removed_are_made_again() -> None:
     """With an epoch above that of the checkpoint."""
-    cluster = Cluster("orders")
-
-    async def script() -> None:
+    async with cluster_of("orders") as cluster:
         await two(cluster)
         cluster.remove_leases()
         await anyio.sleep(3)
         assert len(cluster.owners("orders")) == 1
         assert await cluster.epoch("orders") == 2
 
-    simulated(cluster.run, script)
-    cluster.check("orders")
 
-
-def test_a_lease_that_was_made_again_may_be_another_s_with_the_same_epoch() -> None:
+async def test_a_lease_that_was_made_again_may_be_another_s_with_the_same_epoch() -> None:
     """If the first owner had not raised the epoch of the checkpoint yet."""
-    cluster = Cluster("orders")
-
-    async def script() -> None:
+    async with cluster_of("orders") as cluster:
         one = cluster.start("one")
         one.wire.troubles = [Trouble(5.0, of="claim")]
         await until_follows(cluster, "orders", one)
@@ -86,5 +67,3 @@ def test_a_lease_that_was_made_again_may_be_another_s_with_the_same_epoch() -> N
         assert await cluster.leases.acquire(lease, "stranger", 1, TTL)
         await anyio.sleep(2)
         assert cluster.owners("orders") == []
-
-    simulated(cluster.run, script)

@@ -1,8 +1,6 @@
 """Two live processes never share a name: the second one is refused at its start."""
 
-from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from functools import wraps
 
 import anyio
 import pytest
@@ -13,20 +11,11 @@ from tailrace.replicas.member_name import require_own_name
 from tailrace.replicas.times import LeaseTimes
 from tailrace.stores.memory_leases import MemoryLeases
 from tests.unit.replicas.remote_store import RemoteLeases, Trouble, Wire
-from tests.unit.replicas.simulated_time import simulated, the_loop
+from tests.unit.replicas.simulated_time import the_loop
 
 TIMES = LeaseTimes(10)
 FIRST = Member.named("west", "host-1", "aa", 2)
 SECOND = Member.named("west", "host-2", "bb", 2)
-
-
-def in_simulated_time(test: Callable[[], Awaitable[None]]) -> Callable[[], None]:
-    @wraps(test)
-    def run() -> None:
-        simulated(test)
-
-    del run.__wrapped__  # type: ignore[attr-defined] # else pytest sees a coroutine function
-    return run
 
 
 def store() -> MemoryLeases:
@@ -44,7 +33,6 @@ def test_a_member_knows_its_host() -> None:
     assert (SECOND.name, SECOND.host) == ("west", "host-2")
 
 
-@in_simulated_time
 async def test_the_second_live_member_of_a_name_is_refused_with_the_host_of_the_first() -> None:
     leases = store()
     async with anyio.create_task_group() as tasks:
@@ -57,7 +45,6 @@ async def test_the_second_live_member_of_a_name_is_refused_with_the_host_of_the_
         tasks.cancel_scope.cancel()
 
 
-@in_simulated_time
 async def test_a_crashed_process_of_the_name_delays_the_start_until_its_heartbeat_ends() -> None:
     leases = store()
     await leases.renew(FIRST.id, (), TIMES.lease, FIRST)
@@ -67,7 +54,6 @@ async def test_a_crashed_process_of_the_name_delays_the_start_until_its_heartbea
     assert 5 < the_loop().time() - began < 8
 
 
-@in_simulated_time
 async def test_a_process_that_is_about_to_leave_is_waited_for() -> None:
     leases = store()
     async with anyio.create_task_group() as tasks:
@@ -81,7 +67,6 @@ async def test_a_process_that_is_about_to_leave_is_waited_for() -> None:
     await require_own_name(leases, SECOND, TIMES)
 
 
-@in_simulated_time
 async def test_of_two_that_start_at_once_exactly_one_goes_on() -> None:
     leases, went_on, refused = store(), list[str](), list[str]()
 
@@ -102,7 +87,6 @@ async def test_of_two_that_start_at_once_exactly_one_goes_on() -> None:
     assert len(went_on) == len(refused) == 1
 
 
-@in_simulated_time
 async def test_a_store_that_cannot_be_read_does_not_keep_a_process_from_starting() -> None:
     """It stands by, and says why, as when the store fails later."""
     wire = Wire()

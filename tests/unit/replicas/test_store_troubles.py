@@ -1,6 +1,4 @@
-"""What a process does whose store is slow, silent or emptied, in simulated time."""
-
-import logging
+"""What a process does whose store is slow, silent or emptied."""
 
 import anyio
 import pytest
@@ -13,13 +11,14 @@ from tests.unit.replicas.cluster import (
     TTL,
     Cluster,
     Process,
+    cluster_of,
     seconds_left,
     two,
     until_follows,
     until_renewed,
 )
 from tests.unit.replicas.remote_store import Trouble
-from tests.unit.replicas.simulated_time import simulated, the_loop
+from tests.unit.replicas.simulated_time import the_loop, until
 
 NEVER, LONG = float("inf"), 1e6
 OWN_MARGIN = 0.2 * TTL
@@ -32,18 +31,14 @@ def cut_off(process: Process, before: float = NEVER) -> None:
 
 async def left_when_it_stops(cluster: Cluster, owner: Process) -> float:
     """What is left of the lease when the owner stops by itself."""
-    with anyio.fail_after(2 * TTL):
-        while owner.follows("orders"):  # noqa: ASYNC110 - no event tells it
-            await anyio.sleep(0.01)
+    await until(lambda: not owner.follows("orders"))
     return await seconds_left(cluster)
 
 
 @pytest.mark.parametrize("before", [NEVER, LONG], ids=["refuses", "hangs"])
-def test_an_owner_whose_store_is_silent_stops_at_its_own_deadline(before: float) -> None:
+async def test_an_owner_whose_store_is_silent_stops_at_its_own_deadline(before: float) -> None:
     """What its handlers have begun is cancelled."""
-    cluster = Cluster("orders")
-
-    async def script() -> None:
+    async with cluster_of("orders") as cluster:
         owner, rest = await two(cluster)
         owner.handler_seconds = 5 * TTL
         await anyio.sleep(2)
@@ -51,33 +46,23 @@ def test_an_owner_whose_store_is_silent_stops_at_its_own_deadline(before: float)
         assert await left_when_it_stops(cluster, owner) >= OWN_MARGIN - 0.1
         await until_follows(cluster, "orders", rest)
 
-    simulated(cluster.run, script)
-    cluster.check("orders")
-
 
 @pytest.mark.parametrize("slow", ["acquire", "renew"])
-def test_the_own_deadline_counts_from_when_the_command_was_sent(slow: str) -> None:
-    cluster = Cluster("orders")
-
-    async def script() -> None:
+async def test_the_own_deadline_counts_from_when_the_command_was_sent(slow: str) -> None:
+    async with cluster_of("orders") as cluster:
         owner = cluster.start("one")
         if slow == "renew":
             await until_follows(cluster, "orders", owner)
         owner.wire.troubles = [Trouble(after=2.5, of=slow)]
-        while owner.wire.troubles:  # noqa: ASYNC110 - no event tells it
-            await anyio.sleep(0.01)
+        await until(lambda: not owner.wire.troubles)
         cut_off(owner)
         await until_follows(cluster, "orders", owner)
         assert await left_when_it_stops(cluster, owner) >= OWN_MARGIN - 0.1
 
-    simulated(cluster.run, script)
 
-
-def test_a_renewal_that_did_not_reach_all_leases_extends_none() -> None:
+async def test_a_renewal_that_did_not_reach_all_leases_extends_none() -> None:
     """Which of them are another's now, only a look tells."""
-    cluster = Cluster("orders")
-
-    async def script() -> None:
+    async with cluster_of("orders") as cluster:
         owner = cluster.start("one")
         await until_follows(cluster, "orders", owner)
         await anyio.sleep(TTL)
@@ -88,36 +73,26 @@ def test_a_renewal_that_did_not_reach_all_leases_extends_none() -> None:
         await left_when_it_stops(cluster, owner)
         assert the_loop().time() < before + TTL
 
-    simulated(cluster.run, script)
 
-
-def test_renewals_without_an_answer_count_once_a_look_shows_them() -> None:
+async def test_renewals_without_an_answer_count_once_a_look_shows_them() -> None:
     """With the same margin."""
-    cluster = Cluster("orders")
-
-    async def script() -> None:
+    async with cluster_of("orders") as cluster:
         owner, _ = await two(cluster)
         owner.wire.troubles = [Trouble(lost=True, of="renew") for _ in range(20)]
-        while owner.wire.troubles:  # noqa: ASYNC110 - no event tells it
-            await anyio.sleep(0.01)
+        await until(lambda: not owner.wire.troubles)
         assert await cluster.epoch("orders") == 1
         await anyio.sleep(0.5)
         assert owner.follows("orders")
         cut_off(owner)
         assert await left_when_it_stops(cluster, owner) >= OWN_MARGIN - 0.1
 
-    simulated(cluster.run, script)
-    cluster.check("orders")
-
 
 @pytest.mark.parametrize("lease", [5.0, 10.0, 60.0])
 @pytest.mark.parametrize("way", ["before", "after"])
-def test_a_store_that_answers_within_the_documented_time_costs_no_lease(
+async def test_a_store_that_answers_within_the_documented_time_costs_no_lease(
     lease: float, way: str, log: LogCapture
 ) -> None:
-    cluster = Cluster("orders", ttl=lease)
-
-    async def script() -> None:
+    async with cluster_of("orders", ttl=lease) as cluster:
         one = cluster.start("one")
         await until_follows(cluster, "orders", one)
         one.wire.troubles = [Trouble(**{way: 0.29 * lease}) for _ in range(1000)]
@@ -125,57 +100,44 @@ def test_a_store_that_answers_within_the_documented_time_costs_no_lease(
         assert one.follows("orders")
         assert await cluster.epoch("orders") == 1
         assert one.leases.degraded() == []
-
-    simulated(cluster.run, script, level=logging.WARNING)
     assert [each for each in log.entries if each["event"].startswith("lease.")] == []
 
 
-def test_a_store_that_is_too_slow_for_the_lease_is_named_once_with_its_time(
+async def test_a_store_that_is_too_slow_for_the_lease_is_named_once_with_its_time(
     log: LogCapture,
 ) -> None:
     """Four seconds under a lease of ten, for ever: the scope moves to and fro, and says why."""
-    cluster = Cluster("orders")
     reasons = set[str]()
-
-    async def script() -> None:
+    async with cluster_of("orders") as cluster:
         one = cluster.start("one")
         await until_follows(cluster, "orders", one)
         one.wire.troubles = [Trouble(2, 2) for _ in range(1000)]
-        (watcher,) = one.supervisor.watchers
         for _ in range(30):
             await anyio.sleep(TTL / 3)
-            if watcher.status.state in ("standby", "starting"):
-                reasons.add(watcher.status.reason)
+            if one.watcher.status.state in ("standby", "starting"):
+                reasons.add(one.watcher.status.reason)
         (trouble,) = one.leases.degraded()
         assert "the store answers after 4.0 s, but must answer within 3 s" in trouble
         assert "set replicas.lease_seconds to at least 14" in trouble
         one.wire.troubles = []
         await anyio.sleep(4 * TTL)
         assert one.leases.degraded() == [], "it is over"
-
-    simulated(cluster.run, script, level=logging.WARNING)
     (slow,) = [each for each in log.entries if each["event"] == "lease.store_slow"]
     assert slow["seconds"] == 4.0
     assert any("the store answers after 4.0 s" in each for each in reasons)
 
 
-def test_a_single_slow_answer_may_be_a_pause_of_the_process(log: LogCapture) -> None:
-    cluster = Cluster("orders")
-
-    async def script() -> None:
+async def test_a_single_slow_answer_may_be_a_pause_of_the_process(log: LogCapture) -> None:
+    async with cluster_of("orders") as cluster:
         owner, _ = await two(cluster)
         await cluster.freeze(owner, 0.7 * TTL)
         await anyio.sleep(TTL)
         assert owner.leases.degraded() == []
-
-    simulated(cluster.run, script, level=logging.WARNING)
     assert [each for each in log.entries if each["event"] == "lease.store_slow"] == []
 
 
-def test_a_renewal_that_failed_is_soon_sent_again() -> None:
-    cluster = Cluster("orders")
-
-    async def script() -> None:
+async def test_a_renewal_that_failed_is_soon_sent_again() -> None:
+    async with cluster_of("orders") as cluster:
         owner, _ = await two(cluster)
         await until_renewed(cluster)
         await anyio.sleep(2.5)
@@ -185,8 +147,6 @@ def test_a_renewal_that_failed_is_soon_sent_again() -> None:
         await until_renewed(cluster)
         assert owner.follows("orders")
         assert await cluster.epoch("orders") == 1
-
-    simulated(cluster.run, script)
 
 
 @pytest.mark.parametrize(
@@ -200,31 +160,22 @@ def test_a_renewal_that_failed_is_soon_sent_again() -> None:
     ],
     ids=str,
 )
-def test_a_command_that_failed_while_a_scope_is_taken_costs_no_more_than_a_look(
+async def test_a_command_that_failed_while_a_scope_is_taken_costs_no_more_than_a_look(
     trouble: Trouble,
 ) -> None:
-    cluster = Cluster("orders")
-
-    async def script() -> None:
+    async with cluster_of("orders") as cluster:
         one = cluster.start("one")
         one.wire.troubles = [trouble]
         await until_follows(cluster, "orders", one)
         assert the_loop().time() < 3
 
-    simulated(cluster.run, script)
 
-
-def test_a_look_that_hangs_is_given_up() -> None:
-    cluster = Cluster("orders")
-
-    async def script() -> None:
+async def test_a_look_that_hangs_is_given_up() -> None:
+    async with cluster_of("orders") as cluster:
         owner, rest = await two(cluster)
         rest.wire.troubles = [Trouble(LONG, of="read")]
         cluster.kill(owner)
         await until_follows(cluster, "orders", rest)
-
-    simulated(cluster.run, script)
-    cluster.check("orders")
 
 
 class TornCheckpoints(MemoryCheckpoints):
@@ -235,27 +186,19 @@ class TornCheckpoints(MemoryCheckpoints):
         raise CheckpointCorrupt("torn")
 
 
-def test_a_scope_whose_checkpoint_is_corrupt_is_taken_and_halts() -> None:
+async def test_a_scope_whose_checkpoint_is_corrupt_is_taken_and_halts() -> None:
     """Else it would stand by for ever, and nobody would say why."""
-    cluster = Cluster("orders")
-    cluster.checkpoints = TornCheckpoints()
-
-    async def script() -> None:
+    async with cluster_of("orders") as cluster:
+        cluster.checkpoints = TornCheckpoints()
         one = cluster.start("one")
         await anyio.sleep(1)
-        assert [watcher.status.state for watcher in one.supervisor.watchers] == ["halted"]
-
-    simulated(cluster.run, script)
+        assert one.watcher.status.state == "halted"
 
 
-def test_a_process_ends_although_its_store_does_not_answer() -> None:
-    cluster = Cluster("orders")
-
-    async def script() -> None:
+async def test_a_process_ends_although_its_store_does_not_answer() -> None:
+    async with cluster_of("orders") as cluster:
         owner, _ = await two(cluster)
         cut_off(owner, LONG)
         cluster.terminate(owner)
         await anyio.sleep(2 * TTL)
         assert owner.stopped
-
-    simulated(cluster.run, script)

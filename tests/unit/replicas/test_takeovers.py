@@ -1,12 +1,12 @@
-"""How soon another process follows, for any lease and with full processes, in simulated time."""
+"""How soon another process follows, for any lease and with full processes, and how often."""
 
 from collections import Counter
 
 import anyio
 import pytest
 
-from tests.unit.replicas.cluster import TTL, Cluster, Process, until_follows
-from tests.unit.replicas.simulated_time import simulated, the_loop
+from tests.unit.replicas.cluster import TTL, Cluster, Process, cluster_of, until_follows
+from tests.unit.replicas.simulated_time import the_loop, until
 
 SCOPES = [f"scope-{n}" for n in range(6)]
 
@@ -17,9 +17,7 @@ def followed(cluster: Cluster) -> Counter[str]:
 
 
 async def until_all_follow(cluster: Cluster) -> None:
-    with anyio.fail_after(10 * cluster.ttl):
-        while followed(cluster).total() < len(cluster.drivers):  # noqa: ASYNC110 - no event tells
-            await anyio.sleep(0.01)
+    await until(lambda: followed(cluster).total() == len(cluster.drivers))
 
 
 async def end(cluster: Cluster, process: Process, how: str) -> float:
@@ -27,8 +25,7 @@ async def end(cluster: Cluster, process: Process, how: str) -> float:
     before = the_loop().time()
     if how == "stop":
         cluster.terminate(process)
-        while not process.stopped:  # noqa: ASYNC110 - no event tells it
-            await anyio.sleep(0.01)
+        await until(lambda: process.stopped)
     else:
         cluster.kill(process)
     await until_all_follow(cluster)
@@ -39,11 +36,11 @@ async def end(cluster: Cluster, process: Process, how: str) -> float:
 @pytest.mark.parametrize("how", ["stop", "kill"])
 @pytest.mark.parametrize("most", [0, 3], ids=["any number", "max_scopes"])
 @pytest.mark.parametrize("name", ["a", "b", "c", "d"])
-def test_another_process_follows_in_time(lease: float, how: str, most: int, name: str) -> None:
+async def test_another_process_follows_in_time(
+    lease: float, how: str, most: int, name: str
+) -> None:
     """Also if the process that ranks first has as many scopes as it may have."""
-    cluster = Cluster(*SCOPES, ttl=lease)
-
-    async def script() -> None:
+    async with cluster_of(*SCOPES, ttl=lease) as cluster:
         one = cluster.start("one", max_scopes=most)
         cluster.start("two", max_scopes=most)
         await until_all_follow(cluster)
@@ -53,17 +50,11 @@ def test_another_process_follows_in_time(lease: float, how: str, most: int, name
         assert await end(cluster, one, how) <= most_seconds
         assert not most or max(followed(cluster).values()) == most
 
-    simulated(cluster.run, script)
-    for scope in SCOPES:
-        cluster.check(scope)
-
 
 @pytest.mark.parametrize("at_once", [True, False])
 @pytest.mark.parametrize("scopes", [("a", "b"), ("orders", "users"), ("x", "y"), SCOPES])
-def test_processes_end_with_a_fair_share_each(scopes: tuple[str, ...], at_once: bool) -> None:
-    cluster = Cluster(*scopes)
-
-    async def script() -> None:
+async def test_processes_end_with_a_fair_share_each(scopes: tuple[str, ...], at_once: bool) -> None:
+    async with cluster_of(*scopes) as cluster:
         one = cluster.start("one")
         if not at_once:
             await until_follows(cluster, scopes[0], one)
@@ -74,14 +65,12 @@ def test_processes_end_with_a_fair_share_each(scopes: tuple[str, ...], at_once: 
         await anyio.sleep(4 * TTL)
         assert [await cluster.epoch(scope) for scope in scopes] == epochs, "it stays so"
 
-    simulated(cluster.run, script)
 
-
-def test_processes_that_configure_different_scopes_share_those_that_they_have_in_common() -> None:
+async def test_processes_that_configure_different_scopes_share_those_that_they_have_in_common() -> (
+    None
+):
     """They agree: no scope goes to and fro."""
-    cluster = Cluster(*SCOPES)
-
-    async def script() -> None:
+    async with cluster_of(*SCOPES) as cluster:
         cluster.start("one", scopes=SCOPES[:4])
         cluster.start("two", scopes=SCOPES[2:])
         cluster.start("three", scopes=SCOPES[4:])
@@ -92,6 +81,33 @@ def test_processes_that_configure_different_scopes_share_those_that_they_have_in
         await anyio.sleep(4 * TTL)
         assert [await cluster.epoch(scope) for scope in SCOPES] == epochs
 
-    simulated(cluster.run, script)
-    for scope in SCOPES:
-        cluster.check(scope)
+
+@pytest.mark.parametrize(
+    ("pause", "surge"), [(1.0, False), (15.0, False), (40.0, False), (1.0, True), (15.0, True)]
+)
+async def test_each_scope_moves_once_or_twice(pause: float, surge: bool) -> None:
+    """In each of several rolling updates, and nothing is handed over twice.
+
+    With a ``surge``, as Kubernetes does it, the new process is there before the old one ends, and
+    it has another name.
+    """
+    names = [f"scope-{n}" for n in range(4)]
+    moves: list[int] = []
+    async with cluster_of(*names) as cluster:
+        running = [cluster.start(name) for name in ("one", "two", "three")]
+        await anyio.sleep(4 * TTL)
+        for round_ in range(4):
+            before = {name: await cluster.epoch(name) for name in names}
+            for at, old in enumerate(tuple(running)):
+                if surge:
+                    running[at] = cluster.start(f"{old.name.partition('-')[0]}-{round_}")
+                    await anyio.sleep(3)
+                cluster.terminate(old)
+                await until(lambda old=old: old.stopped)  # type: ignore[misc]
+                if not surge:
+                    running[at] = cluster.start(old.name)
+                await anyio.sleep(pause)
+            await anyio.sleep(4 * TTL)
+            moves.extend([await cluster.epoch(name) - before[name] for name in names])
+    cluster.check_once(*names)
+    assert set(moves) <= {1, 2}
