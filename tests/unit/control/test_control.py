@@ -18,7 +18,7 @@ from tailrace.stores.memory import MemoryDeadLetters, MemoryOrders
 from tests.contract.stores import letter
 from tests.unit.engine.changes import changes, time, until
 from tests.unit.engine.scripted_driver import ScriptedDriver, refused
-from tests.unit.engine.watching import START, Destination, Watching, running, supervisor_of
+from tests.unit.engine.watching import Destination, Watching, running, supervisor_of
 
 BY = "ann on laptop at 127.0.0.1"
 BACK = SeekBody(at=moment(time(4)))
@@ -28,7 +28,7 @@ def controlled(
     destination: Destination | None = None, orders: MemoryOrders | None = None, **fields: Any
 ) -> tuple[Watching, Control]:
     handler = (destination or Destination()).routed(concurrency=1)
-    fields |= {"checkpoint_seconds": 0, **START}
+    fields |= {"checkpoint_seconds": 0}
     one = Watching(ScriptedDriver(*changes(1, 10)), handler, orders=orders, **fields)
     one.runtime.clock.answered(time(9))
     return one, Control(supervisor_of(one), one.runtime)

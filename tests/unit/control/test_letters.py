@@ -18,7 +18,7 @@ from tailrace.stores.memory import MemoryDeadLetters
 from tests.contract.stores import letter
 from tests.unit.engine.changes import change, number, until
 from tests.unit.engine.scripted_driver import ScriptedDriver
-from tests.unit.engine.watching import START, Destination, Watching, running, supervisor_of
+from tests.unit.engine.watching import Destination, Watching, running, supervisor_of
 
 BY = "ann"
 ANY = LetterBody()
@@ -50,7 +50,7 @@ def followed(
     store = MemoryDeadLetters(*(waiting or LETTERS))
     driver = ScriptedDriver(*(change(n) for n in range(10, 40)), batch_size=1)
     routed = destination.routed_by_batch(batch_size=1)
-    one = Watching(driver, routed, letters=store, **START, **fields)
+    one = Watching(driver, routed, letters=store, **fields)
     return one, Control(supervisor_of(one), one.runtime), store
 
 

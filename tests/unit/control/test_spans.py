@@ -16,7 +16,7 @@ from tailrace.model import Scope
 from tailrace.model.failure_policy import Backoff, FailurePolicy
 from tests.unit.engine.changes import change, changes, invalidate, time, token, until
 from tests.unit.engine.scripted_driver import ScriptedDriver, disconnected, refused
-from tests.unit.engine.watching import START, Destination, Watching, running, supervisor_of
+from tests.unit.engine.watching import Destination, Watching, running, supervisor_of
 
 BY = "ann"
 TWICE = FailurePolicy(attempts=2, backoff=Backoff(0, 0))
@@ -38,7 +38,7 @@ def followed(
         else each.routed(failure=TWICE, concurrency=1)
         for each in destinations
     ]
-    one = Watching(driver, *routed, checkpoint_seconds=0, **START, **fields)
+    one = Watching(driver, *routed, checkpoint_seconds=0, **fields)
     one.runtime.clock.answered(time(9))
     return one, Control(supervisor_of(one), one.runtime)
 

@@ -21,7 +21,7 @@ from tests.unit.engine.destinations import Destination, Plain, Table
 from tests.unit.engine.read.test_transactions import in_transaction
 from tests.unit.engine.scripted_driver import ScriptedDriver
 from tests.unit.engine.stores import ScriptedStore
-from tests.unit.engine.watching import START, Watching
+from tests.unit.engine.watching import Watching
 
 PIPELINES = [ChangeStreamOptions(), ChangeStreamOptions(pipeline=({"$match": {"x": 1}},))]
 
@@ -205,7 +205,6 @@ async def test_each_change_once(
             letters=letters,
             checkpoint_seconds=0.0001 if saves else 3600,
             options=PIPELINES[pipeline],
-            **START,
         )
         async with watching.run():
             for _ in range(one.turns):
@@ -226,9 +225,7 @@ async def test_each_change_once(
         each.failing.clear()
         each.down = 0
         each.pauses = 0
-    watching = Watching(
-        driver, *routed, store=store, letters=letters, options=PIPELINES[pipeline], **START
-    )
+    watching = Watching(driver, *routed, store=store, letters=letters, options=PIPELINES[pipeline])
     everything = set(range(1, oplog.count + 1))
     aside: dict[str, list[int]] = {each.name: [] for each in destinations}
 

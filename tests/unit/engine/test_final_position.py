@@ -13,7 +13,7 @@ from tests.unit.engine.destinations import Plain, Table, event, oplog
 from tests.unit.engine.read.test_transactions import in_transaction
 from tests.unit.engine.scripted_driver import ScriptedDriver
 from tests.unit.engine.stores import ScriptedStore
-from tests.unit.engine.watching import START, Watching
+from tests.unit.engine.watching import Watching
 
 
 class Scope:
@@ -31,7 +31,7 @@ class Scope:
             *handlers,
             store=self.store,
             letters=self.letters,
-            **(START | fields),
+            **fields,
         )
         return self.last
 

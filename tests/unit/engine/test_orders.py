@@ -13,7 +13,7 @@ from tailrace.stores.memory import MemoryOrders
 from tests.unit.engine.changes import changes, time, token, until
 from tests.unit.engine.scripted_driver import ScriptedDriver, disconnected
 from tests.unit.engine.stores import ScriptedStore
-from tests.unit.engine.watching import NEVER, START, Destination, Watching
+from tests.unit.engine.watching import NEVER, Destination, Watching
 
 AT = datetime(2026, 11, 30, 12, tzinfo=UTC)
 
@@ -27,7 +27,7 @@ def order(number: int = 1, *, paused: bool = False, seek: int | None = None) -> 
 
 def watching(destination: Destination, *, last: int = 9, **fields: object) -> Watching:
     driver = ScriptedDriver(*changes(1, last + 1))
-    fields = {"checkpoint_seconds": 0, **START, **fields}
+    fields = {"checkpoint_seconds": 0, **fields}
     return Watching(driver, destination.routed(concurrency=1), **fields)  # type: ignore[arg-type]
 
 
@@ -38,7 +38,6 @@ def following(before: Watching, destination: Destination) -> Watching:
         destination.routed(concurrency=1),
         store=before.store,
         orders=before.runtime.orders,
-        **START,
     )
 
 
@@ -60,8 +59,7 @@ async def test_a_pause_drains_saves_and_lasts_until_it_is_ended() -> None:
         assert one.saved.position.event_token == token(5)
         assert "paused by ann" in one.reason
         assert "tailrace scopes resume orders" in one.reason
-    two = following(one, audit)
-    async with two.run():
+    async with following(one, audit).run() as two:
         await two.until_state(WatcherState.PAUSED)
         assert audit.begun == [1, 2, 3, 4, 5]
         await orders.give(order(2))
@@ -104,8 +102,7 @@ async def test_a_scope_moves_back_without_halting_and_every_handler_gets_it_agai
     paused: bool,
 ) -> None:
     audit = Destination()
-    one = watching(audit)
-    async with one.run():
+    async with watching(audit).run() as one:
         await until(lambda: len(audit.handled) == 9)
         await one.until_state(WatcherState.CAUGHT_UP)
         moved = order(paused=paused, seek=4)
@@ -132,8 +129,7 @@ async def test_a_scope_moves_back_without_halting_and_every_handler_gets_it_agai
 async def test_changes_that_a_move_skips_are_recorded_as_a_gap() -> None:
     audit = Destination()
     audit.held = {3}
-    one = watching(audit)
-    async with one.run():
+    async with watching(audit).run() as one:
         await until(lambda: 3 in audit.begun)
         await one.runtime.orders.give(order(seek=8))
         one.watcher.obey(order(seek=8))
@@ -180,8 +176,7 @@ STEPS = ["before the note", "after the note", "before the save", "after the save
 @pytest.mark.parametrize("step", STEPS)
 async def test_a_crash_between_two_steps_of_a_move_neither_loses_nor_repeats_it(step: str) -> None:
     audit, orders, store = Destination(), Crashing(), CrashingStore()
-    one = watching(audit, orders=orders, store=store)
-    async with one.run():
+    async with watching(audit, orders=orders, store=store).run() as one:
         await until(lambda: len(audit.handled) == 9)
         await one.until_state(WatcherState.CAUGHT_UP)
     await orders.give(order(seek=7))
@@ -191,8 +186,7 @@ async def test_a_crash_between_two_steps_of_a_move_neither_loses_nor_repeats_it(
         await two.to_the_end()
     orders.crash = store.crash = ""
     for expected in (12, 12):
-        three = following(one, audit)
-        async with three.run():
+        async with following(one, audit).run() as three:
             await until(lambda expected=expected: len(audit.handled) == expected)
             await three.until_state(WatcherState.CAUGHT_UP)
     assert audit.handled == [*range(1, 10), 7, 8, 9]

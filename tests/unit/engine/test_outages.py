@@ -20,7 +20,7 @@ from tests.unit.engine.changes import change, changes, token, until
 from tests.unit.engine.database import Database, down
 from tests.unit.engine.scripted_driver import ScriptedDriver
 from tests.unit.engine.stores import ScriptedStore
-from tests.unit.engine.watching import START, Destination, Watching
+from tests.unit.engine.watching import Destination, Watching
 
 _DELAYED = "handler.answer_delayed"
 
@@ -32,7 +32,7 @@ async def test_an_outage_costs_neither_an_attempt_nor_a_dead_letter_nor_the_othe
     """The cursor stays open, and the events come in order when the destination is back."""
     database, audit, letters = Database(), Destination(), MemoryDeadLetters()
     driver = ScriptedDriver(*changes(1, 10, key="one"), batch_size=3)
-    watching = Watching(driver, database.routed(form), audit.routed(), letters=letters, **START)
+    watching = Watching(driver, database.routed(form), audit.routed(), letters=letters)
     async with watching.run():
         await until(lambda: len(database.stored) == 9)
         database.error = down()
@@ -61,12 +61,11 @@ async def test_a_stop_in_an_outage_ends_at_once_and_the_events_come_again() -> N
     database, letters = Database(), MemoryDeadLetters()
     database.error = down(after=3600)
     driver = ScriptedDriver(*changes(1, 5))
-    watching = Watching(driver, database.routed(), letters=letters, **START)
-    async with watching.run():
+    async with Watching(driver, database.routed(), letters=letters).run() as watching:
         await until(lambda: len(database.calls) == 4)
     assert watching.watcher.status.state is WatcherState.STOPPED
     database.error = None
-    async with Watching(driver, database.routed(), store=watching.store, **START).run():
+    async with Watching(driver, database.routed(), store=watching.store).run():
         await until(lambda: len(database.stored) == 4)
     assert await letters.letters() == []
 
@@ -79,8 +78,7 @@ async def test_a_destination_that_is_down_at_the_start_keeps_no_other_handler_wa
     database, audit = Database(), Destination()
     database.stored, database.error = list(stored), down()
     driver = ScriptedDriver(*changes(1, 5))
-    watching = Watching(driver, database.routed("position"), audit.routed(), **START)
-    async with watching.run():
+    async with Watching(driver, database.routed("position"), audit.routed()).run() as watching:
         await until(lambda: audit.handled == [1, 2, 3, 4])
         await until(lambda: database.begun > 5)
         assert watching.watcher.status.state is WatcherState.WAITING
@@ -97,7 +95,7 @@ async def test_a_chosen_position_waits_for_a_destination_that_is_down() -> None:
     database, audit = Database(), Destination()
     driver = ScriptedDriver(*changes(1, 5))
     routed = database.routed("position"), audit.routed()
-    async with (first := Watching(driver, *routed, **START)).run():
+    async with Watching(driver, *routed).run() as first:
         await until(lambda: database.stored == audit.handled == [1, 2, 3, 4])
         await first.until_state(WatcherState.CAUGHT_UP)
     chosen = {"event_token": token(2), "high_water": token(2), "sink_digests": {CHOSEN: ""}}
@@ -105,7 +103,7 @@ async def test_a_chosen_position_waits_for_a_destination_that_is_down() -> None:
     position = replace(before.position, **chosen)
     store = ScriptedStore(replace(before, position=position))
     database.error = down()
-    async with (second := Watching(driver, *routed, store=store, **START)).run():
+    async with Watching(driver, *routed, store=store).run() as second:
         await until(lambda: database.begun > 5)
         assert driver.starts == first.driver.starts
         database.error = None
@@ -125,8 +123,7 @@ async def test_a_destination_that_does_not_answer_for_its_position_is_reported(
         return None
 
     routed = Routed(handler("table", on_events=Database().on_events, position=never))
-    watching = Watching(ScriptedDriver(*changes(1, 5)), routed, **START)
-    async with watching.run():
+    async with Watching(ScriptedDriver(*changes(1, 5)), routed).run() as watching:
         await until(lambda: [log for log in watching.logs if log["event"] == _DELAYED])
     (told,) = [log for log in watching.logs if log["event"] == _DELAYED]
     assert (told["scope"], told["handler"]) == ("orders", "table")
@@ -136,7 +133,7 @@ async def test_a_destination_that_does_not_answer_for_its_position_is_reported(
 async def test_a_stop_ends_the_wait_at_the_start() -> None:
     database = Database()
     database.error = down(after=3600)
-    watching = Watching(ScriptedDriver(*changes(1, 5)), database.routed("position"), **START)
+    watching = Watching(ScriptedDriver(*changes(1, 5)), database.routed("position"))
     async with watching.run():
         await until(lambda: database.begun > 0)
     assert watching.watcher.status.state is WatcherState.STOPPED
@@ -154,16 +151,14 @@ async def test_a_handler_that_is_not_open_yet_is_waited_for_even_without_an_even
             raise database.error
 
     closed = replace(database.routed().handler, ready=ready)
-    watching = Watching(ScriptedDriver(), Routed(closed), **START)
-    async with watching.run():
+    async with Watching(ScriptedDriver(), Routed(closed)).run() as watching:
         await until(lambda: database.begun > 5)
         assert watching.watcher.status.state is WatcherState.WAITING
         assert "the database restarts" in watching.reason
         database.error = None
         await watching.until_state(WatcherState.CAUGHT_UP)
         database.error = down(after=3600)
-    again = Watching(ScriptedDriver(), Routed(closed), **START)
-    async with again.run():
+    async with Watching(ScriptedDriver(), Routed(closed)).run() as again:
         await again.until_state(WatcherState.WAITING)
     assert again.watcher.status.state is WatcherState.STOPPED
 
@@ -172,8 +167,7 @@ async def test_waiting_calls_are_tried_as_soon_as_one_gets_an_answer() -> None:
     """The others would wait for an hour."""
     database = Database()
     database.error = down(after=3600)
-    watching = Watching(ScriptedDriver(*changes(1, 5)), database.routed(), **START)
-    async with watching.run():
+    async with Watching(ScriptedDriver(*changes(1, 5)), database.routed()).run() as watching:
         await until(lambda: len(database.calls) == 4)
         database.error = down(after=0)
         watching.driver.oplog.append(change(5))
@@ -226,8 +220,7 @@ async def test_an_attempt_that_exceeds_timeout_seconds_is_not_an_outage() -> Non
     audit.held = {1}
     limit = FailurePolicy(attempts=1, timeout_seconds=0.001)
     driver = ScriptedDriver(*changes(1, 3))
-    watching = Watching(driver, audit.routed(failure=limit), letters=letters, **START)
-    async with watching.run():
+    async with Watching(driver, audit.routed(failure=limit), letters=letters).run() as watching:
         await until(lambda: audit.handled == [2])
         await watching.until_state(WatcherState.CAUGHT_UP)
     (letter,) = await letters.letters()
@@ -238,8 +231,7 @@ async def test_a_position_that_moved_in_mid_run_starts_the_scope_again_from_ther
     """Otherwise the retry would be stored on top of what another process wrote."""
     database = Database()
     driver = ScriptedDriver(*changes(1, 4))
-    watching = Watching(driver, database.routed("position"), **START)
-    async with watching.run():
+    async with Watching(driver, database.routed("position")).run() as watching:
         await until(lambda: database.stored == [1, 2, 3])
         await watching.until_state(WatcherState.CAUGHT_UP)
         database.stored, database.error = [1], down()  # restored from a backup, and then started

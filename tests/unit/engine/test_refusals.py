@@ -12,7 +12,7 @@ from tailrace.stores.memory import MemoryDeadLetters
 from tests.unit.engine.changes import change, changes, number, until
 from tests.unit.engine.database import Database
 from tests.unit.engine.scripted_driver import ScriptedDriver
-from tests.unit.engine.watching import START, Watching
+from tests.unit.engine.watching import Watching
 
 
 class Refusing(Database):
@@ -42,8 +42,7 @@ async def test_only_refused_events_become_dead_letters_without_another_attempt(f
     keys = {1: "a", 2: "b", 3: "a", 4: "a", 5: "b"}
     driver = ScriptedDriver(*(change(n, key) for n, key in keys.items()), batch_size=5)
     database, letters = Refusing(3), MemoryDeadLetters()
-    watching = Watching(driver, database.routed(form), letters=letters, **START)
-    async with watching.run():
+    async with Watching(driver, database.routed(form), letters=letters).run() as watching:
         await until(lambda: database.stored == [1, 2, 5])
         await watching.until_state(WatcherState.CAUGHT_UP)
         driver.oplog += [change(6, "a"), change(7, "c")]
@@ -64,8 +63,7 @@ async def test_reasons_about_no_event_of_the_batch_are_an_ordinary_failure(
     database, letters = Database(), MemoryDeadLetters()
     database.error = Refused(reasons)
     driver = ScriptedDriver(*changes(1, 3))
-    watching = Watching(driver, database.routed("events"), letters=letters, **START)
-    async with watching.run():
+    async with Watching(driver, database.routed("events"), letters=letters).run() as watching:
         await until(lambda: len(database.calls) == 4)  # two of the batch, one of each event
         await watching.until_state(WatcherState.CAUGHT_UP)
     assert len(await letters.letters()) == 2
@@ -74,7 +72,7 @@ async def test_reasons_about_no_event_of_the_batch_are_an_ordinary_failure(
 async def test_a_refusal_halts_a_handler_that_may_not_make_dead_letters() -> None:
     database = Refusing(2)
     routed = database.routed("position", failure=FailurePolicy(halt=True))
-    watching = Watching(ScriptedDriver(*changes(1, 4)), routed, **START)
+    watching = Watching(ScriptedDriver(*changes(1, 4)), routed)
     await watching.to_the_end()
     assert watching.watcher.status.state is WatcherState.HALTED
     assert "the destination refuses it: it is odd" in watching.reason
@@ -85,8 +83,7 @@ async def test_a_refusal_halts_a_handler_that_may_not_make_dead_letters() -> Non
 async def test_a_handler_that_is_fenced_gives_the_scope_up(form: str) -> None:
     database, letters = Database(), MemoryDeadLetters()
     driver = ScriptedDriver(*changes(1, 4))
-    watching = Watching(driver, database.routed(form), letters=letters, **START)
-    async with watching.run(stop=False):
+    async with Watching(driver, database.routed(form), letters=letters).run(stop=False) as watching:
         await until(lambda: len(database.stored) == 3)
         database.error = Fenced("epoch 8 writes here")
         driver.oplog.append(change(4))

@@ -8,8 +8,8 @@ import pytest
 
 from tailrace.engine import WatcherState
 from tailrace.engine.status.status import Status
-from tailrace.model import Scope, StartPoint
-from tests.unit.engine.changes import change, time, token, until
+from tailrace.model import Scope
+from tests.unit.engine.changes import change, token, until
 from tests.unit.engine.scripted_driver import ScriptedDriver, disconnected, refused
 from tests.unit.engine.watching import NEVER, Destination, Watching, running, supervisor_of
 
@@ -20,7 +20,6 @@ def watching(name: str, *oplog: dict[str, Any], **fields: Any) -> tuple[Watching
         ScriptedDriver(*oplog),
         destination.routed(),
         scope=Scope(name, "shop", name),
-        start=StartPoint(at_operation_time=time(1)),
         **fields,
     )
     return one, destination

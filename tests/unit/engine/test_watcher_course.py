@@ -12,14 +12,13 @@ from tailrace.stream import ChangeStreamOptions, fingerprint
 from tests.unit.engine.changes import change, changes, ddl, settle, time, token, until
 from tests.unit.engine.scripted_driver import AFTER, ScriptedDriver, resumable
 from tests.unit.engine.stores import ScriptedStore
-from tests.unit.engine.watching import SCOPE, START, Destination, Watching
+from tests.unit.engine.watching import SCOPE, Destination, Watching
 
 
 async def test_every_event_goes_to_every_handler_and_is_remembered() -> None:
     audit, lake = Destination("audit"), Destination("lake")
     driver = ScriptedDriver(*changes(1, 20), ddl(20), *changes(21, 30))
-    watching = Watching(driver, audit.routed(), lake.routed_by_batch(), **START)
-    async with watching.run():
+    async with Watching(driver, audit.routed(), lake.routed_by_batch()).run() as watching:
         await watching.until_state(WatcherState.CAUGHT_UP)
     assert sorted(audit.handled) == list(range(1, 30))
     assert lake.handled == list(range(1, 30))
@@ -40,8 +39,7 @@ async def calls_of(*others: Routed, **fields: Any) -> list[int]:
     """Lengths of the sequences that a handler gets from one reply of 150 events."""
     audit = Destination()
     driver = ScriptedDriver(*changes(1, 151), batch_size=150)
-    watching = Watching(driver, audit.routed_by_batch(**fields), *others, **START)
-    async with watching.run():
+    async with Watching(driver, audit.routed_by_batch(**fields), *others).run() as watching:
         await watching.until_state(WatcherState.CAUGHT_UP)
         await until(lambda: len(audit.handled) == 150)
     assert audit.handled == list(range(1, 151))
@@ -64,7 +62,9 @@ async def test_beside_workers_of_single_events_a_handler_of_sequences_gets_their
 
 async def test_an_idle_scope_is_remembered_too() -> None:
     """Otherwise its token would age out of the oplog while nothing happens."""
-    watching = Watching(ScriptedDriver(change(1)), Destination().routed(), checkpoint_seconds=0)
+    watching = Watching(
+        ScriptedDriver(change(1)), Destination().routed(), start=StartPoint(), checkpoint_seconds=0
+    )
     async with watching.run():
         await until(lambda: watching.saved is not None)
         first = watching.saved
@@ -86,8 +86,7 @@ async def test_a_start_time_that_nothing_has_come_from_is_not_forgotten() -> Non
 async def test_a_start_that_is_stopped_while_the_server_does_not_answer_ends() -> None:
     driver = ScriptedDriver(change(1))
     driver.hanging = anyio.Event()
-    watching = Watching(driver, Destination().routed())
-    async with watching.run():
+    async with Watching(driver, Destination().routed()).run() as watching:
         await until(lambda: len(driver.starts) == 1)
         await settle()
         assert watching.watcher.status.state is WatcherState.STARTING
@@ -98,8 +97,7 @@ async def test_a_start_that_is_stopped_while_the_server_does_not_answer_ends() -
 async def test_a_stop_does_not_cancel_the_read() -> None:
     """A cancelled read has lost its reply (field notes, 25)."""
     driver = ScriptedDriver(*changes(1, 6))
-    watching = Watching(driver, Destination().routed(), **START)
-    async with watching.run():
+    async with Watching(driver, Destination().routed()).run() as watching:
         await watching.until_state(WatcherState.CAUGHT_UP)
     assert driver.cancelled_reads == 0
     assert all(cursor.killed for cursor in driver.cursors)

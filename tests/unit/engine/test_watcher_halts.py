@@ -6,7 +6,7 @@ import pytest
 
 from tailrace.engine import WatcherState
 from tailrace.errors import CheckpointCorrupt
-from tailrace.model import PositionKind, StartPoint
+from tailrace.model import PositionKind
 from tailrace.model.cluster import ClusterIdentity
 from tailrace.stream import ChangeStreamOptions, fingerprint
 from tests.unit.engine.changes import (
@@ -15,7 +15,6 @@ from tests.unit.engine.changes import (
     checkpoint,
     invalidate,
     settle,
-    time,
     token,
     until,
 )
@@ -66,8 +65,7 @@ async def test_an_epoch_that_is_overtaken_halts_at_the_next_run() -> None:
     driver, store, audit = ScriptedDriver(*changes(1, 5)), ScriptedStore(STORED), Destination()
     audit.failures[3] = 1
     audit.held = {3, 4}
-    watching = Watching(driver, audit.routed(), store=store)
-    async with watching.run(stop=False):
+    async with Watching(driver, audit.routed(), store=store).run(stop=False) as watching:
         await until(lambda: 4 in audit.begun)
         store.records["orders"] = replace(STORED, epoch=6, sequence=1)
         audit.held = set()
@@ -99,8 +97,7 @@ async def test_a_changed_fingerprint_goes_through_the_cluster_time() -> None:
     """
     driver, store = ScriptedDriver(*changes(1, 5)), ScriptedStore(STORED)
     audit = Destination()
-    watching = Watching(driver, audit.routed(), store=store, options=NEW)
-    async with watching.run():
+    async with Watching(driver, audit.routed(), store=store, options=NEW).run() as watching:
         await until(lambda: 4 in audit.handled)
     assert driver.start_options == ["at 2"]
     assert sorted(audit.handled) == [3, 4]
@@ -114,13 +111,7 @@ async def test_an_invalidate_is_handled_and_saved_and_the_stream_continues_after
     driver = ScriptedDriver(*changes(1, 3), invalidate(3), *changes(4, 6))
     audit, lake, store = Destination("audit"), Destination("lake"), ScriptedStore()
     lake.held = {1}
-    watching = Watching(
-        driver,
-        audit.routed(),
-        lake.routed_by_batch(),
-        store=store,
-        start=StartPoint(at_operation_time=time(1)),
-    )
+    watching = Watching(driver, audit.routed(), lake.routed_by_batch(), store=store)
     async with watching.run():
         await until(lambda: 3 in audit.handled)
         await settle()

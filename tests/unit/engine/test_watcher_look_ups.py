@@ -10,7 +10,7 @@ from tailrace.event.reply import Reply
 from tailrace.stream import ChangeStreamOptions, LookUp
 from tests.unit.engine.changes import change, token
 from tests.unit.engine.scripted_driver import ScriptedDriver
-from tests.unit.engine.watching import START, Destination, Watching
+from tests.unit.engine.watching import Destination, Watching
 
 UUID = "0A" * 16
 TOKEN = token(1, f"2B022C0100296E5A1004{UUID}46645F69640064{'6' * 24}0004")
@@ -42,8 +42,7 @@ async def test_look_ups_are_for_the_collection_s_uuid_on_the_read_preference(
 ) -> None:
     audit, driver = Destination(), LookingDriver()
     asked = ChangeStreamOptions(full_document="lookup", read_preference="secondary", **options)
-    watching = Watching(driver, audit.routed(), options=asked, **START)
-    async with watching.run():
+    async with Watching(driver, audit.routed(), options=asked).run() as watching:
         await watching.until_state(WatcherState.CAUGHT_UP)
     (wanted,) = driver.look_ups
     assert wanted.uuid == (bytes.fromhex(UUID) if uuid else None)

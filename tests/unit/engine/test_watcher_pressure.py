@@ -10,7 +10,7 @@ from tailrace.stores.memory import MemoryDeadLetters
 from tests.unit.engine.changes import batch, change, changes, settle, until
 from tests.unit.engine.scripted_driver import ScriptedDriver
 from tests.unit.engine.stores import ScriptedStore
-from tests.unit.engine.watching import CLUSTER, START, Destination, Watching
+from tests.unit.engine.watching import CLUSTER, Destination, Watching
 
 SIZE = batch([change(1)]).size
 """The bytes of one event in a reply."""
@@ -20,9 +20,7 @@ async def test_a_spent_byte_budget_pauses_reading_until_handlers_have_finished()
     quick, slow = Destination("quick"), Destination("slow")
     slow.held = {1}
     driver = ScriptedDriver(*changes(1, 40), batch_size=1)
-    watching = Watching(
-        driver, quick.routed(), slow.routed(concurrency=1), budget=5 * SIZE, **START
-    )
+    watching = Watching(driver, quick.routed(), slow.routed(concurrency=1), budget=5 * SIZE)
     async with watching.run():
         await watching.until_state(WatcherState.WAITING)
         await settle()
@@ -49,8 +47,7 @@ async def test_one_reply_is_read_ahead_and_a_long_wait_for_handlers_is_a_pause(
     audit = Destination()
     audit.held = {1}
     driver = ScriptedDriver(*changes(1, 40), batch_size=2)
-    watching = Watching(driver, audit.routed(concurrency=1), **START)
-    async with watching.run():
+    async with Watching(driver, audit.routed(concurrency=1)).run() as watching:
         await watching.until_state(WatcherState.WAITING)
         await settle()
         assert audit.begun == [1]
@@ -78,14 +75,12 @@ async def test_a_scope_that_stalls_does_not_keep_another_from_reading(events_a_r
         quick.routed(),
         stalled.routed(concurrency=1),
         runtime=runtime,
-        **START,
     )
     second = Watching(
         ScriptedDriver(*changes(1, 90), batch_size=events_a_reply),
         other.routed(),
         runtime=runtime,
         scope=Scope("users", "shop", "users"),
-        **START,
     )
     async with first.run():
         await first.until_state(WatcherState.WAITING)

@@ -16,7 +16,7 @@ from tailrace.model.failure_policy import Backoff
 from tests.unit.engine.changes import change, changes, ddl, settle, token, until
 from tests.unit.engine.scripted_driver import ScriptedDriver, disconnected, refused, resumable
 from tests.unit.engine.stores import ScriptedStore
-from tests.unit.engine.watching import NEVER, START, Destination, Watching
+from tests.unit.engine.watching import NEVER, Destination, Watching
 
 
 def restarts(watching: Watching, reason: str) -> float:
@@ -27,8 +27,7 @@ async def test_a_handler_failure_is_followed_by_a_run_that_delivers_everything()
     audit, lake = Destination("audit"), Destination("lake")
     audit.failures[5] = 1
     driver = ScriptedDriver(*changes(1, 30, "one document"))
-    watching = Watching(driver, audit.routed(), lake.routed_by_batch(), **START)
-    async with watching.run():
+    async with Watching(driver, audit.routed(), lake.routed_by_batch()).run() as watching:
         await until(lambda: 29 in audit.handled and 29 in lake.handled)
     entered = [state for state in watching.states if state != "caught_up"]
     assert entered[:4] == ["catching_up", "streaming", "draining", "waiting"]
@@ -74,8 +73,7 @@ async def test_no_event_is_lost_whatever_fails(
     store = ScriptedStore()
     store.failing = failing_saves
     handlers = [audit.routed(), lake.routed_by_batch(10), table.routed_by_batch(4, by_key=3)]
-    watching = Watching(driver, *handlers, store=store, checkpoint_seconds=0, **START)
-    async with watching.run():
+    async with Watching(driver, *handlers, store=store, checkpoint_seconds=0).run() as watching:
         for each in (audit, lake, table):
             await until(lambda each=each: set(each.handled) == set(range(1, 41)))  # type: ignore[misc]
         last = token(40)
@@ -94,8 +92,7 @@ async def test_no_event_is_lost_whatever_fails(
 async def test_an_error_that_no_stream_resumes_from_starts_a_new_run(error: Any) -> None:
     audit, driver = Destination(), ScriptedDriver(*changes(1, 10))
     driver.faults[6] = [error]
-    watching = Watching(driver, audit.routed(), **START)
-    async with watching.run():
+    async with Watching(driver, audit.routed()).run() as watching:
         await until(lambda: len(audit.handled) == 9)
     assert sorted(audit.begun) == list(range(1, 10))
     assert driver.start_options == ["at 1", "resume after 6"]
@@ -120,7 +117,7 @@ async def test_a_save_whose_answer_was_lost_does_not_fence_the_watcher_out() -> 
     audit, store = Destination(), ScriptedStore()
     store.lying = 2
     driver = ScriptedDriver(*changes(1, 4))
-    watching = Watching(driver, audit.routed(), store=store, checkpoint_seconds=0, **START)
+    watching = Watching(driver, audit.routed(), store=store, checkpoint_seconds=0)
     async with watching.run():
         await until(lambda: len(store.saved) >= 2)
         driver.oplog.append(change(4))
@@ -133,8 +130,7 @@ async def test_a_save_whose_answer_was_lost_does_not_fence_the_watcher_out() -> 
 async def test_a_back_off_is_ended_by_a_stop() -> None:
     driver = ScriptedDriver(change(1))
     driver.refusals = [disconnected()]
-    watching = Watching(driver, backoff=NEVER)
-    async with watching.run():
+    async with Watching(driver, backoff=NEVER).run() as watching:
         await watching.until_state(WatcherState.BACKING_OFF)
         await settle()
         assert watching.reason == "connection closed"
@@ -145,8 +141,7 @@ async def test_a_back_off_is_ended_by_a_stop() -> None:
 async def test_a_back_off_grows_without_progress_and_starts_over_after_progress() -> None:
     audit, driver = Destination(), ScriptedDriver(*changes(1, 7))
     audit.failures.update({2: 4, 5: 2})
-    watching = Watching(driver, audit.routed(), backoff=Backoff(0.002, 0.1), **START)
-    async with watching.run():
+    async with Watching(driver, audit.routed(), backoff=Backoff(0.002, 0.1)).run() as watching:
         await until(lambda: 6 in audit.handled)
     delays = [log["delay_seconds"] for log in watching.logs if log["event"] == "watcher.restarting"]
     assert len(delays) == 6

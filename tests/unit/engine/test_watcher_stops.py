@@ -11,7 +11,7 @@ from tailrace.event import ChangeEvent
 from tailrace.model.failure_policy import Backoff, FailurePolicy
 from tests.unit.engine.changes import change, changes, ddl, invalidate, number, settle, token, until
 from tests.unit.engine.scripted_driver import ScriptedDriver
-from tests.unit.engine.watching import NEVER, START, Destination, Watching
+from tests.unit.engine.watching import NEVER, Destination, Watching
 
 HOT = [change(n, "hot" if n % 2 else n) for n in range(1, 400)]
 """Every second event belongs to one document."""
@@ -34,7 +34,7 @@ async def continued(
     for each in destinations:
         each.held = set()
     routed = watching.watcher.plan.routed
-    following = Watching(watching.driver, *routed, store=watching.store, **START, **fields)
+    following = Watching(watching.driver, *routed, store=watching.store, **fields)
     async with following.run():
         for each in destinations:
             await until(lambda each=each: len(each.handled) >= last)
@@ -48,8 +48,7 @@ async def test_calls_that_run_are_finished_and_none_begins(lanes: int) -> None:
     """With one hot document too: its events wait, and events of other documents are handled."""
     audit = Destination()
     audit.held = {5, 11}
-    watching = Watching(ScriptedDriver(*HOT), audit.routed(), lanes=lanes, **START)
-    async with watching.run():
+    async with Watching(ScriptedDriver(*HOT), audit.routed(), lanes=lanes).run() as watching:
         await until(lambda: 5 in audit.begun)
         await settle()
         begun = list(audit.begun)
@@ -72,7 +71,6 @@ async def test_every_handler_ends_where_it_is() -> None:
         quick.routed(concurrency=1),
         slow.routed(concurrency=1),
         batches.routed_by_batch(linger_seconds=3600),
-        **START,
     )
     async with watching.run():
         await until(lambda: quick.begun[-1:] == [7])
@@ -89,7 +87,6 @@ async def test_every_handler_ends_where_it_is() -> None:
         slow.routed(),
         batches.routed_by_batch(),
         store=watching.store,
-        **START,
     )
     async with following.run():
         for each in (quick, slow, batches):
@@ -105,8 +102,7 @@ async def test_a_sequence_that_failed_is_not_tried_again_event_by_event() -> Non
     audit.failures[1] = 1
     audit.held = {2}
     batches = audit.routed_by_batch(10, failure=policy)
-    watching = Watching(ScriptedDriver(*changes(1, 10), batch_size=9), batches, **START)
-    async with watching.run():
+    async with Watching(ScriptedDriver(*changes(1, 10), batch_size=9), batches).run() as watching:
         await until(lambda: audit.begun == [1, 1, 2])
         watching.stop.set()
         await settle()
@@ -119,7 +115,7 @@ async def test_an_event_that_waits_for_its_next_attempt_is_not_tried_again() -> 
     audit = Failing()
     audit.failures[3] = 1
     policy = FailurePolicy(attempts=5, backoff=NEVER)
-    watching = Watching(ScriptedDriver(*changes(1, 10)), audit.routed(failure=policy), **START)
+    watching = Watching(ScriptedDriver(*changes(1, 10)), audit.routed(failure=policy))
     async with watching.run():
         await until(lambda: len(audit.handled) == 8)
     assert audit.begun.count(3) == 1
@@ -130,8 +126,7 @@ async def test_a_stop_in_the_drain_after_an_invalidate_repeats_and_loses_nothing
     audit = Destination()
     audit.held = {2}
     events = [*changes(1, 8), ddl(8), invalidate(9), *changes(10, 13)]
-    watching = Watching(ScriptedDriver(*events, batch_size=20), audit.routed(), **START)
-    async with watching.run():
+    async with Watching(ScriptedDriver(*events, batch_size=20), audit.routed()).run() as watching:
         await until(lambda: 2 in audit.begun)
         await watching.until_state(WatcherState.DRAINING)
         await until(lambda: 7 in audit.handled)
@@ -154,7 +149,6 @@ async def test_a_handler_that_gives_up_ends_the_others_after_their_running_calls
         ScriptedDriver(*changes(1, 30)),
         fails.routed(failure=halt),
         slow.routed(concurrency=1),
-        **START,
     )
     async with watching.run():
         await until(lambda: slow.begun == [1] and fails.begun != [])

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, Self
 
 import anyio
 from bson.timestamp import Timestamp
@@ -35,8 +35,8 @@ from tests.unit.engine.stores import ScriptedStore
 
 SCOPE = Scope("orders", "shop", "orders")
 CLUSTER = ClusterIdentity("rs0", "5f3a")
-START: dict[str, Any] = {"start": StartPoint(at_operation_time=time(1))}
-"""Starts at the first event."""
+FIRST = StartPoint(at_operation_time=time(1))
+"""The first event."""
 AT_ONCE = Backoff(0, 0)
 NEVER = Backoff(3600, 3600)
 
@@ -112,23 +112,24 @@ class Watching:
             orders=orders or MemoryOrders(),
             lease=lease,
         )
-        fields: dict[str, Any] = {"backoff": AT_ONCE, "checkpoint_seconds": 3600} | following
+        default: dict[str, Any] = {"start": FIRST, "backoff": AT_ONCE, "checkpoint_seconds": 3600}
         self.watcher = Watcher(
-            ScopePlan(scope, options or ChangeStreamOptions(), handlers, **fields), self.runtime
+            ScopePlan(scope, options or ChangeStreamOptions(), handlers, **default | following),
+            self.runtime,
         )
         self.stop = Interrupt()
         self.running: anyio.CancelScope
         self.logs: Sequence[Any] = ()
 
     @asynccontextmanager
-    async def run(self, *, stop: bool = True) -> AsyncIterator[None]:
+    async def run(self, *, stop: bool = True) -> AsyncIterator[Self]:
         """Runs it beside the block, then stops it (or waits until it ends by itself)."""
         self.running = anyio.CancelScope()
         with capture_logs() as self.logs, anyio.fail_after(60):
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(self._run)
                 try:
-                    yield
+                    yield self
                 except BaseException:
                     tasks.cancel_scope.cancel()
                     raise

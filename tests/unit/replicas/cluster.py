@@ -31,7 +31,7 @@ from tailrace.stores.memory_leases import MemoryLeases
 from tailrace.stream import Interrupt
 from tests.unit.engine.changes import change, number
 from tests.unit.engine.scripted_driver import ScriptedDriver
-from tests.unit.engine.watching import START, Watching
+from tests.unit.engine.watching import Watching
 from tests.unit.replicas.remote_store import RemoteCheckpoints, RemoteLeases, Saved, Wire
 from tests.unit.replicas.simulated_time import PROCESS, the_loop, until
 
@@ -94,7 +94,6 @@ class Process:
                 lease=self.leases.observed,
                 backoff=Backoff(0.2, 1),
                 checkpoint_seconds=1,
-                **START,
             )
             self.supervisor.watchers.append(watching.watcher)
 

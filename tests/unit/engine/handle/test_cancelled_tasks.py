@@ -21,7 +21,7 @@ from tests.handlers import handler
 from tests.unit.engine.changes import change, number, time, until
 from tests.unit.engine.harms import FORMS, HARMS, Harm, Harmful, task
 from tests.unit.engine.scripted_driver import ScriptedDriver, disconnected
-from tests.unit.engine.watching import NEVER, START, Destination, Watching, running, supervisor_of
+from tests.unit.engine.watching import NEVER, Destination, Watching, running, supervisor_of
 
 AT_ONCE = Backoff(0, 0)
 EVENTS = 24
@@ -63,7 +63,7 @@ async def test_a_call_that_ignores_its_cancellation_is_cancelled_again_now_and_t
 
 def watching_of(handler: Handler, letters: MemoryDeadLetters) -> Watching:
     changes = [change(n, key=n % KEYS) for n in range(1, EVENTS + 1)]
-    return Watching(ScriptedDriver(*changes), Routed(handler), letters=letters, **START)
+    return Watching(ScriptedDriver(*changes), Routed(handler), letters=letters)
 
 
 def assert_in_order(handled: list[int]) -> None:
@@ -149,7 +149,7 @@ async def test_a_watcher_that_is_cancelled_between_two_runs_goes_on() -> None:
     destination = Destination()
     driver = ScriptedDriver(*(change(n) for n in range(1, 4)))
     driver.refusals.append(disconnected())
-    watching = Watching(driver, destination.routed(), backoff=NEVER, **START)
+    watching = Watching(driver, destination.routed(), backoff=NEVER)
     async with running(supervisor_of(watching)) as logs:
         await watching.until_state(WatcherState.BACKING_OFF)
         await cancels("watcher orders")()
@@ -170,8 +170,7 @@ async def test_a_worker_that_is_lost_twice_with_one_event_ends_the_run() -> None
         await anyio.sleep_forever()
 
     routed = Routed(handler("harmful", kills, concurrency=1))
-    watching = Watching(ScriptedDriver(change(1)), routed, backoff=NEVER, **START)
-    async with watching.run():
+    async with Watching(ScriptedDriver(change(1)), routed, backoff=NEVER).run() as watching:
         await watching.until_state(WatcherState.BACKING_OFF)
         assert "the task that calls it was cancelled" in watching.reason
     assert len(killed) == 2
@@ -195,8 +194,7 @@ async def test_workers_that_are_cancelled_before_they_have_begun_end_the_run() -
 
     routed = Routed(handler("harmful", kills, concurrency=8))
     changes = [change(n, key=n) for n in range(1, EVENTS + 1)]
-    watching = Watching(ScriptedDriver(*changes), routed, backoff=NEVER, **START)
-    async with watching.run():
+    async with Watching(ScriptedDriver(*changes), routed, backoff=NEVER).run() as watching:
         await watching.until_state(WatcherState.BACKING_OFF)
         assert "was cancelled" in watching.reason
         assert "handler 'harmful'" in watching.reason
@@ -220,7 +218,6 @@ class TestAsked:
         destination = Destination()
         driver = ScriptedDriver(*(change(n) for n in range(1, 9)))
         routed = destination.routed_by_batch(position=position)
-        watching = Watching(driver, routed, **START)
-        async with watching.run():
+        async with Watching(driver, routed).run() as watching:
             await until(lambda: destination.handled == list(range(1, 9)))
         assert watching.watcher.status.state is WatcherState.STOPPED

@@ -15,22 +15,20 @@ from tests.unit.engine.changes import invalidate, number, time, token, until
 from tests.unit.engine.destinations import Table, event, oplog
 from tests.unit.engine.scripted_driver import ScriptedDriver, refused
 from tests.unit.engine.stores import ScriptedStore
-from tests.unit.engine.watching import START, Destination, Watching
+from tests.unit.engine.watching import Destination, Watching
 
 
 async def test_on_a_quiet_scope_the_checkpoint_goes_on() -> None:
     """The oplog may have lost the sink's own token by then."""
     driver, store, sink = ScriptedDriver(*oplog(3)), ScriptedStore(), Table("sink")
     wants = lambda event: number(event) <= 3  # noqa: E731
-    first = Watching(driver, sink.routed(2, wants), store=store, **START)
-    async with first.run():
+    async with Watching(driver, sink.routed(2, wants), store=store).run() as first:
         await until(lambda: sink.rows == [1, 2, 3])
         driver.oplog += [event(n) for n in range(4, 40)]
         await until(lambda: first.watcher.status.state is WatcherState.CAUGHT_UP)
     assert first.saved is not None
     assert first.saved.position.sink_digests == {"sink": token(3).digest}
-    second = Watching(driver, sink.routed(2, wants), store=store)
-    async with second.run():
+    async with Watching(driver, sink.routed(2, wants), store=store).run() as second:
         await second.until_state(WatcherState.CAUGHT_UP)
     assert driver.start_options[-1] == "resume after 39"
 
@@ -38,14 +36,12 @@ async def test_on_a_quiet_scope_the_checkpoint_goes_on() -> None:
 async def test_a_destination_that_lost_its_position_is_reported() -> None:
     """It continues at the checkpoint; whether it lost earlier data cannot be known."""
     driver, store, sink = ScriptedDriver(*oplog(3)), ScriptedStore(), Table("sink")
-    first = Watching(driver, sink.routed(2), store=store, **START)
-    async with first.run():
+    async with Watching(driver, sink.routed(2), store=store).run() as first:
         await until(lambda: sink.rows == [1, 2, 3])
     assert "position.missing" not in [log["event"] for log in first.logs]
     sink.rows, sink.token = [], None
     driver.oplog.append(event(4))
-    second = Watching(driver, sink.routed(2), store=store, **START)
-    async with second.run():
+    async with Watching(driver, sink.routed(2), store=store).run() as second:
         await until(lambda: sink.rows == [4])
     (told,) = [log for log in second.logs if log["event"] == "position.missing"]
     assert (told["scope"], told["handler"]) == ("orders", "sink")
@@ -59,7 +55,7 @@ async def test_an_invalid_position_halts_the_scope_and_names_handler_and_remedy(
         return SinkPosition.of(said)
 
     routed = Routed(handler("sink", on_events=Table("sink").store, position=position))
-    watching = Watching(ScriptedDriver(*oplog(3)), routed, **START)
+    watching = Watching(ScriptedDriver(*oplog(3)), routed)
     await watching.to_the_end()
     assert watching.watcher.status.state is WatcherState.HALTED
     for part in ("'orders'", "'sink'", "batch.position"):
@@ -71,12 +67,11 @@ async def test_a_destination_whose_history_is_lost_is_told_of_the_gap() -> None:
     driver, sink = ScriptedDriver(*oplog(3)), Table("sink")
     sink.rows, sink.token = [1], token(1)
     driver.refusals = [refused(286), refused(286)]  # its token, and its time
-    watching = Watching(driver, sink.routed(2), skip_lost_history=True, **START)
-    async with watching.run():
+    async with Watching(driver, sink.routed(2), skip_lost_history=True).run() as watching:
         await watching.until_state(WatcherState.CAUGHT_UP)
         await until(lambda: watching.saved is not None)
     # A restart before the next change does not return to the lost position.
-    again = Watching(driver, sink.routed(2), store=watching.store, skip_lost_history=True, **START)
+    again = Watching(driver, sink.routed(2), store=watching.store, skip_lost_history=True)
     async with again.run():
         await again.until_state(WatcherState.CAUGHT_UP)
         driver.oplog += [event(4)]
@@ -90,8 +85,7 @@ async def test_a_destination_whose_history_is_lost_is_told_of_the_gap() -> None:
 async def test_a_restored_one_whose_history_is_lost_goes_on_at_the_checkpoint_with_a_gap() -> None:
     driver, store = ScriptedDriver(*oplog(9)), ScriptedStore()
     sink, audit = Table("sink"), Destination()
-    first = Watching(driver, sink.routed(2), audit.routed(), store=store, **START)
-    async with first.run():
+    async with Watching(driver, sink.routed(2), audit.routed(), store=store).run():
         await until(lambda: len(sink.rows) == 9 and len(audit.handled) == 9)
     sink.rows, sink.token = [1, 2, 3], token(3)
     driver.refusals = [refused(286), refused(286)]
@@ -113,8 +107,7 @@ async def test_only_the_poison_of_a_sequence_is_set_aside_and_the_rest_is_stored
     sink.poison, sink.lost = {3}, 1
     routed = sink.routed(5, failure=AT_MOST_TWICE)
     driver = ScriptedDriver(*oplog(9), batch_size=5)
-    watching = Watching(driver, routed, letters=letters, **START)
-    async with watching.run():
+    async with Watching(driver, routed, letters=letters).run():
         await until(lambda: sink.rows[-1:] == [9])
     assert sink.rows == [1, 2, 4, 5, 6, 7, 8, 9]
     assert [
@@ -126,8 +119,7 @@ async def test_a_commit_whose_answer_was_lost_to_the_last_attempt_leaves_no_lett
     sink, letters = Table("sink"), MemoryDeadLetters()
     sink.failing, sink.lost = Counter([1]), 1
     routed = sink.routed(3, failure=AT_MOST_TWICE)
-    watching = Watching(ScriptedDriver(*oplog(6)), routed, letters=letters, **START)
-    async with watching.run():
+    async with Watching(ScriptedDriver(*oplog(6)), routed, letters=letters).run():
         await until(lambda: sink.rows[-1:] == [6])
     assert sink.rows == [1, 2, 3, 4, 5, 6]
     assert await letters.letters() == []
@@ -138,10 +130,10 @@ async def test_a_position_after_an_invalidate_uses_start_after_without_an_event(
     driver, store = ScriptedDriver(event(1), invalidate(2)), ScriptedStore()
     sink = Table("sink")
     sink.token = token(2)
-    async with Watching(driver, sink.routed(2), store=store, **START).run():
+    async with Watching(driver, sink.routed(2), store=store).run():
         await until(lambda: store.saved)
     sink.token = None  # as if restored from a backup: now only the checkpoint knows
     driver.oplog.append(event(3))
-    async with Watching(driver, sink.routed(2), store=store, **START).run():
+    async with Watching(driver, sink.routed(2), store=store).run():
         await until(lambda: sink.rows == [3])
     assert driver.start_options == ["start after 2", "start after 2"]
