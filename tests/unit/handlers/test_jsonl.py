@@ -1,6 +1,7 @@
 """A file of complete lines, whatever happens to it."""
 
 import json
+import os
 import subprocess
 import sys
 import textwrap
@@ -145,6 +146,18 @@ class TestRotation:
             path.unlink()
             await write(handler, change(3))
         assert numbers(path) == [3]
+
+
+@pytest.mark.parametrize("fsync", [True, False])
+async def test_fsync_decides_whether_a_line_is_on_the_disk_before_its_event_is_handled(
+    fsync: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[bytes] = []
+    path = tmp_path / "events.jsonl"
+    monkeypatch.setattr(os, "fdatasync", lambda _: synced.append(path.read_bytes()))
+    async with opened(path, fsync=fsync) as handler:
+        await write(handler, change(1))
+        assert synced == ([path.read_bytes()] if fsync else [])
 
 
 def test_a_disk_that_is_full_leaves_whole_lines_and_is_told(tmp_path: Path) -> None:

@@ -4,7 +4,8 @@ import importlib.util
 import subprocess
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,14 +14,13 @@ import anyio
 import pytest
 
 from tailrace.config.delivery import DeliverySettings
-from tailrace.engine import Handler, RunIdentity
+from tailrace.engine import Handler, PerBatch, RunIdentity
 from tailrace.errors import ConfigurationError, StartRefused
 from tailrace.event import ChangeEvent
 from tailrace.handlers import check_handlers, open_handlers
 from tailrace.handlers.parquet import ParquetHandlerSettings
 from tailrace.lake.directory import DirectoryDraft
 from tailrace.model import SinkPosition
-from tailrace.model.gap import Gap
 from tests.handlers import deliver
 from tests.lake import rows
 from tests.unit.engine.changes import change, time, token
@@ -29,6 +29,12 @@ from tests.unit.handlers.landings import OWNER
 
 def settings(path: Path | str, **more: Any) -> ParquetHandlerSettings:
     return ParquetHandlerSettings(type="parquet", path=str(path), **more)
+
+
+@asynccontextmanager
+async def opened(path: Path | str, **more: Any) -> AsyncIterator[Handler]:
+    async with open_handlers({"lake": settings(path, **more)}, DeliverySettings()) as handlers:
+        yield handlers["lake"]
 
 
 def events(*numbers: int) -> Sequence[ChangeEvent]:
@@ -47,9 +53,16 @@ async def position(handler: Handler, owner: RunIdentity = OWNER) -> SinkPosition
     return await handler.position.load(owner)
 
 
-async def skip(handler: Handler, gap: Gap) -> None:
-    assert handler.skipped is not None
-    await handler.skipped(OWNER, gap)
+async def test_segment_rows_segment_bytes_and_segment_seconds_complete_a_segment(
+    tmp_path: Path,
+) -> None:
+    bounds = {"segment_rows": 7, "segment_bytes": 4096, "segment_seconds": 2.5}
+    async with opened(tmp_path, **bounds) as handler:
+        commit, calls = handler.commit, handler.calls
+        assert commit is not None
+        assert (commit.events, commit.bytes, commit.seconds) == (7, 4096, 2.5)
+        assert isinstance(calls, PerBatch)
+        assert (calls.events, calls.bytes) == (7, 4096)
 
 
 async def test_scopes_land_at_the_same_time(
@@ -63,8 +76,7 @@ async def test_scopes_land_at_the_same_time(
         both.wait(30)
         real(draft)
 
-    async with open_handlers({"lake": settings(tmp_path)}, DeliverySettings()) as opened:
-        handler = opened["lake"]
+    async with opened(tmp_path) as handler:
         for scope in ("orders", "carts"):
             await position(handler, RunIdentity(scope, "rs0/1", "f", 1))
         monkeypatch.setattr(DirectoryDraft, "finish", finish)
@@ -86,8 +98,7 @@ async def test_a_cancelled_write_is_whole_and_known(
         assert go_on.wait(30)
         real(draft)
 
-    async with open_handlers({"lake": settings(tmp_path)}, DeliverySettings()) as opened:
-        handler = opened["lake"]
+    async with opened(tmp_path) as handler:
         await position(handler)
         monkeypatch.setattr(DirectoryDraft, "finish", finish)
         async with anyio.create_task_group() as tasks:
@@ -124,7 +135,7 @@ async def test_a_path_that_is_no_lake_is_refused_in_one_line(
     (tmp_path / "other").mkdir()
     (tmp_path / "other/lake.json").write_text("{}")
     with pytest.raises(ConfigurationError) as refused:
-        async with open_handlers({"lake": settings(path.format(tmp_path))}, DeliverySettings()):
+        async with opened(path.format(tmp_path)):
             pass
     (problem,) = refused.value.problems
     assert problem.path == "handlers.lake.path"
@@ -138,7 +149,7 @@ async def test_an_object_store_that_does_not_answer(monkeypatch: pytest.MonkeyPa
         monkeypatch.setenv(name, "x")
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
     with pytest.raises(StartRefused, match=r"no lake can be opened at s3://b/lake: "):
-        async with open_handlers({"lake": settings("s3://b/lake")}, DeliverySettings()):
+        async with opened("s3://b/lake"):
             pass
 
 

@@ -1,4 +1,7 @@
-"""The next chunk is read while the last one is handled; it is used only if nothing changed."""
+"""When rows are read, as of which time, and which of them a destination has already.
+
+The next chunk is read while the last one is handled; it is used only if nothing changed.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -9,26 +12,28 @@ import bson
 import pytest
 from bson.timestamp import Timestamp
 
+from tailrace.engine.plan.row_source import TimeUnavailable
 from tailrace.errors import ConnectionFailed
 from tailrace.event.reply import Reply, read_reply
 from tailrace.model import Scope, SnapshotProgress
-from tailrace.model.snapshot import RangeProgress, SnapshotMode, SnapshotState
+from tailrace.model.snapshot import RangeProgress, SnapshotMode, SnapshotState, StoredRows
 from tailrace.snapshot.server import Find
 from tailrace.snapshot.snapshots import SnapshotOptions, Snapshots
 
-TIME, LATER = Timestamp(9, 1), Timestamp(9, 2)
+TIME, LATER, NOW = Timestamp(9, 1), Timestamp(9, 2), Timestamp(9, 5)
 UUID = "0" * 32
 
 
 @dataclass
 class Counting:
-    """A server whose ``n``-th find returns document ``n``; a find may fail."""
+    """A server whose ``n``-th find returns document ``n``, and that tells its time; or it fails."""
 
     times: list[Timestamp] = field(default_factory=list)
     failing: bool = False
 
     async def run(self, database: str, command: Mapping[str, Any]) -> dict[str, Any]:
-        raise NotImplementedError
+        assert command == {"ping": 1}
+        return {"ok": 1, "operationTime": NOW}
 
     async def find(self, find: Find) -> Sequence[Reply]:
         if self.failing:
@@ -38,7 +43,9 @@ class Counting:
         return [read_reply(bson.encode({"cursor": cursor}))]
 
 
-def snapshots(server: Counting, **options: Any) -> Snapshots:
+def snapshots(
+    server: Counting, rows: Mapping[str, StoredRows] | None = None, **options: Any
+) -> Snapshots:
     """The snapshots of a scope, one of which is in progress; a chunk has one document."""
     made = Snapshots(Scope("s", "shop"), server, SnapshotOptions(chunk_documents=1, **options))
     progress = SnapshotProgress(
@@ -48,7 +55,7 @@ def snapshots(server: Counting, **options: Any) -> Snapshots:
         ranges={UUID: RangeProgress(UUID, "shop", "c", 9)},
         began=TIME,
     )
-    made.begin(progress, fresh=False, gap=False, rows={})
+    made.begin(progress, fresh=False, gap=False, rows=rows or {})
     return made
 
 
@@ -116,3 +123,33 @@ async def test_nothing_is_read_ahead_of_a_limit() -> None:
     assert paused.pause(paused=True) == ""
     await paused.prefetch(TIME)
     assert server.times == [TIME]
+
+
+@pytest.mark.parametrize("time", [Timestamp(9, 4), Timestamp(8, 9)])
+async def test_rows_wait_until_the_stream_reaches_the_servers_time_at_the_start(
+    time: Timestamp,
+) -> None:
+    """A run that continues a snapshot reads no row as of an earlier time than the run before it."""
+    scope = snapshots(Counting())
+    with anyio.fail_after(5):
+        await scope.ready()
+    with pytest.raises(TimeUnavailable):
+        await scope.read(time, briefly=False)
+    assert await read(scope, NOW) == (1, NOW)
+
+
+@pytest.mark.parametrize(
+    ("stored", "had"),
+    [
+        (StoredRows("id", ended=True), {"lake": 1}),
+        (StoredRows("id"), {}),
+        (StoredRows("another", ended=True), {}),
+    ],
+)
+async def test_a_destination_that_has_the_end_has_every_row(
+    stored: StoredRows, had: dict[str, int]
+) -> None:
+    """Of that snapshot, so they do not come to it again; the checkpoint may lag behind it."""
+    (rows,) = await snapshots(Counting(), {"lake": stored}).read(TIME, briefly=False)
+    assert len(rows.batch) == 1
+    assert rows.already_stored == had
