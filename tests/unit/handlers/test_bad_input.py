@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tailrace.cli import main
+from tests.unit.handlers.conftest import Check
 
 SHOP = """\
 class Orders:
@@ -25,17 +25,6 @@ class Both(Orders):
 class Neither: ...
 
 synchronous = number = 5
-"""
-CONFIGURATION = """\
-mongodb: {{uri: mongodb://localhost/}}
-scopes: [{{name: orders, database: shop}}]
-routes: [{{scope: orders, handlers: [mine]}}]
-handlers:
-  mine:
-    type: python
-    target: shop:{target}
-    options:
-      {options}
 """
 MISTAKES = {
     "number": (
@@ -63,16 +52,13 @@ MISTAKES = {
 
 @pytest.mark.parametrize("target", MISTAKES)
 def test_check_reports_a_mistake_in_one_line_and_exits_with_2(
-    target: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    target: str, check: Check, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     options, told = MISTAKES[target]
     (tmp_path / "shop.py").write_text(SHOP)
-    file = tmp_path / "config.yaml"
-    file.write_text(CONFIGURATION.format(target=target.strip(), options=options))
     monkeypatch.setattr(sys, "path", [*sys.path])
     monkeypatch.delitem(sys.modules, "shop", raising=False)
-    assert main(["check", "--config", str(file)]) == 2
+    checked = check(f"type: python\ntarget: shop:{target.strip()}\noptions:\n  {options}\n")
     monkeypatch.delitem(sys.modules, "shop", raising=False)
-    (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith(f"tailrace: {file}: handlers.mine.{told}")
-    assert ("(line 7)" if "target" in told else "(line ") in line
+    assert checked.mistake.startswith(f"handlers.mine.{told}")
+    assert ("(line 7)" if "target" in told else "(line ") in checked.mistake

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from tailrace.cli import main
 from tailrace.errors import PermanentError, Refused
 from tailrace.handlers.http.answer import (
     LONGEST_WAIT_SECONDS,
@@ -15,17 +14,8 @@ from tailrace.handlers.http.answer import (
     retry_seconds,
 )
 from tailrace.handlers.http.signature import webhook_id
+from tests.unit.handlers.conftest import Check
 
-CONFIGURATION = """\
-mongodb: {{uri: mongodb://localhost/}}
-scopes: [{{name: orders, database: shop}}]
-routes: [{{scope: orders, handlers: [hook]}}]
-handlers:
-  hook:
-    type: http
-    {url}
-    {more}
-"""
 A_URL = "url: https://example.com/"
 MISTAKES = {
     "url: https:///path": (None, "url: must be a URL with a host, such as https://example.com/cha"),
@@ -43,7 +33,7 @@ MISTAKES = {
     "batch_format: lines": (A_URL, "batch_format: lines needs a batch_size above 1"),
     "key_file: key.pem": (A_URL, "key_file needs certificate_file"),
     "proxy: proxy:3128": (A_URL, "proxy: must be a URL with a host, such as http"),
-    "proxy: http://p/\n    proxy_from_environment: true": (A_URL, "proxy and proxy_from_environme"),
+    "proxy: http://p/\nproxy_from_environment: true": (A_URL, "proxy and proxy_from_environme"),
     "headers: {authorization: Bearer x}": (
         "url: https://user:hunter2hunter2@example.com/",
         "url has a user, and headers an authorization: keep one of them",
@@ -57,32 +47,23 @@ MISTAKES = {
 
 @pytest.mark.parametrize("more", MISTAKES)
 def test_a_mistake_is_one_line_that_names_the_key(
-    more: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    more: str, check: Check, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    url, told = MISTAKES[more]
     monkeypatch.chdir(tmp_path)
-    file = tmp_path / "config.yaml"
-    file.write_text(CONFIGURATION.format(url=url or "", more=more))
-    assert main(["check", "--config", str(file)]) == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith(f"tailrace: {file}: handlers.hook")
-    assert told in line
+    url, told = MISTAKES[more]
+    mistake = check(f"type: http\n{url or ''}\n{more}").mistake
+    assert mistake.startswith("handlers.mine")
+    assert told in mistake
 
 
-def test_secrets_are_masked_in_what_check_prints(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    file, secret = tmp_path / "config.yaml", "whsec_c2VjcmV0c2VjcmV0c2VjcmV0"
+def test_secrets_are_masked_in_what_check_prints(check: Check) -> None:
+    secret = "whsec_c2VjcmV0c2VjcmV0c2VjcmV0"
     url = "url: https://user:hunter2hunter2@example.com/"
-    more = f"secret: {secret}\n    headers: {{x-api-key: abcdefgh12, x-from: tailrace}}"
-    file.write_text(CONFIGURATION.format(url=url, more=more))
-    assert main(["check", "--config", str(file)]) == 0
-    printed = capsys.readouterr()
-    assert not {each for each in (secret, "hunter2hunter2", "abcdefgh12") if each in printed.out}
-    assert printed.err.startswith("tailrace: ")  # a plain header's value is not taken for a secret
+    more = f"secret: {secret}\nheaders: {{x-api-key: abcdefgh12, x-from: tailrace}}"
+    checked = check(f"type: http\n{url}\n{more}")
+    assert checked.code == 0
+    assert not {each for each in (secret, "hunter2hunter2", "abcdefgh12") if each in checked.out}
+    assert checked.err.startswith("tailrace: ")  # a plain header's value is not taken for a secret
 
 
 def test_the_time_in_retry_after_is_waited_up_to_an_hour() -> None:
