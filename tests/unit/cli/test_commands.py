@@ -201,12 +201,6 @@ def test_check_prints_every_problem_with_its_path(configure: Configure, capsys: 
     assert "  delivery.lanes: " in error
 
 
-def test_check_finds_a_target_that_cannot_be_imported(configure: Configure, capsys: Output) -> None:
-    configure(handlers={"log": {"type": "python", "target": "no_such_module_here:handle"}})
-    assert main(["check"]) == 2
-    assert "handlers.log.target" in capsys.readouterr().err
-
-
 def test_a_handler_module_is_looked_for_beside_the_configuration_first(
     configure: Configure, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

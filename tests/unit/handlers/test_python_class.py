@@ -13,6 +13,7 @@ from tailrace.handlers import check_handlers, opening
 from tests.handlers import OWNER, deliver
 from tests.unit.engine.changes import change, ddl
 from tests.unit.handlers import targets
+from tests.unit.handlers.conftest import Check
 from tests.unit.handlers.test_python_target import calls, opened, refusal, settings
 
 __all__ = ["calls"]
@@ -40,6 +41,7 @@ async def test_options_may_be_one_pydantic_model() -> None:
         ("Storing", {"dsn": "x", "other": 1}, "options.other", "it takes dsn, table, size"),
         ("Storing", {"dsn": "x", "size": "many"}, "options.size", "should be a valid integer"),
         ("WithModel", {"size": 1}, "options.dsn", "is required by WithModel"),
+        ("WithModel", {"dsn": 5}, "options.dsn", "does not fit WithModel: input should be a valid"),
         ("Plain", {"dsn": "x"}, "options.dsn", "it takes none"),
         ("one", {"dsn": "x"}, "options", "takes no options: only a class does"),
         ("writer", {"dsn": "x"}, "options", "takes no options: only a class does"),
@@ -52,6 +54,22 @@ def test_options_that_do_not_fit_are_refused_with_their_path_and_never_their_val
     assert problem.path == f"handlers.table.{path}"
     assert told in problem.message
     assert "many" not in problem.message
+
+
+@pytest.mark.parametrize(
+    ("target", "mistake", "line"),
+    [
+        ("no_such", "target: 'tests.unit.handlers.targets:no_such' cannot be imported: ", 7),
+        ("Storing", "options.dsn: is required by Storing", 8),
+    ],
+)
+def test_check_reports_a_mistake_in_one_line_with_that_of_the_file(
+    target: str, mistake: str, line: int, check: Check
+) -> None:
+    given = f"type: python\ntarget: tests.unit.handlers.targets:{target}\noptions:\n  {{}}"
+    found = check(given).mistake
+    assert found.startswith(f"handlers.mine.{mistake}")
+    assert found.endswith(f" (line {line})")
 
 
 @pytest.mark.parametrize(
