@@ -152,7 +152,8 @@ def test_each_action_is_a_line_of_the_log_with_who_did_what(
     _, client, _ = served
     with capture_logs() as logs:
         client.post("/scopes/orders/restart", headers=CHANGE)
-        client.post("/scopes/busy/restart", headers={"tailrace-change": "1"})
+        busy = client.post("/scopes/busy/restart", headers={"tailrace-change": "1"})
+    assert (busy.status_code, "only a halted one" in busy.text) == (409, True)
     done, refused = logs
     assert done == {
         "event": "action.done",

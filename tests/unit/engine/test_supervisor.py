@@ -33,15 +33,11 @@ def in_state(state: WatcherState, reason: str = "") -> list[str]:
     return supervisor_of(one, other).not_ready()
 
 
-@pytest.mark.parametrize(
-    "state",
-    [
-        WatcherState.CATCHING_UP,
-        WatcherState.STREAMING,
-        WatcherState.CAUGHT_UP,
-        WatcherState.WAITING,
-    ],
-)
+READING = (WatcherState.CATCHING_UP, WatcherState.STREAMING, WatcherState.CAUGHT_UP)
+ENDED = WatcherState.STOPPED  # as configured
+
+
+@pytest.mark.parametrize("state", [*READING, WatcherState.WAITING, ENDED])
 def test_a_service_is_ready_while_changes_flow_or_are_searched_for(state: WatcherState) -> None:
     assert in_state(state) == []
 
@@ -61,10 +57,6 @@ def test_a_service_that_is_not_ready_says_why(
     assert in_state(state, reason) == [answer]
 
 
-def test_a_service_is_ready_beside_a_scope_that_ended_as_configured() -> None:
-    assert in_state(WatcherState.STOPPED) == []
-
-
 def test_a_service_is_degraded_by_scope_and_handler_while_dead_letters_wait() -> None:
     one, _ = watching("orders")
     other, _ = watching("users")
@@ -79,9 +71,6 @@ def test_a_service_is_degraded_by_scope_and_handler_while_dead_letters_wait() ->
     assert second.startswith("scope users: 1 dead letter waits for handler 'users': see ")
 
 
-LONG_AGO = 1_000.0
-
-
 def of(state: WatcherState, heard: float | None, since: float) -> list[str]:
     one, _ = watching("orders")
     status: Status = one.watcher.status
@@ -90,9 +79,6 @@ def of(state: WatcherState, heard: float | None, since: float) -> list[str]:
     status.entered = now - since
     status.stream.heard = None if heard is None else now - heard
     return supervisor_of(one).not_alive()
-
-
-READING = (WatcherState.CATCHING_UP, WatcherState.STREAMING, WatcherState.CAUGHT_UP)
 
 
 @pytest.mark.parametrize("state", READING)
@@ -108,12 +94,11 @@ def test_liveness_does_not_end_if_nobody_reads(state: WatcherState) -> None:
     assert of(state, heard=1000, since=2000) == []
 
 
-def test_liveness_does_not_end_before_the_first_answer() -> None:
-    assert of(WatcherState.STREAMING, heard=None, since=2000) == []
-
-
-def test_liveness_does_not_end_right_after_a_long_pause() -> None:
-    assert of(WatcherState.STREAMING, heard=1000, since=1) == []
+@pytest.mark.parametrize(("heard", "since"), [(None, 2000), (1000, 1)])
+def test_liveness_does_not_end_before_the_first_answer_or_right_after_a_long_pause(
+    heard: float | None, since: float
+) -> None:
+    assert of(WatcherState.STREAMING, heard, since) == []
 
 
 async def test_status_tells_each_scope_in_json() -> None:

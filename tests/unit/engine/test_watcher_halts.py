@@ -36,21 +36,16 @@ async def halted(watching: Watching) -> str:
 
 
 @pytest.mark.parametrize("code", [13, 40573, 286, 280, 260])
-async def test_what_the_server_refuses_at_the_start_halts_at_once(code: int) -> None:
-    driver = ScriptedDriver(change(1))
-    driver.refusals = [refused(code, "the server's words")]
-    reason = await halted(Watching(driver, Destination().routed()))
-    assert f"the server's words (code {code} Scripted)" in reason
-    assert len(driver.starts) == 1
-    assert driver.sessions == 0
-
-
-async def test_a_dead_token_is_never_sent_again_and_the_checkpoint_stays() -> None:
+async def test_what_the_server_refuses_is_sent_once_and_the_checkpoint_stays(
+    code: int,
+) -> None:
     driver, store = ScriptedDriver(*changes(1, 4)), ScriptedStore(STORED)
-    driver.refusals = [refused(286)] * 5
-    await halted(Watching(driver, Destination().routed(), store=store))
+    driver.refusals = [refused(code, "the server's words")] * 5
+    reason = await halted(Watching(driver, Destination().routed(), store=store))
+    assert f"the server's words (code {code} Scripted)" in reason
     assert driver.start_options == ["resume after 2"]
     assert store.records["orders"].position == STORED.position
+    assert driver.sessions == 0
 
 
 async def test_a_corrupt_checkpoint_is_not_a_fresh_start() -> None:

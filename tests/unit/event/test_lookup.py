@@ -1,6 +1,5 @@
 """Documents that were looked up, in the events of a reply as they came."""
 
-import struct
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -16,7 +15,7 @@ from tailrace.event.batch import join
 from tailrace.event.change_event import CODEC
 from tailrace.event.lookup import MOST_KEYS, Collection, fill, window
 from tests.unit.event.documents import EVERY_ID, batch_of, quick
-from tests.unit.event.events import ORDERS, SURROUNDINGS, as_mongod_makes_it, events
+from tests.unit.event.events import SURROUNDINGS, as_mongod_makes_it, events
 from tests.unit.event.finds import Documents, answer
 
 EVERYTHING = 1 << 30
@@ -263,9 +262,3 @@ def test_in_an_order_that_is_not_the_servers_the_namespace_tells_the_place() -> 
     for raw in raws:
         fields = list(bson.decode(raw))
         assert fields.index("ns") == fields.index("fullDocument") + 1
-
-
-def test_a_length_is_that_of_the_event_with_its_document() -> None:
-    ((raw,),) = looked_up(batch_of([update(1)]), [{"_id": 1}])
-    assert struct.unpack_from("<i", raw) == (len(raw),)
-    assert bson.decode(raw)["ns"] == ORDERS

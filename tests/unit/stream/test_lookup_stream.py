@@ -98,19 +98,6 @@ async def test_where_an_event_tells_no_time_the_reply_s_counts() -> None:
     assert [wanted.since for wanted in driver.look_ups] == [TIME]
 
 
-TOKEN_OF = "826B040DCE000000152B022C0100296E5A1004{}46645F69640064{}0004"
-
-
-@pytest.mark.parametrize("by_uuid", [True, False])
-async def test_a_collection_is_asked_for_by_its_uuid_unless_its_name_shall_do(
-    by_uuid: bool,
-) -> None:
-    given = update("", 1, _id={"_data": TOKEN_OF.format("0A" * 16, "6" * 24)})
-    driver = FakeDriver([reply()], [reply(given, post_batch="p")])
-    await parts_until("p", driver, by_uuid=by_uuid)
-    assert [wanted.uuid for wanted in driver.look_ups] == [b"\n" * 16 if by_uuid else None]
-
-
 async def test_a_look_up_counts_as_an_answer_of_the_server() -> None:
     activity = StreamActivity()
     driver = FakeDriver([reply()], [reply(update("a", 1), post_batch="p")])

@@ -22,6 +22,8 @@ from tests.unit.engine.changes import (
     until,
 )
 
+BARRIER = repr(None)
+
 
 class Probe:
     """A handler that suspends as told, and records which events were inside together."""
@@ -33,11 +35,12 @@ class Probe:
         self.inside: Counter[Any] = Counter()
         self.most = 0
         self.overlapping: list[Any] = []
+        """Documents with two calls at once, and barriers beside any other call."""
 
     async def __call__(self, event: ChangeEvent) -> None:
         n = number(event)
         key = repr(event.document_key)
-        if self.inside[key]:
+        if self.inside[key] or self.inside[BARRIER] or (key == BARRIER and self.inside.total()):
             self.overlapping.append(key)
         self.begun.append(n)
         self.inside[key] += 1
@@ -80,7 +83,7 @@ def documents_of(schedule: list[int | None]) -> list[Document]:
 
 @settings(deadline=None, max_examples=120)
 @given(schedules, pauses, st.integers(1, 9), st.sampled_from([1, 3, 64]), st.data())
-async def test_events_of_one_document_come_one_by_one_and_in_order(
+async def test_each_document_comes_in_order_and_a_barrier_waits_for_all_and_is_waited_for(
     schedule: list[int | None],
     pauses: list[int],
     workers: int,
@@ -137,34 +140,6 @@ async def test_different_documents_overlap_up_to_the_number_of_workers(workers: 
         assert inside == workers
         gate.set()
     assert inside == 200
-
-
-async def test_a_barrier_waits_for_all_before_it_and_holds_all_after_it() -> None:
-    gates = {n: anyio.Event() for n in range(5)}
-    begun: list[int] = []
-
-    async def wait(event: ChangeEvent) -> None:
-        begun.append(number(event))
-        await gates[number(event)].wait()
-
-    lane = Lane(wait)
-    lane.lanes.feed(line_of([change(0), change(1), ddl(2), change(3), change(4)], batch_size=1))
-    lane.lanes.close()
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(lane.lanes.run)
-        await settle()
-        assert begun == [0, 1]
-        gates[1].set()
-        await settle()
-        assert begun == [0, 1]
-        gates[0].set()
-        await settle()
-        assert begun == [0, 1, 2]
-        gates[2].set()
-        await settle()
-        assert sorted(begun) == [0, 1, 2, 3, 4]
-        gates[3].set()
-        gates[4].set()
 
 
 async def test_a_handler_that_never_suspends_does_not_wake_all_workers() -> None:

@@ -1,6 +1,5 @@
 """The order in which dead letters are replayed, and what happens to those that fail again."""
 
-import asyncio
 import random
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
@@ -22,6 +21,7 @@ from tailrace.stores.memory import MemoryDeadLetters
 from tests.contract.stores import letter
 from tests.handlers import handler
 from tests.unit.engine.changes import number
+from tests.unit.engine.harms import Harm, raises_keyboard_interrupt, task
 
 
 class Destination:
@@ -124,38 +124,40 @@ async def test_a_handler_that_no_letter_can_be_replayed_to_is_handed_none(
     assert destination.handled == []
 
 
+async def work() -> None:
+    """A coroutine that a handler forgets to await."""
+
+
+async def forgets() -> Any:
+    return work()
+
+
+async def leaves() -> None:
+    raise SystemExit(0)
+
+
+async def cancels_itself() -> None:
+    task().cancel()
+    await anyio.lowlevel.checkpoint()
+
+
 @pytest.mark.parametrize("batches", [False, True])
-async def test_a_handler_that_awaits_nothing_or_leaves_has_failed(batches: bool) -> None:
-    async def work() -> None:
-        pass
-
-    async def forgets(event: object) -> Any:
-        return work()
-
-    async def leaves(event: object) -> None:
-        raise SystemExit(0)
-
-    async def interrupts(event: object) -> None:
-        raise KeyboardInterrupt
-
-    async def cancels_itself(event: object) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        task.cancel()
-        await anyio.lowlevel.checkpoint()
-
-    outcomes = {
-        forgets: "nobody awaited",
-        leaves: "SystemExit: 0",
-        interrupts: "KeyboardInterrupt",
-        cancels_itself: "the call was cancelled, and not by this service",
-    }
-    for odd, words in outcomes.items():
-        store, lines = await filled(letter(1)), list[str]()
-        kind = {"on_events" if batches else "on_event": odd}
-        done = await replayed(store, {"audit": handler("audit", **kind)}, lines=lines)
-        assert done == Replayed(0, 1, 1)
-        assert words in lines[0]
+@pytest.mark.parametrize(
+    ("odd", "words"),
+    [
+        (forgets, "nobody awaited"),
+        (leaves, "SystemExit: 0"),
+        (raises_keyboard_interrupt, "KeyboardInterrupt"),
+        (cancels_itself, "the call was cancelled, and not by this service"),
+    ],
+)
+async def test_a_handler_that_awaits_nothing_or_leaves_has_failed(
+    odd: Harm, words: str, batches: bool
+) -> None:
+    store, lines = await filled(letter(1)), list[str]()
+    odd_handler = handler("audit", **{"on_events" if batches else "on_event": lambda _: odd()})
+    assert await replayed(store, {"audit": odd_handler}, lines=lines) == Replayed(0, 1, 1)
+    assert words in lines[0]
 
 
 async def test_a_failed_letter_stays_and_so_do_later_ones() -> None:
