@@ -84,4 +84,4 @@ async def until(condition: Callable[[], object]) -> None:
     """Waits in simulated time; only a failing test reaches the limit."""
     with anyio.fail_after(100):
         while not condition():  # noqa: ASYNC110 - no event tells it
-            await anyio.sleep(0.01)
+            await anyio.sleep(0.05)

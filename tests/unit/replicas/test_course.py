@@ -4,7 +4,6 @@ import anyio
 
 from tests.unit.replicas.cluster import TTL, Process, cluster_of, two, until_follows
 from tests.unit.replicas.remote_store import Trouble
-from tests.unit.replicas.simulated_time import the_loop
 
 
 async def test_a_process_that_acquires_a_lease_is_ready_only_when_it_follows() -> None:
@@ -59,18 +58,6 @@ async def test_after_a_kill_another_takes_over_within_the_lease() -> None:
         assert rest.follows("orders"), "it looks when the lease runs out"
 
 
-async def test_after_a_stop_another_takes_over_at_its_next_look() -> None:
-    async with cluster_of("orders") as cluster:
-        owner, rest = await two(cluster)
-        cluster.terminate(owner)
-        stopped_at = the_loop().time()
-        await until_follows(cluster, "orders", rest)
-        assert the_loop().time() - stopped_at < 2
-        await anyio.sleep(5)
-        assert owner.stopped
-    cluster.check_once("orders")
-
-
 async def test_a_frozen_owner_hands_nothing_over_and_stands_by() -> None:
     async with cluster_of("orders") as cluster:
         owner, rest = await two(cluster)
@@ -79,26 +66,6 @@ async def test_a_frozen_owner_hands_nothing_over_and_stands_by() -> None:
         await anyio.sleep(2)
         assert cluster.owners("orders") == [rest.name]
         assert owner.watcher.status.reason == f"{rest.name} follows it"
-
-
-async def test_scopes_are_balanced_once_members_are_stable() -> None:
-    names = [f"scope-{n}" for n in range(12)]
-    async with cluster_of(*names) as cluster:
-        one = cluster.start("one")
-        for name in names:
-            await until_follows(cluster, name, one)
-        other = cluster.start("other")
-        await anyio.sleep(1.5 * TTL)
-        assert all(cluster.owners(name) == ["one"] for name in names)
-        await anyio.sleep(1.5 * TTL)
-        owners = [cluster.owners(name) for name in names]
-        assert {"one"} < {each for (each,) in owners}
-        await anyio.sleep(3 * TTL)
-        assert [cluster.owners(name) for name in names] == owners, "it stays so"
-        cluster.terminate(other)
-        await anyio.sleep(3)
-        assert all(cluster.owners(name) == ["one"] for name in names)
-    cluster.check_once(*names)
 
 
 async def test_no_member_follows_more_than_it_may() -> None:

@@ -170,14 +170,6 @@ async def test_a_command_that_failed_while_a_scope_is_taken_costs_no_more_than_a
         assert the_loop().time() < 3
 
 
-async def test_a_look_that_hangs_is_given_up() -> None:
-    async with cluster_of("orders") as cluster:
-        owner, rest = await two(cluster)
-        rest.wire.troubles = [Trouble(LONG, of="read")]
-        cluster.kill(owner)
-        await until_follows(cluster, "orders", rest)
-
-
 class TornCheckpoints(MemoryCheckpoints):
     async def load(self, scope: str) -> Checkpoint | None:
         raise CheckpointCorrupt("torn")

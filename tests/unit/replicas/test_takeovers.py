@@ -5,7 +5,7 @@ from collections import Counter
 import anyio
 import pytest
 
-from tests.unit.replicas.cluster import TTL, Cluster, Process, cluster_of, until_follows
+from tests.unit.replicas.cluster import TTL, Cluster, Process, cluster_of
 from tests.unit.replicas.simulated_time import the_loop, until
 
 SCOPES = [f"scope-{n}" for n in range(6)]
@@ -49,27 +49,38 @@ async def test_another_process_follows_in_time(
         most_seconds = 2 if how == "stop" else lease + 1
         assert await end(cluster, one, how) <= most_seconds
         assert not most or max(followed(cluster).values()) == most
+    if how == "stop":
+        cluster.check_once(*SCOPES)
+
+
+async def require_rest(cluster: Cluster) -> None:
+    """No scope goes to and fro."""
+    epochs = [await cluster.epoch(scope) for scope in cluster.drivers]
+    await anyio.sleep(4 * TTL)
+    assert [await cluster.epoch(scope) for scope in cluster.drivers] == epochs
 
 
 @pytest.mark.parametrize("at_once", [True, False])
 @pytest.mark.parametrize("scopes", [("a", "b"), ("orders", "users"), ("x", "y"), SCOPES])
-async def test_processes_end_with_a_fair_share_each(scopes: tuple[str, ...], at_once: bool) -> None:
+async def test_processes_have_a_fair_share_each_once_they_are_stable(
+    scopes: tuple[str, ...], at_once: bool
+) -> None:
     async with cluster_of(*scopes) as cluster:
-        one = cluster.start("one")
+        cluster.start("one")
         if not at_once:
-            await until_follows(cluster, scopes[0], one)
+            await until_all_follow(cluster)
         cluster.start("two")
-        await anyio.sleep(4 * TTL)
+        await anyio.sleep(1.5 * TTL)
+        assert at_once or followed(cluster) == {"one": len(scopes)}, "not stable yet"
+        await anyio.sleep(2.5 * TTL)
         assert followed(cluster) == {"one": len(scopes) / 2, "two": len(scopes) / 2}
-        epochs = [await cluster.epoch(scope) for scope in scopes]
-        await anyio.sleep(4 * TTL)
-        assert [await cluster.epoch(scope) for scope in scopes] == epochs, "it stays so"
+        await require_rest(cluster)
+    cluster.check_once(*scopes)
 
 
 async def test_processes_that_configure_different_scopes_share_those_that_they_have_in_common() -> (
     None
 ):
-    """They agree: no scope goes to and fro."""
     async with cluster_of(*SCOPES) as cluster:
         cluster.start("one", scopes=SCOPES[:4])
         cluster.start("two", scopes=SCOPES[2:])
@@ -77,9 +88,7 @@ async def test_processes_that_configure_different_scopes_share_those_that_they_h
         await until_all_follow(cluster)
         await anyio.sleep(4 * TTL)
         assert followed(cluster) == {"one": 2, "two": 2, "three": 2}
-        epochs = [await cluster.epoch(scope) for scope in SCOPES]
-        await anyio.sleep(4 * TTL)
-        assert [await cluster.epoch(scope) for scope in SCOPES] == epochs
+        await require_rest(cluster)
 
 
 @pytest.mark.parametrize(
