@@ -12,6 +12,7 @@ from tailrace.cli.why_text import text_of
 from tailrace.why.answer import ChangeOutcome, DocumentOutcome, Outcome, State
 from tailrace.why.key import read_key
 from tests.unit.cli.conftest import Configure
+from tests.unit.cli.test_snapshot_text import Terminal
 
 
 @pytest.mark.parametrize(
@@ -44,11 +45,6 @@ ANSWER = DocumentOutcome(
         "log": Outcome(State.FILTERED, "its route takes only delete"),
     })],
 )  # fmt: skip
-
-
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
 
 
 @pytest.mark.parametrize("is_terminal", [True, False])

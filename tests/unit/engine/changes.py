@@ -162,6 +162,11 @@ def delivery(
     return delivery_to(handler("probe", on_event, on_events, failure=HALT, **more))
 
 
+async def set_aside(letters: MemoryDeadLetters) -> list[int]:
+    """The numbers of the events that are dead letters."""
+    return [number(ChangeEvent.from_raw(letter.raw)) for letter in await letters.letters()]
+
+
 class Noting(Watermark):
     """A watermark that records which places lanes finish, and the sizes that they hold."""
 

@@ -8,9 +8,8 @@ import pytest
 
 from tailrace.engine import WatcherState
 from tailrace.errors import Unavailable
-from tailrace.event import ChangeEvent
 from tailrace.model.failure_policy import FailurePolicy
-from tests.unit.engine.changes import ddl, number, token, until
+from tests.unit.engine.changes import ddl, set_aside, token, until
 from tests.unit.engine.destinations import Collecting, event, oplog
 from tests.unit.engine.test_final_position import Scope
 
@@ -84,8 +83,7 @@ async def test_refused_events_become_dead_letters_and_later_ones_of_their_docume
     lake.refused = {4}
     async with scope.process(lake.routed_to_commit(100)).run():
         await until(lambda: len(lake.accepted) == 7)
-    aside = [number(ChangeEvent.from_raw(each.raw)) for each in await scope.letters.letters()]
-    assert aside == [4, 7]
+    assert await set_aside(scope.letters) == [4, 7]
     assert lake.handled == [1, 2, 3, 5, 6, 8, 9]
     scope.driver.oplog += [event(10, 1), event(11, 2)]
     async with scope.process(lake.routed_to_commit(100)).run():

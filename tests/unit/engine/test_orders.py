@@ -55,8 +55,7 @@ async def test_a_pause_drains_saves_and_lasts_until_it_is_ended() -> None:
         audit.held = set()
         await one.until_state(WatcherState.PAUSED)
         assert audit.handled == [1, 2, 3, 4, 5]
-        assert one.saved is not None
-        assert one.saved.position.event_token == token(5)
+        assert one.position.event_token == token(5)
         assert "paused by ann" in one.reason
         assert "tailrace scopes resume orders" in one.reason
     async with following(one, audit).run() as two:
@@ -121,8 +120,7 @@ async def test_a_scope_moves_back_without_halting_and_every_handler_gets_it_agai
     former = await one.runtime.orders.positions("orders")
     before = next(each for each in former if not each.obeyed)
     assert before.position.event_token == token(9)
-    assert one.saved is not None
-    assert one.saved.position.started == time(1), "what came before the move still came"
+    assert one.position.started == time(1), "what came before the move still came"
     assert await one.store.gaps("orders") == []
 
 

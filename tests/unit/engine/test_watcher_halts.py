@@ -97,9 +97,8 @@ async def test_a_changed_fingerprint_goes_through_the_cluster_time() -> None:
     assert driver.start_options == ["at 2"]
     assert sorted(audit.handled) == [3, 4]
     assert "checkpoint.pipeline_changed" in [log["event"] for log in watching.logs]
-    assert watching.saved is not None
-    assert watching.saved.fingerprint == fingerprint(SCOPE, NEW)
-    assert watching.saved.position.event_token == token(4)
+    assert store.records["orders"].fingerprint == fingerprint(SCOPE, NEW)
+    assert watching.position.event_token == token(4)
 
 
 async def test_an_invalidate_is_handled_and_saved_and_the_stream_continues_after_it() -> None:

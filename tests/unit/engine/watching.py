@@ -22,7 +22,7 @@ from tailrace.engine.held_lease import ObservedLease
 from tailrace.engine.ports import DeadLetterStore, OrderStore
 from tailrace.errors import DestinationUnavailable
 from tailrace.event import ChangeEvent
-from tailrace.model import Checkpoint, Scope, StartPoint
+from tailrace.model import Checkpoint, Position, Scope, StartPoint
 from tailrace.model.cluster import ClusterIdentity
 from tailrace.model.failure_policy import Backoff
 from tailrace.observe.metrics import Metrics
@@ -164,6 +164,11 @@ class Watching:
     def saved(self) -> Checkpoint | None:
         found = self.store.records.get(self.watcher.name)
         return None if found is None or found.is_reset else found
+
+    @property
+    def position(self) -> Position:
+        """The position that is saved."""
+        return self.store.records[self.watcher.name].position
 
     @property
     def last_error(self) -> str:

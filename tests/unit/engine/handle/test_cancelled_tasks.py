@@ -18,7 +18,7 @@ from tailrace.model import SinkPosition
 from tailrace.model.failure_policy import Backoff, FailurePolicy
 from tailrace.stores.memory import MemoryDeadLetters
 from tests.handlers import handler
-from tests.unit.engine.changes import change, number, time, until
+from tests.unit.engine.changes import change, set_aside, time, until
 from tests.unit.engine.harms import FORMS, HARMS, Harm, Harmful, task
 from tests.unit.engine.scripted_driver import ScriptedDriver, disconnected
 from tests.unit.engine.watching import NEVER, Destination, Watching, running, supervisor_of
@@ -92,8 +92,7 @@ class TestHarm:
         assert harmful.twice == []
         assert_in_order(harmful.handled)
         assert await letters.letters() == []
-        assert watching.saved is not None
-        assert watching.saved.position.cluster_time == time(EVENTS)
+        assert watching.position.cluster_time == time(EVENTS)
 
     async def test_a_handler_that_cancels_tasks_at_every_call_is_slower_but_goes_on(
         self, harm: Harm, form: str, seconds: float | None
@@ -108,8 +107,7 @@ class TestHarm:
         assert watching.watcher.status.state is WatcherState.STOPPED
         assert harmful.twice == []
         assert_in_order(harmful.handled)
-        aside = {number(ChangeEvent.from_raw(letter.raw)) for letter in await letters.letters()}
-        assert aside | set(harmful.handled) == set(range(1, EVENTS + 1))
+        assert {*await set_aside(letters), *harmful.handled} == set(range(1, EVENTS + 1))
 
 
 def cancels(*names: str) -> Harm:

@@ -25,6 +25,7 @@ from tests.unit.engine.changes import (
     ddl,
     delivery_to,
     number,
+    set_aside,
     settle,
     token,
     until,
@@ -80,11 +81,6 @@ class Lane:
         for place in places:
             place.rows = rows
         self.lane.feed(places)
-
-    @property
-    def passed(self) -> int:
-        """The last event before which the checkpoint lies."""
-        return -1 if self.watermark.empty else self.watermark.places[0].number
 
 
 # An event is the number of a document, or a barrier.
@@ -188,7 +184,7 @@ async def test_only_the_failing_event_becomes_a_dead_letter_and_its_document_wai
     lane.feed(*(change(n, n % 4) for n in range(20)))
     lane.lane.close()
     await lane.lane.run()
-    aside = [number(ChangeEvent.from_raw(each.raw)) for each in await lane.letters.letters()]
+    aside = await set_aside(lane.letters)
     assert aside == [5, 9, 13, 17]
     assert sorted(lane.handled) == [n for n in range(20) if n not in aside]
     assert lane.watermark.empty

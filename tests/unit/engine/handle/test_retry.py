@@ -21,7 +21,7 @@ from tailrace.observe.recent_errors import RecentErrors
 from tailrace.stores.memory import MemoryDeadLetters
 from tailrace.stream import Interrupt
 from tests.handlers import handler
-from tests.unit.engine.changes import change, delivery_to, number, settle
+from tests.unit.engine.changes import change, delivery_to, number, set_aside, settle
 
 AT_ONCE = {"backoff": Backoff(0, 0)}
 
@@ -195,14 +195,10 @@ async def test_delays_are_those_of_the_back_off() -> None:
 async def test_of_a_sequence_later_events_of_the_same_key_follow_it() -> None:
     case = Case(Refusing(n1=99), batches=True, attempts=1)
     await case.delivery.deliver_all([event(1, "a"), event(2, "b"), event(3, "a")], Handled())
-    assert [number(ChangeEvent.from_raw(letter.raw)) for letter in await case.set_aside()] == [1, 3]
+    assert await set_aside(case.letters) == [1, 3]
     await case.delivery.deliver_all([event(4, "a"), event(5, "b")], Handled())
     assert case.refusing.calls[-1] == [5]
-    assert [number(ChangeEvent.from_raw(letter.raw)) for letter in await case.set_aside()] == [
-        1,
-        3,
-        4,
-    ]
+    assert await set_aside(case.letters) == [1, 3, 4]
 
 
 async def test_of_a_sequence_of_bytes_the_event_at_fault_is_found_as_well() -> None:

@@ -1,5 +1,6 @@
 """The time of the stream within and after a reply, and how a reply is cut there."""
 
+from dataclasses import replace
 from itertools import pairwise
 
 import bson
@@ -10,41 +11,28 @@ from hypothesis import strategies as st
 
 from tailrace.engine.read.read_order import caught_up_to, split
 from tailrace.event import RawBatch
-from tailrace.event.batch import join
 from tailrace.model import ResumeToken
+from tests.unit.engine.changes import EPOCH, batch, change, time, token
 
 EVENT, MARK = "2B022C0100296E5A1004", "2B0229296E04"
 
 
-def token(time: int, kind: str = EVENT) -> ResumeToken:
-    return ResumeToken.of({"_data": f"82{time:08X}{1:08X}{kind}"})
+def before(n: int) -> Timestamp:
+    return Timestamp(EPOCH + n, 0)
 
 
-def at(time: int) -> Timestamp:
-    return Timestamp(time, 1)
-
-
-def before(time: int) -> Timestamp:
-    return Timestamp(time, 0)
-
-
-def batch(times: list[int], behind: ResumeToken | None) -> RawBatch:
-    events = [
-        bson.encode(
-            {"_id": token(each).document, "operationType": "insert", "clusterTime": at(each)}
-        )
-        for each in times
-    ]
-    return RawBatch(*join(events), behind)
+def batch_of(times: list[int], behind: ResumeToken | None) -> RawBatch:
+    events = [change(n, _id=token(n, EVENT).document) for n in times]
+    return replace(batch(events), token=behind)
 
 
 START = token(3, MARK)
 CASES = {
-    "nothing, up to a mark": ([], token(5, MARK), (at(5), True)),
-    "nothing, behind the last event": ([], token(5), (at(5), True)),
+    "nothing, up to a mark": ([], token(5, MARK), (time(5), True)),
+    "nothing, behind the last event": ([], token(5, EVENT), (time(5), True)),
     "nothing, at the mark of the start": ([], START, (before(3), False)),
-    "events, up to a mark behind them": ([4, 5], token(7, MARK), (at(7), True)),
-    "events, up to the last of them": ([4, 5], token(5), (before(5), False)),
+    "events, up to a mark behind them": ([4, 5], token(7, MARK), (time(7), True)),
+    "events, up to the last of them": ([4, 5], token(5, EVENT), (before(5), False)),
     "a part of an event": ([4], None, (None, False)),
     "a token that tells no time": ([], ResumeToken.of({"_data": "x"}), (None, False)),
 }
@@ -53,19 +41,19 @@ CASES = {
 @pytest.mark.parametrize("case", CASES)
 def test_where_the_stream_stands(case: str) -> None:
     times, behind, expected = CASES[case]
-    assert caught_up_to(batch(times, behind), START, sharded=False) == expected
+    assert caught_up_to(batch_of(times, behind), START, sharded=False) == expected
 
 
 @pytest.mark.parametrize("times", [[], [4, 5]])
 def test_a_mongos_may_always_send_more_of_the_last_time(times: list[int]) -> None:
     for kind in (EVENT, MARK):
-        found = caught_up_to(batch(times, token(7, kind)), START, sharded=True)
+        found = caught_up_to(batch_of(times, token(7, kind)), START, sharded=True)
         assert found == (before(7), False)
 
 
 def test_a_token_without_a_time_leaves_that_of_the_last_event() -> None:
     opaque = ResumeToken.of({"_data": "x"})
-    assert caught_up_to(batch([4, 5], opaque), START, sharded=False) == (before(5), False)
+    assert caught_up_to(batch_of([4, 5], opaque), START, sharded=False) == (before(5), False)
 
 
 def test_the_time_before_the_first_of_a_second_is_in_the_one_before() -> None:
@@ -76,16 +64,16 @@ def test_the_time_before_the_first_of_a_second_is_in_the_one_before() -> None:
 
 
 @given(st.lists(st.integers(1, 9), max_size=30), st.integers(0, 10), st.integers(1, 7))
-def test_a_cut_lies_between_the_times(times: list[int], time: int, size: int) -> None:
-    whole = batch(sorted(times), None)
-    early, late = split(whole.slices(size), at(time))
+def test_a_cut_lies_between_the_times(times: list[int], cut: int, size: int) -> None:
+    whole = batch_of(sorted(times), None)
+    early, late = split(whole.slices(size), time(cut))
     found = [
         [event.cluster_time for slice_ in slices for event in slice_.events()]
         for slices in (early, late)
     ]
     assert found == [
-        [at(each) for each in sorted(times) if each <= time],
-        [at(each) for each in sorted(times) if each > time],
+        [time(each) for each in sorted(times) if each <= cut],
+        [time(each) for each in sorted(times) if each > cut],
     ]
     assert all(len(slice_) for slice_ in (*early, *late))
     assert all(one.bounds[-1] <= other.bounds[0] for one, other in pairwise([*early, *late]))
