@@ -10,6 +10,7 @@ from tailrace.engine import Commit, Handler, OwnPosition, PerBatch, PerEvent, Ru
 from tailrace.engine.ports import called_with, event_list, raw_list
 from tailrace.event import ChangeEvent
 from tailrace.handlers.handler_type import Opening
+from tailrace.model import SinkPosition
 from tailrace.model.failure_policy import FailurePolicy
 
 Function = Callable[[Any], Awaitable[Any]]
@@ -62,3 +63,14 @@ async def deliver(to: Handler, *events: ChangeEvent, identity: RunIdentity = OWN
     """One call with the events, as the engine makes it."""
     call, payload = called_with(to.calls, events)
     return await call(payload, identity)
+
+
+async def begin(to: Handler, identity: RunIdentity = OWNER) -> SinkPosition | None:
+    """Asks the destination for its position, as at the start of a run."""
+    assert to.position is not None
+    return await to.position.load(identity)
+
+
+async def commit(to: Handler, identity: RunIdentity = OWNER) -> None:
+    assert to.commit is not None
+    await to.commit.call(identity)

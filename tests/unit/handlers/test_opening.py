@@ -16,7 +16,7 @@ from tailrace.errors import ConfigurationError, TaskCancelled
 from tailrace.handlers import opening
 from tailrace.handlers.python import PythonHandlerSettings, target_handler
 from tailrace.model.failure_policy import Backoff
-from tests.handlers import OWNER, deliver
+from tests.handlers import begin, deliver
 from tests.handlers import opening as opening_of
 from tests.unit.engine.changes import change, ddl, until
 
@@ -107,13 +107,12 @@ async def test_a_destination_that_is_down_at_the_start_is_waited_for() -> None:
     told = "Database is not open: ConnectionRefusedError: nobody listens"
     with capture_logs() as logs:
         async with opened(database) as handler:
-            assert handler.position is not None
-            for call in (deliver(handler, EVENT), handler.position.load(OWNER)):
+            for call in (deliver(handler, EVENT), begin(handler)):
                 with pytest.raises(Unavailable, match=told):
                     await call
             database.error = None
             await until(lambda: "opened" in database.told)
-            await handler.position.load(OWNER)
+            await begin(handler)
             await deliver(handler, EVENT)
             await deliver(handler, ChangeEvent.from_document(ddl(2)))
     assert database.told == ["opened", "begin", "write 1", "on_ddl drop", "closed"]

@@ -21,7 +21,7 @@ from tailrace.handlers import check_handlers, open_handlers
 from tailrace.handlers.parquet import ParquetHandlerSettings
 from tailrace.lake.directory import DirectoryDraft
 from tailrace.model import SinkPosition
-from tests.handlers import deliver
+from tests.handlers import begin, commit, deliver
 from tests.lake import rows
 from tests.unit.engine.changes import change, time, token
 from tests.unit.handlers.landings import OWNER
@@ -42,15 +42,9 @@ def events(*numbers: int) -> Sequence[ChangeEvent]:
 
 
 async def land(handler: Handler, some: Sequence[ChangeEvent], scope: str = "orders") -> None:
-    assert handler.commit is not None
     identity = replace(OWNER, scope=scope)
     await deliver(handler, *some, identity=identity)
-    await handler.commit.call(identity)
-
-
-async def position(handler: Handler, owner: RunIdentity = OWNER) -> SinkPosition | None:
-    assert handler.position is not None
-    return await handler.position.load(owner)
+    await commit(handler, identity)
 
 
 async def test_segment_rows_segment_bytes_and_segment_seconds_complete_a_segment(
@@ -78,7 +72,7 @@ async def test_scopes_land_at_the_same_time(
 
     async with opened(tmp_path) as handler:
         for scope in ("orders", "carts"):
-            await position(handler, RunIdentity(scope, "rs0/1", "f", 1))
+            await begin(handler, RunIdentity(scope, "rs0/1", "f", 1))
         monkeypatch.setattr(DirectoryDraft, "finish", finish)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(land, handler, events(1))
@@ -99,7 +93,7 @@ async def test_a_cancelled_write_is_whole_and_known(
         real(draft)
 
     async with opened(tmp_path) as handler:
-        await position(handler)
+        await begin(handler, OWNER)
         monkeypatch.setattr(DirectoryDraft, "finish", finish)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(land, handler, events(1, 2))
@@ -107,7 +101,7 @@ async def test_a_cancelled_write_is_whole_and_known(
             tasks.cancel_scope.cancel()
             go_on.set()
         assert len(rows(tmp_path, "orders")) == 2
-        assert await position(handler) == SinkPosition(token(2), time(2), "fingerprint")
+        assert await begin(handler, OWNER) == SinkPosition(token(2), time(2), "fingerprint")
         await land(handler, events(3))
     assert len(rows(tmp_path, "orders")) == 3
 

@@ -10,7 +10,7 @@ from tailrace.engine import RunIdentity
 from tailrace.errors import ConfigurationError, InvalidPosition
 from tailrace.event import ChangeEvent
 from tailrace.handlers import check_handlers, opening
-from tests.handlers import OWNER, deliver
+from tests.handlers import OWNER, begin, commit, deliver
 from tests.unit.engine.changes import change, ddl
 from tests.unit.handlers import targets
 from tests.unit.handlers.conftest import Check
@@ -159,23 +159,20 @@ class TestPosition:
 
     async def test_a_batch_has_the_text_to_store_and_the_one_that_must_be_there(self) -> None:
         async with opened("Ready") as handler:
-            assert handler.position is not None
-            assert await handler.position.load(OWNER) is None
+            assert await begin(handler) is None
             await deliver(handler, EVENT)
             await deliver(handler, ChangeEvent.from_document(change(2)))
         async with opened("Ready") as again:
-            assert again.position is not None
-            position = await again.position.load(OWNER)
+            position = await begin(again)
         assert position is not None
         assert position.is_at(ChangeEvent.from_document(change(2)))
 
     async def test_begin_learns_scope_epoch_and_how_often_it_was_called(self) -> None:
         async with opened("Ready") as handler:
-            assert handler.position is not None
             for _ in range(2):
-                await handler.position.load(OWNER)
+                await begin(handler)
             await deliver(handler, EVENT)
-            await handler.position.load(OWNER)
+            await begin(handler)
         assert [call[1:] for call in targets.CALLS] == [
             ("orders", 1, 1),
             ("orders", 1, 2),
@@ -193,19 +190,17 @@ class TestPosition:
         self, of: RunIdentity, told: str
     ) -> None:
         async with opened("Ready") as handler:
-            assert handler.position is not None
-            await handler.position.load(of)
+            await begin(handler, of)
             await deliver(handler, EVENT, identity=of)
             with pytest.raises(InvalidPosition, match=told):
-                await handler.position.load(OWNER)
+                await begin(handler)
 
     @pytest.mark.parametrize("text", ["", "{}", "[]", "null", '{"scope": 1}', 7])
     async def test_a_text_that_is_not_a_position_is_refused(self, text: Any) -> None:
         async with opened("Ready") as handler:
-            assert handler.position is not None
             targets.Ready.stored = text
             with pytest.raises(InvalidPosition):
-                await handler.position.load(OWNER)
+                await begin(handler)
 
 
 class TestCommit:
@@ -214,10 +209,10 @@ class TestCommit:
         async with opened("Accepting", **bounds) as handler:
             assert handler.position is None
             assert handler.commit is not None
-            commit = handler.commit
-            assert (commit.events, commit.bytes, commit.seconds) == (7, 1024, 0.5)
+            bounds_of = handler.commit
+            assert (bounds_of.events, bounds_of.bytes, bounds_of.seconds) == (7, 1024, 0.5)
             await deliver(handler, EVENT)
-            await commit.call(OWNER)
+            await commit(handler)
         assert targets.CALLS == [("write", None, None), ("commit", "orders", 1)]
 
     async def test_a_new_run_first_rolls_back_what_was_not_committed(self) -> None:
@@ -225,26 +220,23 @@ class TestCommit:
         async with opened("Accepting") as handler:
             await deliver(handler, EVENT)
             await deliver(handler, EVENT, identity=replace(OWNER, epoch=3))
-            assert handler.commit is not None
-            await handler.commit.call(OWNER)
+            await commit(handler)
             await deliver(handler, EVENT, identity=replace(OWNER, epoch=4))
         words = [call[0] for call in targets.CALLS]
         assert words == ["write", "rollback", "write", "commit", "write"]
 
     async def test_former_is_the_position_of_the_last_commit(self) -> None:
         async with opened("AcceptingWithPosition") as handler:
-            assert handler.position is not None
-            assert handler.commit is not None
-            await handler.position.load(OWNER)
+            await begin(handler)
             for n in (1, 2):
                 await deliver(handler, ChangeEvent.from_document(change(n)))
-            await handler.commit.call(OWNER)
+            await commit(handler)
             await deliver(handler, ChangeEvent.from_document(change(3)))
-            await handler.position.load(OWNER)
-        (_, one, none), (_, two, also_none), commit, (_, _, former), rollback = targets.CALLS
+            await begin(handler)
+        (_, one, none), (_, two, also_none), committed, (_, _, former), rollback = targets.CALLS
         assert none is also_none is None
         assert one != two == former
-        assert (commit[0], rollback[0]) == ("commit", "rollback")
+        assert (committed[0], rollback[0]) == ("commit", "rollback")
 
     @pytest.mark.parametrize(
         ("target", "fields", "path", "told"),
