@@ -60,36 +60,26 @@ def test_a_position_that_the_server_cannot_resume_needs_an_operator(code: int) -
 
 
 @pytest.mark.parametrize(
-    ("error", "reason"),
+    ("error", "halts", "reason", "message"),
     [
-        (CheckpointFenced("taken over"), "fenced"),
-        (CheckpointCorrupt("cannot be read"), "position"),
-        (MissingResumeToken("no _id"), "position"),
-        (ScopeHalted("another cluster"), "position"),
+        (CheckpointFenced("taken over"), True, "fenced", "taken over"),
+        (CheckpointCorrupt("cannot be read"), True, "position", "cannot be read"),
+        (MissingResumeToken("no _id"), True, "position", "no _id"),
+        (ScopeHalted("another cluster"), True, "position", "another cluster"),
+        (CheckpointError("disk full"), False, "checkpoint", "disk full"),
+        (ConnectionFailed("no primary"), False, "stream", "no primary"),
+        (StreamEnded("it ended"), False, "stream", "it ended"),
+        (command(11600), False, "stream", "no (code 11600 Some)"),
+        (command(43), False, "stream", "no (code 43 Some)"),
+        (KeyError("x"), False, "internal", "KeyError: 'x'"),
+        (AssertionError(), False, "internal", "AssertionError"),
     ],
 )
-def test_an_error_that_no_restart_fixes_halts_with_its_own_message(
-    error: Exception, reason: str
+def test_an_error_that_no_restart_fixes_halts_and_everything_else_restarts(
+    error: Exception, halts: bool, reason: str, message: str
 ) -> None:
     decision = decide(error, "orders")
-    assert (decision.halt, decision.reason, decision.message) == (True, reason, str(error))
-
-
-@pytest.mark.parametrize(
-    ("error", "reason", "message"),
-    [
-        (CheckpointError("disk full"), "checkpoint", "disk full"),
-        (ConnectionFailed("no primary"), "stream", "no primary"),
-        (StreamEnded("it ended"), "stream", "it ended"),
-        (command(11600), "stream", "no (code 11600 Some)"),
-        (command(43), "stream", "no (code 43 Some)"),
-        (KeyError("x"), "internal", "KeyError: 'x'"),
-        (AssertionError(), "internal", "AssertionError"),
-    ],
-)
-def test_everything_else_restarts(error: Exception, reason: str, message: str) -> None:
-    decision = decide(error, "orders")
-    assert (decision.halt, decision.reason, decision.message) == (False, reason, message)
+    assert (decision.halt, decision.reason, decision.message) == (halts, reason, message)
 
 
 def test_a_handlers_error_restarts_whatever_it_is() -> None:

@@ -176,37 +176,30 @@ async def test_waiting_calls_are_tried_as_soon_as_one_gets_an_answer() -> None:
         await until(lambda: sorted(database.stored) == [1, 2, 3, 4, 5])
 
 
-@pytest.mark.parametrize(
-    "error",
-    [
-        Unavailable(),
-        ConnectionRefusedError(),
-        BrokenPipeError(),
-        TimeoutError(),
-        socket.gaierror(-2, "Name or service not known"),
-        OSError(errno.EHOSTUNREACH, "No route to host"),
-        OSError("Multiple exceptions: [Errno 111] Connect call failed"),
-        OSError("All connection attempts failed"),
-        ExceptionGroup("two", [ConnectionResetError(), TimeoutError()]),
-    ],
-    ids=repr,
-)
-def test_pythons_connection_errors_are_outages(error: BaseException) -> None:
-    assert is_outage(error)
+OUTAGES = [
+    Unavailable(),
+    ConnectionRefusedError(),
+    BrokenPipeError(),
+    TimeoutError(),
+    socket.gaierror(-2, "Name or service not known"),
+    OSError(errno.EHOSTUNREACH, "No route to host"),
+    OSError("Multiple exceptions: [Errno 111] Connect call failed"),
+    OSError("All connection attempts failed"),
+    ExceptionGroup("two", [ConnectionResetError(), TimeoutError()]),
+]
+ATTEMPTS = [
+    RuntimeError(),
+    OSError(errno.ENOSPC, "No space left"),
+    FileNotFoundError(),
+    ExceptionGroup("two", [ConnectionResetError(), ValueError()]),
+]
 
 
-@pytest.mark.parametrize(
-    "error",
-    [
-        RuntimeError(),
-        OSError(errno.ENOSPC, "No space left"),
-        FileNotFoundError(),
-        ExceptionGroup("two", [ConnectionResetError(), ValueError()]),
-    ],
-    ids=repr,
-)
-def test_other_errors_are_attempts(error: BaseException) -> None:
-    assert not is_outage(error)
+@pytest.mark.parametrize("error", [*OUTAGES, *ATTEMPTS], ids=repr)
+def test_pythons_connection_errors_are_outages_and_other_errors_are_attempts(
+    error: BaseException,
+) -> None:
+    assert is_outage(error) is (error in OUTAGES)
 
 
 def test_the_configuration_may_name_more_outages() -> None:

@@ -69,19 +69,41 @@ async def test_the_annotation_selects_what_a_call_gets(target: str) -> None:
     assert [EVENT if target in ONE else several] == targets.CALLS
 
 
-@pytest.mark.parametrize(("target", "where"), [("with_defaults", "here"), ("bound", "there")])
-async def test_other_parameters_may_have_values_of_their_own(target: str, where: str) -> None:
+@pytest.mark.parametrize(
+    ("target", "given"),
+    [
+        ("with_defaults", ("here", {})),
+        ("bound", ("there", {})),
+        ("with_scope_and_epoch", ("orders", 7)),
+        ("with_epoch", (7,)),
+        ("with_scope", ("orders",)),
+    ],
+)
+async def test_the_scope_the_epoch_of_its_owner_and_values_of_its_own_are_given_to_a_function(
+    target: str, given: tuple[Any, ...]
+) -> None:
     async with opened(target) as handler:
-        await deliver(handler, EVENT)
-    (call,) = targets.CALLS
-    assert call == (EVENT, where, {})
+        await deliver(handler, EVENT, identity=RunIdentity("orders", "", "", 7))
+    assert [(EVENT, *given)] == targets.CALLS
 
 
-async def test_concurrency_is_that_of_the_settings_or_the_lanes() -> None:
-    for fields, concurrency in (({}, 64), ({"concurrency": 3}, 3)):
-        async with opened("one", **fields) as handler:
-            assert isinstance(handler.calls, PerEvent)
-            assert handler.calls.concurrency == concurrency
+@pytest.mark.parametrize(
+    ("target", "fields", "concurrency"),
+    [
+        ("one", {}, 64),
+        ("one", {"concurrency": 3}, 3),
+        ("a_sequence", {}, 1),
+        ("a_sequence", {"concurrency": 5}, 1),
+        ("a_sequence", {"order": "key"}, 8),
+        ("a_sequence", {"order": "key", "concurrency": 5}, 5),
+    ],
+)
+async def test_concurrency_and_order_by_key_allow_several_calls_at_once(
+    target: str, fields: dict[str, Any], concurrency: int
+) -> None:
+    """Without ``concurrency``, as many single events as there are lanes."""
+    async with opened(target, **fields) as handler:
+        assert handler.calls.concurrency == concurrency
 
 
 async def test_batch_size_batch_bytes_and_linger_seconds_bound_a_call_of_a_sequence() -> None:
@@ -91,17 +113,6 @@ async def test_batch_size_batch_bytes_and_linger_seconds_bound_a_call_of_a_seque
             calls = handler.calls
             assert isinstance(calls, PerBatch)
             assert (calls.events, calls.bytes, calls.linger_seconds) == (7, 1024, 0.5)
-
-
-async def test_order_by_key_allows_several_batches_at_once() -> None:
-    for fields, concurrency in (
-        ({}, 1),
-        ({"concurrency": 5}, 1),
-        ({"order": "key"}, 8),
-        ({"order": "key", "concurrency": 5}, 5),
-    ):
-        async with opened("a_sequence", **fields) as handler:
-            assert handler.calls.concurrency == concurrency
 
 
 @pytest.mark.parametrize(
@@ -184,16 +195,3 @@ def test_every_bad_target_is_told_at_once() -> None:
         {"a": settings("synchronous"), "b": settings("one"), "c": settings("no_such")}
     )
     assert [problem.path for problem in problems] == ["handlers.a.target", "handlers.c.target"]
-
-
-@pytest.mark.parametrize(
-    ("target", "given"),
-    [("with_scope_and_epoch", ("orders", 7)), ("with_epoch", (7,)), ("with_scope", ("orders",))],
-)
-async def test_the_scope_and_the_epoch_of_its_owner_are_given(
-    target: str, given: tuple[str | int, ...]
-) -> None:
-    async with opened(target) as handler:
-        await deliver(handler, EVENT, identity=RunIdentity("orders", "", "", 7))
-    (call,) = targets.CALLS
-    assert call == (EVENT, *given)

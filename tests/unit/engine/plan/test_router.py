@@ -57,12 +57,45 @@ def test_a_scope_has_the_handlers_of_its_own_routes_each_once_in_order() -> None
     assert routed("others", routes, HANDLERS) == []
 
 
-def test_operations_choose_by_type() -> None:
-    some = wants(route("audit", operations=frozenset({"insert", "drop"})))
-    assert some(event("insert"))
-    assert some(ChangeEvent.from_document(ddl(1, "drop")))
-    assert not some(event("update"))
-    assert not some(ChangeEvent.from_document(invalidate(1)))
+INVALIDATE = ChangeEvent.from_document(invalidate(1))
+INSERTS, DELETES = {"operations": frozenset({"insert"})}, {"operations": frozenset({"delete"})}
+OF_SHOP: dict[str, Any] = {"namespaces": ("shop.*",)}
+CHOICES: dict[str, tuple[list[Route], list[ChangeEvent], list[ChangeEvent]]] = {
+    "operations choose by type": (
+        [route("audit", operations=frozenset({"insert", "drop"}))],
+        [event("insert"), ChangeEvent.from_document(ddl(1, "drop"))],
+        [event("update"), INVALIDATE],
+    ),
+    "the drop of a database concerns all its namespaces": (
+        [route("audit", namespaces=("shop.orders", "crm_*.people"))],
+        [drop_database("shop"), drop_database("crm_eu")],
+        [drop_database("hr"), drop_database("myshop")],
+    ),
+    "a rename concerns both names": (
+        [route("audit", namespaces=("shop.orders",))],
+        [rename("orders", "old"), rename("new", "orders")],
+        [rename("new", "old")],
+    ),
+    "operations and namespaces of one route must both hold": (
+        [route("audit", **INSERTS, **OF_SHOP)],
+        [event("insert", "shop")],
+        [event("update", "shop"), event("insert", "crm"), INVALIDATE],
+    ),
+    "a handler of several routes wants what any of them says": (
+        [route("audit", **INSERTS, **OF_SHOP), route("audit", **DELETES)],
+        [event("insert", "shop"), event("delete", "crm")],
+        [event("insert", "crm"), event("update", "shop")],
+    ),
+}
+
+
+@pytest.mark.parametrize(("routes", "chosen", "others"), CHOICES.values(), ids=CHOICES)
+def test_routes_choose_by_operation_and_namespace(
+    routes: list[Route], chosen: list[ChangeEvent], others: list[ChangeEvent]
+) -> None:
+    some = wants(*routes)
+    assert [each for each in chosen if not some(each)] == []
+    assert [each for each in others if some(each)] == []
 
 
 @pytest.mark.parametrize(
@@ -85,37 +118,3 @@ def test_operations_choose_by_type() -> None:
 def test_namespaces_choose_by_pattern(pattern: str, db: str, coll: str, matches: bool) -> None:
     some = wants(route("audit", namespaces=(pattern,)))
     assert some(event(db=db, coll=coll)) is matches
-
-
-def test_the_drop_of_a_database_concerns_all_its_namespaces() -> None:
-    some = wants(route("audit", namespaces=("shop.orders", "crm_*.people")))
-    assert some(drop_database("shop"))
-    assert some(drop_database("crm_eu"))
-    assert not some(drop_database("hr"))
-    assert not some(drop_database("myshop"))
-
-
-def test_a_rename_concerns_both_names() -> None:
-    some = wants(route("audit", namespaces=("shop.orders",)))
-    assert some(rename("orders", "old"))
-    assert some(rename("new", "orders"))
-    assert not some(rename("new", "old"))
-
-
-def test_operations_and_namespaces_of_one_route_must_both_hold() -> None:
-    some = wants(route("audit", operations=frozenset({"insert"}), namespaces=("shop.*",)))
-    assert some(event("insert", "shop"))
-    assert not some(event("update", "shop"))
-    assert not some(event("insert", "crm"))
-    assert not some(ChangeEvent.from_document(invalidate(1)))
-
-
-def test_a_handler_of_several_routes_wants_what_any_of_them_says() -> None:
-    some = wants(
-        route("audit", operations=frozenset({"insert"}), namespaces=("shop.*",)),
-        route("audit", operations=frozenset({"delete"})),
-    )
-    assert some(event("insert", "shop"))
-    assert some(event("delete", "crm"))
-    assert not some(event("insert", "crm"))
-    assert not some(event("update", "shop"))

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import pytest
+
 from tailrace.engine.position.handled_before import HandledBefore
 from tailrace.event import ChangeEvent
 from tailrace.model import Progress, ResumeToken
@@ -61,14 +63,13 @@ def test_tokens_that_sort_decide_within_a_transaction() -> None:
         assert before.over
 
 
-def test_the_event_itself_decides_within_a_transaction_of_opaque_tokens() -> None:
-    before = HandledBefore(Progress(OPAQUE[2], time(3)), waits=True)
-    assert keys(before.of(at_three(*OPAQUE[1:5]))) == [3, 4]
-
-
-def test_a_handler_that_does_not_wait_may_get_such_an_event_twice() -> None:
-    before = HandledBefore(Progress(OPAQUE[2], time(3)), waits=False)
-    assert keys(before.of(at_three(*OPAQUE[1:5]))) == [1, 3, 4]
+@pytest.mark.parametrize(("waits", "left"), [(True, [3, 4]), (False, [1, 3, 4])])
+def test_the_event_itself_decides_within_a_transaction_of_opaque_tokens(
+    waits: bool, left: list[int]
+) -> None:
+    """A handler that does not wait for it may get an earlier event twice."""
+    before = HandledBefore(Progress(OPAQUE[2], time(3)), waits=waits)
+    assert keys(before.of(at_three(*OPAQUE[1:5]))) == left
     assert before.over
 
 
