@@ -87,65 +87,65 @@ async def test_a_partial_line_is_truncated_when_the_file_is_opened(
     assert (log["event"], log["bytes"]) == ("jsonl.partial_line_truncated", torn)
 
 
-class TestRefusal:
-    async def of(self, path: Path) -> str:
-        with pytest.raises(ConfigurationError) as refused:
-            async with opened(path):
-                pass
-        (problem,) = refused.value.problems
-        assert problem.path == "handlers.audit.path"
-        assert str(path) in problem.message
-        return problem.message
-
-    async def test_a_second_writer_of_a_jsonl_file_is_refused(self, tmp_path: Path) -> None:
-        """It does not touch the first writer's partial line: it locks before it truncates."""
-        path = tmp_path / "events.jsonl"
-        async with opened(path) as handler:
-            await write(handler, change(1))
-            before = path.read_bytes() + b'{"half'
-            path.write_bytes(before)
-            assert "another process writes it" in await self.of(path)
-            assert path.read_bytes() == before
-        async with opened(path):
-            assert numbers(path) == [1]
-
-    async def test_a_path_below_a_regular_file_is_refused(self, tmp_path: Path) -> None:
-        (tmp_path / "file").write_text("")
-        assert "Not a directory" in await self.of(tmp_path / "file/deep/events.jsonl")
-
-    async def test_a_file_of_something_else_is_refused_and_kept(self, tmp_path: Path) -> None:
-        path = tmp_path / "events.jsonl"
-        path.write_bytes(b"\x89PNG no newline anywhere")
-        assert "something else than lines of JSON" in await self.of(path)
-        assert path.read_bytes() == b"\x89PNG no newline anywhere"
-
-    async def test_a_refusal_closes_the_handlers_that_were_opened_before(
-        self, tmp_path: Path
-    ) -> None:
-        path = tmp_path / "events.jsonl"
-        both = {
-            name: JsonlHandlerSettings.model_validate({"type": "jsonl", "path": str(path)})
-            for name in ("first", "second")
-        }
-        with pytest.raises(ConfigurationError):
-            async with open_handlers(both, DeliverySettings()):
-                pass
+async def refusal(path: Path) -> str:
+    with pytest.raises(ConfigurationError) as refused:
         async with opened(path):
             pass
+    (problem,) = refused.value.problems
+    assert problem.path == "handlers.audit.path"
+    assert str(path) in problem.message
+    return problem.message
 
 
-class TestRotation:
-    async def test_by_renaming_is_followed(self, tmp_path: Path) -> None:
-        path, old = tmp_path / "events.jsonl", tmp_path / "events.jsonl.1"
-        async with opened(path) as handler:
-            await write(handler, change(1))
-            path.rename(old)
-            await write(handler, change(2))
-            assert (numbers(old), numbers(path)) == ([1], [2])
-            assert "another process" in await TestRefusal().of(path)
-            path.unlink()
-            await write(handler, change(3))
-        assert numbers(path) == [3]
+async def test_a_second_writer_of_a_jsonl_file_is_refused(tmp_path: Path) -> None:
+    """It does not touch the first writer's partial line: it locks before it truncates."""
+    path = tmp_path / "events.jsonl"
+    async with opened(path) as handler:
+        await write(handler, change(1))
+        before = path.read_bytes() + b'{"half'
+        path.write_bytes(before)
+        assert "another process writes it" in await refusal(path)
+        assert path.read_bytes() == before
+    async with opened(path):
+        assert numbers(path) == [1]
+
+
+async def test_a_path_below_a_regular_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    assert "Not a directory" in await refusal(tmp_path / "file/deep/events.jsonl")
+
+
+async def test_a_file_of_something_else_is_refused_and_kept(tmp_path: Path) -> None:
+    path = tmp_path / "events.jsonl"
+    path.write_bytes(b"\x89PNG no newline anywhere")
+    assert "something else than lines of JSON" in await refusal(path)
+    assert path.read_bytes() == b"\x89PNG no newline anywhere"
+
+
+async def test_a_refusal_closes_the_handlers_that_were_opened_before(tmp_path: Path) -> None:
+    path = tmp_path / "events.jsonl"
+    both = {
+        name: JsonlHandlerSettings.model_validate({"type": "jsonl", "path": str(path)})
+        for name in ("first", "second")
+    }
+    with pytest.raises(ConfigurationError):
+        async with open_handlers(both, DeliverySettings()):
+            pass
+    async with opened(path):
+        pass
+
+
+async def test_a_rotation_by_renaming_is_followed(tmp_path: Path) -> None:
+    path, old = tmp_path / "events.jsonl", tmp_path / "events.jsonl.1"
+    async with opened(path) as handler:
+        await write(handler, change(1))
+        path.rename(old)
+        await write(handler, change(2))
+        assert (numbers(old), numbers(path)) == ([1], [2])
+        assert "another process" in await refusal(path)
+        path.unlink()
+        await write(handler, change(3))
+    assert numbers(path) == [3]
 
 
 @pytest.mark.parametrize("fsync", [True, False])

@@ -160,34 +160,35 @@ def test_what_cannot_be_imported_is_told_in_one_line(target: str, words: str) ->
     assert "working directory" in message
 
 
-class TestWorkingDirectory:
-    @pytest.fixture(autouse=True)
-    def here(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-        monkeypatch.chdir(tmp_path)
-        return tmp_path
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
 
-    async def test_is_where_modules_are_looked_for(self, here: Path) -> None:
-        (here / "beside_the_file.py").write_text("async def handle(event): return 1\n")
-        async with opened("beside_the_file:handle") as handler:
-            assert await deliver(handler, EVENT) == 1
 
-    @pytest.mark.parametrize(
-        ("text", "words"),
-        [
-            ("import no_such_package\n", "No module named 'no_such_package'"),
-            ("raise OSError('no key\\nin here')\n", "OSError: no key in here"),
-            ("def broken(:\n", "SyntaxError: "),
-            ("import sys\nsys.exit('no licence')\n", "SystemExit: no licence"),
-            ("raise KeyboardInterrupt\n", "cannot be imported: KeyboardInterrupt. "),
-            ("import asyncio\nraise asyncio.CancelledError\n", "CancelledError"),
-            ("class Odd(Exception):\n    def __str__(self): return 1 / 0\nraise Odd\n", ": Odd. "),
-        ],
-    )
-    def test_module_that_fails_when_it_is_imported_is_refused(
-        self, here: Path, text: str, words: str
-    ) -> None:
-        (here / "that_fails.py").write_text(text)
-        assert words in refusal("that_fails:handle")
+async def test_modules_are_looked_for_in_the_working_directory(here: Path) -> None:
+    (here / "beside_the_file.py").write_text("async def handle(event): return 1\n")
+    async with opened("beside_the_file:handle") as handler:
+        assert await deliver(handler, EVENT) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("import no_such_package\n", "No module named 'no_such_package'"),
+        ("raise OSError('no key\\nin here')\n", "OSError: no key in here"),
+        ("def broken(:\n", "SyntaxError: "),
+        ("import sys\nsys.exit('no licence')\n", "SystemExit: no licence"),
+        ("raise KeyboardInterrupt\n", "cannot be imported: KeyboardInterrupt. "),
+        ("import asyncio\nraise asyncio.CancelledError\n", "CancelledError"),
+        ("class Odd(Exception):\n    def __str__(self): return 1 / 0\nraise Odd\n", ": Odd. "),
+    ],
+)
+def test_a_module_that_fails_when_it_is_imported_is_refused(
+    here: Path, text: str, words: str
+) -> None:
+    (here / "that_fails.py").write_text(text)
+    assert words in refusal("that_fails:handle")
 
 
 def test_every_bad_target_is_told_at_once() -> None:

@@ -199,23 +199,21 @@ async def test_workers_that_are_cancelled_before_they_have_begun_end_the_run() -
     gc.collect()  # coroutines that never started warn here, not in another test
 
 
-class TestAsked:
+@pytest.mark.parametrize("harm", HARMS, ids=lambda harm: harm.__name__)
+async def test_a_handler_that_damages_its_task_when_asked_for_its_position_is_asked_again(
+    harm: Harm,
+) -> None:
     """Other calls of a handler also run in a task of their own."""
+    harms = [harm]
 
-    @pytest.mark.parametrize("harm", HARMS, ids=lambda harm: harm.__name__)
-    async def test_a_handler_that_is_cancelled_when_asked_for_its_position(
-        self, harm: Harm
-    ) -> None:
-        harms = [harm]
+    async def position(owner: object) -> SinkPosition | None:
+        if harms:
+            await harms.pop()()
+        return None
 
-        async def position(owner: object) -> SinkPosition | None:
-            if harms:
-                await harms.pop()()
-            return None
-
-        destination = Destination()
-        driver = ScriptedDriver(*(change(n) for n in range(1, 9)))
-        routed = destination.routed_by_batch(position=position)
-        async with Watching(driver, routed).run() as watching:
-            await until(lambda: destination.handled == list(range(1, 9)))
-        assert watching.watcher.status.state is WatcherState.STOPPED
+    destination = Destination()
+    driver = ScriptedDriver(*(change(n) for n in range(1, 9)))
+    routed = destination.routed_by_batch(position=position)
+    async with Watching(driver, routed).run() as watching:
+        await until(lambda: destination.handled == list(range(1, 9)))
+    assert watching.watcher.status.state is WatcherState.STOPPED

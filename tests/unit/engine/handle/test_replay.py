@@ -196,24 +196,20 @@ async def test_without_its_lease_it_hands_over_and_resolves_nothing_more(asked: 
     assert await store.letters() == letters[(asked - 1) // 2 :]
 
 
-class TestOrder:
-    @given(seed=st.integers(0, 10_000), refused=st.sets(st.integers(0, 11)))
-    def test_holds_for_each_key_whatever_fails(self, seed: int, refused: set[int]) -> None:
-        """The events of each key are handled in order, up to the first that fails."""
-
-        async def scenario() -> None:
-            numbers = list(range(12))
-            random.Random(seed).shuffle(numbers)
-            store = await filled(*(letter(n, key=n % 3) for n in numbers))
-            destination = Destination(*refused)
-            result = await replayed(store, destination.handlers())
-            left = 0
-            for key in range(3):
-                mine = [n for n in range(12) if n % 3 == key]
-                failing = min((n for n in mine if n in refused), default=12)
-                handled = [n for n in destination.handled if n % 3 == key]
-                assert handled == [n for n in mine if n < failing]
-                left += len(mine) - len(handled)
-            assert result.left == left == len(await store.letters())
-
-        anyio.run(scenario)
+@given(seed=st.integers(0, 10_000), refused=st.sets(st.integers(0, 11)))
+async def test_letters_of_each_key_are_handled_in_order_up_to_the_first_that_fails(
+    seed: int, refused: set[int]
+) -> None:
+    numbers = list(range(12))
+    random.Random(seed).shuffle(numbers)
+    store = await filled(*(letter(n, key=n % 3) for n in numbers))
+    destination = Destination(*refused)
+    result = await replayed(store, destination.handlers())
+    left = 0
+    for key in range(3):
+        mine = [n for n in range(12) if n % 3 == key]
+        failing = min((n for n in mine if n in refused), default=12)
+        handled = [n for n in destination.handled if n % 3 == key]
+        assert handled == [n for n in mine if n < failing]
+        left += len(mine) - len(handled)
+    assert result.left == left == len(await store.letters())
