@@ -1,16 +1,15 @@
-"""The server decides which ``_id`` values are equal: its unique index refuses the second one."""
+"""The server decides which values are equal: a unique index, as on ``_id``, refuses the second."""
 
 import uuid
-from collections.abc import Iterator
-from contextlib import suppress
 from datetime import UTC, datetime
+from itertools import product
 from typing import Any
 
 import bson
 import pytest
 from bson import Binary, Code, Decimal128, Int64, MaxKey, MinKey, ObjectId
 from bson.timestamp import Timestamp
-from pymongo.errors import DuplicateKeyError
+from pymongo.errors import BulkWriteError
 
 from tailrace.event.document_key import identity
 from tests.mongod import ReplicaSet
@@ -38,27 +37,22 @@ DOCUMENTS = [
 ]
 
 
-@pytest.fixture
-def collections(mongod: ReplicaSet, database: str) -> Iterator[Any]:
-    with mongod.client() as client:
-        yield client[database]
-
-
 @pytest.mark.parametrize("values", [NUMBERS + OTHERS[:3], OTHERS, DOCUMENTS + OTHERS[:3]])
-def test_keys_are_equal_where_the_server_refuses_the_second(values: Any, collections: Any) -> None:
+def test_keys_are_equal_where_the_server_refuses_the_second(
+    values: list[Any], mongod: ReplicaSet, database: str
+) -> None:
+    """For each pair of values; the pair is a part of the index, so that all fit into one."""
     keys = [identity(bson.encode({"_id": value}), 0) for value in values]
-    for number, first in enumerate(values):
-        collection = collections[f"c{number}"]
-        collection.insert_one({"_id": first})
-        refused = [n for n, value in enumerate(values) if not _accepted(collection, value)]
-        expected = [n for n, key in enumerate(keys) if key == keys[number]]
-        assert [repr(values[n]) for n in refused] == [repr(values[n]) for n in expected]
-
-
-def _accepted(collection: Any, value: Any) -> bool:
-    """Whether the collection accepts a document with that ``_id`` beside the existing one."""
-    with suppress(DuplicateKeyError):
-        collection.insert_one({"_id": value})
-        collection.delete_one({"_id": value})
-        return True
-    return False
+    pairs = list(enumerate(product(range(len(values)), repeat=2)))
+    with mongod.client() as client:
+        collection = client[database].pairs
+        collection.create_index([("pair", 1), ("value", 1)], unique=True)
+        collection.insert_many([{"pair": pair, "value": values[n]} for pair, (n, _) in pairs])
+        others = [{"pair": pair, "value": values[n]} for pair, (_, n) in pairs]
+        with pytest.raises(BulkWriteError) as raised:
+            collection.insert_many(others, ordered=False)
+    errors = (raised.value.details or {})["writeErrors"]
+    assert {each["code"] for each in errors} == {11000}
+    refused = {each["index"] for each in errors}
+    equal = {pair for pair, (one, other) in pairs if keys[one] == keys[other]}
+    assert [[values[n] for n in pairs[pair][1]] for pair in refused ^ equal] == []
