@@ -4,12 +4,13 @@ from collections.abc import Callable, Iterator
 from typing import Literal
 
 import pytest
-from playwright.sync_api import Browser, ConsoleMessage, Page, Request, sync_playwright
+from playwright.sync_api import Browser, ConsoleMessage, Page, Request, expect, sync_playwright
 
 from tests.daemon import Daemon
 from tests.packages import require_installed
 
 WAIT_MS = 60_000
+expect.set_options(timeout=WAIT_MS)
 
 FLAGS = (
     "--headless",
@@ -60,6 +61,11 @@ class Seen:
         page.on("pageerror", lambda error: self.complaints.append(str(error)))
         page.on("dialog", lambda dialog: self.complaints.append(f"dialog: {dialog.message}"))
         page.on("request", self._request)
+
+    def was_refused(self) -> None:
+        """The last of its errors is that of a request that the service refused."""
+        refused = "Failed to load resource: the server responded with"
+        assert self.complaints.pop().startswith(refused)
 
     def _console(self, message: ConsoleMessage) -> None:
         if message.type in ("error", "warning"):

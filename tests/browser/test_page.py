@@ -6,14 +6,12 @@ from typing import Any
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
-from tests.browser.conftest import WAIT_MS, Open
+from tests.browser.conftest import Open
 from tests.daemon import Daemon, Make, gated, scopes, until
 from tests.mongod import ReplicaSet
 from tests.scripted import ScriptedSet
 
 pytestmark = pytest.mark.integration
-
-expect.set_options(timeout=WAIT_MS)
 
 WAITING = "3 dead letters of handler 'file' wait: fix the handler and replay, or discard."
 HOSTILE = "<img src=x onerror=alert(1)><script>alert(2)</script> \"'>${7*7}"

@@ -4,17 +4,15 @@ import re
 from datetime import datetime, timedelta
 
 import pytest
-from playwright.sync_api import Page, Route, expect
+from playwright.sync_api import Route, expect
 
-from tests.browser.conftest import WAIT_MS, Open
-from tests.browser.test_page_access import CONTRASTS, focused
-from tests.browser.test_page_orders import TOKEN, press, signed_in
+from tests.browser.conftest import Open
+from tests.browser.test_page_access import fits, focused
+from tests.browser.test_page_orders import TOKEN, press, signed_in, unfolded
 from tests.daemon import Daemon, Make, until
 from tests.mongod import ReplicaSet
 
 pytestmark = pytest.mark.integration
-
-expect.set_options(timeout=WAIT_MS)
 
 FUSSY = """
 from pathlib import Path
@@ -63,11 +61,6 @@ def a_minute_later(route: Route) -> None:
     route.fulfill(response=answer, json=status)
 
 
-def fits(page: Page) -> None:
-    assert [found for found in page.evaluate(CONTRASTS) if found[0] < 4.5] == []
-    assert page.evaluate("document.documentElement.scrollWidth") == 390
-
-
 def test_dead_letters_are_shown_replayed_and_discarded_by_keyboard(
     run: Daemon, mongod: ReplicaSet, database: str, visit: Open
 ) -> None:
@@ -76,15 +69,9 @@ def test_dead_letters_are_shown_replayed_and_discarded_by_keyboard(
         client[database].c.replace_one({"_id": 1}, {"price": 3})  # waits behind the first
     until(lambda: run.status()["handlers"]["file"]["waiting"] == 3, "the dead letters")
     page = visit(run, 390).page
-    held, trouble, sure = (
-        page.locator(".held > li"),
-        page.locator("#trouble"),
-        page.locator("#sure"),
-    )
-    said = page.locator("#said-what")
-    if page.locator("#scope-list h3 button").get_attribute("aria-expanded") == "false":
-        press(page, "orders")
-    expect(page.locator(".facts").first).to_be_visible()
+    held, trouble = page.locator(".held > li"), page.locator("#trouble")
+    sure, said = page.locator("#sure"), page.locator("#said-what")
+    unfolded(page)
     expect(trouble).to_contain_text("see 'tailrace dead-letters list --scope orders'")
     expect(trouble.get_by_role("button")).to_have_count(0)
     expect(held).to_have_count(0)  # they quote documents
@@ -105,7 +92,7 @@ def test_dead_letters_are_shown_replayed_and_discarded_by_keyboard(
     press(page, first)
     event = page.get_by_role("region", name="Event of dead letter")
     expect(event).to_contain_text('"note": "<b>1</b>"')
-    fits(page)
+    fits(page, 390)
 
     replay = first.replace("Show", "Replay")
     press(page, replay)
@@ -152,9 +139,7 @@ def test_the_page_tells_what_became_of_a_document(
     page = seen.page
     field = page.get_by_label("_id of a document, as Extended JSON")
     answer = page.locator("[role=status]", has=page.locator(".held"))
-    if page.locator("#scope-list h3 button").get_attribute("aria-expanded") == "false":
-        press(page, "orders")
-    expect(page.locator(".facts").first).to_be_visible()
+    unfolded(page)
     expect(field).to_be_hidden()
     signed_in(page)
     expect(field).to_be_visible()
@@ -162,12 +147,12 @@ def test_the_page_tells_what_became_of_a_document(
     page.keyboard.type("A-17")
     page.keyboard.press("Enter")
     expect(page.get_by_text("Not answered:")).to_contain_text("is not Extended JSON")
-    assert seen.complaints.pop().startswith("Failed to load resource: the server responded with")
+    seen.was_refused()
     field.fill('"<b>"')
     press(page, "Ask")
     expect(answer).to_contain_text(f"insert of {database}.c")
     expect(answer).to_contain_text("file: handled")
-    fits(page)
+    fits(page, 390)
     field.fill('"old"')
     press(page, "Ask")
     expect(page.get_by_text("What you can do")).to_be_visible()

@@ -6,14 +6,12 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import expect
 
-from tests.browser.conftest import WAIT_MS, Open
-from tests.browser.test_page_access import CONTRASTS
+from tests.browser.conftest import Open
+from tests.browser.test_page_access import fits
 from tests.orders import Orders
 from tests.replicas import Replicas
 
 pytestmark = pytest.mark.integration
-
-expect.set_options(timeout=WAIT_MS)
 
 
 def test_members_and_owners_are_shown(orders: Orders, tmp_path: Path, visit: Open) -> None:
@@ -35,8 +33,7 @@ def test_members_and_owners_are_shown(orders: Orders, tmp_path: Path, visit: Ope
     expect(scope.locator(".behind")).to_contain_text(re.compile(r"\d s"))
     scope.locator("h3 button").click()  # folded on a narrow screen
     expect(scope.locator(".facts").last).to_contain_text("Ownerone, epoch 1")
-    assert page.evaluate("document.documentElement.scrollWidth") == 360
-    assert [found for found in page.evaluate(CONTRASTS) if found[0] < 4.5] == []
+    fits(page, 360)
 
     assert one.stop() == 0
     expect(verdict).to_contain_text("The scope is followed")

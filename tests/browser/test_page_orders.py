@@ -5,14 +5,12 @@ import re
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.browser.conftest import WAIT_MS, Open
-from tests.browser.test_page_access import CONTRASTS, focused
+from tests.browser.conftest import Open
+from tests.browser.test_page_access import fits, focused
 from tests.daemon import Daemon, Make, gated, until
 from tests.mongod import ReplicaSet
 
 pytestmark = pytest.mark.integration
-
-expect.set_options(timeout=WAIT_MS)
 
 TOKEN = "right-0123456789"
 
@@ -47,11 +45,11 @@ def signed_in(page: Page) -> None:
     expect(page.locator("#sign")).to_have_text("Forget token")
 
 
-def opened(page: Page) -> None:
-    """Opens the scope, which is folded on a narrow screen, and uses the token."""
+def unfolded(page: Page) -> None:
+    """Opens the scope, which is folded on a narrow screen."""
     if page.locator("#scope-list h3 button").get_attribute("aria-expanded") == "false":
         press(page, "orders")
-    signed_in(page)
+    expect(page.locator(".facts").first).to_be_visible()
 
 
 def test_a_scope_is_paused_moved_and_resumed_by_keyboard(
@@ -62,9 +60,7 @@ def test_a_scope_is_paused_moved_and_resumed_by_keyboard(
     page, chip = seen.page, seen.page.locator("#scope-list .chip")
     said, sure, move = page.locator("#said-what"), page.locator("#sure"), page.locator("#seek")
     controls = page.locator(".operate.whole")
-    if page.locator("#scope-list h3 button").get_attribute("aria-expanded") == "false":
-        press(page, "orders")
-    expect(page.locator(".facts").first).to_be_visible()
+    unfolded(page)
     curve = page.locator(".details").get_by_role(
         "img", name=re.compile("^Lag of orders of the last")
     )
@@ -77,7 +73,7 @@ def test_a_scope_is_paused_moved_and_resumed_by_keyboard(
     page.keyboard.type("wrong-0123456789")
     page.keyboard.press("Enter")
     expect(said).to_have_text("The token was refused")
-    assert seen.complaints.pop().startswith("Failed to load resource: the server responded with")
+    seen.was_refused()
     page.keyboard.press("Escape")
     expect(said).to_be_hidden()
     expect(controls).to_be_hidden()
@@ -106,15 +102,14 @@ def test_a_scope_is_paused_moved_and_resumed_by_keyboard(
     page.locator("#seek-at").fill("2001-01-01T00:00:00")
     press(page, "Show what it would do")
     expect(move).to_contain_text("Not possible: at: 2001-01-01T00:00Z is before the oplog")
-    assert seen.complaints.pop().startswith("Failed to load resource: the server responded with")
+    seen.was_refused()
     assert page.locator("#seek-ok").is_disabled()
     page.locator("#seek-at").fill(
         page.evaluate("(t) => new Date(t * 1000).toISOString().slice(0, 19)", begun)
     )
     press(page, "Show what it would do")
     expect(move).to_contain_text(re.compile("come again, to file. Dry run: nothing was changed"))
-    assert [found for found in page.evaluate(CONTRASTS) if found[0] < 4.5] == []
-    assert page.evaluate("document.documentElement.scrollWidth") == 390
+    fits(page, 390)
     press(page, "Seek")
     expect(said).to_contain_text("Scope 'orders' is moved: changes from")
     assert run.status()["handlers"]["file"]["ok"] == 3
@@ -135,7 +130,8 @@ def test_a_former_position_an_undo_a_snapshot_and_a_reload_are_ordered_by_keyboa
     said, sure, move = page.locator("#said-what"), page.locator("#sure"), page.locator("#seek")
     expect(page.locator("#reload")).to_be_hidden()  # nothing is shown without the right to do it
     expect(page.locator(".operate.whole")).to_be_hidden()
-    opened(page)
+    unfolded(page)
+    signed_in(page)
     with mongod.client() as client:
         client[database].c.insert_many([{"_id": n} for n in range(3)])
 
@@ -190,7 +186,8 @@ def test_a_span_is_replayed_to_a_handler_and_the_replay_cancelled_by_keyboard(
     seen = visit(run.start(), 390)
     page = seen.page
     said, form, facts = page.locator("#said-what"), page.locator("#replay"), page.locator(".facts")
-    opened(page)
+    unfolded(page)
+    signed_in(page)
     with mongod.client() as client:
         begun = client.admin.command("ping")["$clusterTime"]["clusterTime"].time
         client[database].c.insert_many([{"_id": n} for n in range(3)])
@@ -206,13 +203,12 @@ def test_a_span_is_replayed_to_a_handler_and_the_replay_cancelled_by_keyboard(
 
     tried("{")
     expect(form).to_contain_text("Not possible: keys: ")
-    assert seen.complaints.pop().startswith("Failed to load resource: the server responded with")
+    seen.was_refused()
     assert page.locator("#replay-ok").is_disabled()
     page.keyboard.press("Escape")
     tried("1")
     expect(form).to_contain_text("come again, to file. Dry run: nothing was handed over.")
-    assert [found for found in page.evaluate(CONTRASTS) if found[0] < 4.5] == []
-    assert page.evaluate("document.documentElement.scrollWidth") == 390
+    fits(page, 390)
     press(page, "Replay")
     expect(said).to_contain_text("come again, to file")
     expect(facts.last).to_contain_text("done, 1 change to file")
