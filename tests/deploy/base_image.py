@@ -1,6 +1,6 @@
 """A stand-in for the base image, for machines that cannot reach an image registry.
 
-It is Debian by debootstrap, of this machine's release, with Debian's Python, and with this
+It is Debian by mmdebstrap, of this machine's release, with Debian's Python, and with this
 machine's certificates and pip settings to fetch packages. The Dockerfile has none of that.
 """
 
@@ -20,7 +20,7 @@ def make(root: Path) -> str:
     """Creates the tree of the stand-in at ``root``; returns a description of it."""
     release = platform.freedesktop_os_release()["VERSION_CODENAME"]
     variant = ("--variant=minbase", f"--include={_PACKAGES}")
-    run(["debootstrap", *variant, release, str(root), _mirror(release)])
+    run(["mmdebstrap", *variant, release, str(root), _mirror(release)])
     for name in ("python", "python3"):
         (root / "usr/local/bin" / name).symlink_to("/usr/bin/python3")
     if Path(_CERTIFICATES).exists():

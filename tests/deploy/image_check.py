@@ -46,7 +46,7 @@ def why_no_engine() -> str:
     """Why a Docker engine cannot run here; empty if it can."""
     if os.geteuid() != 0:
         return "a Docker engine of its own needs root"
-    missing = [name for name in ("dockerd", "debootstrap") if not shutil.which(name)]
+    missing = [name for name in ("dockerd", "mmdebstrap") if not shutil.which(name)]
     if missing and not shutil.which("apt-get"):
         return f"{' and '.join(missing)} cannot be installed: there is no apt"
     return ""
@@ -246,7 +246,7 @@ def check(targets: Sequence[str]) -> None:
 
     Raises :class:`CheckFailed`, or ``AssertionError`` if a wait times out.
     """
-    installed = install(dockerd="docker.io", debootstrap="debootstrap")
+    installed = install(dockerd="docker.io", mmdebstrap="mmdebstrap")
     say(f"installed from Debian: {', '.join(installed) or 'nothing, all is here'}")
     with tempfile.TemporaryDirectory(prefix="tailrace-image-") as name:
         directory = Path(name)
