@@ -21,16 +21,18 @@ __all__ = ["calls"]
 EVENT = ChangeEvent.from_document(change(1))
 
 
-async def test_options_are_the_constructors_arguments() -> None:
-    async with opened("Storing", options={"dsn": "postgresql://", "size": 3}) as handler:
+@pytest.mark.parametrize(
+    ("target", "called"),
+    [
+        ("Storing", (("x", "orders", 3), [EVENT], "orders", None, None)),
+        ("WithModel", (("x", 3), EVENT)),
+    ],
+    ids=["arguments", "one pydantic model"],
+)
+async def test_options_are_what_the_constructor_takes(target: str, called: Any) -> None:
+    async with opened(target, options={"dsn": "x", "size": 3}) as handler:
         await deliver(handler, EVENT)
-    assert targets.CALLS == [(("postgresql://", "orders", 3), [EVENT], "orders", None, None)]
-
-
-async def test_options_may_be_one_pydantic_model() -> None:
-    async with opened("WithModel", options={"dsn": "x", "size": 3}) as handler:
-        await deliver(handler, EVENT)
-    assert targets.CALLS == [(("x", 3), EVENT)]
+    assert [called] == targets.CALLS
 
 
 @pytest.mark.parametrize(

@@ -50,19 +50,21 @@ class Calls:
 
 
 class Lane:
-    """A batch lane, and the places that it opened and finished."""
+    """A batch lane, and the places that it finished."""
 
     def __init__(
         self, handler: Any, batch_size: int = 100, wants: Any = None, **fields: Any
     ) -> None:
-        self.watermark = Noting()
-        self.finished = self.watermark.finished
+        watermark = Noting()
+        self.finished = watermark.finished
         to = delivery(on_events=handler, batch_size=batch_size, **fields)
-        self.lane = BatchLane(to, wants, self.watermark)
+        self.lane = BatchLane(to, wants, watermark)
 
-    @property
-    def opened(self) -> int:
-        return self.watermark.begun
+    async def all(self, line: list[Place]) -> None:
+        """Feeds everything before the run, and closes."""
+        self.lane.feed(line)
+        self.lane.close()
+        await self.lane.run()
 
 
 @settings(deadline=None, max_examples=80)
@@ -102,9 +104,7 @@ async def test_calls_are_contiguous_and_of_bounded_size(
 async def test_unwanted_events_are_left_out_and_their_places_finish() -> None:
     calls = Calls()
     lane = Lane(calls, wants=lambda event: number(event) in (3, 4, 300))
-    lane.lane.feed(line_of([change(n) for n in range(400)]))
-    lane.lane.close()
-    await lane.lane.run()
+    await lane.all(line_of([change(n) for n in range(400)]))
     assert calls.events == [3, 4, 300]
     assert lane.finished == list(range(7))
 
@@ -189,11 +189,8 @@ async def test_a_call_waits_until_nothing_more_can_come() -> None:
 
 async def test_whole_places_are_never_divided() -> None:
     calls = Calls()
-    to = delivery(on_events=calls, batch_size=3, whole_transactions=True)
-    lane = BatchLane(to, None, Noting())
-    lane.feed(line_of([change(n) for n in range(20)], batch_size=5))
-    lane.close()
-    await lane.run()
+    lane = Lane(calls, 3, whole_transactions=True)
+    await lane.all(line_of([change(n) for n in range(20)], batch_size=5))
     assert calls.calls == [list(range(at, at + 5)) for at in range(0, 20, 5)]
 
 
@@ -206,9 +203,7 @@ async def test_a_handler_of_bytes_gets_the_same_events(wants: Any) -> None:
         documents.clear()  # the handler owns the list
 
     lane = Lane(take, 100, wants, raw=True)
-    lane.lane.feed(line_of([change(n) for n in range(150)]))
-    lane.lane.close()
-    await lane.lane.run()
+    await lane.all(line_of([change(n) for n in range(150)]))
     expected = [n for n in range(150) if wants is None or n % 2 == 0]
     assert [n for call in got for n in call] == expected
     assert all(len(call) <= 100 for call in got)

@@ -7,14 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tailrace.engine.handle.document_lanes import DocumentLanes
 from tailrace.event import ChangeEvent
 from tests.unit.engine.changes import (
-    Noting,
     batch,
     change,
     corrupt,
-    delivery,
     line_of,
     number,
     places,
@@ -22,6 +19,7 @@ from tests.unit.engine.changes import (
     token,
     until,
 )
+from tests.unit.engine.handle.test_document_lanes_order import Lane
 
 
 class Gates:
@@ -44,15 +42,13 @@ class Gates:
         self.ended.append(n)
 
 
-class Lane:
-    """Document lanes, the places that they finished, and the error of their run."""
+class EndingLane(Lane):
+    """Document lanes, and the error of their run."""
 
     def __init__(self, handler: Any, workers: int = 4) -> None:
-        watermark = Noting()
-        self.finished = watermark.finished
+        super().__init__(handler, workers)
         self.raised: list[BaseException] = []
         self.over = False
-        self.lanes = DocumentLanes(delivery(handler), None, watermark, workers=workers)
 
     async def run(self) -> None:
         try:
@@ -82,7 +78,7 @@ async def test_a_halted_lane_finishes_the_running_calls_and_begins_none(
             await anyio.lowlevel.checkpoint()
         handled.add(number(event))
 
-    lane = Lane(pause, workers)
+    lane = EndingLane(pause, workers)
     lane.lanes.feed(line_of([change(n, n % documents) for n in range(40)], batch_size=8))
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(lane.run)
@@ -100,7 +96,7 @@ async def test_a_halted_lane_finishes_the_running_calls_and_begins_none(
 
 async def test_a_failure_starts_nothing_new_and_lets_running_calls_finish() -> None:
     gates = Gates(1)
-    lane = Lane(gates, workers=3)
+    lane = EndingLane(gates, workers=3)
     lane.lanes.feed(line_of([change(n) for n in range(50)], batch_size=1))
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(lane.run)
@@ -120,7 +116,7 @@ async def test_a_failure_starts_nothing_new_and_lets_running_calls_finish() -> N
 async def test_an_event_that_cannot_be_decoded_is_a_failure(event: int) -> None:
     gates = Gates()
     gates.all_open = True
-    lane = Lane(gates)
+    lane = EndingLane(gates)
     broken = corrupt(batch([change(n) for n in range(5)]), event)
     lane.lanes.feed(places(batch([change(9)]), broken, batch([change(8)])))
     with anyio.fail_after(60):
