@@ -185,14 +185,12 @@ async def test_stopping_frees_the_port_also_before_it_runs(service: Service) -> 
             await server.run()
 
 
-def test_an_operator_starts_a_snapshot() -> None:
-    service = Service()
+def test_an_operator_starts_a_snapshot(client: httpx.Client, service: Service) -> None:
     filter = '{"status": "open"}'
-    with serving(service) as client:
-        chosen = {"collections": ["a", "b c"], "filter": filter}
-        begun = client.post(SNAPSHOT, json=chosen, headers=CHANGE)
-        asked = client.post(SNAPSHOT, params=chosen, headers=CHANGE)
-        paused = client.post(SNAPSHOT, params={"action": "pause"}, headers=CHANGE)
+    chosen = {"collections": ["a", "b c"], "filter": filter}
+    begun = client.post(SNAPSHOT, json=chosen, headers=CHANGE)
+    asked = client.post(SNAPSHOT, params=chosen, headers=CHANGE)
+    paused = client.post(SNAPSHOT, params={"action": "pause"}, headers=CHANGE)
     assert [each.status_code for each in (begun, asked, paused)] == [202] * 3
     assert service.ordered == [
         *[("orders", "start", ("a", "b c"), filter)] * 2,
@@ -200,16 +198,16 @@ def test_an_operator_starts_a_snapshot() -> None:
     ]
 
 
-def test_an_order_for_a_snapshot_that_is_refused_says_why() -> None:
-    service = Service()
-    with serving(service) as client:
-        busy = client.post("/scopes/busy/snapshot", headers=CHANGE)
-        odd = client.post(SNAPSHOT, params={"filter": "odd"}, headers=CHANGE)
-        action = client.post(SNAPSHOT, params={"action": "restart"}, headers=CHANGE)
-        assert (busy.status_code, busy.text) == (409, "snapshot 5f3a is not over\n")
-        assert (odd.status_code, action.status_code) == (400, 400)
-        assert "'start', 'pause', 'resume' or 'cancel'" in action.text
-        assert client.post("/scopes/nowhere/snapshot", headers=CHANGE).status_code == 404
-        assert client.post(SNAPSHOT).status_code == 403
-        assert client.get(SNAPSHOT).status_code == 405
+def test_an_order_for_a_snapshot_that_is_refused_says_why(
+    client: httpx.Client, service: Service
+) -> None:
+    busy = client.post("/scopes/busy/snapshot", headers=CHANGE)
+    odd = client.post(SNAPSHOT, params={"filter": "odd"}, headers=CHANGE)
+    action = client.post(SNAPSHOT, params={"action": "restart"}, headers=CHANGE)
+    assert (busy.status_code, busy.text) == (409, "snapshot 5f3a is not over\n")
+    assert (odd.status_code, action.status_code) == (400, 400)
+    assert "'start', 'pause', 'resume' or 'cancel'" in action.text
+    assert client.post("/scopes/nowhere/snapshot", headers=CHANGE).status_code == 404
+    assert client.post(SNAPSHOT).status_code == 403
+    assert client.get(SNAPSHOT).status_code == 405
     assert service.ordered == []
