@@ -152,10 +152,10 @@ def abandoned_by_module(request: pytest.FixtureRequest) -> Iterator[None]:
     """
     yield
     if {"contract", "integration"} & set(request.path.relative_to(TESTS).parts):
-        told = sys.unraisablehook
-        sys.unraisablehook = lambda each: None if isinstance(each.object, socket) else told(each)
+        hook = sys.unraisablehook
+        sys.unraisablehook = lambda each: None if isinstance(each.object, socket) else hook(each)
         gc.collect()
-        sys.unraisablehook = told
+        sys.unraisablehook = hook
 
 
 @pytest.fixture(scope="session")

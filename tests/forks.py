@@ -144,12 +144,12 @@ def serve(requests: socket.socket) -> None:
 def _keep(files: Sequence[int]) -> None:
     """Forks; tells the child's id and, at its end, its exit code. Returns in the child."""
     if child := os.fork():
-        *outputs, told = files
+        *outputs, exit_pipe = files
         for file in outputs:
             os.close(file)
-        os.write(told, f"{child}\n".encode())
+        os.write(exit_pipe, f"{child}\n".encode())
         _, status = os.waitpid(child, 0)
-        os.write(told, str(os.waitstatus_to_exitcode(status)).encode())
+        os.write(exit_pipe, str(os.waitstatus_to_exitcode(status)).encode())
         os._exit(0)
 
 
@@ -160,11 +160,11 @@ def _become(
     umask: int,
     stdout: int,
     stderr: int,
-    told: int,
+    exit_pipe: int,
 ) -> None:
     os.dup2(stdout, 1)
     os.dup2(stderr, 2)
-    for file in (stdout, stderr, told):
+    for file in (stdout, stderr, exit_pipe):
         os.close(file)
     os.umask(umask)
     os.chdir(directory)

@@ -115,7 +115,7 @@ def _reaches(replicas: Replicas, epoch: int) -> Callable[[], bool]:
     return reaches
 
 
-def told(series: Series, seconds: Sequence[float]) -> str:
+def summary(series: Series, seconds: Sequence[float]) -> str:
     """One line with the figures."""
     worst = max(seconds)
     return (
@@ -130,7 +130,7 @@ def run(server: ReplicaSet, directory: Path, chosen: Sequence[Series], rounds: i
     for number, series in enumerate(chosen):
         most = min(rounds, LONG_ROUNDS) if series.lease_seconds > LONG_SECONDS else rounds
         seconds = measure(server, directory / str(number), series, most)
-        line = told(series, seconds)
+        line = summary(series, seconds)
         print(f"Takeover after {line}", flush=True)
         if max(seconds) > series.most:
             missed.append(line)

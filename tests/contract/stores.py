@@ -142,11 +142,11 @@ class DeafRunner(Runner):
 
 async def assert_unreadable(store: Store, scope: str, *, where: str, gap: str) -> None:
     """Each way to read the scope's records names the damaged one: ``where``, for gaps ``gap``."""
-    for reading, told in (
+    for reading, message in (
         (store.checkpoints.load(scope), where),
         (store.checkpoints.list(), where),
         (store.checkpoints.gaps(scope), gap),
     ):
         with pytest.raises(CheckpointCorrupt) as caught:
             await reading
-        assert str(caught.value).startswith(told)
+        assert str(caught.value).startswith(message)

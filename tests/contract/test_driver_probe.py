@@ -72,10 +72,10 @@ async def test_every_seed_that_does_not_answer_is_named(name: str) -> None:
         ports = [each.getsockname()[1] for each in (one, other)]
     hosts = ",".join(f"127.0.0.1:{port}" for port in ports)
     message = await refusal(name, f"mongodb://{hosts}/?replicaSet=rs0", 0.1)
-    told = "; ".join(
+    expected = "; ".join(
         rf"127\.0\.0\.1:{port} cannot be reached: \[Errno 111\] [^;]+" for port in ports
     )
-    assert re.fullmatch(f"no MongoDB server to follow: {told}", message)
+    assert re.fullmatch(f"no MongoDB server to follow: {expected}", message)
 
 
 async def test_a_set_without_a_primary_is_told(name: str, scripted: ScriptedSet) -> None:

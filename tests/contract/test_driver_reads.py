@@ -21,12 +21,12 @@ class Witness(StreamActivity):
 
     def __init__(self) -> None:
         super().__init__()
-        self.told: list[Timestamp | None] = []
+        self.times: list[Timestamp | None] = []
         self.first = anyio.Event()
 
     def at_work(self, server_time: Timestamp | None) -> None:
         super().at_work(server_time)
-        self.told.append(server_time)
+        self.times.append(server_time)
         self.first.set()
 
 
@@ -51,8 +51,8 @@ async def test_a_scan_reports_activity_until_its_events_come(
         ChangeStream(driver, ORDERS, QUICK, start, activity=witness) as stream,
     ):
         assert ids(await read(stream, 1)) == [1]
-    assert len(witness.told) >= 2
-    assert set(witness.told) == {scripted.cluster_time}
+    assert len(witness.times) >= 2
+    assert set(witness.times) == {scripted.cluster_time}
     questions = [c for c in scripted.commands() if asked(c)]
     (reading, *_) = scripted.commands("getMore")
     assert {c.document["pipeline"][1]["$match"]["command.getMore"] for c in questions} == {
@@ -80,7 +80,7 @@ async def test_a_hanging_read_reports_no_activity(
             tasks.start_soon(stream.next_batch)
             await scripted.until(asked, count=1 if question == "silent" else 3)
             tasks.cancel_scope.cancel()
-    assert witness.told == []
+    assert witness.times == []
 
 
 async def test_every_command_has_a_time_limit(name: str, scripted: ScriptedSet) -> None:
@@ -127,4 +127,4 @@ async def test_a_user_without_any_privilege_but_to_read_is_told_by_mongod(
                 guarded.fail_point(pause, "off")
         finally:
             guarded.fail_point(pause, "off")
-    assert None not in witness.told
+    assert None not in witness.times

@@ -63,8 +63,8 @@ async def test_a_record_in_mongodb_that_cannot_be_read_is_named(
         await store.checkpoints.record_gap(gap())
         await records.update_many({"scope": "orders"}, {"$set": damage})
         where = f"{database}.checkpoints, scope 'orders'"
-        told = f"{where}, document '{key}': the gap record"
-        await assert_unreadable(store, "orders", where=where, gap=told)
+        message = f"{where}, document '{key}': the gap record"
+        await assert_unreadable(store, "orders", where=where, gap=message)
     assert list(await store.checkpoints.gaps("users")) == [gap("users")]
 
 

@@ -219,7 +219,7 @@ def drain(service: Service, server: ReplicaSet) -> None:
 def refuse(service: Service) -> None:
     """Bad input: one JSON line, and the documented exit code."""
     nobody = f"mongodb://127.0.0.1:{free_port()}/?serverSelectionTimeoutMS=500"
-    for environ, code, told in (
+    for environ, code, message in (
         ({"MONGODB_URI": ""}, 2, "variable MONGODB_URI is not set"),
         ({"MONGODB_URI": nobody}, 1, "cannot be reached"),
         ({"TAILRACE_CONFIG": "/dev/zero"}, 2, "is larger than"),
@@ -228,7 +228,7 @@ def refuse(service: Service) -> None:
         failures = [line for line in lines if line["level"] != "info"]
         require_that(ended == code, f"exit code {code} for {environ}", (ended, lines))
         require_that(len(failures) == 1, f"one line for {environ}", lines)
-        require_that(told in failures[0]["reason"], f"it says {told!r}", failures)
+        require_that(message in failures[0]["reason"], f"it says {message!r}", failures)
     say("refused bad input in one JSON line, with the contract's exit code")
 
 

@@ -91,9 +91,9 @@ def test_the_configuration_is_where_the_image_looks(rendered: Rendered) -> None:
 
 def test_every_variable_is_set_and_every_set_one_is_read(rendered: Rendered) -> None:
     read = set(re.findall(r"\$\{([A-Z_]+)\}", rendered.configuration))
-    told = set(re.findall(r"\$\{([A-Z_]+)", rendered.configuration))
+    read = set(re.findall(r"\$\{([A-Z_]+)", rendered.configuration))
     given = {each["name"] for each in rendered.container.get("env", [])}
-    assert read <= given <= told
+    assert read <= given <= read
 
 
 def test_files_are_on_a_volume_or_there_are_none(rendered: Rendered, settings: Settings) -> None:

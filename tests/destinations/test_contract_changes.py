@@ -37,9 +37,9 @@ def test_a_refused_event_is_a_dead_letter_and_the_others_arrive(logged: Copying)
     assert key_of(10) not in logged.documents
     assert [each.key for each in logged.sent] == [key_of(n) for n in range(21) if n != 10]
     with run.begun("dead-letters", "replay") as replay:
-        told = "".join(replay.communicate(timeout=60))
+        output = "".join(replay.communicate(timeout=60))
     assert replay.returncode == 1
-    assert not logged.destination.once or "position" in told
+    assert not logged.destination.once or "position" in output
     assert run.metric("tailrace_dead_letters_waiting", handler="it") == 1
     assert len(run.logged("event.dead_lettered")) == 1
     assert run.stop() == 0, run.log

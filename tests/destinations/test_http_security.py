@@ -164,9 +164,9 @@ async def test_tls_goes_through_a_tunnel_of_the_proxy(tmp_path: Path) -> None:
 async def test_a_trial_connects_and_sends_no_request(secure: bool, tmp_path: Path) -> None:
     made = Certificates(tmp_path)
     async with receiving(tls=made.server() if secure else None) as endpoint:
-        told = await attempt(endpoint.url, **(made.client() if secure else {}))
+        message = await attempt(endpoint.url, **(made.client() if secure else {}))
         origin = endpoint.url.removesuffix("/hook")
-        assert told == f"{origin} accepts connections; no request was sent"
+        assert message == f"{origin} accepts connections; no request was sent"
         if secure:
             with pytest.raises(ConfigurationError, match="CERTIFICATE_VERIFY_FAILED"):
                 await attempt(endpoint.url)

@@ -90,9 +90,9 @@ async def test_ddl_has_a_ddl_topic_of_its_own(topics: kafka.Kafka) -> None:
 async def test_a_trial_asks_the_broker_whether_topics_can_be_created(topics: kafka.Kafka) -> None:
     trial = Trial([Scope("orders", "shop", "orders"), Scope("all")], "")
     async with opened(topics, exactly_once=True) as bus:
-        told = await bus.attempt(trial)
-        assert f"topic {topics.prefix}.shop.orders can be created" in told
-        assert f"topic {topics.prefix}-positions can be created" in told
+        message = await bus.attempt(trial)
+        assert f"topic {topics.prefix}.shop.orders can be created" in message
+        assert f"topic {topics.prefix}-positions can be created" in message
         assert topics.topics() == []
         assert await bus.begin(scope()) is None
         await bus.write(batch(event(), position="a"))
@@ -138,17 +138,17 @@ async def test_exactly_once_aborts_what_the_broker_refuses_in_part(topics: kafka
 
 
 @pytest.mark.parametrize(
-    ("servers", "told"), [("127.0.0.1:1", "Connection refused"), ("no.such.host.invalid:1", "")]
+    ("servers", "message"), [("127.0.0.1:1", "Connection refused"), ("no.such.host.invalid:1", "")]
 )
 async def test_brokers_that_are_not_there_are_told_in_a_line(
-    topics: kafka.Kafka, servers: str, told: str
+    topics: kafka.Kafka, servers: str, message: str
 ) -> None:
     with pytest.raises(Unavailable) as raised:
         async with opened(topics, bootstrap_servers=servers):
             pass
     assert str(raised.value).startswith("handlers.bus.bootstrap_servers: ")
     assert servers in str(raised.value)
-    assert told in str(raised.value)
+    assert message in str(raised.value)
 
 
 @pytest.mark.parametrize("exactly_once", [False, True])
@@ -193,8 +193,11 @@ async def test_a_producer_with_a_fatal_error_is_replaced(topics: kafka.Kafka) ->
     async with opened(topics) as bus:
         await bus.write(batch(event(0)))
     async with opened(topics) as bus:
-        told = r"handlers\.bus\.username: .* Cluster authorization failed"
-        with topics.server.denied(topics.prefix), pytest.raises(Unavailable, match=told) as raised:
+        message = r"handlers\.bus\.username: .* Cluster authorization failed"
+        with (
+            topics.server.denied(topics.prefix),
+            pytest.raises(Unavailable, match=message) as raised,
+        ):
             await bus.write(batch(event(1)))
         assert isinstance(raised.value.__cause__, KafkaException)
         assert raised.value.__cause__.args[0].fatal()

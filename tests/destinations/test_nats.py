@@ -148,7 +148,7 @@ async def test_a_full_stream_and_one_that_is_gone_are_waited_for(
 
 
 @pytest.mark.parametrize(
-    ("more", "key", "told"),
+    ("more", "key", "message"),
     [
         ({}, "stream", "no stream is called '{name}': create it, or set create_stream: true"),
         ({"stream": None}, "subject", "no stream takes {name}.shop.orders: create one"),
@@ -156,7 +156,7 @@ async def test_a_full_stream_and_one_that_is_gone_are_waited_for(
     ],
 )
 async def test_a_stream_that_is_missing_refuses_the_start_in_one_line(
-    nats: Nats, more: dict[str, Any], key: str, told: str
+    nats: Nats, more: dict[str, Any], key: str, message: str
 ) -> None:
     if "subject" in more:
         made_stream(nats)
@@ -165,7 +165,7 @@ async def test_a_stream_that_is_missing_refuses_the_start_in_one_line(
             pass
     (problem,) = refusal.value.problems
     assert problem.path == f"handlers.it.{key}"
-    assert told.format(name=nats.name) in problem.message
+    assert message.format(name=nats.name) in problem.message
 
 
 async def test_a_trial_publishes_to_the_stream_without_storing_anything(nats: Nats) -> None:

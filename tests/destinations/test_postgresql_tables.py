@@ -43,7 +43,7 @@ GIVEN = """CREATE TABLE orders (key text, document jsonb, cluster_time timestamp
 
 
 @pytest.mark.parametrize(
-    ("more", "told"),
+    ("more", "message"),
     [
         (", total numeric", "no unique index on 'tailrace_id': CREATE UNIQUE INDEX"),
         (" UNIQUE", 'no column \'total\': ALTER TABLE "public"."orders" ADD COLUMN'),
@@ -52,13 +52,13 @@ GIVEN = """CREATE TABLE orders (key text, document jsonb, cluster_time timestamp
     ],
 )
 async def test_a_table_of_other_columns_is_refused_with_what_it_lacks(
-    store: Store, changes: Changes, more: str, told: str
+    store: Store, changes: Changes, more: str, message: str
 ) -> None:
     store.server.execute(GIVEN.format(more=more))
     store.server.execute("GRANT ALL ON orders TO PUBLIC")
     settings: dict[str, Any] = {"columns": {"total": "numeric"}}
-    if told:
-        with pytest.raises(ConfigurationError, match=rf"handlers\.it: .*{told}"):
+    if message:
+        with pytest.raises(ConfigurationError, match=rf"handlers\.it: .*{message}"):
             await store.opened(ORDERS, **settings)
     else:
         handler = await store.opened(ORDERS, **settings)
@@ -67,7 +67,7 @@ async def test_a_table_of_other_columns_is_refused_with_what_it_lacks(
 
 
 @pytest.mark.parametrize(
-    ("settings", "told"),
+    ("settings", "message"),
     [
         ({"schema": "elsewhere"}, "no schema 'elsewhere': CREATE SCHEMA"),
         ({"schema": "private"}, "permission denied for schema private"),
@@ -76,10 +76,10 @@ async def test_a_table_of_other_columns_is_refused_with_what_it_lacks(
     ids=str,
 )
 async def test_a_schema_without_rights_or_tables_is_one_line(
-    store: Store, settings: dict[str, Any], told: str
+    store: Store, settings: dict[str, Any], message: str
 ) -> None:
     store.server.execute("CREATE SCHEMA private")
-    with pytest.raises(ConfigurationError, match=rf"handlers\.it: .*{told}") as refused:
+    with pytest.raises(ConfigurationError, match=rf"handlers\.it: .*{message}") as refused:
         await store.opened(ORDERS, **settings)
     assert "\n" not in str(refused.value)
 

@@ -121,7 +121,7 @@ async def test_a_process_that_is_paused_in_a_transaction_does_not_hold_up_the_ne
 
 
 @pytest.mark.parametrize(
-    ("statement", "undo", "told"),
+    ("statement", "undo", "message"),
     [
         (
             "ALTER DATABASE {} SET default_transaction_read_only = on",
@@ -137,11 +137,11 @@ async def test_a_process_that_is_paused_in_a_transaction_does_not_hold_up_the_ne
     ids=["read-only", "connections"],
 )
 async def test_a_server_that_takes_no_writes_or_connections_is_waited_out(
-    store: Store, changes: Changes, statement: Any, undo: Any, told: str
+    store: Store, changes: Changes, statement: Any, undo: Any, message: str
 ) -> None:
     handler = await store.opened(ORDERS)
     store.server.execute(statement.format(store.server.database))
-    with pytest.raises(Unavailable, match=told):
+    with pytest.raises(Unavailable, match=message):
         await begin(handler)
     store.server.execute(undo.format(store.server.database))
     await begin(handler)

@@ -80,20 +80,20 @@ async def test_a_full_server_is_waited_for_and_nothing_of_the_batch_is_stored(
 
 
 @pytest.mark.parametrize(
-    ("option", "told"),
+    ("option", "message"),
     [
         (("replica-read-only yes", "replicaof 127.0.0.1 1"), "ReadOnlyError"),
         (("min-replicas-to-write 1",), "NOREPLICAS"),
     ],
 )
 async def test_a_server_that_takes_no_writes_now_is_waited_for(
-    tmp_path: Path, changes: Changes, option: tuple[str, ...], told: str
+    tmp_path: Path, changes: Changes, option: tuple[str, ...], message: str
 ) -> None:
     options = [word for each in option for word in f"--{each}".split()]
     server = RedisServer(tmp_path, *options)
     try:
         async with opened(Redis(server, "x").handler) as handler:
-            with pytest.raises(Unavailable, match=told):
+            with pytest.raises(Unavailable, match=message):
                 await deliver(handler, changes.insert({"_id": 1}))
     finally:
         server.stop()
@@ -232,10 +232,10 @@ async def test_a_process_that_was_replaced_writes_nothing_more(
 
 
 async def test_a_trial_leaves_nothing_and_tells_what_a_start_would(either: Redis) -> None:
-    told = "keys" if either.sent() is None else f"streams {either.name}/shop.orders"
+    message = "keys" if either.sent() is None else f"streams {either.name}/shop.orders"
     with either.server.client() as client:
         former = client.dbsize()
-        assert told in await attempted(either.handler)
+        assert message in await attempted(either.handler)
         assert client.dbsize() == former
 
 

@@ -107,10 +107,10 @@ async def test_a_snapshot_of_a_part_sweeps_nothing_else(
     assert ids(keys, "orders") == [1]
 
 
-def barrier(operation: str, **told: Any) -> ChangeEvent:
+def barrier(operation: str, **message: Any) -> ChangeEvent:
     """The barrier of a snapshot of the database, which lists collections with their states."""
-    more = {name: told.pop(name) for name in ("filter", "chosen") if name in told}
-    listed = [{"db": "shop", "coll": name, "state": state} for name, state in told.items()]
+    more = {name: message.pop(name) for name in ("filter", "chosen") if name in message}
+    listed = [{"db": "shop", "coll": name, "state": state} for name, state in message.items()]
     snapshot = {"id": "s", "filter": "", "chosen": [], "collections": listed, **more}
     identity = {"snapshot": "s", "event": operation}
     return ChangeEvent.from_document(

@@ -120,8 +120,8 @@ def test_a_disk_that_is_full_in_mid_snapshot_repeats_no_row(orders: Orders, disk
 
     until(lambda: len(landed("read")) > 50, "some rows")
     with full(disk):
-        told = f"{NO_SPACE}. What was landed is intact"
-        until(lambda: told in (run.status()["last_error"] or ""), "the reason")
+        message = f"{NO_SPACE}. What was landed is intact"
+        until(lambda: message in (run.status()["last_error"] or ""), "the reason")
         until(lambda: run.status()["state"] == "waiting", "the wait")
         assert len(landed("read")) < 600
     until(lambda: landed("snapshotEnd"), "the end")

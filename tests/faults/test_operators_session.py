@@ -88,20 +88,20 @@ class Session:
     def ask(self, path: str, status: int = 202, **body: Any) -> Any:
         """The answer of the process that can give it; the other one must name it."""
         for run in self.runs:
-            code, told = act(run, path, **body)
-            if code == 409 and "and not by this process: ask there" in told:
+            code, answer = act(run, path, **body)
+            if code == 409 and "and not by this process: ask there" in answer:
                 continue
-            assert code == status, told
-            return told
-        raise AssertionError(f"nobody answered {path}: {told}")
+            assert code == status, answer
+            return answer
+        raise AssertionError(f"nobody answered {path}: {answer}")
 
     def until_states(self, *states: str) -> None:
         until(lambda: self.owner().status()["state"] in states, " or ".join(states))
 
     def moves(self, move: dict[str, Any]) -> bool:
         """Whether the scope has moved so: asked for at a process that may not be its owner."""
-        status, told = act(self.runs[0], "/scopes/orders/seek", **move)
-        assert status in (202, 409, 503), told
+        status, answer = act(self.runs[0], "/scopes/orders/seek", **move)
+        assert status in (202, 409, 503), answer
         return status == 202
 
     def why(self, key: str, collection: str, handler: str = "mirror") -> str:

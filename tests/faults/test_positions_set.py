@@ -40,8 +40,8 @@ def test_a_position_that_an_operator_sets_fences_the_daemon_and_begins_its_next_
     place = {"type": store, "database": orders.database} if store == "mongodb" else {"type": store}
     run = following(orders, since, store=place)
     at = ("--at", since) if change == "set" else ()
-    told = run.command("checkpoints", change, "orders", *at)
-    assert "halts the scope at its next save" in told
+    output = run.command("checkpoints", change, "orders", *at)
+    assert "halts the scope at its next save" in output
     orders.insert(3)
     assert run.wait() == 1, run.log
     (halted,) = run.logged("scope.halted")

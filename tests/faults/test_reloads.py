@@ -85,9 +85,9 @@ def test_an_object_that_hangs_while_it_is_opened_refuses_the_reload(reloaded: Re
         until(opening.exists, "the opening")
         reloaded.insert(1, "users")
         reloaded.until("first", 1)
-        status, told = answer.result()
+        status, message = answer.result()
         assert status == 503
-        assert "could not be opened within 10 s: handlers.sink. Nothing was changed" in told
+        assert "could not be opened within 10 s: handlers.sink. Nothing was changed" in message
         opening.unlink()
         answer = pool.submit(post, run, {})
         until(opening.exists, "the opening")

@@ -199,10 +199,10 @@ def test_a_process_that_dies_at_a_step_of_a_replay_keeps_the_letters_that_it_has
     letters = Letters(orders, configured(orders), **large)
     letters.go()
     (letters.run.directory / f"die-{step}").touch()
-    _, code, told = letters.replay()
+    _, code, errors = letters.replay()
     assert letters.run.wait() == -signal.SIGKILL
-    assert (code, told.count("\n")) == (1, 1), told
-    assert "'tailrace dead-letters list' shows" in told
+    assert (code, errors.count("\n")) == (1, 1), errors
+    assert "'tailrace dead-letters list' shows" in errors
     done = step in ("marked", "resolved")
     tried = [1] if step != "begun" else []
     assert [n for _, n in letters.handed_over] == tried
@@ -251,8 +251,8 @@ def test_a_replay_is_refused_while_there_is_no_primary_and_done_afterwards(
         assert (code, "dead_letters: ServerSelectionTimeoutError" in errors) == (1, True), errors
         assert errors.endswith("ask again when it answers\n")
         since = datetime.now(UTC).isoformat()
-        status, told = act(run, "/scopes/orders/replay", **{"from": since, "handler": "note"})
-        assert (status, "nothing was changed" in told) == (503, True), told
+        status, answer = act(run, "/scopes/orders/replay", **{"from": since, "handler": "note"})
+        assert (status, "nothing was changed" in answer) == (503, True), answer
     assert letters.handed_over == []
     until(lambda: letters.replay()[1] == 0, "a replay")
     assert [n for _, n in letters.handed_over] == [1, 2, 3]
@@ -280,8 +280,8 @@ def test_a_replay_of_a_span_goes_on_across_elections(
     asks = {"from": datetime.fromtimestamp(second, UTC).isoformat(), "handler": "note"}
     hold = run.directory / "hold"
     hold.touch()
-    status, told = act(run, "/scopes/orders/replay", **asks)
-    assert status == 202, told
+    status, answer = act(run, "/scopes/orders/replay", **asks)
+    assert status == 202, answer
     until(lambda: len(handed_over()) > len(numbers), "the first change")
     replica_set.step_down()
     hold.unlink()

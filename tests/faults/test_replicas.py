@@ -28,13 +28,13 @@ def test_a_standby_is_ready_and_names_the_owner_until_it_takes_over(replicas: Re
     until(lambda: two.metric("tailrace_lag_seconds", stage="committed") is not None, "its lag")
     assert '"name": "one"' in two.get("/status")[1]
 
-    told = "is followed by one, and not by this process: ask there"
+    message = "is followed by one, and not by this process: ask there"
     for path in ("restart", "snapshot?action=start"):
         status, answer = request("127.0.0.1", two.port, f"/scopes/orders/{path}", method="POST")
-        assert (status, told in answer) == (409, True), answer
+        assert (status, message in answer) == (409, True), answer
     for verb in ("status", "start", "cancel"):
         code, answer = two.refused("snapshot", verb, "orders")
-        assert (code, f"scope 'orders' {told}" in answer) == (1, True), answer
+        assert (code, f"scope 'orders' {message}" in answer) == (1, True), answer
     tried = two.command("checkpoints", "reset", "orders", "--dry-run")
     assert "Scope 'orders' is followed by one (epoch 1)." in tried
 

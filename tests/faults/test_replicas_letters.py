@@ -62,8 +62,8 @@ def test_changes_wait_for_the_letters_of_the_previous_owner(pair: Replicas) -> N
     assert pair.noted == []
     (one.directory.parent / "mended").touch()
     epoch = two.status()["lease"]["epoch"]
-    code, told = one.refused("dead-letters", "replay")
-    assert (code, "scope 'orders' is followed by two: ask there" in told) == (1, True), told
+    code, errors = one.refused("dead-letters", "replay")
+    assert (code, "scope 'orders' is followed by two: ask there" in errors) == (1, True), errors
     assert "Replayed 2 dead letters" in two.command("dead-letters", "replay")
     write(pair, 3)
     pair.until_noted(3)
@@ -128,8 +128,8 @@ def test_a_replay_ends_when_the_scope_moves_and_new_letters_of_the_document_wait
         one.command("scopes", "release", "orders")
         until(lambda: any(run.status()["lease"]["epoch"] > epoch for run in (one, two)), "a move")
         hold.unlink()
-        status, told = asked.result(60)
-    assert (status, "the others still wait: " in told) == (409, True), told
+        status, answer = asked.result(60)
+    assert (status, "the others still wait: " in answer) == (409, True), answer
     replayed = pair.until_owner(one, two).command("dead-letters", "replay")
     assert "Replayed 2 dead letters" in replayed
     write(pair, 3)

@@ -140,8 +140,8 @@ class Rolling(Replicas):
         for (what, scope, document), numbers in counted.items():
             count = len(range(document, written, DOCUMENTS))
             at = next((at for at, number in enumerate(numbers) if number != at), len(numbers))
-            told = f"{what}, {scope}, document {document}: {numbers[max(at - 2, 0) : at + 5]}"
-            assert numbers == list(range(count)), f"{told} at change {at} of {count}"
+            message = f"{what}, {scope}, document {document}: {numbers[max(at - 2, 0) : at + 5]}"
+            assert numbers == list(range(count)), f"{message} at change {at} of {count}"
         assert all(len(names) == 1 for names in owners.values()), owners
 
     def assert_every_turn_is_logged(self) -> None:

@@ -140,14 +140,14 @@ FAULTS: dict[str, tuple[Callable[[Daemon], None], str]] = {
 @pytest.mark.parametrize("part", FAULTS)
 def test_what_would_end_a_start_is_one_line(orders: Orders, part: str) -> None:
     """The other parts are tried as well."""
-    damage, told = FAULTS[part]
+    damage, message = FAULTS[part]
     run = everything(orders)
     damage(run)
     before = traces(run.directory)
     code, out, err = checked(run)
     assert code == 1
     (line,) = err
-    assert line.startswith(f"tailrace: {told}"), line
+    assert line.startswith(f"tailrace: {message}"), line
     assert len([each for each in out if each.startswith(("store: ", "handler "))]) == 4
     assert any(each.startswith("scope orders: ") for each in out)
     assert traces(run.directory) == before
@@ -179,8 +179,8 @@ def test_a_lake_in_a_bucket_is_tried_without_an_object(
         assert out[2].startswith(f"handler lake: {path} can be read, and has no lake yet")
         assert open_storage(path).list("") == []
         lake = WritableLake.open(path)
-        told = "can be written; scope orders begins with segment 0"
-        assert checked(run)[1][2] == f"handler lake: the lake {path} {told}"
+        message = "can be written; scope orders begins with segment 0"
+        assert checked(run)[1][2] == f"handler lake: the lake {path} {message}"
         assert (lake.storage.list(""), lake.segments("orders")) == (["lake.json"], [])
     finally:
         s3.kill()
@@ -205,8 +205,8 @@ def test_the_rights_on_the_store_are_tried_without_a_write(
     else:
         assert code == 1
         (line,) = err
-        told = f"the user may not write {name}.checkpoints: grant the role readWrite on {name}"
-        assert line.startswith(f"tailrace: store: {told} (line ")
+        message = f"the user may not write {name}.checkpoints: grant the role readWrite on {name}"
+        assert line.startswith(f"tailrace: store: {message} (line ")
         assert any(each.startswith("scope orders: ") for each in out)
 
 
@@ -224,8 +224,8 @@ def test_unused_images_are_reported(orders: Orders) -> None:
     run.configuration["routes"].append({"scope": "users", "handlers": ["file"]})
     code, lines, _ = checked(run)
     assert code == 0
-    told = [line.removeprefix("cost: ") for line in lines if line.startswith("cost: ")]
-    assert told[0].startswith("2 change streams (2 on a collection): ")
-    (images,) = told[1:]
+    found = [line.removeprefix("cost: ") for line in lines if line.startswith("cost: ")]
+    assert found[0].startswith("2 change streams (2 on a collection): ")
+    (images,) = found[1:]
     assert images.startswith(f"{orders.database}.orders stores images of each change")
     assert any(line.startswith("scope orders: full_document: lookup gives") for line in lines)

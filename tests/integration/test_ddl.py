@@ -16,7 +16,7 @@ def following(orders: Orders, **scope: Any) -> Daemon:
     return orders.daemon(scopes=[{**shown, **scope}], handlers=handlers).start()
 
 
-def told(run: Daemon) -> list[tuple[str, str | None]]:
+def operations(run: Daemon) -> list[tuple[str, str | None]]:
     """The operation and collection of each event."""
     return [(event["operationType"], event.get("ns", {}).get("coll")) for event in run.events()]
 
@@ -34,7 +34,7 @@ def test_show_expanded_events_adds_the_ddl_of_a_collection(orders: Orders, expan
         shop.orders.rename("old")
         shop.old.drop()
         client.drop_database(orders.database)
-        until(lambda: told(run)[-1:] == [("invalidate", None)], "the database's end")
+        until(lambda: operations(run)[-1:] == [("invalidate", None)], "the database's end")
         # The scope continues after them.
         shop.orders.insert_one({"_id": 2})
         until(lambda: 2 in run.ids(), "the next event")
@@ -43,7 +43,9 @@ def test_show_expanded_events_adds_the_ddl_of_a_collection(orders: Orders, expan
     expected += [("drop", "old"), ("dropDatabase", None), ("invalidate", None)]
     expected += [("create", "orders"), ("insert", "orders")]
     only_expanded = {"create", "createIndexes", "modify", "dropIndexes"}
-    assert told(run) == [each for each in expected if expanded or each[0] not in only_expanded]
+    assert operations(run) == [
+        each for each in expected if expanded or each[0] not in only_expanded
+    ]
     if expanded:
         create, indexes, *_ = run.events()
         assert create["operationDescription"]["collation"]["locale"] == "de"
@@ -68,9 +70,9 @@ def test_views_and_time_series_send_no_documents(orders: Orders) -> None:
     until(lambda: 2 in run.ids(), "the last event")
     assert run.stop() == 0
     assert run.ids() == [1, 2]
-    assert ("create", "large") in told(run)
-    assert ("drop", "large") in told(run)
-    assert {name for kind, name in told(run) if kind == "insert"} == {"orders"}
+    assert ("create", "large") in operations(run)
+    assert ("drop", "large") in operations(run)
+    assert {name for kind, name in operations(run) if kind == "insert"} == {"orders"}
 
 
 def test_capped_and_clustered_collections_and_any_id_are_followed(orders: Orders) -> None:
@@ -91,7 +93,7 @@ def test_capped_and_clustered_collections_and_any_id_are_followed(orders: Orders
         until(lambda: len(run.events()) == 12 + len(keys), "every event")
         assert shop.capped.count_documents({}) == 2
     assert run.stop() == 0
-    assert sorted(told(run)[:8]) == [("delete", "capped")] * 3 + [("insert", "capped")] * 5
-    assert told(run)[8:12] == [("insert", "clustered")] * 3 + [("delete", "clustered")]
+    assert sorted(operations(run)[:8]) == [("delete", "capped")] * 3 + [("insert", "capped")] * 5
+    assert operations(run)[8:12] == [("insert", "clustered")] * 3 + [("delete", "clustered")]
     shown = [event["documentKey"]["_id"] for event in run.events()[12:]]
     assert shown == [*keys[:-1], {"$date": "2026-01-01T00:00:00Z"}]

@@ -66,8 +66,8 @@ def test_a_file_that_is_there_is_not_overwritten(
 ) -> None:
     (tmp_path / name).write_text("mine")
     assert main(["init", str(tmp_path)]) == 2
-    told = f"tailrace: {tmp_path / name}: is there already, so nothing was written\n"
-    assert capsys.readouterr().err == told
+    message = f"tailrace: {tmp_path / name}: is there already, so nothing was written\n"
+    assert capsys.readouterr().err == message
     assert [path.read_text() for path in tmp_path.iterdir()] == ["mine"]
 
 

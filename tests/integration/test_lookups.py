@@ -112,9 +112,9 @@ def test_a_look_up_that_is_not_allowed_halts_the_scope_and_names_the_collection(
             assert run.wait() == 1
         finally:
             orders.server.fail("find", "off")
-    told = run.logged("scope.halted")[0]["error"]
-    assert f"documents of {namespace} cannot be looked up" in told
-    assert "the user lacks the privilege" in told
+    error = run.logged("scope.halted")[0]["error"]
+    assert f"documents of {namespace} cannot be looked up" in error
+    assert "the user lacks the privilege" in error
 
 
 def test_documents_count_as_bytes_in_flight(orders: Orders) -> None:

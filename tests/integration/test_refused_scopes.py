@@ -47,8 +47,8 @@ def test_each_halts_and_leaves_the_others_running(orders: Orders) -> None:
     run.until_events(1)
     assert run.stop() == 0
     assert set(messages) == set(REFUSED)
-    for name, (_, told) in REFUSED.items():
-        assert told in messages[name], messages[name]
+    for name, (_, message) in REFUSED.items():
+        assert message in messages[name], messages[name]
 
 
 def test_an_event_beyond_16_mb_halts_and_names_the_option(orders: Orders) -> None:

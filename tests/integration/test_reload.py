@@ -82,9 +82,9 @@ def test_a_scope_that_is_removed_and_added_again_continues_at_its_checkpoint(
     run.until_events(1)
     assert run.ids() == [2]
     config["handlers"]["sink"]["json"] = "canonical"
-    status, told = reloaded.reload()
+    status, answer = reloaded.reload()
     assert status == 422
-    assert "is open in this process for handler 'sink': give another path" in told
+    assert "is open in this process for handler 'sink': give another path" in answer
     assert run.stop() == 0, run.log
     assert reloaded.life() == ["opened first", "closed first"]
 
@@ -104,12 +104,12 @@ def test_a_mistake_changes_nothing_and_is_told_as_check_tells_it(reloaded: Reloa
     run = reloaded.run.start()
     right = json.loads(json.dumps(reloaded.config))
     file = run.directory / "config.yaml"
-    for change, told in MISTAKES:
+    for change, message in MISTAKES:
         reloaded.config.clear()
         reloaded.config.update(right | change)
         status, answer = reloaded.reload(dry_run=bool(change.get("http")))
         assert status == 422
-        assert answer.startswith(f"{file}: {told}")
+        assert answer.startswith(f"{file}: {message}")
         assert "(line " in answer
     reloaded.config.clear()
     reloaded.config.update(right)
@@ -195,9 +195,9 @@ def test_a_secret_that_was_replaced_in_its_file_is_read_again(reloaded: Reloaded
         secret.write_text("second-token-of-the-hook\n")
         assert reloaded.reload()[1]["handlers"]["hook"] == "reopened"
     secret.unlink()
-    status, told = reloaded.reload()
+    status, answer = reloaded.reload()
     assert status == 422
-    assert "the secret file" in told
+    assert "the secret file" in answer
     assert "token-of-the-hook" not in run.log
     assert run.stop() == 0, run.log
 
@@ -228,7 +228,7 @@ def test_the_command_asks_the_daemon(reloaded: Reloaded, unused_tcp_port: int) -
     assert "scope    users   restarted  handler sink" in shown
     assert json.loads(run.command("reload", "--json"))["handlers"]["sink"] == "reopened"
     (run.directory / "config.yaml").write_text("mongodb: ]\n")
-    code, told = run.refused("reload")
+    code, errors = run.refused("reload")
     assert code == 2
-    assert told.startswith("tailrace: config.yaml: line 1, column 10: not YAML")
+    assert errors.startswith("tailrace: config.yaml: line 1, column 10: not YAML")
     assert run.stop() == 0, run.log

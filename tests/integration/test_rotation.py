@@ -86,11 +86,11 @@ def test_a_new_user_takes_over_while_changes_come(
     assert rotated.runs("orders") == 2
     wrong, powerless = (second[0], "wrong-password"), rotated.user(["clusterMonitor"])
     refusals = {wrong: "refuses the credentials of user", powerless: "may not follow scope"}
-    for login, told in refusals.items():
+    for login, message in refusals.items():
         rotated.log_in(*login)
         status, answer = rotated.reload()
         assert status == 422, answer
-        assert told in answer
+        assert message in answer
         assert answer.rstrip().endswith("Nothing was changed")
         assert "\n" not in answer.rstrip()
     rotated.insert(1, "users")
@@ -109,10 +109,10 @@ def test_another_cluster_needs_a_restart(orders: Orders, mongod: ReplicaSet) -> 
     rotated.log_in(*rotated.user())
     run = rotated.run.start()
     rotated.file.write_text(mongod.uri)
-    status, told = rotated.reload()
+    status, answer = rotated.reload()
     assert status == 422
-    assert "mongodb.uri: is the cluster" in told
-    assert "only a restart of the process follows another one" in told
+    assert "mongodb.uri: is the cluster" in answer
+    assert "only a restart of the process follows another one" in answer
     assert run.stop() == 0, run.log
 
 
@@ -145,9 +145,9 @@ def test_credentials_of_handlers_are_read_again(orders: Orders, one_postgresql: 
         rotated.until("first", 1)
         path.write_text("second\n")
         dsn.write_text(one_postgresql.dsn.replace("postgres@", "nobody@"))
-        status, told = rotated.reload()
+        status, answer = rotated.reload()
         assert status == 422
-        assert "handlers.table" in told
+        assert "handlers.table" in answer
         assert rotated.life() == ["opened first", "opened second", "closed second"]
         dsn.write_text(one_postgresql.dsn.replace("postgres@", f"{roles[1]}@"))
         handlers = rotated.reload()[1]["handlers"]

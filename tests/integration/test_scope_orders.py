@@ -54,11 +54,11 @@ def test_a_scope_is_paused_moved_undone_and_resumed_over_http(
         ({"at": "2001-01-01T00:00:00Z"}, 422),
         ({"at": "2099-01-01T00:00:00Z"}, 422),
     ):
-        status, told = asked(run, "seek", **body)
-        assert status == code, told
+        status, errors = asked(run, "seek", **body)
+        assert status == code, errors
     assert sentence in asked(run, "seek", at="2001-01-01T00:00:00Z")[1]
-    code, told = run.refused("scopes", "seek", "orders", "--at", "2001-01-01T00:00:00Z")
-    assert (code, sentence in told, told.count("\n")) == (2, True, 1)
+    code, errors = run.refused("scopes", "seek", "orders", "--at", "2001-01-01T00:00:00Z")
+    assert (code, sentence in errors, errors.count("\n")) == (2, True, 1)
     assert [log["to"] for log in run.logged("action.done") if log["action"] == "pause"] == [
         "paused"
     ]
@@ -78,13 +78,13 @@ def test_a_span_of_time_is_replayed_into_a_file_that_the_daemon_writes(
     since = datetime.fromtimestamp(int(at), UTC).isoformat()
     asks = ("scopes", "replay", "orders", "--from", since, "--handler", "file")
     assert "Dry run: nothing was handed over" in run.command(*asks, "--dry-run")
-    told = run.command(*asks, "--collection", "c")
-    assert told == "scope 'orders': the replay is done: 5 changes were handed over\n"
+    output = run.command(*asks, "--collection", "c")
+    assert output == "scope 'orders': the replay is done: 5 changes were handed over\n"
     assert run.ids() == [*range(5), *range(5)]
     code, error = run.refused(*asks, "--collection", "odd")
     assert (code, "does not have the collection 'odd'" in error) == (2, True)
-    told = run.command(*asks, "--key", "3", "--json")
-    assert (json.loads(told)["state"], json.loads(told)["handled"]) == ("done", 1)
+    output = run.command(*asks, "--key", "3", "--json")
+    assert (json.loads(output)["state"], json.loads(output)["handled"]) == ("done", 1)
     assert run.ids()[10:] == [3]
     assert run.status()["state"] in ("streaming", "caught_up")
     assert run.stop() == 0
@@ -103,17 +103,17 @@ def test_a_span_of_time_is_written_to_a_new_file_without_a_daemon(
     asks = ("scopes", "replay", "orders", "--from", begun.isoformat(), "--key", "3")
     assert "Dry run" in run.command(*asks, "--to-file", "of-3.jsonl", "--dry-run")
     assert not list(run.directory.glob("of-3*"))
-    told = json.loads(run.command(*asks, "--to-file", "of-3.jsonl", "--canonical", "--json"))
-    assert "2 changes were written to of-3.jsonl" in told["message"]
-    assert told["written"] == 2
+    result = json.loads(run.command(*asks, "--to-file", "of-3.jsonl", "--canonical", "--json"))
+    assert "2 changes were written to of-3.jsonl" in result["message"]
+    assert result["written"] == 2
     assert [each["operationType"] for each in run.events("of-3.jsonl")] == ["insert", "delete"]
     assert run.ids("of-3.jsonl") == [3, 3]
     for file, code, sentence in (
         ("of-3.jsonl", 2, "is there already: choose another name, or remove it"),
         ("nowhere/of-3.jsonl", 1, "cannot be written: No such file or directory"),
     ):
-        found, told = run.refused(*asks, "--to-file", file)
-        assert (found, sentence in told, told.count("\n")) == (code, True, 1), told
+        found, result = run.refused(*asks, "--to-file", file)
+        assert (found, sentence in result, result.count("\n")) == (code, True, 1), result
     assert [path.name for path in run.directory.glob("*of-3*")] == ["of-3.jsonl"]
 
 
@@ -132,8 +132,8 @@ def test_the_shell_asks_the_daemon_and_the_store_where_none_runs(
         run.start()
         until(lambda: run.status()["state"] == "paused", "a pause that outlives a restart")
         assert run.stop() == 0
-        told = run.command("scopes", "resume", "orders")
-        assert told.startswith("scope 'orders' is resumed: no daemon runs here: stored")
+        output = run.command("scopes", "resume", "orders")
+        assert output.startswith("scope 'orders' is resumed: no daemon runs here: stored")
         tried = run.command("scopes", "seek", "orders", "--at", at, "--dry-run")
         assert "Dry run" in tried
         assert "CLUSTER TIME" in run.command("scopes", "positions", "orders")
@@ -160,9 +160,9 @@ def test_a_process_that_stands_by_passes_an_order_on_through_the_store(
     one.start()
     two.start()
     until(lambda: two.status().get("state") == "standby", "that the other stands by")
-    status, told = asked(two, "pause")
+    status, answer = asked(two, "pause")
     assert status == 202
-    assert "stored; one obeys within a second" in told["message"]
+    assert "stored; one obeys within a second" in answer["message"]
     until(lambda: one.status()["state"] == "paused", "that the owner obeys")
     assert one.stop() == 0
     until(lambda: two.status()["state"] == "paused", "that the next owner obeys, too")

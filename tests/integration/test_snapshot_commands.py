@@ -137,16 +137,16 @@ def test_a_snapshot_is_paused_over_a_restart_and_cancelled(
 
 
 @pytest.mark.parametrize(
-    ("mode", "told"), [("never", "are not delivered"), ("initial", "are delivered")]
+    ("mode", "message"), [("never", "are not delivered"), ("initial", "are delivered")]
 )
 def test_check_says_what_happens_to_existing_documents(
-    mongod: ReplicaSet, client: Client, database: str, daemon: Make, mode: str, told: str
+    mongod: ReplicaSet, client: Client, database: str, daemon: Make, mode: str, message: str
 ) -> None:
     fill(client, database)
     run = made(daemon, mongod, database, snapshot=mode)
     run.configured()
     shown = run.command("check", "--connect")
-    assert f"about 500 existing documents {told}" in shown
+    assert f"about 500 existing documents {message}" in shown
 
 
 def test_a_snapshot_keeps_the_filter_that_it_began_with(

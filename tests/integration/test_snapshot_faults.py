@@ -149,8 +149,8 @@ async def test_a_chunk_that_fails_is_read_again(
         async with copy.run():
             for code in (239, 246, 11602, 237, 43, 50, 91, 112, *PASSING):
                 scene.server.fail("find", 2, errorCode=code)  # a driver may try one again
-                told = f"code {code}"
-                await copy.until(lambda: any(told in log.get("error", "") for log in logs))  # noqa: B023
+                message = f"code {code}"
+                await copy.until(lambda: any(message in log.get("error", "") for log in logs))  # noqa: B023
                 await copy.until_rows(1)
             await copy.until_done()
             await copy.until_handled(scene.now())

@@ -189,8 +189,9 @@ async def test_a_collection_created_after_the_plan_is_included(
     copy = scene.copy(options=SLOW)
     async with copy.run():
         await copy.until_done()
-    told = [e.document["snapshot"] for e in copy.recorder.events if e.key is None]
-    names = [sorted(each["coll"] for each in one["collections"]) for one in told if "id" in one]
+    snapshots = [e.document["snapshot"] for e in copy.recorder.events if e.key is None]
+    listed = [one["collections"] for one in snapshots if "id" in one]
+    names = [sorted(each["coll"] for each in one) for one in listed]
     assert names == [["c", "new"]] * 2
     assert copy.recorder.count("read") == 11
 

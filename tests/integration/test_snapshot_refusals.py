@@ -25,10 +25,10 @@ def ask(capsys: pytest.CaptureFixture[str]) -> Ask:
         path.write_text(yaml.safe_dump({**run.configuration, "http": chosen}))
         code = main(["snapshot", *arguments, "--config", str(path)])
         said = capsys.readouterr()
-        told = said.err.splitlines() or said.out.splitlines()
-        assert len(told) == 1 or not said.err, said.err
+        lines = said.err.splitlines() or said.out.splitlines()
+        assert len(lines) == 1 or not said.err, said.err
         assert not said.err or said.err.startswith("tailrace: ")
-        return code, told[0].removeprefix("tailrace: ")
+        return code, lines[0].removeprefix("tailrace: ")
 
     return ask
 
@@ -54,19 +54,17 @@ def test_each_refusal_of_tailrace_snapshot_is_one_line(
         routes=[{"scope": name, "handlers": ["file"]} for name in ("all", "one", "broken")],
         http={"port": free_port(), "token": "right-0123456789"},
     )
-    code, told = ask(run, "status", "all")
-    assert (code, "Connection refused. Does the daemon of" in told) == (1, True)
+    code, message = ask(run, "status", "all")
+    assert (code, "Connection refused. Does the daemon of" in message) == (1, True)
     run.start(ready=False).until_answers()
     until(lambda: run.status("broken").get("state") == "halted", "the halt")
     until(lambda: run.status("all").get("state") == "caught_up", "the others")
 
-    code, told = ask(run, "start", "all", token="wrong-0123456789")
-    assert (code, "the daemon refuses this: its token is not the http.token of" in told) == (
-        2,
-        True,
-    )
-    code, told = ask(run, "status", "nope")
-    assert (code, "which has: all, one, broken" in told) == (2, True)
+    code, message = ask(run, "start", "all", token="wrong-0123456789")
+    assert code == 2
+    assert "the daemon refuses this: its token is not the http.token of" in message
+    code, message = ask(run, "status", "nope")
+    assert (code, "which has: all, one, broken" in message) == (2, True)
     refused = {
         ("start", "one", "--collection", "d"): (2, "scope 'one' follows no collection but 'c'"),
         ("start", "all", "--collection", "d"): (1, "scope 'all' has no collection d"),

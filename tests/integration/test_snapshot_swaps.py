@@ -58,8 +58,8 @@ async def test_a_scope_that_follows_something_else_is_planned_again(
             await copy.until_done()
     reason = f"the scope followed {before.target} when snapshot {old.id} of it began"
     assert copy.saved is not None
-    (told,) = [log for log in logs if log["event"] == "snapshot.planned_again"]
-    assert (told["snapshot"], told["target"], told["reason"]) == (
+    (log_line,) = [log for log in logs if log["event"] == "snapshot.planned_again"]
+    assert (log_line["snapshot"], log_line["target"], log_line["reason"]) == (
         copy.saved.id,
         after.target,
         reason,

@@ -77,10 +77,10 @@ def test_a_missing_privilege_halts_the_scope_and_names_it(
     guarded: ReplicaSet, daemon: Make
 ) -> None:
     run = daemon(user(guarded, "only_finds", ORDERS, ["find"]))
-    told = refused(run, 1)
-    assert "it needs the actions 'changeStream' and 'find'" in told
-    assert "not authorized on shop to execute command aggregate (code 13" in told
-    assert "lsid" not in told, "the whole command is quoted"
+    message = refused(run, 1)
+    assert "it needs the actions 'changeStream' and 'find'" in message
+    assert "not authorized on shop to execute command aggregate (code 13" in message
+    assert "lsid" not in message, "the whole command is quoted"
     assert run.logged("service.failed")[0]["halted"] == ["orders"]
     assert not restart_helps(run)
 

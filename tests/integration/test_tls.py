@@ -92,7 +92,7 @@ def test_a_trusted_server_is_followed_with_a_client_certificate(
 
 
 @pytest.mark.parametrize(
-    ("query", "told"),
+    ("query", "message"),
     [
         ("other", "certificate of {where} is not trusted"),
         ("none", "put tls=true into mongodb.uri"),
@@ -100,7 +100,7 @@ def test_a_trusted_server_is_followed_with_a_client_certificate(
     ],
 )
 def test_tls_without_what_the_server_asks_for_is_refused(
-    server: ReplicaSet, certificates: Certificates, daemon: Make, query: str, told: str
+    server: ReplicaSet, certificates: Certificates, daemon: Make, query: str, message: str
 ) -> None:
     queries = {
         "other": certificates.query("other"),
@@ -108,7 +108,7 @@ def test_tls_without_what_the_server_asks_for_is_refused(
         "no client": certificates.query(),
     }
     line = refused(daemon(server.uri + queries[query]), 1)
-    assert told.format(where=server.hosts[0]) in line
+    assert message.format(where=server.hosts[0]) in line
 
 
 def test_tls_with_the_certificate_of_another_host_is_refused(

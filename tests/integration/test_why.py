@@ -128,7 +128,7 @@ def test_a_running_service_tells_what_it_has_in_flight(orders: Orders) -> None:
     assert now("2")["detail"] == "it has failed once, and is tried again: TemporaryError: busy"
     orders.insert(3)
     until(lambda: now("3")["state"] == "queued", "a place")
-    for query, status, told in (
+    for query, status, message in (
         ("key=A-17", 400, "is not Extended JSON"),
         ("key=1&collection=other", 400, "follows collection"),
         ("", 400, "key"),
@@ -136,7 +136,7 @@ def test_a_running_service_tells_what_it_has_in_flight(orders: Orders) -> None:
     ):
         answer = asked(query)
         assert answer[0] == status
-        assert told in answer[1]
+        assert message in answer[1]
 
     found = why(run, "1", "--tables", "nowhere")
     assert "nowhere: there are no tables of this pipeline" in str(found["unknown"])

@@ -90,8 +90,8 @@ class Stream:
         ``more`` are further collections with their states; with ``collection`` the scope has only
         one.
         """
-        told = {"id": "5f3a", "mode": "gap", "filter": "", "began": self.time()}
-        told["collections"] = [
+        snapshot_fields = {"id": "5f3a", "mode": "gap", "filter": "", "began": self.time()}
+        snapshot_fields["collections"] = [
             {"db": self.database, "coll": name, "uuid": "", "state": state, "documents": 1}
             for name, state in {"orders": "done", **more}.items()
         ]
@@ -101,12 +101,12 @@ class Stream:
                 "_id": {"snapshot": "5f3a", "event": operation},
                 "operationType": operation,
                 "ns": ns,
-                "snapshot": told | fields,
+                "snapshot": snapshot_fields | fields,
             }
             for operation in ("snapshotBegin", "snapshotEnd")
         )
         return [
-            begin | {"clusterTime": told["began"]},
+            begin | {"clusterTime": snapshot_fields["began"]},
             *(row() for row in rows),
             end | {"clusterTime": self.time()},
         ]

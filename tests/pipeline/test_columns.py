@@ -167,12 +167,12 @@ def test_a_column_of_another_type_needs_a_rebuild(stored: Pipeline) -> None:
     pipeline, row = stored, {"n": 5, "m": 6}
     pipeline.land([Stream().insert("k", **row)])
     pipeline.run(columns={"shop.orders": {"n": "long"}})
-    for changed, told in (
+    for changed, message in (
         ({"n": "string"}, r"'n' holds n as long, and the file declares 'n' as n as string"),
         ({"n": {"path": "m", "type": "long"}}, "'n' as m as long"),
         ({"N": "long"}, "declares 'N'"),
     ):
-        with pytest.raises(PipelineRefused, match=f"{told}.*another name.*--rebuild"):
+        with pytest.raises(PipelineRefused, match=f"{message}.*another name.*--rebuild"):
             pipeline.run(columns={"shop.orders": changed})
     pipeline.land([Stream(seconds=1_800_000_000).insert("l", **row)])
     pipeline.run(columns={"shop.orders": {"renamed": {"path": "n", "type": "long"}}})
@@ -195,11 +195,11 @@ def test_republished_tables_have_exactly_the_declared_columns_in_all_rows(
     pipeline.land([s.replace("k", n=3)])
     pipeline.run()
     before = pipeline.history()
-    store, told = DeltaStore(Location.of(str(pipeline.tables))), []
+    store, reports = DeltaStore(Location.of(str(pipeline.tables))), []
 
     def report(*progress: Any) -> None:
-        told.append(progress)
-        if len(told) == 1:
+        reports.append(progress)
+        if len(reports) == 1:
             raise KeyboardInterrupt
 
     declared = PipelineSettings.model_validate({"columns": {"shop.orders": {"n": "long"}}}).columns
@@ -207,7 +207,7 @@ def test_republished_tables_have_exactly_the_declared_columns_in_all_rows(
         republish(spark, store, declared, [], report)
     assert typed(pipeline).columns == ["_rescued", "m"]
     assert republish(spark, store, declared, ["shop.orders"], report) == 2
-    assert told[1:] == [("current/shop.orders", 2, 2), ("history/shop.orders", 3, 3)]
+    assert reports[1:] == [("current/shop.orders", 2, 2), ("history/shop.orders", 3, 3)]
     assert typed(pipeline).rows() == [(None, 3), (None, 2)]
     assert typed(pipeline, "history").get_column("n").to_list() == [1, 3, 2]
     assert pipeline.history() == before

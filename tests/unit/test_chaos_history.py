@@ -123,7 +123,7 @@ def test_changes_of_one_document_in_the_wrong_order_are_found(
 
 
 @pytest.mark.parametrize(
-    ("processes", "told"),
+    ("processes", "message"),
     [
         (  # nothing is missing in the end, but a crash in between would have lost it
             [process(STREAM, "g", sequence=[*STREAM[:3], *STREAM[4:], STREAM[3]])],
@@ -182,8 +182,8 @@ def test_changes_of_one_document_in_the_wrong_order_are_found(
         ),
     ],
 )
-def test_a_broken_guarantee_is_reported(processes: list[Process], told: str) -> None:
-    assert any(told in each for each in complaints(*processes))
+def test_a_broken_guarantee_is_reported(processes: list[Process], message: str) -> None:
+    assert any(message in each for each in complaints(*processes))
 
 
 def test_changes_of_one_document_at_once_are_found() -> None:

@@ -71,7 +71,7 @@ def test_a_filter_on_pairs_costs_more_than_one_on_collections(name: str) -> None
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "message"),
     [
         (LOOKS_UP, True),
         ({"full_document": "lookup"}, False),
@@ -80,9 +80,9 @@ def test_a_filter_on_pairs_costs_more_than_one_on_collections(name: str) -> None
     ],
 )
 def test_documents_can_be_looked_up_for_less_unless_the_pipeline_needs_them(
-    options: dict[str, Any], told: bool
+    options: dict[str, Any], message: bool
 ) -> None:
     found = list(of_options(*scopes(on("a", **options))))
     assert [line.startswith("full_document: lookup gives the same") for line in found] == [
         True
-    ] * told
+    ] * message

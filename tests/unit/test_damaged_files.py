@@ -86,11 +86,11 @@ def call(directory: Path, command: Sequence[str]) -> tuple[int, str, str]:
     """Exit code, output and errors, as a terminal or a pipe would get them."""
     out, err = io.BytesIO(), io.BytesIO()
     with redirect_stdout(io.TextIOWrapper(out, "utf-8", write_through=True)) as printed:  # noqa: SIM117
-        with redirect_stderr(io.TextIOWrapper(err, "utf-8", write_through=True)) as told:
+        with redirect_stderr(io.TextIOWrapper(err, "utf-8", write_through=True)) as message:
             code = main([*command, "--config", str(directory / "config.yaml")])
             texts = out.getvalue().decode(), err.getvalue().decode()
     printed.detach()
-    told.detach()
+    message.detach()
     return code, *texts
 
 
@@ -204,8 +204,8 @@ def test_a_process_names_the_file(command: Sequence[str]) -> None:
         assert (directory / STORE).read_bytes() == damaged
         assert ended.returncode in (1, 2)
         *_, line = ended.stderr.splitlines()
-        told = json.loads(line)["reason"] if command == ("run",) else line
-        assert str(directory / STORE) in told
+        result = json.loads(line)["reason"] if command == ("run",) else line
+        assert str(directory / STORE) in result
 
 
 def execute(path: Path, sql: str, *values: object) -> None:

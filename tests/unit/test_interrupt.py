@@ -101,12 +101,12 @@ async def test_a_child_is_forgotten_when_its_block_ends() -> None:
 
 
 async def test_it_makes_calls_at_once_while_their_block_runs() -> None:
-    stop, told = Interrupt(), list[str]()
-    with stop.calling(lambda: told.append("before the end of the block")), stop.child() as child:
-        with child.calling(lambda: told.append("of a child")):
+    stop, calls = Interrupt(), list[str]()
+    with stop.calling(lambda: calls.append("before the end of the block")), stop.child() as child:
+        with child.calling(lambda: calls.append("of a child")):
             stop.set()
-        assert told == ["before the end of the block", "of a child"]
+        assert calls == ["before the end of the block", "of a child"]
     stop.set()
-    assert len(told) == 2
-    with stop.calling(lambda: told.append("too late")):
-        assert told[2:] == ["too late"]
+    assert len(calls) == 2
+    with stop.calling(lambda: calls.append("too late")):
+        assert calls[2:] == ["too late"]

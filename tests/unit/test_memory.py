@@ -23,6 +23,6 @@ def test_malloc_is_configured_if_it_is_glibcs() -> None:
     """In a separate process, because it cannot be undone."""
     script = "from tailrace.memory import settle_malloc; print(settle_malloc())"
     run = [sys.executable, "-c", script]
-    told = subprocess.check_output(run, text=True, cwd=Path(__file__).parents[2])
+    output = subprocess.check_output(run, text=True, cwd=Path(__file__).parents[2])
     glibc = hasattr(ctypes.CDLL(None), "gnu_get_libc_version")
-    assert told.strip() == str(glibc)
+    assert output.strip() == str(glibc)

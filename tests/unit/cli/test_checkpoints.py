@@ -218,10 +218,10 @@ async def test_a_save_of_the_daemon_meanwhile_refuses_set_and_reset() -> None:
             raise CheckpointFenced("epoch 9 is stored")
 
     store = Raced({"orders": ORDERS})
-    told = "scope 'orders': nothing was {}: epoch 9 is stored. Look at it again, and repeat"
-    with pytest.raises(ConfigurationError, match=told.format("set")):
+    message = "scope 'orders': nothing was {}: epoch 9 is stored. Look at it again, and repeat"
+    with pytest.raises(ConfigurationError, match=message.format("set")):
         await set_position(store, "orders", MOVED, NOW)
-    with pytest.raises(ConfigurationError, match=told.format("reset")):
+    with pytest.raises(ConfigurationError, match=message.format("reset")):
         await reset_position(store, "orders", NOW)
 
 

@@ -51,10 +51,10 @@ def test_a_mistyped_word_is_answered_with_the_one_that_is_near(
 ) -> None:
     with pytest.raises(SystemExit) as ended:
         main(words)
-    told = capsys.readouterr().err
+    output = capsys.readouterr().err
     assert ended.value.code == 2
-    assert (f"Did you mean '{meant}'?" in told) is bool(meant)
-    assert (told.count("\n") == 1) is bool(meant)
+    assert (f"Did you mean '{meant}'?" in output) is bool(meant)
+    assert (output.count("\n") == 1) is bool(meant)
 
 
 @pytest.mark.parametrize("name", COMMANDS)

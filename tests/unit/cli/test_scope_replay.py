@@ -26,7 +26,7 @@ class Replaying(Service):
 
 
 @pytest.mark.parametrize(
-    ("end", "code", "told"),
+    ("end", "code", "message"),
     [
         ({"state": "done", "handled": 1, "reason": ""}, 0, "is done: 1 change was handed over"),
         (
@@ -40,7 +40,7 @@ class Replaying(Service):
 def test_the_end_of_a_replay_is_told(
     end: Mapping[str, Any] | None,
     code: int,
-    told: str,
+    message: str,
     configure: Configure,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -48,11 +48,11 @@ def test_the_end_of_a_replay_is_told(
         configure(http={"port": client.base_url.port})
         assert main([*ASKS, "--handler", "log"]) == code
     found = "".join(capsys.readouterr())
-    assert (told in found, found.count("\n")) == (True, 1), found
+    assert (message in found, found.count("\n")) == (True, 1), found
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "message"),
     [
         (("--handler", "log", "--to-file", "a"), "--to-file: stands in place of --handler"),
         (("--handler", "log", "--canonical"), "--canonical: is the form of a file"),
@@ -60,7 +60,7 @@ def test_the_end_of_a_replay_is_told(
     ],
 )
 def test_options_that_do_not_go_together_are_refused(
-    options: tuple[str, ...], told: str, configure: Configure, capsys: pytest.CaptureFixture[str]
+    options: tuple[str, ...], message: str, configure: Configure, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main([*ASKS, *options]) == 2
-    assert told in capsys.readouterr().err
+    assert message in capsys.readouterr().err

@@ -72,8 +72,8 @@ async def test_a_lease_far_in_the_future_of_nobody_alive_is_released(
     text = await list_scopes(store, ["orders"], NOW)
     assert text.splitlines()[1].split()[:3] == ["orders", "nobody", "7"]
     assert "No process follows scope 'orders': its lease belongs to ghost/9, which is not" in text
-    told = await release(leases, "orders", dry_run=True)
-    assert "Dry run" in told
+    message = await release(leases, "orders", dry_run=True)
+    assert "Dry run" in message
     assert not (await leases.read()).leases["orders"].free
     assert "Released (epoch 8)" in await release(leases, "orders", dry_run=False)
     found = (await leases.read()).leases["orders"]
@@ -85,8 +85,8 @@ async def test_a_release_names_the_live_owner(store: Store) -> None:
     await store.leases.prepare(["orders"])
     await store.leases.renew(ONE.id, [], 70, ONE)
     await store.leases.acquire(Lease("orders"), ONE.id, 3, 10)
-    told = await release(store.leases, "orders", dry_run=False)
-    assert told.startswith("Scope 'orders' is followed by one (epoch 3).\nReleased (epoch 4)")
+    message = await release(store.leases, "orders", dry_run=False)
+    assert message.startswith("Scope 'orders' is followed by one (epoch 3).\nReleased (epoch 4)")
 
 
 @pytest.mark.parametrize("verb", [["release", "orders"], ["release", "orders", "--dry-run"]])

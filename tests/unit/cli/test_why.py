@@ -16,7 +16,7 @@ from tests.unit.cli.test_snapshot_text import Terminal
 
 
 @pytest.mark.parametrize(
-    ("scope", "key", "told"),
+    ("scope", "key", "message"),
     [
         ("ordres", "1", "Did you mean 'orders'?"),
         ("orders", "A-17", 'write text with quotes ("A-17")'),
@@ -26,11 +26,11 @@ from tests.unit.cli.test_snapshot_text import Terminal
     ],
 )
 def test_a_wrong_scope_or_key_is_refused_with_what_to_write(
-    configure: Configure, capsys: pytest.CaptureFixture[str], scope: str, key: str, told: str
+    configure: Configure, capsys: pytest.CaptureFixture[str], scope: str, key: str, message: str
 ) -> None:
     assert main(["why", "--scope", scope, "--key", key]) == 2
     shown = capsys.readouterr().err
-    assert told in shown
+    assert message in shown
     assert "Traceback" not in shown
 
 

@@ -30,7 +30,7 @@ def test_a_file_is_loaded(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "message"),
     [
         (b"", "the file is empty"),
         (b"- a\n- b\n", "must be a mapping of sections"),
@@ -46,25 +46,25 @@ def test_a_file_is_loaded(tmp_path: Path) -> None:
         (b"a:\n  <<: 1\n", "line 2, column 7: not YAML: while constructing a mapping expected"),
     ],
 )
-def test_what_is_no_yaml_is_one_problem(content: bytes, told: str, tmp_path: Path) -> None:
+def test_what_is_no_yaml_is_one_problem(content: bytes, message: str, tmp_path: Path) -> None:
     file = tmp_path / "config.yaml"
     file.write_bytes(content)
     (problem,) = refused(file).problems
     assert problem.path == ""
-    assert told.replace("not tabs", "not with tabs") in problem.message
+    assert message.replace("not tabs", "not with tabs") in problem.message
 
 
 @pytest.mark.parametrize(
-    ("name", "told"),
+    ("name", "message"),
     [
         ("none.yaml", "no such file"),
         ("", "cannot be read: Is a directory"),
         ("a\0b", "cannot be read: embedded null byte"),
     ],
 )
-def test_a_file_that_cannot_be_read(name: str, told: str, tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_read(name: str, message: str, tmp_path: Path) -> None:
     (problem,) = refused(tmp_path / name).problems
-    assert str(problem) == told
+    assert str(problem) == message
 
 
 @pytest.mark.parametrize("endless", [False, True])
@@ -78,7 +78,7 @@ def test_a_file_that_is_far_too_large_is_not_even_read(endless: bool, tmp_path: 
 
 
 @pytest.mark.parametrize(
-    ("text", "path", "told"),
+    ("text", "path", "expected"),
     [
         ("a: 1\nb: 2\na: 3\n", "a", "is given again in line 3"),
         ("a: &a [*a]\n", "a", "or an alias inside its own anchor"),
@@ -90,10 +90,10 @@ def test_a_file_that_is_far_too_large_is_not_even_read(endless: bool, tmp_path: 
         ("a: 99999999999999999999\n", "a", "does not fit into 64 bits"),
     ],
 )
-def test_problems_of_the_data_have_their_path(text: str, path: str, told: str) -> None:
+def test_problems_of_the_data_have_their_path(text: str, path: str, expected: str) -> None:
     ((location, message),) = read(text, {}).findings
     assert path_of(location) == path
-    assert told in message
+    assert expected in message
 
 
 @pytest.mark.parametrize("depth", [99, 200])

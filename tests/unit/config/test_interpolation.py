@@ -31,7 +31,7 @@ def test_variables_are_replaced(text: str, expected: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "expected"),
     [
         ("${}", ["write ${NAME} or ${NAME:-default}"]),
         ("${1}", ["write ${NAME}"]),
@@ -46,9 +46,9 @@ def test_variables_are_replaced(text: str, expected: str) -> None:
         ("${A}${B}", ["variable A is not set", "variable B is not set"]),
     ],
 )
-def test_what_is_wrong_is_reported(text: str, told: list[str]) -> None:
+def test_what_is_wrong_is_reported(text: str, expected: list[str]) -> None:
     messages = interpolate(text, ENVIRON)[1]
-    assert all(part in message for part, message in zip(told, messages, strict=True))
+    assert all(part in message for part, message in zip(expected, messages, strict=True))
 
 
 def test_a_variable_is_read_as_the_kind_that_its_key_wants() -> None:

@@ -61,16 +61,16 @@ def test_a_stage_that_leaves_what_the_look_up_needs_is_accepted(stage: dict[str,
     assert parse(scope(stage)).scopes[0].pipeline[1] == stage
 
 
-@pytest.mark.parametrize(("stage", "told"), REFUSED, ids=str)
+@pytest.mark.parametrize(("stage", "expected"), REFUSED, ids=str)
 def test_any_other_stage_is_refused_with_its_path_and_the_reason(
-    stage: dict[str, Any], told: str
+    stage: dict[str, Any], expected: str
 ) -> None:
     [(path, message)] = problems(scope(stage)).items()
     assert path == "scopes[0].pipeline[1]"
-    assert told in message
+    assert expected in message
     assert "full_document: updateLookup" in message
 
 
-@pytest.mark.parametrize(("stage", "told"), REFUSED, ids=str)
-def test_update_lookup_takes_any_stage(stage: dict[str, Any], told: str) -> None:
+@pytest.mark.parametrize(("stage", "message"), REFUSED, ids=str)
+def test_update_lookup_takes_any_stage(stage: dict[str, Any], message: str) -> None:
     assert parse(scope(stage, "updateLookup")).scopes[0].pipeline[1] == stage

@@ -32,7 +32,7 @@ def test_a_file_without_the_section_gives_the_defaults(tmp_path: Path, text: str
 
 
 @pytest.mark.parametrize(
-    ("text", "path", "told"),
+    ("text", "path", "message"),
     [
         ("pipeline: {lake: '${LAKE}'}\n", "pipeline.lake", "variable LAKE is not set"),
         ("pipeline: {interval_secs: 1}\n", "pipeline.interval_secs", "did you mean 'interval_s"),
@@ -42,13 +42,13 @@ def test_a_file_without_the_section_gives_the_defaults(tmp_path: Path, text: str
     ],
 )
 def test_its_own_problems_are_reported_alone_with_their_paths(
-    tmp_path: Path, text: str, path: str, told: str
+    tmp_path: Path, text: str, path: str, message: str
 ) -> None:
     with pytest.raises(ConfigurationError) as refused:
         load_pipeline(write(tmp_path, text), {})
     (problem,) = refused.value.problems
     assert (problem.path, problem.line) == (path, 4)
-    assert told in problem.message
+    assert message in problem.message
 
 
 def test_health_reads_only_http_with_its_token_file(tmp_path: Path) -> None:

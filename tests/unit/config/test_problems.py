@@ -136,14 +136,14 @@ scope: {database: x, max_await_time_ms: 5000}, http: {liveness_seconds: 5} | sco
 ROWS = [tuple(row.split(" | ")) for row in MISTAKES.splitlines()]
 
 
-@pytest.mark.parametrize(("written", "path", "told"), ROWS)
-def test_a_mistake_is_told_with_its_path(written: str, path: str, told: str) -> None:
+@pytest.mark.parametrize(("written", "path", "message"), ROWS)
+def test_a_mistake_is_told_with_its_path(written: str, path: str, message: str) -> None:
     data = yaml.safe_load(f"{{{written}}}")
     # Keys that the models do not know are added unchanged.
     unknown = {"scope": data.pop("scope")} if data.get("scope") == [] else {}
     found = problems({**minimal(**data), **unknown})
     assert path in found
-    assert told in found[path]
+    assert message in found[path]
     assert len(found[path]) < 330
     assert "Input should" not in found[path]
 

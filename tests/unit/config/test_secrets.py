@@ -34,7 +34,7 @@ def test_a_secret_comes_from_a_file_or_from_its_key(
 
 
 @pytest.mark.parametrize(
-    ("content", "path", "told"),
+    ("content", "path", "message"),
     [
         (None, "mongodb.uri_file", "no such file"),
         (b"", "mongodb.uri_file", "is empty"),
@@ -43,13 +43,13 @@ def test_a_secret_comes_from_a_file_or_from_its_key(
     ],
 )
 def test_a_uri_file_that_holds_none(
-    content: bytes | None, path: str, told: str, tmp_path: Path
+    content: bytes | None, path: str, message: str, tmp_path: Path
 ) -> None:
     if content is not None:
         (tmp_path / "uri").write_bytes(content)
     found = problems(minimal(mongodb={"uri_file": str(tmp_path / "uri")}))
     assert list(found) == [path]
-    assert told in found[path]
+    assert message in found[path]
     assert SECRET not in found[path]
 
 

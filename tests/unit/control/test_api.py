@@ -127,7 +127,7 @@ def test_what_quotes_documents_needs_the_token_where_there_is_one() -> None:
 
 
 @pytest.mark.parametrize(
-    ("body", "told"),
+    ("body", "message"),
     [
         (b"{", "the body is not JSON"),
         (b"[]", "the body is not a JSON object: send one"),
@@ -139,11 +139,11 @@ def test_what_quotes_documents_needs_the_token_where_there_is_one() -> None:
     ],
 )
 def test_a_body_with_a_mistake_is_refused_with_what_is_possible(
-    served: tuple[Service, httpx.Client, dict[str, Any]], body: bytes, told: str
+    served: tuple[Service, httpx.Client, dict[str, Any]], body: bytes, message: str
 ) -> None:
     _, client, _ = served
     answer = client.post("/scopes/orders/snapshot", content=body, headers=CHANGE)
-    assert (answer.status_code, told in answer.text) == (400, True), answer.text
+    assert (answer.status_code, message in answer.text) == (400, True), answer.text
 
 
 def test_each_action_is_a_line_of_the_log_with_who_did_what(

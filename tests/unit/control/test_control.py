@@ -61,8 +61,8 @@ async def test_a_scope_is_paused_moved_and_resumed() -> None:
         assert (paused.before, paused.after) == ("caught_up", "paused")
         assert (await control.pause("orders", BY)).message == "scope 'orders' is paused already"
         moved = await control.seek("orders", BACK, BY)
-        told = f"changes from {moment(time(4))} to {moment(time(9))} come again, to audit"
-        assert moved.message == f"scope 'orders' is moved: {told}"
+        message = f"changes from {moment(time(4))} to {moment(time(9))} come again, to audit"
+        assert moved.message == f"scope 'orders' is moved: {message}"
         assert one.watcher.status.state is WatcherState.PAUSED
         resumed = await control.resume("orders", BY)
         assert resumed.message == "scope 'orders' is resumed"
@@ -187,13 +187,13 @@ async def test_a_halted_scope_is_moved_where_it_can_continue_and_restarted() -> 
 async def test_a_starting_service_and_an_unknown_scope_are_told() -> None:
     _, control = controlled()
     assert await outcome(Control(supervisor_of()), "pause") == 409
-    with pytest.raises(ActionRefused, match="there is no scope 'odd'; there are: orders") as told:
+    with pytest.raises(ActionRefused, match="there is no scope 'odd'; there are: orders") as error:
         await control.pause("odd", BY)
-    assert told.value.status == 404
+    assert error.value.status == 404
 
 
 @pytest.mark.parametrize(
-    ("body", "status", "told"),
+    ("body", "status", "message"),
     [
         (SeekBody(), 400, "exactly one of at, token and undo"),
         (SeekBody(at="2026-01-01T00:00:00Z", undo=True), 400, "exactly one"),
@@ -206,10 +206,12 @@ async def test_a_starting_service_and_an_unknown_scope_are_told() -> None:
         (SeekBody(at=moment(time(4))), 422, "the oplog may not reach back to it"),
     ],
 )
-async def test_a_position_that_cannot_be_is_refused(body: SeekBody, status: int, told: str) -> None:
+async def test_a_position_that_cannot_be_is_refused(
+    body: SeekBody, status: int, message: str
+) -> None:
     one, control = controlled()
     one.driver.faults[3] = [refused(286)]
-    with pytest.raises(ActionRefused, match=told) as error:
+    with pytest.raises(ActionRefused, match=message) as error:
         await control.seek("orders", body, BY)
     assert error.value.status == status
     assert await one.runtime.orders.load("orders") is None
@@ -281,17 +283,17 @@ class Silent(MemoryOrders):
 
 
 @pytest.mark.parametrize(
-    ("when", "told"),
+    ("when", "message"),
     [
         ("load", "nothing was changed: no answer from the store within 0.01 s"),
         ("give", "did not confirm it: no answer from the store within 0.01 s"),
     ],
 )
 async def test_an_order_is_refused_in_time_while_the_store_does_not_answer(
-    when: str, told: str, monkeypatch: pytest.MonkeyPatch
+    when: str, message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tailrace.control.orders.SECONDS", 0.01)
     _, control = controlled(orders=Silent(when))
-    with pytest.raises(ActionRefused, match=told) as error:
+    with pytest.raises(ActionRefused, match=message) as error:
         await control.pause("orders", BY)
     assert error.value.status == 503

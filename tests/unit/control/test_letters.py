@@ -129,7 +129,7 @@ async def test_a_second_replay_at_once_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("case", "status", "told"),
+    ("case", "status", "message"),
     [
         ("unknown", 404, "is not waiting"),
         ("standby", 409, "is followed by two, and not by this process: ask there"),
@@ -139,7 +139,7 @@ async def test_a_second_replay_at_once_is_refused() -> None:
         ("store", 503, "the disk is full"),
     ],
 )
-async def test_a_replay_that_cannot_be_is_refused(case: str, status: int, told: str) -> None:
+async def test_a_replay_that_cannot_be_is_refused(case: str, status: int, message: str) -> None:
     waiting = {
         "other scope": letter(1, scope="gone"),
         "other handler": letter(1, handler="gone"),
@@ -157,7 +157,7 @@ async def test_a_replay_that_cannot_be_is_refused(case: str, status: int, told: 
             raise DeadLetterError("the disk is full")
 
         store.letters = failing  # type: ignore[method-assign]
-    with pytest.raises(ActionRefused, match=told) as refused:
+    with pytest.raises(ActionRefused, match=message) as refused:
         await control.replay_letter("odd" if case == "unknown" else waiting.id, ANY, BY)
     assert refused.value.status == status
     assert await MemoryDeadLetters.letters(store)
@@ -169,21 +169,21 @@ async def test_a_scope_that_moves_during_a_replay_ends_it() -> None:
     one, control, store = followed(audit)
     async with running(control.supervisor), anyio.create_task_group() as tasks:
         await until(lambda: bool(audit.handled))
-        told: list[str] = []
+        refusals: list[str] = []
         one.watcher.claim.lease = lease = HeldLease("orders", 1, inf)
 
         async def replay() -> None:
             with pytest.raises(ActionRefused) as refused:
                 await control.replay_letter(LETTERS[0].id, ANY, BY)
-            told.append(str(refused.value))
+            refusals.append(str(refused.value))
 
         tasks.start_soon(replay)
         await until(lambda: 1 in audit.begun)
         lease.give_up()
         audit.held = set()
-        await until(lambda: bool(told))
-        assert told[0].startswith("replayed 0 dead letters, and the others still wait: scope")
-        assert "another process may follow the scope now" in told[0]
+        await until(lambda: bool(refusals))
+        assert refusals[0].startswith("replayed 0 dead letters, and the others still wait: scope")
+        assert "another process may follow the scope now" in refusals[0]
     assert [each.id for each in await store.letters()] == [each.id for each in LETTERS]
 
 

@@ -190,7 +190,7 @@ async def test_a_replay_ends_at_a_request_or_when_the_scope_moves(end: str) -> N
 
 
 @pytest.mark.parametrize(
-    ("body", "status", "told"),
+    ("body", "status", "message"),
     [
         (ReplayBody(), 400, "give from and handler, or cancel"),
         (ReplayBody(cancel=True), 409, "no replay is running"),
@@ -203,16 +203,18 @@ async def test_a_replay_ends_at_a_request_or_when_the_scope_moves(end: str) -> N
         (span(4), 422, "the oplog may not reach back"),
     ],
 )
-async def test_a_span_that_cannot_be_is_refused(body: ReplayBody, status: int, told: str) -> None:
+async def test_a_span_that_cannot_be_is_refused(
+    body: ReplayBody, status: int, message: str
+) -> None:
     one, control = followed(Destination())
     one.driver.faults[3] = [refused(286)]
-    with pytest.raises(ActionRefused, match=told) as error:
+    with pytest.raises(ActionRefused, match=message) as error:
         await control.replay("orders", body, BY)
     assert error.value.status == status
 
 
 @pytest.mark.parametrize(
-    ("owner", "reason", "told"),
+    ("owner", "reason", "message"),
     [
         ("two", "two follows it", "is followed by two, and not by this process: ask there"),
         ("", "its lease is old", r"not follow scope 'orders' \(its lease is old\): ask again"),
@@ -220,12 +222,12 @@ async def test_a_span_that_cannot_be_is_refused(body: ReplayBody, status: int, t
     ],
 )
 async def test_a_process_that_stands_by_names_the_owner(
-    owner: str | None, reason: str, told: str
+    owner: str | None, reason: str, message: str
 ) -> None:
     lease = ObservedLease(owner, 3, held=False, reason=reason)
     one, control = followed(Destination(), lease=lambda scope: lease)
     one.watcher.status.enter(WatcherState.STANDBY)
-    with pytest.raises(ActionRefused, match=told):
+    with pytest.raises(ActionRefused, match=message):
         await control.replay("orders", span(3), BY)
 
 

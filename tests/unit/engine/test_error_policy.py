@@ -44,10 +44,10 @@ def test_an_assertion_at_the_opening_comes_from_the_parser() -> None:
 
 
 def test_a_start_that_is_refused_is_named() -> None:
-    told = decide(command(13), "orders", leader="lake").message
-    assert told.endswith(" (it was to begin at the position that handler 'lake' stored)")
-    told = decide(command(40649), "orders").message
-    assert told.endswith(": the checkpoint is not a resume token of this server")
+    message = decide(command(13), "orders", leader="lake").message
+    assert message.endswith(" (it was to begin at the position that handler 'lake' stored)")
+    message = decide(command(40649), "orders").message
+    assert message.endswith(": the checkpoint is not a resume token of this server")
 
 
 @pytest.mark.parametrize("code", [286, 280, 260, 222, 40576, 50811])

@@ -53,8 +53,8 @@ async def test_an_outage_costs_neither_an_attempt_nor_a_dead_letter_nor_the_othe
     assert watching.counted("events_handled_total", handler="table", outcome="error") == 0
     assert watching.counted("handler_retries_total", handler="table") == 0
     assert len(driver.starts) == 1
-    told = [log["event"] for log in watching.logs if log["event"].startswith("destination.")]
-    assert told == ["destination.unavailable", "destination.recovered"]
+    reports = [log["event"] for log in watching.logs if log["event"].startswith("destination.")]
+    assert reports == ["destination.unavailable", "destination.recovered"]
 
 
 async def test_a_stop_in_an_outage_ends_at_once_and_the_events_come_again() -> None:
@@ -125,8 +125,8 @@ async def test_a_destination_that_does_not_answer_for_its_position_is_reported(
     routed = Routed(handler("table", on_events=Database().on_events, position=never))
     async with Watching(ScriptedDriver(*changes(1, 5)), routed).run() as watching:
         await until(lambda: [log for log in watching.logs if log["event"] == _DELAYED])
-    (told,) = [log for log in watching.logs if log["event"] == _DELAYED]
-    assert (told["scope"], told["handler"]) == ("orders", "table")
+    (reported,) = [log for log in watching.logs if log["event"] == _DELAYED]
+    assert (reported["scope"], reported["handler"]) == ("orders", "table")
     assert watching.watcher.status.state is WatcherState.STOPPED
 
 

@@ -217,5 +217,5 @@ async def test_a_store_that_fails_leaves_the_last_count_and_is_told_once() -> No
             store.failure = None
             await store.resolve(letter(1), "discarded")
             await until(lambda: recorder.waiting == 0)
-    told = [(log["event"], log["error"]) for log in logs]
-    assert told == [("dead_letters.count_failed", "tailrace.db was moved")]
+    reports = [(log["event"], log["error"]) for log in logs]
+    assert reports == [("dead_letters.count_failed", "tailrace.db was moved")]

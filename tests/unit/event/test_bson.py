@@ -1,4 +1,4 @@
-"""Finding elements in raw BSON agrees with the codec, and broken bytes are only ever told."""
+"""Finding elements in raw BSON agrees with the codec, and broken bytes are reported."""
 
 from contextlib import suppress
 from typing import Any

@@ -50,10 +50,10 @@ def test_a_mistake_is_one_line_that_names_the_key(
     more: str, check: Check, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    url, told = MISTAKES[more]
+    url, message = MISTAKES[more]
     mistake = check(f"type: http\n{url or ''}\n{more}").mistake
     assert mistake.startswith("handlers.mine")
-    assert told in mistake
+    assert message in mistake
 
 
 def test_secrets_are_masked_in_what_check_prints(check: Check) -> None:

@@ -165,8 +165,8 @@ def test_an_event_whose_topic_collides_is_refused_alone() -> None:
     ],
 )
 def test_an_outage_names_the_key_to_look_at(code: int, key: str) -> None:
-    told = str(outage("bus", KafkaError(code)))
-    assert told.startswith(f"handlers.bus.{key}:" if key else "handlers.bus:")
+    message = str(outage("bus", KafkaError(code)))
+    assert message.startswith(f"handlers.bus.{key}:" if key else "handlers.bus:")
 
 
 def test_what_a_broker_refuses_is_set_aside_only_if_nothing_else_was_stored() -> None:

@@ -36,7 +36,7 @@ def settings(**keys: Any) -> MongodbHandlerSettings:
 
 
 @pytest.mark.parametrize(
-    ("uri", "told"),
+    ("uri", "message"),
     [
         ("host:27017", "must be a connection string: mongodb://"),
         ("mongodb://a b/", "no spaces"),
@@ -48,10 +48,10 @@ def settings(**keys: Any) -> MongodbHandlerSettings:
         ("mongodb://host/?tls=perhaps", "The value of tls must be 'true' or 'false'"),
     ],
 )
-def test_a_uri_that_cannot_be_used_is_one_line_without_its_password(uri: str, told: str) -> None:
+def test_a_uri_that_cannot_be_used_is_one_line_without_its_password(uri: str, message: str) -> None:
     (problem,) = check_handlers({"mirror": settings(uri=uri)})
     assert problem.path == "handlers.mirror.uri"
-    assert told in problem.message
+    assert message in problem.message
     assert "word" not in problem.message.replace("password", "")
 
 
@@ -64,24 +64,24 @@ def test_an_outbox_takes_updates_without_documents_and_a_mirror_does_not() -> No
 
 
 @pytest.mark.parametrize(
-    ("scopes", "told"),
+    ("scopes", "message"),
     [
         ([Scope("a", "x", "c"), Scope("b", "y", "c")], "x.c and y.c would share the copy copy.c"),
         ([Scope("a", "x"), Scope("b", "x", "c")], "scopes 'a' and 'b' both follow x.c"),
         ([Scope("a", "x", "c"), Scope("b", "x", "d"), Scope("e", "y")], ""),
     ],
 )
-def test_names_that_collide_are_refused_at_the_start(scopes: list[Scope], told: str) -> None:
+def test_names_that_collide_are_refused_at_the_start(scopes: list[Scope], message: str) -> None:
     names = Names(Template("copy"), Template("{collection}"))
-    if not told:
+    if not message:
         require_apart("p", scopes, names.of, shared)
         return
-    with pytest.raises(ConfigurationError, match=told):
+    with pytest.raises(ConfigurationError, match=message):
         require_apart("p", scopes, names.of, shared)
 
 
 @pytest.mark.parametrize(
-    ("names", "scope", "told"),
+    ("names", "scope", "message"),
     [
         (("{database}", "{collection}"), Scope("s", "copy"), "write to copy.tailrace_positions"),
         (("other", "{collection}"), Scope("s", "shop", "a"), ""),
@@ -92,15 +92,16 @@ def test_names_that_collide_are_refused_at_the_start(scopes: list[Scope], told: 
     ],
 )
 def test_what_a_handler_follows_it_never_writes(
-    names: tuple[str, str], scope: Scope, told: str
+    names: tuple[str, str], scope: Scope, message: str
 ) -> None:
     ours = ClusterIdentity("rs0", "1")
     known = list(places(Names(*map(Template, names)), "copy", [scope]))
     found = followed(ours, "rs0/1", known, [scope])
-    assert told in found
-    assert bool(told) == ("leads to the same cluster" in found)
+    assert message in found
+    assert bool(message) == ("leads to the same cluster" in found)
     assert followed(ours, "rs0/2", known, [scope]) == ""
-    assert bool(told) == ("grant the role clusterMonitor" in followed(ours, "rs0/", known, [scope]))
+    found = followed(ours, "rs0/", known, [scope])
+    assert bool(message) == ("grant the role clusterMonitor" in found)
 
 
 def _failure(code: int, *labels: str) -> OperationFailure:

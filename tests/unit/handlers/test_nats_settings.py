@@ -17,7 +17,7 @@ GIVEN = {"type": "nats", "servers": ["nats://127.0.0.1:4222"], "subject": "a.{co
 
 
 @pytest.mark.parametrize(
-    ("more", "told"),
+    ("more", "message"),
     [
         ({"servers": ["127.0.0.1:4222"]}, "must be nats://host:port"),
         ({"servers": ["nats://me:secret@127.0.0.1:4222"]}, "have their own keys"),
@@ -35,10 +35,10 @@ GIVEN = {"type": "nats", "servers": ["nats://127.0.0.1:4222"], "subject": "a.{co
         ({"key_file": "k.pem"}, "key_file needs certificate_file"),
     ],
 )
-def test_a_mistake_is_told_in_words(more: dict[str, Any], told: str) -> None:
+def test_a_mistake_is_told_in_words(more: dict[str, Any], message: str) -> None:
     with pytest.raises(ValidationError) as refusal:
         NatsHandlerSettings.model_validate({**GIVEN, **more})
-    assert told in refusal.value.errors()[0]["msg"]
+    assert message in refusal.value.errors()[0]["msg"]
 
 
 @given(st.text(min_size=1), st.text(min_size=1))

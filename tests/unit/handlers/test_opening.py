@@ -30,7 +30,7 @@ class Database:
         self.error = error
         self.hangs = hangs
         self.tries = 0
-        self.told: list[str] = []
+        self.calls: list[str] = []
 
     async def __aenter__(self) -> "Database":
         self.tries += 1
@@ -38,21 +38,21 @@ class Database:
             await anyio.sleep_forever()
         if self.error is not None:
             raise self.error
-        self.told.append("opened")
+        self.calls.append("opened")
         return self
 
     async def __aexit__(self, *error: object) -> None:
-        self.told.append("closed")
+        self.calls.append("closed")
 
     async def begin(self, scope: ScopeContext) -> str | None:
-        self.told.append("begin")
+        self.calls.append("begin")
         return None
 
     async def write(self, batch: Batch) -> None:
-        self.told.append(f"write {len(batch)}")
+        self.calls.append(f"write {len(batch)}")
 
     async def on_ddl(self, event: ChangeEvent) -> None:
-        self.told.append(f"on_ddl {event.operation_type}")
+        self.calls.append(f"on_ddl {event.operation_type}")
 
 
 class WithTasks:
@@ -76,7 +76,7 @@ class Called:
 
     def __init__(self) -> None:
         self.down = True
-        self.told: list[ChangeEvent] = []
+        self.events: list[ChangeEvent] = []
 
     async def __aenter__(self) -> None:
         if self.down:
@@ -85,7 +85,7 @@ class Called:
     async def __aexit__(self, *error: object) -> None: ...
 
     async def __call__(self, event: ChangeEvent) -> None:
-        self.told.append(event)
+        self.events.append(event)
 
 
 @pytest.fixture(autouse=True)
@@ -104,18 +104,18 @@ async def opened(target: Any, **fields: Any) -> AsyncIterator[Handler]:
 async def test_a_destination_that_is_down_at_the_start_is_waited_for() -> None:
     """Its calls raise ``Unavailable`` until then, so that they wait as in any outage."""
     database = Database(ConnectionRefusedError("nobody listens"))
-    told = "Database is not open: ConnectionRefusedError: nobody listens"
+    message = "Database is not open: ConnectionRefusedError: nobody listens"
     with capture_logs() as logs:
         async with opened(database) as handler:
             for call in (deliver(handler, EVENT), begin(handler)):
-                with pytest.raises(Unavailable, match=told):
+                with pytest.raises(Unavailable, match=message):
                     await call
             database.error = None
-            await until(lambda: "opened" in database.told)
+            await until(lambda: "opened" in database.calls)
             await begin(handler)
             await deliver(handler, EVENT)
             await deliver(handler, ChangeEvent.from_document(ddl(2)))
-    assert database.told == ["opened", "begin", "write 1", "on_ddl drop", "closed"]
+    assert database.calls == ["opened", "begin", "write 1", "on_ddl drop", "closed"]
     assert [(log["event"], log["handler"]) for log in logs] == [
         ("destination.unavailable", "mine"),
         ("destination.recovered", "mine"),
@@ -124,10 +124,12 @@ async def test_a_destination_that_is_down_at_the_start_is_waited_for() -> None:
 
 async def test_a_trial_does_not_wait_and_says_what_run_does() -> None:
     """As in ``tailrace check --connect``, and before a replay of dead letters."""
-    told = "Database cannot be opened: ConnectionError: no route. 'tailrace run' starts, and waits"
+    message = (
+        "Database cannot be opened: ConnectionError: no route. 'tailrace run' starts, and waits"
+    )
     settings = PythonHandlerSettings.model_validate({"type": "python", "target": "mine:Database"})
     trial = replace(opening_of("mine"), waits=False)
-    with pytest.raises(ConfigurationError, match=told):
+    with pytest.raises(ConfigurationError, match=message):
         async with target_handler(trial, Database(ConnectionError("no route")), settings):
             pass
 
@@ -147,7 +149,7 @@ async def test_a_destination_that_never_came_back_is_not_left_and_delays_no_stop
     with anyio.fail_after(5):
         async with opened(database) as handler:
             assert isinstance(handler.calls, PerBatch)
-    assert database.told == []
+    assert database.calls == []
 
 
 async def test_an_entry_that_hangs_delays_neither_the_start_nor_a_stop(
@@ -160,7 +162,7 @@ async def test_an_entry_that_hangs_delays_neither_the_start_nor_a_stop(
             with pytest.raises(Unavailable, match="it is still being opened"):
                 await deliver(handler, EVENT)
     assert [log["event"] for log in logs] == ["destination.unavailable"]
-    assert database.told == []
+    assert database.calls == []
 
 
 async def test_a_call_of_one_event_waits_for_its_object_too() -> None:
@@ -172,14 +174,14 @@ async def test_a_call_of_one_event_waits_for_its_object_too() -> None:
 
         async def accepted() -> None:
             with anyio.fail_after(60):
-                while not target.told:
+                while not target.events:
                     try:
                         await deliver(handler, EVENT)
                     except Unavailable:
                         await anyio.lowlevel.checkpoint()
 
         await accepted()
-    assert target.told == [EVENT]
+    assert target.events == [EVENT]
 
 
 async def test_a_task_of_an_object_that_fails_ends_the_service() -> None:

@@ -81,9 +81,9 @@ def test_a_mistyped_type_is_compared_with_those_of_all_packages(
     tmp_path: Path, install: Install
 ) -> None:
     added_types.install_documented(tmp_path)
-    told = problems(used("nots"))["handlers.mine.type"]
-    assert told.startswith("must be log, jsonl, parquet, ")
-    assert told.endswith(", python or notes, not 'nots'; did you mean 'notes'?")
+    message = problems(used("nots"))["handlers.mine.type"]
+    assert message.startswith("must be log, jsonl, parquet, ")
+    assert message.endswith(", python or notes, not 'nots'; did you mean 'notes'?")
 
 
 BROKEN = {
@@ -100,13 +100,13 @@ BROKEN = {
 def test_an_entry_point_that_cannot_be_loaded_is_one_line_with_key_package_and_cause(
     install: Install, case: str
 ) -> None:
-    entry, source, told = BROKEN[case]
+    entry, source, expected = BROKEN[case]
     install("broken-package", entry, m=source)
     found = problems(used("broken"))
     assert list(found) == ["handlers.mine.type"]
     message = found["handlers.mine.type"]
     assert "'broken' of the package broken-package 1.0 cannot be loaded: " in message
-    assert told in message
+    assert expected in message
     assert "\n" not in message
 
 
@@ -140,8 +140,8 @@ def test_what_a_type_needs_is_listed_and_told_where_it_is_used(
 ) -> None:
     install("tailrace-nothing", "nothing = m:ROW", m=row(needs=("json", "no_such_client")))
     (problem,) = check_handlers(parse(used("nothing")).handlers)
-    told = "nothing needs no_such_client, not installed here: pip install it"
-    assert str(problem) == f"handlers.mine.type: {told}"
+    message = "nothing needs no_such_client, not installed here: pip install it"
+    assert str(problem) == f"handlers.mine.type: {message}"
     assert main(["handlers", "--json"]) == 0
     listed = {each["name"]: each for each in json.loads(capsys.readouterr().out)}
     assert listed["jsonl"]["installed"]
@@ -192,7 +192,7 @@ async def test_an_opener_that_fails_refuses_the_start_in_one_line(
         "ROW = HandlerType(Settings, opened,",
     )
     install("tailrace-nothing", "nothing = m:ROW", m=source)
-    told = f"handlers.mine: cannot be opened: {raised}: no licence"
-    with pytest.raises(refusal, match=told):
+    message = f"handlers.mine: cannot be opened: {raised}: no licence"
+    with pytest.raises(refusal, match=message):
         async with open_handlers(parse(used("nothing")).handlers, DeliverySettings()):
             pass

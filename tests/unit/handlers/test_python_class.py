@@ -36,7 +36,7 @@ async def test_options_are_what_the_constructor_takes(target: str, called: Any) 
 
 
 @pytest.mark.parametrize(
-    ("target", "options", "path", "told"),
+    ("target", "options", "path", "message"),
     [
         ("Storing", {}, "options.dsn", "is required by Storing"),
         ("Storing", {"dsn": "x", "tabel": "t"}, "options.tabel", "did you mean 'table'?"),
@@ -50,11 +50,11 @@ async def test_options_are_what_the_constructor_takes(target: str, called: Any) 
     ],
 )
 def test_options_that_do_not_fit_are_refused_with_their_path_and_never_their_value(
-    target: str, options: dict[str, Any], path: str, told: str
+    target: str, options: dict[str, Any], path: str, message: str
 ) -> None:
     (problem,) = check_handlers({"table": settings(target, options=options)})
     assert problem.path == f"handlers.table.{path}"
-    assert told in problem.message
+    assert message in problem.message
     assert "many" not in problem.message
 
 
@@ -75,7 +75,7 @@ def test_check_reports_a_mistake_in_one_line_with_that_of_the_file(
 
 
 @pytest.mark.parametrize(
-    ("target", "told"),
+    ("target", "message"),
     [
         ("NeitherWay", "is a class without a coroutine method write(batch) or __call__(event)"),
         ("BothWays", "has both write and __call__: keep one of them"),
@@ -85,25 +85,25 @@ def test_check_reports_a_mistake_in_one_line_with_that_of_the_file(
         ("HalfOpen", "has only one of __aenter__ and __aexit__"),
     ],
 )
-def test_a_class_that_cannot_be_used_is_refused_in_one_line(target: str, told: str) -> None:
-    assert told in refusal(target)
+def test_a_class_that_cannot_be_used_is_refused_in_one_line(target: str, message: str) -> None:
+    assert message in refusal(target)
 
 
 @pytest.mark.parametrize(
-    ("target", "told"),
+    ("target", "message"),
     [
         ("FailsToBegin", "FailsToBegin cannot be created: RuntimeError: no licence"),
         ("FailsToOpen", "FailsToOpen cannot be opened: RuntimeError: no licence"),
     ],
 )
 async def test_an_object_that_cannot_be_created_or_opened_refuses_the_start(
-    target: str, told: str
+    target: str, message: str
 ) -> None:
     with pytest.raises(ConfigurationError) as refused:
         async with opened(target):
             pass
     (problem,) = refused.value.problems
-    assert told in problem.message
+    assert message in problem.message
 
 
 async def test_an_object_is_opened_once_and_closed_at_the_end() -> None:
@@ -182,19 +182,19 @@ class TestPosition:
         ]
 
     @pytest.mark.parametrize(
-        ("of", "told"),
+        ("of", "message"),
         [
             (RunIdentity("carts", "rs0", "", 1), "it is the position of scope 'carts'"),
             (RunIdentity("orders", "rs1", "", 1), "it is a position in cluster rs1"),
         ],
     )
     async def test_a_position_of_another_scope_or_cluster_is_refused(
-        self, of: RunIdentity, told: str
+        self, of: RunIdentity, message: str
     ) -> None:
         async with opened("Ready") as handler:
             await begin(handler, of)
             await deliver(handler, EVENT, identity=of)
-            with pytest.raises(InvalidPosition, match=told):
+            with pytest.raises(InvalidPosition, match=message):
                 await begin(handler)
 
     @pytest.mark.parametrize("text", ["", "{}", "[]", "null", '{"scope": 1}', 7])
@@ -241,7 +241,7 @@ class TestCommit:
         assert (committed[0], rollback[0]) == ("commit", "rollback")
 
     @pytest.mark.parametrize(
-        ("target", "fields", "path", "told"),
+        ("target", "fields", "path", "message"),
         [
             ("CommitsOnly", {}, "target", "has a commit and neither rollback nor begin"),
             ("RollsBackOnly", {}, "target", "has a rollback without a commit"),
@@ -251,8 +251,8 @@ class TestCommit:
         ],
     )
     def test_what_does_not_fit_is_refused(
-        self, target: str, fields: dict[str, Any], path: str, told: str
+        self, target: str, fields: dict[str, Any], path: str, message: str
     ) -> None:
         (problem,) = check_handlers({"lake": settings(target, **fields)})
         assert problem.path == f"handlers.lake.{path}"
-        assert told in problem.message
+        assert message in problem.message

@@ -24,7 +24,7 @@ def settings(**given: Any) -> RedisHandlerSettings:
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("given", "message"),
     [
         ({}, "needs one of stream and key"),
         ({"stream": "s", "key": KEY}, "needs one of stream and key"),
@@ -41,10 +41,10 @@ def settings(**given: Any) -> RedisHandlerSettings:
         ({"stream": "s", "url": "redis:///0"}, "url must be redis://host:port/db"),
     ],
 )
-def test_a_mistake_is_told_in_words(given: dict[str, Any], told: str) -> None:
+def test_a_mistake_is_told_in_words(given: dict[str, Any], message: str) -> None:
     with pytest.raises(ValidationError) as refusal:
         settings(**given)
-    assert told in refusal.value.errors()[0]["msg"]
+    assert message in refusal.value.errors()[0]["msg"]
 
 
 def test_a_key_needs_whole_documents_and_a_stream_does_not() -> None:
@@ -84,8 +84,8 @@ def test_a_sweep_is_about_the_collections_that_were_read_or_are_gone(
     key: str, chosen: list[str], swept: bool
 ) -> None:
     names = KeyNames("it", settings(key=KEY), [Scope("s", "shop")])
-    told = {"id": "s", "filter": "", "chosen": chosen, "collections": [DONE, REFUSED]}
-    snapshot = SnapshotBarrier.of(ChangeEvent.from_document({"_id": {}, "snapshot": told}))
+    fields = {"id": "s", "filter": "", "chosen": chosen, "collections": [DONE, REFUSED]}
+    snapshot = SnapshotBarrier.of(ChangeEvent.from_document({"_id": {}, "snapshot": fields}))
     assert names.swept("s", snapshot).owns(key.encode()) is swept
 
 

@@ -161,12 +161,12 @@ def test_reading_needs_the_token_where_everything_is_protected(service: Service)
             assert refused.headers["www-authenticate"].startswith("Basic ")
             assert client.get(path, headers=BEARER).status_code == 200
             assert client.get(path, auth=("me", TOKEN)).status_code == 200
-        told = client.get("/readyz")
-        assert (told.status_code, told.text) == (503, "no\n")
+        answer = client.get("/readyz")
+        assert (answer.status_code, answer.text) == (503, "no\n")
         assert client.get("/readyz", headers=BEARER).text == f"{service.unready[0]}\n"
         service.unready, service.degraded = [], ["scope orders: 1 dead letter waits"]
-        told = client.get("/readyz")
-        assert (told.status_code, told.text) == (200, "degraded\n")
+        answer = client.get("/readyz")
+        assert (answer.status_code, answer.text) == (200, "degraded\n")
 
 
 async def test_stopping_frees_the_port_also_before_it_runs(service: Service) -> None:

@@ -18,17 +18,17 @@ PIPE_BYTES = 4096
 
 
 class Pipe:
-    """A small pipe, and a file that queues before it; ``told`` has its reports of lost lines."""
+    """A small pipe, and a file that queues before it; ``reports`` has its reports of lost lines."""
 
     def __init__(self) -> None:
         self.reads, self.writes = os.pipe()
         fcntl.fcntl(self.writes, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
-        self.told: list[int] = []
+        self.reports: list[int] = []
         self.recovered = threading.Event()
         self.file = QueuedFile(self.writes, "pipe", self._tell, queue_bytes=PIPE_BYTES + 1 + 1000)
 
     def _tell(self, lines: int) -> None:
-        self.told.append(lines)
+        self.reports.append(lines)
         self.recovered.set()
 
     def fill(self) -> None:
@@ -69,7 +69,7 @@ def test_if_the_reader_has_stopped_nobody_waits_and_lost_lines_are_counted(
     rest = pipe.read(PIPE_BYTES + 1 + 1000)
     assert rest[PIPE_BYTES + 1 :] == b"".join(queued)
     assert pipe.recovered.wait(10)
-    assert pipe.told == [3]
+    assert pipe.reports == [3]
     pipe.file.write(b"the next\n")
     assert pipe.read(9) == b"the next\n"
     assert pipe.file.dropped == 3

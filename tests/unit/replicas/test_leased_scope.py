@@ -48,11 +48,11 @@ async def test_a_process_that_drains_is_known_to_be_leaving_and_then_is_gone() -
         await anyio.sleep(TTL)
         cluster.terminate(owner)
         await anyio.sleep(0.1)
-        told = await cluster.leases.read()
-        assert {each.id for each in told.members if each.leaving} == {owner.id}
+        table = await cluster.leases.read()
+        assert {each.id for each in table.members if each.leaving} == {owner.id}
         await until(lambda: owner.stopped)
-        told = await cluster.leases.read()
-        assert [each.id for each in told.members] == [rest.id]
+        table = await cluster.leases.read()
+        assert [each.id for each in table.members] == [rest.id]
 
 
 async def test_a_scope_that_halted_stays_until_its_process_ends() -> None:

@@ -105,7 +105,7 @@ def test_the_rows_of_a_snapshot_stand_between_barriers() -> None:
 
 
 @pytest.mark.parametrize(
-    ("mistake", "told"),
+    ("mistake", "message"),
     [
         (lambda changes: changes.insert({"_id": 1}), "has a document with the _id 1"),
         (lambda changes: changes.update(2, {}), "has no document with the _id 2"),
@@ -114,8 +114,8 @@ def test_the_rows_of_a_snapshot_stand_between_barriers() -> None:
         (lambda changes: changes.expanded("creat"), "'creat' is not one of create, "),
     ],
 )
-def test_a_change_that_no_server_would_make_is_refused(mistake: Any, told: str) -> None:
+def test_a_change_that_no_server_would_make_is_refused(mistake: Any, message: str) -> None:
     changes = Changes()
     changes.insert({"_id": 1})
-    with pytest.raises((LookupError, ValueError), match=told):
+    with pytest.raises((LookupError, ValueError), match=message):
         mistake(changes)

@@ -42,8 +42,8 @@ async def test_a_destination_that_lost_its_position_is_reported() -> None:
     driver.oplog.append(event(4))
     async with Watching(driver, sink.routed(2), store=store).run() as second:
         await until(lambda: sink.rows == [4])
-    (told,) = [log for log in second.logs if log["event"] == "position.missing"]
-    assert (told["scope"], told["handler"]) == ("orders", "sink")
+    (reported,) = [log for log in second.logs if log["event"] == "position.missing"]
+    assert (reported["scope"], reported["handler"]) == ("orders", "sink")
 
 
 @pytest.mark.parametrize("said", ["8265A0", {}, (token(1).document, time(1)), 7])
