@@ -39,6 +39,7 @@ ABANDONED = "ignore:Exception ignored in. <socket:pytest.PytestUnraisableExcepti
 
 SLOWEST_FIRST = (
     "pipeline",
+    "spark",
     "deploy/test_image.py",
     "integration/test_demo",
     "faults/test_rolling_restarts.py",
@@ -49,6 +50,7 @@ SLOWEST_FIRST = (
     "browser",
     "deploy",
     "contract",
+    "tour",
     "",
 )
 
