@@ -1,13 +1,14 @@
 """Checkpoints and gaps as text for an operator: a table, or all details of one checkpoint."""
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 
 from bson.timestamp import Timestamp
 
-from tailrace.cli.terminal_text import UNKNOWN, age, columns, fields, iso
+from tailrace.cli.terminal_text import UNKNOWN, age, columns, fields
 from tailrace.model import Checkpoint, Progress
 from tailrace.model.gap import Gap
+from tailrace.model.time_text import utc_text
 
 _HEADINGS = ("SCOPE", "KIND", "CLUSTER TIME", "EPOCH", "SEQUENCE", "SAVED AT", "AGE", "GAPS")
 
@@ -21,7 +22,7 @@ def table(found: Sequence[tuple[Checkpoint, int]], now: datetime) -> str:
             moment_of(checkpoint.position.cluster_time),
             str(checkpoint.epoch),
             str(checkpoint.sequence),
-            iso(checkpoint.saved_at),
+            utc_text(checkpoint.saved_at),
             age(now - checkpoint.saved_at),
             str(gaps),
         )
@@ -46,7 +47,7 @@ def details(checkpoint: Checkpoint, now: datetime) -> str:
         "fingerprint": checkpoint.fingerprint or UNKNOWN,
         "epoch": str(checkpoint.epoch),
         "sequence": str(checkpoint.sequence),
-        "saved at": f"{iso(checkpoint.saved_at)} ({age(now - checkpoint.saved_at)} ago)",
+        "saved at": f"{utc_text(checkpoint.saved_at)} ({age(now - checkpoint.saved_at)} ago)",
     }
     beyond = [("beyond", _beyond(*each)) for each in position.beyond.items()]
     return fields([*record.items(), *beyond])
@@ -68,7 +69,7 @@ def history(gaps: Sequence[Gap]) -> str:
 
 def moment_of(time: Timestamp | None) -> str:
     """A cluster time as ISO 8601 in UTC, to the second."""
-    return UNKNOWN if time is None else iso(datetime.fromtimestamp(time.time, UTC))
+    return UNKNOWN if time is None else utc_text(time)
 
 
 def _gap(gap: Gap) -> str:
@@ -77,5 +78,5 @@ def _gap(gap: Gap) -> str:
         f"  {moment_of(gap.since)} → {moment_of(gap.until)}\n"
         f"    {'policy:':<13}{gap.policy}\n"
         f"    {'reason:':<13}{reason}\n"
-        f"    {'recorded at:':<13}{iso(gap.recorded_at)}\n"
+        f"    {'recorded at:':<13}{utc_text(gap.recorded_at)}\n"
     )

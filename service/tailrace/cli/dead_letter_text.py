@@ -13,12 +13,12 @@ from tailrace.cli.terminal_text import (
     columns,
     escaped,
     fields,
-    iso,
     printable,
 )
 from tailrace.engine.handle.replay import event_of, queues
 from tailrace.event.extended_json import to_json
 from tailrace.model.dead_letter import DeadLetter
+from tailrace.model.time_text import utc_text
 
 _KEY, _ERROR = 40, 60
 
@@ -81,7 +81,7 @@ def _record(letter: DeadLetter, now: datetime) -> dict[str, str]:
         "namespace": printable(str(event.ns or UNKNOWN)) if event else UNKNOWN,
         "key": document_id(letter),
         "attempts": str(letter.attempts),
-        "at": iso(letter.at),
+        "at": utc_text(letter.at),
         "age": age(now - letter.at),
         "error": printable(letter.error),
     }

@@ -19,12 +19,13 @@ from tailrace.assembly import open_store
 from tailrace.cli import scope_orders
 from tailrace.cli.arguments import add_config, add_json, read_settings, refuse, result_text
 from tailrace.cli.checkpoint_text import moment_of
-from tailrace.cli.terminal_text import UNKNOWN, age, columns, iso
+from tailrace.cli.terminal_text import UNKNOWN, age, columns
 from tailrace.cli.waiting_bar import waiting_bar
 from tailrace.config import Settings
 from tailrace.config.store import MemoryStoreSettings
 from tailrace.model import Checkpoint
 from tailrace.model.lease import Lease, LeaseTable, Member
+from tailrace.model.time_text import utc_text
 from tailrace.replicas.lease_view import abandoned
 from tailrace.replicas.ports import LeaseStore
 from tailrace.stores import Store
@@ -109,7 +110,7 @@ async def list_scopes(
             text += f"\nNo process follows scope {scope!r}: {since}.\n"
     for order in await store.orders.list():
         if order.paused:
-            at = iso(order.at)
+            at = utc_text(order.at)
             text += f"\nScope {order.scope!r} is paused by {order.by} since {at}: resume it with "
             text += f"'tailrace scopes resume {order.scope}'.\n"
     return text + "".join(f"\n{each}\n" for _, each in sorted(table.unreadable.items()))
@@ -195,7 +196,7 @@ def _until(lease: Lease, now: datetime) -> str:
     if lease.free:
         return UNKNOWN
     try:
-        return iso(now + timedelta(seconds=lease.seconds_left))
+        return utc_text(now + timedelta(seconds=lease.seconds_left))
     except OverflowError:
         return "after the year 9999"
 

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from enum import IntEnum
 from itertools import pairwise
 from typing import TextIO
@@ -29,11 +29,6 @@ def fields(pairs: Iterable[tuple[str, str]]) -> str:
     listed = [*pairs]
     width = max([12, *(len(name) for name, _ in listed)]) + 1
     return "".join(f"  {name + ':':<{width}} {value}\n" for name, value in listed)
-
-
-def iso(moment: datetime) -> str:
-    """A time in UTC, to the second."""
-    return moment.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
 def age(span: timedelta) -> str:

@@ -12,6 +12,7 @@ from tailrace.engine import CommandRunner
 from tailrace.engine.error_policy import decide
 from tailrace.errors import CommandFailed, DriverError, StreamError, describe
 from tailrace.model import Position, PositionKind, Scope
+from tailrace.model.time_text import utc_text
 from tailrace.stream import ChangeStream, ChangeStreamOptions, Driver
 
 _TRIAL_SECONDS = 5.0
@@ -117,9 +118,7 @@ def end_of_second(time: Timestamp) -> Timestamp:
 
 def moment(time: Timestamp | None) -> str:
     """A cluster time in UTC, to the second."""
-    if time is None:
-        return "an unknown time"
-    return time.as_datetime().isoformat(timespec="seconds").replace("+00:00", "Z")
+    return "an unknown time" if time is None else utc_text(time)
 
 
 def read_time(text: str, key: str = "at") -> Timestamp:

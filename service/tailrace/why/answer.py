@@ -7,6 +7,8 @@ from typing import Any
 
 from bson.timestamp import Timestamp
 
+from tailrace.model.time_text import utc_text
+
 
 class State(StrEnum):
     """What became of one change for one handler."""
@@ -129,7 +131,7 @@ class DocumentOutcome:
 
 def iso_time(time: Timestamp | None) -> str | None:
     """A cluster time in ISO 8601, to the second."""
-    return None if time is None else time.as_datetime().strftime("%Y-%m-%dT%H:%M:%SZ")
+    return None if time is None else utc_text(time)
 
 
 def plain(value: Any) -> Any:
