@@ -51,8 +51,8 @@ def print_error(error: Exception) -> int:
         print(f"{ours} {describe(error)}", file=sys.stderr)
         return 2 if getattr(error, "status", 1) in _USAGE else 1
     head, problems = f"{error.source}: " if error.source else "", error.problems
-    message = "".join(f"\n  {problem}" for problem in problems)
-    message = str(problems[0]) if len(problems) == 1 else f"{len(problems)} problems{message}"
+    lines = "".join(f"\n  {problem}" for problem in problems)
+    message = str(problems[0]) if len(problems) == 1 else f"{len(problems)} problems{lines}"
     print(f"{ours} {head}{message}", file=sys.stderr)
     return 2
 

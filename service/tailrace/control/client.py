@@ -9,7 +9,7 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 from tailrace.control.outcome import ActionRefused
-from tailrace.observe.health_check import NO_ANSWER, request
+from tailrace.observe import health_check
 
 _SECONDS = 60.0
 """How long an answer may take. The daemon may itself wait for a server, which takes the driver 30 s
@@ -52,7 +52,7 @@ class Client:
         return self.act(f"/scopes/{quote(name, safe='')}/{action}", body)
 
     def _ask(self, method: str, path: str, body: str | None, patience_seconds: float) -> Any:
-        status, answer = request(
+        status, answer = health_check.request(
             self.host,
             self.port,
             path,
@@ -65,10 +65,10 @@ class Client:
         match status:
             case 200 | 202:
                 return json.loads(answer)
-            case 0:
+            case health_check.NOBODY:
                 raise NoDaemon(f"{answer}. Does the daemon of {self.config} run on this machine?")
-            case -1:
-                raise ActionRefused(NO_ANSWER, f"{answer}. See the daemon's log")
+            case health_check.NO_ANSWER:
+                raise ActionRefused(status, f"{answer}. See the daemon's log")
             case 401:
                 message = f"its token is not the http.token of {self.config}"
                 raise ActionRefused(status, f"the daemon refuses this: {message}")
