@@ -3,12 +3,14 @@
 import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 from bson.timestamp import Timestamp
 
-from tailrace.engine.ports import MOST_POSITIONS, OrderStore
+from tailrace.engine.ports import OrderStore
 from tailrace.model.order import Order
+from tailrace.stores.former_positions import MOST_POSITIONS, RECENT
 from tests.contract.stores import NOW, Backing, checkpoint
 
 FIRST = Order("orders", 1, paused=True, by="ann on laptop at ::1", at=NOW)
@@ -30,7 +32,7 @@ async def test_an_order_comes_back_with_every_field(backing: Backing) -> None:
         assert await opened.orders.give(replace(FIRST, scope="a", paused=False))
     async with backing.open() as opened:
         assert await opened.orders.load("orders") == second
-        assert [each.scope for each in await opened.orders.list()] == ["a", "orders"]
+        assert [each.scope for each in (await opened.orders.list()).orders] == ["a", "orders"]
 
 
 async def test_only_the_next_order_is_stored_and_the_same_one_may_be_given_again(
@@ -54,13 +56,36 @@ async def test_one_of_two_orders_at_once_is_stored(backing: Backing) -> None:
             assert stored == given[list(given)[outcomes.index(True)]]
 
 
-async def test_the_last_positions_of_each_scope_are_kept_the_latest_first(
+async def test_recent_positions_are_kept_older_ones_sparser_and_those_that_a_seek_left(
     store: OrderStore,
 ) -> None:
-    noted = [checkpoint(epoch=1 + n // 40, sequence=n) for n in range(60)]
+    """Two days, with a position every ten minutes and two seeks on the first one."""
+    noted = [
+        checkpoint(
+            epoch=1 + n // 40,
+            sequence=n,
+            saved_at=NOW + timedelta(minutes=10 * n),
+            obeyed=(n > 5) + (n > 6),
+        )
+        for n in range(290)
+    ]
     other = checkpoint("users")
     for each in [*noted, noted[-1], other]:
         await store.note(each)
-    assert list(await store.positions("orders")) == noted[: -MOST_POSITIONS - 1 : -1]
+    kept = list(await store.positions("orders"))
+    assert kept[:RECENT] == noted[: -RECENT - 1 : -1]
+    assert kept == sorted(kept, key=lambda each: each.order, reverse=True)
+    assert len(kept) <= MOST_POSITIONS
+    for left in (noted[5], noted[6]):
+        assert left in kept, "a seek left it"
+    ages = [(noted[-1].saved_at - each.saved_at).total_seconds() / 3600 for each in kept]
+    for hours in (6, 12, 24, 36):
+        assert any(abs(age - hours) < hours / 2 for age in ages), f"none is {hours} hours old"
     assert list(await store.positions("users")) == [other]
-    assert await store.list() == []
+    assert (await store.list()).orders == []
+
+
+async def test_positions_of_one_moment_are_bounded_too(store: OrderStore) -> None:
+    for n in range(MOST_POSITIONS + RECENT):
+        await store.note(checkpoint(sequence=n))
+    assert len(await store.positions("orders")) <= MOST_POSITIONS

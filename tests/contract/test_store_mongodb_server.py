@@ -16,6 +16,7 @@ from tailrace.errors import (
     DeadLetterError,
 )
 from tailrace.model.lease import Lease, Member
+from tailrace.model.order import Order
 from tailrace.stores import Store
 from tailrace.stores.mongodb import open_store
 from tests.contract.stores import (
@@ -66,6 +67,21 @@ async def test_a_record_in_mongodb_that_cannot_be_read_is_named(
         message = f"{where}, document '{key}': the gap record"
         await assert_unreadable(store, "orders", where=where, gap=message)
     assert list(await store.checkpoints.gaps("users")) == [gap("users")]
+
+
+async def test_an_unreadable_or_foreign_order_hides_no_other(
+    client: Client, store: Store, database: str
+) -> None:
+    for scope in ("orders", "users"):
+        await store.orders.give(Order(scope, 1, paused=True, by="ann", at=NOW))
+    records = client[database]["scope_orders"]
+    await records.update_one({"_id": "orders"}, {"$set": {"format": 2}})
+    await records.insert_many([{"_id": "a note"}, {"text": "another note"}])
+    table = await store.orders.list()
+    assert [order.scope for order in table.orders] == ["users"]
+    assert set(table.unreadable) == {"a note", "orders"}
+    where = f"{database}.scope_orders, scope 'orders': the order"
+    assert table.unreadable["orders"].startswith(where)
 
 
 @pytest.mark.parametrize(

@@ -14,10 +14,11 @@ import bson
 import pytest
 
 from tailrace.errors import CheckpointCorrupt, CheckpointError, DeadLetterError
+from tailrace.model.order import Order
 from tailrace.stores.sqlite import open_store
 from tailrace.stores.sqlite_schema import SCHEMA_VERSION
 from tests.contract.sqlite_files import damage, execute, locked
-from tests.contract.stores import assert_unreadable, checkpoint, gap, key, letter
+from tests.contract.stores import NOW, assert_unreadable, checkpoint, gap, key, letter
 from tests.faults.disk import fill
 from tests.unit.engine.changes import change
 
@@ -95,6 +96,23 @@ async def test_a_record_in_sqlite_that_cannot_be_read_is_named(
         await assert_unreadable(store, "scope-07", where=checkpoint_told, gap=gap_told)
         assert await store.checkpoints.load("scope-08") is not None
         assert list(await store.checkpoints.gaps("scope-08")) == [gap("scope-08")]
+
+
+async def test_an_unreadable_order_or_position_hides_no_other(written: Path) -> None:
+    async with open_store(written) as store:
+        for scope in ("orders", "users"):
+            await store.orders.give(Order(scope, 1, paused=True, by="ann", at=NOW))
+            for sequence in (1, 2):
+                await store.orders.note(checkpoint(scope, sequence=sequence))
+        execute(written, "UPDATE orders SET document = ? WHERE scope = 'orders'", b"\xff\xfe")
+        damaged = "UPDATE positions SET document = ? WHERE scope = 'orders' AND sequence = 1"
+        execute(written, damaged, "[")
+        table = await store.orders.list()
+        assert [order.scope for order in table.orders] == ["users"]
+        where = f"{written}, scope 'orders': the order cannot be read"
+        assert table.unreadable["orders"].startswith(where)
+        assert [each.sequence for each in await store.orders.positions("orders")] == [2]
+        await store.orders.note(checkpoint("orders", sequence=3))
 
 
 async def test_a_record_under_another_name_is_named(written: Path) -> None:

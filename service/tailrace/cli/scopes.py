@@ -108,19 +108,22 @@ async def list_scopes(
         if not lease.free and not table.alive(lease.owner):
             since = abandoned(lease, lease.seconds_left)
             text += f"\nNo process follows scope {scope!r}: {since}.\n"
-    for order in await store.orders.list():
+    ordered = await store.orders.list()
+    for order in ordered.orders:
         if order.paused:
             at = utc_text(order.at)
             text += f"\nScope {order.scope!r} is paused by {order.by} since {at}: resume it with "
             text += f"'tailrace scopes resume {order.scope}'.\n"
-    return text + "".join(f"\n{each}\n" for _, each in sorted(table.unreadable.items()))
+    unreadable = sorted([*table.unreadable.items(), *ordered.unreadable.items()])
+    return text + "".join(f"\n{each}\n" for _, each in unreadable)
 
 
 async def scope_records(store: Store, names: Collection[str], *, shared: bool) -> dict[str, Any]:
     """What :func:`list_scopes` shows, in JSON types. Without ``shared`` there are no leases."""
     table = await store.leases.read() if shared else LeaseTable({}, ())
     saved = {each.scope: each for each in await store.checkpoints.list() if not each.is_reset}
-    paused = {order.scope: order for order in await store.orders.list() if order.paused}
+    orders = await store.orders.list()
+    paused = {order.scope: order for order in orders.orders if order.paused}
     scopes = []
     for name in sorted({*names, *table.leases, *saved}):
         lease, checkpoint, order = table.leases.get(name), saved.get(name), paused.get(name)

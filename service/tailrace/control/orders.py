@@ -9,7 +9,7 @@ import anyio
 
 from tailrace.control.outcome import ActionRefused
 from tailrace.engine import OrderStore
-from tailrace.errors import CheckpointError, describe
+from tailrace.errors import CheckpointCorrupt, CheckpointError, describe
 from tailrace.model.order import Order
 
 _ATTEMPTS = 5
@@ -45,6 +45,8 @@ async def give(orders: OrderStore, scope: str, by: str, changes: Mapping[str, An
                 if await orders.give(tried):
                     return Given(tried)
                 tried = None
+            except CheckpointCorrupt as error:  # a second try reads the same
+                raise ActionRefused(409, str(error)) from error
             except CheckpointError as error:
                 failure = describe(error)
     if limit.cancelled_caught:

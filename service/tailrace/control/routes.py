@@ -166,7 +166,7 @@ ROUTES = (
     HttpRoute(
         "GET",
         "/scopes/{name}/positions",
-        "Where a scope is, and where it was: its last 50 positions, the latest first.",
+        "Where a scope is, and where it was, the latest first: positions of days.",
         takes=NoBody,
         read=_positions,
     ),

@@ -12,7 +12,7 @@ from tailrace.model import Checkpoint, SinkPosition
 from tailrace.model.dead_letter import DeadLetter, How
 from tailrace.model.failure_policy import FailurePolicy
 from tailrace.model.gap import Gap
-from tailrace.model.order import Order
+from tailrace.model.order import Order, OrderTable
 
 
 class CheckpointStore(Protocol):
@@ -53,10 +53,6 @@ class CheckpointStore(Protocol):
         """Every gap of the scope, in the order of recording."""
 
 
-MOST_POSITIONS = 50
-"""How many former positions of a scope are kept."""
-
-
 class OrderStore(Protocol):
     """Keeps the last order for each scope, and where scopes were before.
 
@@ -66,8 +62,8 @@ class OrderStore(Protocol):
     async def load(self, scope: str) -> Order | None:
         """The scope's last order, or ``None`` if there never was one."""
 
-    async def list(self) -> Sequence[Order]:
-        """The last order of every scope, by scope name."""
+    async def list(self) -> OrderTable:
+        """The last order of every scope. A record that cannot be read hides no other."""
 
     async def give(self, order: Order) -> bool:
         """Stores the order durably if the last one has the number before, or there is none.
@@ -77,10 +73,12 @@ class OrderStore(Protocol):
         """
 
     async def note(self, former: Checkpoint) -> None:
-        """Keeps a position of the past, and the last :data:`MOST_POSITIONS` of its scope."""
+        """Keeps a position of the past. Of its scope it keeps recent ones, older ones that are ever
+        further apart, and those that a seek left.
+        """
 
     async def positions(self, scope: str) -> Sequence[Checkpoint]:
-        """The positions of the past that are kept, the latest first."""
+        """The positions of the past that are kept, the latest first, without unreadable ones."""
 
 
 class NoOrders:
@@ -89,8 +87,8 @@ class NoOrders:
     async def load(self, scope: str) -> Order | None:
         return None
 
-    async def list(self) -> Sequence[Order]:
-        return ()
+    async def list(self) -> OrderTable:
+        return OrderTable((), {})
 
     async def give(self, order: Order) -> bool:
         return False

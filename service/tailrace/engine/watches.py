@@ -143,13 +143,20 @@ async def watch_letters(letters: DeadLetterStore, metrics: Metrics, seconds: flo
 async def watch_orders(
     orders: OrderStore, hear: Callable[[Order], None], seconds: float = 1.0
 ) -> None:
-    """Tells of the orders in the store until cancelled; a failure is logged once."""
-    failed = False
+    """Tells of the orders in the store until cancelled.
+
+    A failure is logged once, and so is a record that cannot be read: the other scopes obey.
+    """
+    failed, unreadable = False, dict[str, str]()
     while True:
         try:
-            for order in await orders.list():
+            table = await orders.list()
+            for order in table.orders:
                 hear(order)
-            failed = False
+            for scope, reason in table.unreadable.items():
+                if unreadable.get(scope) != reason:
+                    structlog.get_logger().warning("order.unreadable", scope=scope, error=reason)
+            unreadable, failed = dict(table.unreadable), False
         except CheckpointError as error:
             if not failed:
                 structlog.get_logger().warning("orders.unreadable", error=describe(error))

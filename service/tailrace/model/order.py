@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import ClassVar
@@ -35,3 +36,12 @@ class Order(StoredRecord):
     def check(self) -> None:
         if self.number < 1 or not 0 <= self.sought <= self.number:
             raise ValueError("its numbers are not in order")
+
+
+@dataclass(frozen=True, slots=True)
+class OrderTable:
+    """The last order of every scope, by scope name. ``unreadable`` says, by scope, why the record
+    of its order cannot be read: only that scope cannot be given orders."""
+
+    orders: Sequence[Order]
+    unreadable: Mapping[str, str]

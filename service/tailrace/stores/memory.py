@@ -5,12 +5,12 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
-from tailrace.engine.ports import MOST_POSITIONS
 from tailrace.model import Checkpoint
 from tailrace.model.dead_letter import DeadLetter, How
 from tailrace.model.gap import Gap
-from tailrace.model.order import Order
+from tailrace.model.order import Order, OrderTable
 from tailrace.stores import Store
+from tailrace.stores.former_positions import FormerPosition, superfluous
 from tailrace.stores.indexed_letters import IndexedLetters, Key
 from tailrace.stores.memory_leases import MemoryLeases
 from tailrace.stores.records import claim_first, fenced, letter_fenced
@@ -69,8 +69,8 @@ class MemoryOrders:
     async def load(self, scope: str) -> Order | None:
         return self._orders.get(scope)
 
-    async def list(self) -> Sequence[Order]:
-        return [self._orders[scope] for scope in sorted(self._orders)]
+    async def list(self) -> OrderTable:
+        return OrderTable([self._orders[scope] for scope in sorted(self._orders)], {})
 
     async def give(self, order: Order) -> bool:
         stored = self._orders.get(order.scope)
@@ -81,7 +81,12 @@ class MemoryOrders:
     async def note(self, former: Checkpoint) -> None:
         kept = self._positions.setdefault(former.scope, {})
         kept[former.order] = former
-        for order in sorted(kept)[:-MOST_POSITIONS]:
+        for order in superfluous(
+            [
+                FormerPosition(order, kept[order].saved_at, kept[order].obeyed)
+                for order in sorted(kept, reverse=True)
+            ]
+        ):
             del kept[order]
 
     async def positions(self, scope: str) -> Sequence[Checkpoint]:

@@ -5,11 +5,13 @@ The ``_id`` of an order is its scope's name; that of a former position is
 """
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
-from tailrace.engine.ports import MOST_POSITIONS
+from tailrace.errors import CheckpointCorrupt
 from tailrace.model import Checkpoint
-from tailrace.model.order import Order
+from tailrace.model.order import Order, OrderTable
+from tailrace.stores.former_positions import stored_positions, superfluous
 from tailrace.stores.mongodb_collection import RecordCollection
 from tailrace.stores.records import read_record
 
@@ -27,9 +29,14 @@ class MongoOrders:
         found = await self._records.find({"_id": scope}, self._of(scope), level="linearizable")
         return self._read(found[0]) if found else None
 
-    async def list(self) -> Sequence[Order]:
-        found = await self._records.find_all(_ORDERS, str(self._records), level="majority")
-        return [self._read(each) for each in found]
+    async def list(self) -> OrderTable:
+        orders, unreadable = list[Order](), dict[str, str]()
+        for record in await self._records.find_all(_ORDERS, str(self._records), level="majority"):
+            try:
+                orders.append(self._read(record))
+            except CheckpointCorrupt as error:
+                unreadable[record["_id"]] = str(error)
+        return OrderTable(orders, unreadable)
 
     async def give(self, order: Order) -> bool:
         where = self._of(order.scope)
@@ -48,21 +55,22 @@ class MongoOrders:
         document = {"_id": key, **former.to_document()}
         update = {"q": {"_id": key}, "u": document, "upsert": True}
         await self._records.update(update, where)
-        kept = await self._records.find_all(
-            _of_scope(former.scope), where, level="local", fields=("_id",)
+        noted = await self._records.find_all(
+            _of_scope(former.scope), where, level="local", fields=("saved_at", "obeyed")
         )
-        if len(kept) > MOST_POSITIONS:
-            last = kept[-MOST_POSITIONS - 1]["_id"]
-            query = {"_id": {"$gt": f"position:{former.scope}:", "$lte": last}}
-            await self._records.delete_all(query, where)
+        records = ((each["_id"], each.get("saved_at"), each.get("obeyed")) for each in noted[::-1])
+        if forgotten := superfluous(stored_positions(records)):
+            await self._records.delete_all({"_id": {"$in": list(forgotten)}}, where)
 
     async def positions(self, scope: str) -> Sequence[Checkpoint]:
         where = self._of(scope)
         found = await self._records.find_all(_of_scope(scope), where, level="majority")
-        return [
-            read_record(Checkpoint, each, scope=scope, where=f"{where}, document {each['_id']!r}")
-            for each in reversed(found)
-        ]
+        positions = list[Checkpoint]()
+        for record in reversed(found):
+            with suppress(CheckpointCorrupt):
+                of = f"{where}, document {record['_id']!r}"
+                positions.append(read_record(Checkpoint, record, scope=scope, where=of))
+        return positions
 
     def _read(self, document: Mapping[str, Any]) -> Order:
         scope = document["_id"]

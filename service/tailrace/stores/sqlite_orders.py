@@ -2,12 +2,14 @@
 
 import json
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import TypeVar
 
-from tailrace.engine.ports import MOST_POSITIONS
+from tailrace.errors import CheckpointCorrupt
 from tailrace.model import Checkpoint
-from tailrace.model.order import Order
+from tailrace.model.order import Order, OrderTable
 from tailrace.model.stored_record import StoredRecord
+from tailrace.stores.former_positions import MOST_POSITIONS, stored_positions, superfluous
 from tailrace.stores.records import read_json
 from tailrace.stores.sqlite_file import SqliteFile
 
@@ -21,10 +23,15 @@ ON CONFLICT (scope) DO UPDATE SET number = excluded.number, document = excluded.
 WHERE excluded.number = orders.number + 1
 """
 _NOTE = "INSERT OR REPLACE INTO positions (scope, epoch, sequence, document) VALUES (?, ?, ?, ?)"
+_NOTED = """
+SELECT epoch, sequence, document ->> 'saved_at', coalesce(document ->> 'obeyed', 0) FROM positions
+WHERE scope = ?1 AND json_valid(document)
+AND ?2 < (SELECT count(*) FROM positions WHERE scope = ?1)
+ORDER BY epoch DESC, sequence DESC
+"""
 _FORGET = """
-DELETE FROM positions WHERE scope = ?1 AND (epoch, sequence) <= (
-    SELECT epoch, sequence FROM positions WHERE scope = ?1
-    ORDER BY epoch DESC, sequence DESC LIMIT 1 OFFSET ?2
+DELETE FROM positions WHERE scope = ? AND (epoch, sequence) IN (
+    SELECT value ->> 0, value ->> 1 FROM json_each(?)
 )
 """
 _POSITIONS = """
@@ -43,9 +50,14 @@ class SqliteOrders:
         found = await self._file.run(f"{_ORDERS} WHERE scope = ?", (scope,), _of(scope))
         return self._read(Order, *found.rows[0]) if found.rows else None
 
-    async def list(self) -> Sequence[Order]:
-        found = await self._file.run(f"{_ORDERS} ORDER BY scope")
-        return [self._read(Order, *row) for row in found.rows]
+    async def list(self) -> OrderTable:
+        orders, unreadable = list[Order](), dict[str, str]()
+        for scope, text in (await self._file.run(f"{_ORDERS} ORDER BY scope")).rows:
+            try:
+                orders.append(self._read(Order, scope, text))
+            except CheckpointCorrupt as error:
+                unreadable[scope.decode(errors="replace")] = str(error)
+        return OrderTable(orders, unreadable)
 
     async def give(self, order: Order) -> bool:
         values = (order.scope, order.number, json.dumps(order.to_document()))
@@ -56,11 +68,18 @@ class SqliteOrders:
         scope = former.scope
         values = (scope, *former.order, json.dumps(former.to_document()))
         await self._file.run(_NOTE, values, _of(scope))
-        await self._file.run(_FORGET, (scope, MOST_POSITIONS), _of(scope))
+        noted = await self._file.run(_NOTED, (scope, MOST_POSITIONS), _of(scope))
+        records = (((epoch, sequence), *rest) for epoch, sequence, *rest in noted.rows)
+        forgotten: Sequence[tuple[int, int]] = superfluous(stored_positions(records))
+        if forgotten:
+            await self._file.run(_FORGET, (scope, json.dumps(forgotten)), _of(scope))
 
     async def positions(self, scope: str) -> Sequence[Checkpoint]:
-        found = await self._file.run(_POSITIONS, (scope,), _of(scope))
-        return [self._read(Checkpoint, *row) for row in found.rows]
+        positions = list[Checkpoint]()
+        for row in (await self._file.run(_POSITIONS, (scope,), _of(scope))).rows:
+            with suppress(CheckpointCorrupt):
+                positions.append(self._read(Checkpoint, *row))
+        return positions
 
     def _read(self, kind: type[R], scope: bytes, text: bytes) -> R:
         name = scope.decode(errors="replace")

@@ -1,14 +1,16 @@
 """A scope obeys operators' orders: it pauses, continues and moves, without loss or repetition."""
 
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import anyio
 import pytest
+from structlog.testing import capture_logs
 
 from tailrace.engine import WatcherState, watch_orders
 from tailrace.errors import CheckpointError
 from tailrace.model import Checkpoint, Position, PositionKind
-from tailrace.model.order import Order
+from tailrace.model.order import Order, OrderTable
 from tailrace.stores.memory import MemoryOrders
 from tests.unit.engine.changes import changes, time, token, until
 from tests.unit.engine.scripted_driver import ScriptedDriver, disconnected
@@ -212,3 +214,23 @@ async def test_a_store_that_fails_delays_a_move(failing: str) -> None:
         await one.until_state(WatcherState.CAUGHT_UP)
     assert audit.handled == [*range(1, 10), 7, 8, 9]
     assert "halted" not in one.states
+
+
+async def test_an_unreadable_order_is_told_once_and_the_other_scopes_obey() -> None:
+    class Damaged(MemoryOrders):
+        rounds = 0
+
+        async def list(self) -> OrderTable:
+            self.rounds += 1
+            return replace(await super().list(), unreadable={"users": "it is not JSON"})
+
+    orders, heard = Damaged(), list[Order]()
+    await orders.give(order(paused=True))
+    with capture_logs() as logs:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(watch_orders, orders, heard.append, 0)
+            await until(lambda: orders.rounds > 3)
+            tasks.cancel_scope.cancel()
+    assert heard[0] == order(paused=True)
+    told = [(log["event"], log["scope"], log["error"]) for log in logs]
+    assert told == [("order.unreadable", "users", "it is not JSON")]
