@@ -18,7 +18,7 @@ Which requests does the daemon answer, what do they take, and who may send them?
 
 The daemon listens on `http.host` and `http.port`. `GET /openapi.json` describes this API for
 programs. [security.md](security.md) says who may read and who may change something. Actions need
-`Authorization: Bearer TOKEN` with `http.token` or, on loopback without a configured token, the
+`Authorization: Bearer TOKEN` with the token or, on loopback without a configured token, the
 header `Tailrace-Change` with any value.
 
 An action answers 202 with a JSON object: `message` says what was done. A refusal is one line of

@@ -43,6 +43,7 @@ from tailrace.handlers.pool import handler_pool
 from tailrace.memory import settle_malloc, settled_memory
 from tailrace.model.cluster import ClusterIdentity
 from tailrace.observe import logs
+from tailrace.observe.health_check import page_of
 from tailrace.observe.history import History
 from tailrace.observe.http import HttpServer, bind
 from tailrace.observe.loop_watch import LoopWatch
@@ -78,7 +79,7 @@ async def serve(
     listener = bind(settings.http.host, settings.http.port)
     with closing(listener) as server_socket, watch.watching():
         local = ip_address(server_socket.getsockname()[0]).is_loopback
-        access = access_of(settings.http, loopback=local)
+        access = access_of(settings, loopback=local)
         service.api = Api(service.control, service.health, service.metrics.registry, access)
         server = HttpServer(server_socket, service.api)
         outcome = FAILED
@@ -89,7 +90,9 @@ async def serve(
             service.http_port = server.port
             tasks.start_soon(server.run, name="http")
             tasks.start_soon(service.obey_signals, name="signals")
-            service.log.info("service.starting", http_port=server.port, version=__version__)
+            page = page_of(settings.http.host, server.port)
+            at = {"page": page, "http_port": server.port, "changes_need": access.needs}
+            service.log.info("service.starting", **at, version=__version__)
             try:
                 outcome = await service.run()
             except Exception as error:  # noqa: BLE001 - raised below, outside the task group
@@ -244,11 +247,12 @@ class _Service:
 
     def _apply(self, settings: Settings, runtime: Runtime, server: CommandDriver) -> None:
         """Takes over what belongs to no scope, at the start and from a reload."""
+        changed = settings is not self.settings
         self.settings, self.control.runtime = settings, runtime
         self.control.inquiries = self._asked(settings, server=server)
         self._supervisor.silence_seconds = settings.http.liveness_seconds
-        assert self.api is not None  # noqa: S101 - it serves before anything is opened
-        self.api.access = access_of(settings.http, loopback=self.api.access.loopback)
+        if changed and self.api is not None:
+            self.api.access = access_of(settings, loopback=self.api.access.loopback)
         logs.configure(settings.logging.level, settings.logging.format)
         self.bound_stop()
 

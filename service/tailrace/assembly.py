@@ -16,8 +16,7 @@ from bson.timestamp import Timestamp
 
 from tailrace.config import Settings
 from tailrace.config.scopes import ScopeSettings
-from tailrace.config.settings import HttpSettings
-from tailrace.config.store import MongodbStoreSettings, SqliteStoreSettings
+from tailrace.config.store import MongodbStoreSettings, SqliteStoreSettings, local_token_file
 from tailrace.drivers import DRIVERS, identify
 from tailrace.engine import (
     ByteBudget,
@@ -35,6 +34,7 @@ from tailrace.model.cluster import ClusterIdentity
 from tailrace.model.failure_policy import Backoff
 from tailrace.model.lease import Member
 from tailrace.observe.access import Access
+from tailrace.observe.local_token import make_token
 from tailrace.observe.metrics import Metrics
 from tailrace.replicas.leases import Leases
 from tailrace.replicas.times import LeaseTimes
@@ -126,12 +126,20 @@ def runtime_of(
     )
 
 
-def access_of(http: HttpSettings, *, loopback: bool) -> Access:
-    """Who may read and change. ``loopback``: only this machine can reach the socket."""
+def access_of(settings: Settings, *, loopback: bool) -> Access:
+    """Who may read and change. ``loopback``: only this machine can reach the socket.
+
+    Beyond loopback there is always a token: without a configured one, one is made.
+    """
+    http = settings.http
+    token, file = http.token.get_secret_value() if http.token else "", http.token_file or ""
+    if not token and not loopback:
+        made = local_token_file(settings.store)
+        token, file = make_token(made), str(made)
     return Access(
         loopback=loopback,
-        token=http.token.get_secret_value() if http.token else "",
-        token_file=http.token_file or "",
+        token=token,
+        token_file=file,
         protect_reads=http.protect == "everything",
     )
 

@@ -181,7 +181,7 @@ def test_the_pod_fits_the_restricted_standard(rendered: Rendered) -> None:
     assert container["readOnlyRootFilesystem"] is True
     assert not {"hostNetwork", "hostPID", "hostIPC"} & set(rendered.pod)
     kinds = {key for volume in rendered.pod["volumes"] for key in volume} - {"name"}
-    assert kinds <= {"configMap", "secret", "persistentVolumeClaim"}
+    assert kinds <= {"configMap", "secret", "persistentVolumeClaim", "emptyDir"}
     labels = rendered["Namespace"]["metadata"]["labels"]
     assert labels["pod-security.kubernetes.io/enforce"] == "restricted"
 

@@ -16,6 +16,7 @@ from tailrace.errors import ConfigurationError, Problem, how_to_install
 
 if TYPE_CHECKING:
     from tailrace.config import Settings
+    from tailrace.config.loading import ServedSettings
     from tailrace.config.scopes import ScopeSettings
     from tailrace.control.client import Client
 
@@ -39,23 +40,30 @@ def read_settings(options: argparse.Namespace) -> Settings:
     return settings
 
 
-def client_of(settings: Settings, config: str) -> Client:
+def client_of(settings: Settings | ServedSettings, config: str) -> Client:
     """A client of the daemon that runs with these settings on this machine."""
+    from tailrace.config.store import local_token_file
     from tailrace.control.client import Client
+    from tailrace.observe.access import is_here
+    from tailrace.observe.local_token import read_token
 
     http = settings.http
-    token = http.token.get_secret_value() if http.token else ""
-    return Client(http.host, http.port, token, config)
+    if http.token is not None:
+        token = http.token.get_secret_value()
+        return Client(http.host, http.port, token, config, f"the http.token of {config}")
+    file, known = local_token_file(settings.store), "that it has made"
+    try:
+        token = "" if is_here(http.host) else read_token(file)
+    except OSError as error:
+        token, known = "", f"which this user cannot read: {error.strerror}"
+    return Client(http.host, http.port, token, config, f"the one in {file.absolute()}, {known}")
 
 
 def daemon_of(config: str) -> Client:
-    """A client of the daemon of this configuration, of which only the section ``http`` is read."""
-    from tailrace.config.loading import load_http
-    from tailrace.control.client import Client
+    """The same; of the configuration only what it needs is read."""
+    from tailrace.config.loading import load_served
 
-    http = load_http(config)
-    token = http.token.get_secret_value() if http.token else ""
-    return Client(http.host, http.port, token, config)
+    return client_of(load_served(config), config)
 
 
 def with_lines(error: Exception, options: argparse.Namespace) -> Exception:

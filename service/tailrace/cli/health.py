@@ -7,8 +7,7 @@ import argparse
 import json
 import sys
 
-from tailrace.cli.arguments import add_config
-from tailrace.config import load_http
+from tailrace.cli.arguments import add_config, daemon_of
 from tailrace.observe import health_check
 
 
@@ -21,8 +20,9 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Prints the answer."""
-    http = load_http(options.config)
-    well, answer = health_check.ask(http.host, http.port, "/readyz" if options.ready else "/livez")
+    client = daemon_of(options.config)
+    path = "/readyz" if options.ready else "/livez"
+    well, answer = health_check.ask(client.host, client.port, path, token=client.token)
     if options.json:
         print(json.dumps({"well": well, "answer": answer.splitlines()}, indent=2))
         return 0 if well else 1

@@ -7,14 +7,14 @@ python target can be imported.
 ``checks`` compares sections; ``messages`` words the problems; ``loading`` runs all of these.
 """
 
-from tailrace.config.loading import load, load_http, load_pipeline, loads, located, masked
+from tailrace.config.loading import load, load_pipeline, load_served, loads, located, masked
 from tailrace.config.settings import Settings, model_of, schema
 
 __all__ = [
     "Settings",
     "load",
-    "load_http",
     "load_pipeline",
+    "load_served",
     "loads",
     "located",
     "masked",

@@ -18,6 +18,7 @@ from tailrace.config.interpolation import Unresolved
 from tailrace.config.messages import findings_of, path_of
 from tailrace.config.pipeline import PipelineSettings
 from tailrace.config.settings import HttpSettings, Settings, model_of
+from tailrace.config.store import AnyStore, SqliteStoreSettings
 from tailrace.errors import ConfigurationError, Problem
 from tailrace.masking import keep_secret, secrets_of
 
@@ -80,10 +81,12 @@ class _PipelineOnly(Section):
     pipeline: PipelineSettings = Field(default_factory=PipelineSettings)
 
 
-class _HttpOnly(Section):
-    """What ``tailrace health`` reads."""
+class ServedSettings(Section):
+    """Where a daemon is asked, and with what token: all that ``tailrace health`` reads."""
 
     http: HttpSettings = Field(default_factory=HttpSettings)
+
+    store: AnyStore = Field(default_factory=SqliteStoreSettings)
 
 
 def load_pipeline(
@@ -93,11 +96,11 @@ def load_pipeline(
     return _load_only(_PipelineOnly, path, environ).pipeline
 
 
-def load_http(
+def load_served(
     path: str | os.PathLike[str], environ: Mapping[str, str] | None = None
-) -> HttpSettings:
-    """The section ``http`` of a file; see :func:`_load_only`."""
-    return _load_only(_HttpOnly, path, environ).http
+) -> ServedSettings:
+    """The sections ``http`` and ``store`` of a file; see :func:`_load_only`."""
+    return _load_only(ServedSettings, path, environ)
 
 
 def _load_only(

@@ -87,8 +87,8 @@ class HttpSettings(Section):
 
     host: Text = "127.0.0.1"
     """The address to listen on; `0.0.0.0` in a container. On an address other than loopback,
-    everybody who can reach it may read (see `protect`), and requests that change something need the
-    token."""
+    everybody who can reach it may read states and numbers (see `protect`); reasons, errors,
+    documents, and requests that change something need the token."""
 
     port: Port = 9464
     """The port. 0 takes any free one."""
@@ -98,8 +98,9 @@ class HttpSettings(Section):
     must be longer than elections and maintenance take."""
 
     token: Token | None = None
-    """The bearer token for requests that change something. Without it, such requests are accepted
-    only if `host` is a loopback address."""
+    """The bearer token for requests that change something. Without it, they need none on loopback;
+    on another address the service makes a token, in a file beside the store (`tailrace.token`) that
+    commands on this machine read."""
 
     token_file: Text | None = None
     """A file that holds the token and nothing else, such as a mounted secret."""

@@ -1,5 +1,6 @@
 """The settings of the store, which keeps checkpoints, gaps, dead letters and leases."""
 
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
@@ -37,6 +38,15 @@ class MemoryStoreSettings(Section):
 
     type: Literal["memory"]
     """Selects this store."""
+
+
+def local_token_file(store: "AnyStore") -> Path:
+    """Where the service stores a token of its own (:mod:`tailrace.observe.local_token`).
+
+    Beside a store on this machine's disk; otherwise where the default store would be.
+    """
+    beside = store if isinstance(store, SqliteStoreSettings) else SqliteStoreSettings()
+    return Path(beside.path).with_suffix(".token")
 
 
 def _sqlite_by_default(value: Any) -> Any:

@@ -20,6 +20,7 @@ from tailrace.control.routes import ROUTES, HttpRoute, Values, matching
 from tailrace.observe.access import Access, Refusal
 from tailrace.observe.exchange import Answer, Call, Request, line
 from tailrace.observe.page import PAGE, POLICY
+from tailrace.observe.redaction import redacted
 
 _PATHS = ", ".join(sorted({route.path for route in ROUTES}))
 
@@ -89,7 +90,8 @@ class Api:
             return _refused(refusal)
         if route.read is not None:
             return Call(route.pace, partial(self._read, route, values, request))
-        return Call(route.pace, partial(self._show, route, request, refusal))
+        reasons = self.access.sees_texts(request.headers)
+        return Call(route.pace, partial(self._show, route, request, reasons))
 
     async def _act(self, route: HttpRoute, values: Values, request: Request, body: bytes) -> Answer:
         """Acts, and logs who did what."""
@@ -114,11 +116,10 @@ class Api:
         except ActionRefused as refused:
             return line(refused.status, str(refused))
 
-    async def _show(
-        self, route: HttpRoute, request: Request, refusal: Refusal | None, body: bytes
-    ) -> Answer:
+    async def _show(self, route: HttpRoute, request: Request, reasons: bool, body: bytes) -> Answer:
+        """``reasons``: whether the sender may see texts that quote documents."""
         if route.path in _PROBES:
-            return self._probed(route.path, refusal)
+            return self._probed(route.path, reasons)
         match route.path:
             case "/metrics":
                 accept = request.headers.get(b"accept", b"").decode("latin-1")
@@ -128,7 +129,8 @@ class Api:
                 encoded = await to_thread.run_sync(encode, values, limiter=self.encoding)
                 return Answer(200, encoded, kind)
             case "/status":
-                return _json(200, {**self.health.status(), "changes_need": self.access.changes})
+                status = {**self.health.status(), "changes_need": self.access.changes}
+                return _json(200, status if reasons else redacted(status))
             case "/history":  # many numbers: indented, each would be a line
                 text = json.dumps(self.health.history(), separators=(",", ":"))
                 return Answer(200, f"{text}\n".encode(), "application/json")
@@ -136,14 +138,14 @@ class Api:
                 return _json(200, document(ROUTES))
         return Answer(200, PAGE, "text/html; charset=utf-8", (POLICY,))
 
-    def _probed(self, path: str, refusal: Refusal | None) -> Answer:
-        """Without the token only the status is shown, which is all that an orchestrator needs."""
+    def _probed(self, path: str, reasons: bool) -> Answer:
+        """Without ``reasons`` only the status is shown, which is all that an orchestrator needs."""
         live = path == "/livez"
-        if reasons := self.health.alive() if live else self.health.ready():
-            return line(503, "no" if refusal else "\n".join(reasons))
-        if live or not (reasons := self.health.degraded()):
+        if why := self.health.alive() if live else self.health.ready():
+            return line(503, "\n".join(why) if reasons else "no")
+        if live or not (why := self.health.degraded()):
             return line(200, "ok")
-        return line(200, "\n".join(["degraded", *(() if refusal else reasons)]))
+        return line(200, "\n".join(["degraded", *(why if reasons else ())]))
 
     def _log(self, route: HttpRoute, values: Values, request: Request) -> Any:
         return structlog.get_logger().bind(

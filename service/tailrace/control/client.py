@@ -25,7 +25,8 @@ class NoDaemon(ActionRefused):
 
 @dataclass(frozen=True, slots=True)
 class Client:
-    """The daemon that listens on ``host`` and ``port``; ``config`` names its configuration.
+    """The daemon that listens on ``host`` and ``port``; ``config`` names its configuration, and
+    ``expected`` the token that it should accept.
 
     Every call raises :class:`ActionRefused` with the daemon's own sentence, and :class:`NoDaemon`.
     """
@@ -34,6 +35,7 @@ class Client:
     port: int
     token: str
     config: str
+    expected: str
 
     def get(self, path: str, *, patience_seconds: float = _SECONDS, **query: Any) -> Any:
         """What a path answers, in JSON types."""
@@ -70,7 +72,7 @@ class Client:
             case health_check.NO_ANSWER:
                 raise ActionRefused(status, f"{answer}. See the daemon's log")
             case 401:
-                message = f"its token is not the http.token of {self.config}"
+                message = f"its token is not {self.expected}"
                 raise ActionRefused(status, f"the daemon refuses this: {message}")
             case 403:
                 raise ActionRefused(status, f"the daemon refuses this: it {answer}")

@@ -18,6 +18,7 @@ from tailrace.observe.exchange import Request
 
 _LONGEST_NAME = 100
 _LONGEST_TOKEN = 1024
+_WITH = "the token: http.token or, without it, the one in the file that the service's log names"
 
 CHANGE_HEADER = b"tailrace-change"
 """With any value, which the log shows: the command line says there who runs it.
@@ -49,6 +50,17 @@ class Access:
     protect_reads: bool = False
 
     @property
+    def needs(self) -> str:
+        """What a change needs, for people."""
+        if self.token:
+            return (
+                f"the token in {Path(self.token_file).absolute()}"
+                if self.token_file
+                else "http.token"
+            )
+        return "nothing on this machine" if self.loopback else "http.token, which is not configured"
+
+    @property
     def changes(self) -> str:
         if self.token:
             return "token"
@@ -57,7 +69,7 @@ class Access:
     def stranger(self, headers: Mapping[bytes, bytes]) -> Refusal | None:
         """On loopback, refuses a request for a host name other than this machine's."""
         asked = headers.get(b"host")
-        if not self.loopback or asked is None or _is_here(asked.decode("latin-1")):
+        if not self.loopback or asked is None or is_here(asked.decode("latin-1")):
             return None
         return Refusal(403, "this service answers to localhost only: ask for 127.0.0.1")
 
@@ -72,8 +84,15 @@ class Access:
         needs = self.protect_reads or (private and self.token)
         if not needs or self._gave_token(headers, b"bearer", b"basic"):
             return None
-        asked = "reading needs http.token, as a bearer token or as a password"
+        asked = f"needs {_WITH}, as a bearer token or as a password"
         return Refusal(401, asked, 'Basic realm="tailrace", charset="UTF-8", Bearer')
+
+    def sees_texts(self, headers: Mapping[bytes, bytes]) -> bool:
+        """Whether a reader may see reasons and errors, which quote documents.
+
+        Beyond loopback with the token only; on loopback everybody who may read.
+        """
+        return self.reader(headers, private=not self.loopback) is None
 
     def changer(self, headers: Mapping[bytes, bytes]) -> Refusal | None:
         """Refuses a change without the token or the header that it needs.
@@ -83,7 +102,7 @@ class Access:
         if self.token:
             if self._gave_token(headers, b"bearer"):
                 return None
-            return Refusal(401, "needs 'Authorization: Bearer' with http.token", "Bearer")
+            return Refusal(401, f"needs 'Authorization: Bearer' with {_WITH}", "Bearer")
         if not self.loopback:
             return Refusal(403, "is refused beyond loopback unless http.token is configured")
         if CHANGE_HEADER not in headers:
@@ -127,8 +146,8 @@ def _content(file: str) -> bytes:
         return b""
 
 
-def _is_here(host: str) -> bool:
-    """Whether a ``Host`` header names the loopback interface."""
+def is_here(host: str) -> bool:
+    """Whether a host, with or without a port, names the loopback interface."""
     name = host.partition("]")[0][1:] if host.startswith("[") else host.partition(":")[0]
     if name.lower().rstrip(".") == "localhost":
         return True

@@ -15,15 +15,25 @@ NO_ANSWER = -1
 _HERE = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}  # noqa: S104 - replaced, not bound
 
 
+def page_of(host: str, port: int) -> str:
+    """The address of the status page on this machine."""
+    where = _HERE.get(host, host)
+    return f"http://{f'[{where}]' if ':' in where else where}:{port}/"
+
+
 def ask(
     host: str,
     port: int,
     path: str,
     *,
+    token: str = "",
     seconds: float = SECONDS,
 ) -> tuple[bool, str]:
-    """Whether ``path`` answers with status 200, and the answer, or why there is none."""
-    status, answer = request(host, port, path, seconds=seconds)
+    """Whether ``path`` answers with status 200, and the answer, or why there is none.
+
+    Without the ``token`` it may have no reasons.
+    """
+    status, answer = request(host, port, path, token=token, seconds=seconds)
     return status == 200, answer
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tailrace.config import load_http, load_pipeline
+from tailrace.config import load_pipeline, load_served
 from tailrace.errors import ConfigurationError
 
 OF_THE_DAEMON = """\
@@ -51,13 +51,13 @@ def test_its_own_problems_are_reported_alone_with_their_paths(
     assert message in problem.message
 
 
-def test_health_reads_only_http_with_its_token_file(tmp_path: Path) -> None:
+def test_health_reads_only_http_and_store_with_its_token_file(tmp_path: Path) -> None:
     """It asks a running daemon, whatever else is in the file by now."""
     (tmp_path / "token").write_text("0123456789abcdef")
     path = tmp_path / "config.yaml"
     http = f"{{port: 7, protect: everything, token_file: {tmp_path}/token}}"
     path.write_text(f"mongodb: {{uri: '${{MONGODB_URI}}'}}\nhandlers: 5\nhttp: {http}\n")
-    assert load_http(path, {}).port == 7
+    assert load_served(path, {}).http.port == 7
     path.write_text("http: {prt: 7}\n")
     with pytest.raises(ConfigurationError, match="did you mean 'port'"):
-        load_http(path, {})
+        load_served(path, {})

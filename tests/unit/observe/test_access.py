@@ -92,6 +92,24 @@ def test_a_reader_may_give_the_token_as_a_password(
     assert status(CLOSED.reader(headers)) == expected
 
 
+@pytest.mark.parametrize(
+    ("access", "headers", "expected"),
+    [
+        (LOOPBACK, {}, True),
+        (LOOPBACK_WITH_TOKEN, {}, True),
+        (Access(loopback=True, token=TOKEN, protect_reads=True), {}, False),
+        (WIDE, BEARER, False),
+        (WIDE_WITH_TOKEN, HEADER, False),
+        (WIDE_WITH_TOKEN, BEARER, True),
+        (WIDE_WITH_TOKEN, BASIC, True),
+    ],
+)
+def test_reasons_and_errors_beyond_loopback_need_the_token(
+    access: Access, headers: dict[bytes, bytes], expected: bool
+) -> None:
+    assert access.sees_texts(headers) is expected
+
+
 def test_an_empty_token_is_refused_where_none_is_configured() -> None:
     access = Access(loopback=False, protect_reads=True)
     assert status(access.reader({b"authorization": b"Basic Og=="})) == 401

@@ -169,6 +169,59 @@ def test_reading_needs_the_token_where_everything_is_protected(service: Service)
         assert (answer.status_code, answer.text) == (200, "degraded\n")
 
 
+QUOTED = "document {'_id': 'anna@example.org'}"
+
+
+def test_beyond_loopback_texts_that_quote_documents_need_the_token(service: Service) -> None:
+    """Others get states, names, times and numbers."""
+    now = "2026-11-26T12:00:00+00:00"
+    service.unready = [f"scope orders: halted: {QUOTED}"]
+    service.degraded = [QUOTED]
+    service.status = {
+        "version": "1.0",
+        "degraded": [QUOTED],
+        "server": {"up": True, "trouble": QUOTED},
+        "members": [{"name": "one", "scopes": ["orders"], "scope_states": {"orders": QUOTED}}],
+        "scopes": {
+            "orders": {
+                "state": "halted",
+                "reason": QUOTED,
+                "since": now,
+                "lag_seconds": {"read": 1.5},
+                "handlers": {"file": {"ok": 7, "waiting": None, "down_cause": QUOTED}},
+                "snapshot": {"mode": "initial", "filter": QUOTED, "collections": [
+                    {"collection": "shop.orders", "reason": QUOTED, "scanned": 5}
+                ]},
+                "last_error": QUOTED,
+                "errors": [{"message": QUOTED, "first_at": now, "times": 3}],
+                "what_others_add": QUOTED,
+            }
+        },
+    }  # fmt: skip
+    with serving(service, Access(loopback=False, token=TOKEN)) as client:
+        for path in ("/", "/history", "/metrics", "/status", "/livez", "/readyz"):
+            assert "anna" not in client.get(path).text
+        shown = client.get("/status").json()
+        scope = shown["scopes"]["orders"]
+        assert (scope["state"], scope["since"], scope["lag_seconds"]) == (
+            "halted", now, {"read": 1.5},
+        )  # fmt: skip
+        assert scope["reason"] == scope["errors"][0]["message"] == "hidden without the token"
+        assert scope["handlers"]["file"] == {
+            "ok": 7, "waiting": None, "down_cause": "hidden without the token",
+        }  # fmt: skip
+        assert (shown["version"], shown["members"][0]["scopes"]) == ("1.0", ["orders"])
+        assert client.get("/readyz").text == "no\n"
+        whole = client.get("/status", headers=BEARER).json()
+        assert whole["scopes"]["orders"]["reason"] == QUOTED
+        assert QUOTED in client.get("/readyz", headers=BEARER).text
+        service.unready = []
+        assert client.get("/readyz").text == "degraded\n"
+    with serving(service, Access(loopback=True, token=TOKEN)) as client:
+        assert QUOTED in client.get("/readyz").text
+        assert client.get("/status").json()["scopes"]["orders"]["reason"] == QUOTED
+
+
 async def test_stopping_frees_the_port_also_before_it_runs(service: Service) -> None:
     with bind("127.0.0.1", 0) as listener:
         server = HttpServer(listener, service.api())

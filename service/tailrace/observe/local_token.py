@@ -1,0 +1,85 @@
+"""The token that the service makes where its port is beyond loopback and none is configured.
+
+It is in a file beside the store, which only the user of the service can read. So commands on the
+same machine (or in the same container) act without configuration, and others need what is in the
+file. It stays across restarts, and processes that share the store's directory share it.
+"""
+
+import os
+import secrets
+import uuid
+from pathlib import Path
+
+import structlog
+
+from tailrace.errors import describe
+from tailrace.masking import keep_secret
+
+_MODE = 0o600
+_BYTES = 32
+_SHORTEST = 16
+"""As for a configured one: a file with less is replaced."""
+_LONGEST = 1024
+
+
+def read_token(file: Path) -> str:
+    """The token in a file; empty if there is none. Raises :class:`OSError` if it is unreadable."""
+    try:
+        with file.open("rb") as opened:
+            token = opened.read(_LONGEST).decode("ascii", "replace").strip()
+    except FileNotFoundError:
+        return ""
+    if len(token) < _SHORTEST or not token.isprintable():
+        return ""
+    keep_secret(token)
+    return token
+
+
+def make_token(file: Path) -> str:
+    """The token in the file, which is made if there is none.
+
+    Empty if the file cannot be written: then all changes over HTTP are refused, and the log says
+    what helps.
+    """
+    log = structlog.get_logger()
+    try:
+        if not (token := read_token(file)):
+            file.parent.mkdir(parents=True, exist_ok=True)
+            _write(file, secrets.token_urlsafe(_BYTES))
+            token = read_token(file)
+            log.info(
+                "http.token_made",
+                path=str(file.absolute()),
+                reason="http.host is beyond loopback, and http.token is not configured",
+                use="commands here read it; browsers and scripts elsewhere need what is in it",
+            )
+    except OSError as error:
+        log.warning(
+            "http.token_not_made",
+            path=str(file.absolute()),
+            error=describe(error),
+            consequence="every change over HTTP is refused, also to commands on this machine",
+            help="configure http.token, or let the service write to that directory",
+        )
+        return ""
+    return token
+
+
+def _write(file: Path, token: str) -> None:
+    """Links a complete file to its name. If several processes do this at once, one wins."""
+    draft = file.with_name(f".{file.name}.{uuid.uuid4().hex}")
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _MODE)
+    try:
+        with os.fdopen(descriptor, "w") as opened:
+            opened.write(f"{token}\n")
+        if file.exists():  # it holds no token
+            draft.replace(file)
+            return
+        try:
+            os.link(draft, file)
+        except FileExistsError:
+            pass
+        except OSError:  # no hard links here
+            draft.replace(file)
+    finally:
+        draft.unlink(missing_ok=True)
