@@ -28,6 +28,7 @@ from tailrace.engine import (
     ScopePlan,
     routed,
 )
+from tailrace.engine.plan.source_history import has_change
 from tailrace.handlers.parquet import ParquetHandlerSettings
 from tailrace.model import ResumeToken, Route, Scope, StartPoint
 from tailrace.model.cluster import ClusterIdentity
@@ -122,6 +123,7 @@ def runtime_of(
         metrics,
         clock,
         orders=store.orders,
+        has_change=has_change,
         lease=leases.observed if leases is not None else lambda scope: None,
     )
 

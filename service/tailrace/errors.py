@@ -265,6 +265,10 @@ class TablesFenced(TailraceError):
     """Another pipeline committed to the same table, so the batch was not committed to it."""
 
 
+class SourceRestored(TailraceError):
+    """The source was restored from a backup. No position of its former history can be used."""
+
+
 class ScopeHalted(TailraceError):
     """No restart can help this scope. Manual intervention is required."""
 

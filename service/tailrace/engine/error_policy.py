@@ -121,6 +121,7 @@ _BY_CLASS = [
     (errors.CheckpointCorrupt, True, Reason.POSITION),
     (errors.MissingResumeToken, True, Reason.POSITION),
     (errors.ScopeHalted, True, Reason.POSITION),
+    (errors.SourceRestored, True, Reason.HISTORY_LOST),
     (errors.SegmentUnreadable, True, Reason.POSITION),
     (errors.HandlerGaveUp, True, Reason.HANDLER),
     (errors.CheckpointError, False, Reason.CHECKPOINT),

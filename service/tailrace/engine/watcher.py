@@ -27,7 +27,7 @@ from tailrace.engine.run import Run
 from tailrace.engine.standing_order import StandingOrder
 from tailrace.engine.status.status import Status
 from tailrace.engine.status.watcher_state import WatcherState
-from tailrace.errors import StreamBeganInMidEvent, describe
+from tailrace.errors import SourceRestored, StreamBeganInMidEvent, describe
 from tailrace.model.order import Order
 from tailrace.stream import Interrupt
 
@@ -231,7 +231,8 @@ class Watcher:
         self._runtime.metrics.history_lost.labels(self.name).inc()
         if not self.plan.skip_lost_history:
             return False
-        self._history.refused(run.start, describe(error))
+        restored = isinstance(error, SourceRestored)
+        self._history.refused(run.start, describe(error), restored=restored)
         self._log.warning("resume_point.rejected", start=str(run.start), error=decision.message)
         return self._history.start(run.start_position, self.status.checkpoint) is not None
 

@@ -26,6 +26,8 @@ class StreamActivity:
     answered_at: float | None = None
     heard: float | None = None
     """The same moment as ``answered_at``, by the clock's ``monotonic``."""
+    cursors: int = 0
+    """How many cursors were opened: each may be of a server that was restored meanwhile."""
     resumes: Counter[str] = field(default_factory=Counter)
     resuming: str = ""
     """While the stream is being reopened: the error that ended it."""
@@ -62,6 +64,7 @@ class StreamActivity:
 
     def opened(self, server_time: Timestamp | None) -> None:
         """The server answered an aggregate, and searches for the first change."""
+        self.cursors += 1
         self.answered(server_time)
         self._enter("", searching=True)
 

@@ -8,6 +8,7 @@ from tailrace.engine.plan.byte_budget import ByteBudget
 from tailrace.engine.plan.loop_share import LoopShare
 from tailrace.engine.plan.router import Routed
 from tailrace.engine.plan.row_source import NoRows, RowSource
+from tailrace.engine.plan.source_history import HasChange, trusted
 from tailrace.engine.ports import CheckpointStore, DeadLetterStore, NoOrders, OrderStore
 from tailrace.model import Scope, StartPoint
 from tailrace.model.cluster import ClusterIdentity
@@ -49,5 +50,6 @@ class Runtime:
     clock: ServerClock = field(default_factory=ServerClock)
     share: LoopShare = field(default_factory=LoopShare)
     orders: OrderStore = field(default_factory=NoOrders)
+    has_change: HasChange = trusted
     lease: Callable[[str], ObservedLease | None] = lambda scope: None
     """What is known of a scope's lease, where processes share the scopes."""

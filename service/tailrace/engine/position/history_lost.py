@@ -27,19 +27,24 @@ class LostHistory:
 
     _refused: set[StartPoint] = field(default_factory=set)
     _refusal: str = ""
+    _restored: bool = False
     _rewound: StartPoint | None = None
     _skips: int = 0
 
     def progressed(self) -> None:
         """Changes came: forgets what was tried before."""
         self._refused.clear()
+        self._restored = False
         self._rewound = None
         self._skips = 0
 
-    def refused(self, start: StartPoint, why: str) -> None:
-        """Notes that the server will never accept this start point."""
+    def refused(self, start: StartPoint, why: str, *, restored: bool = False) -> None:
+        """Notes that the server will never accept this start point.
+
+        ``restored``: nor any other one, as they are of the history before the source's restore.
+        """
         self._refused.add(start)
-        self._refusal = why
+        self._refusal, self._restored = why, restored
 
     def rewind(self, time: Timestamp) -> bool:
         """Lets the next run start before the event at ``time``; False if it has been tried."""
@@ -48,6 +53,8 @@ class LostHistory:
 
     def start(self, position: StartPosition, checkpoint: Checkpoint | None) -> StartPoint | None:
         """The first start point that was not refused; ``None`` if all were."""
+        if self._restored:
+            return NOW
         steps, leads = [self._rewound or position.start], position.leads
         if leads is not None and leads.time is not None:
             steps.append(StartPoint(at_operation_time=leads.time))

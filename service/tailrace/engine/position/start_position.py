@@ -98,6 +98,10 @@ class StartPosition:
         else:
             base = position_at(checkpoint, start)
         at = checkpoint.position if checkpoint is not None else base
+        known = checkpoint is None or checkpoint.fingerprint in ("", self.fingerprint)
+        if not known and start.at_operation_time is not None:
+            # The checkpoint's tokens are of another pipeline.
+            base = Position(PositionKind.IDLE, None, None, start.at_operation_time)
         position = replace(
             base,
             sink_digests=self.noted,
@@ -105,7 +109,6 @@ class StartPosition:
             started=at.started or base.cluster_time,
             reread=at.reread,
         )
-        known = checkpoint is None or checkpoint.fingerprint in ("", self.fingerprint)
         chosen = checkpoint is not None and CHOSEN in checkpoint.position.sink_digests
         elsewhere = chosen or self.leads is not None
         return RunStart(position, before, position if known and not elsewhere else None, elsewhere)

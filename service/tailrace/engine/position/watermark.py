@@ -77,6 +77,18 @@ class Watermark:
         """Whether everything that was admitted is finished."""
         return not self.places
 
+    @property
+    def last_change(self) -> Timestamp | None:
+        """The time of the last change that was read; ``None`` if it is not known."""
+        for place in reversed(self.places):
+            last = place.slice.last() if place.slice is not None else place.last
+            if last is not None and not place.rows:
+                return last.time
+        at = self.position
+        tokens = [at.event_token, *(progress.token for progress in at.beyond.values())]
+        changes = [token for token in tokens if token is not None and not token.is_high_water]
+        return max((time for token in changes if (time := token.cluster_time)), default=None)
+
     def begin_at(self, time: Timestamp) -> None:
         """Notes the time of the first event, if there is no token to continue from."""
         if self.position.token is None:

@@ -6,6 +6,7 @@ would have to wait. So if the stream fails meanwhile, it is reopened after the l
 
 from dataclasses import dataclass
 from enum import Enum
+from functools import partial
 from typing import TypeAlias
 
 import anyio
@@ -15,6 +16,7 @@ from tailrace.engine.error_policy import Decision, decide
 from tailrace.engine.handle.frames import waits_for
 from tailrace.engine.plan.row_source import Rows
 from tailrace.engine.plan.scope_plan import Runtime, ScopePlan
+from tailrace.engine.plan.source_history import awaited, restored
 from tailrace.engine.read.admission import Admission
 from tailrace.engine.status.status import Status
 from tailrace.engine.status.watcher_state import WatcherState
@@ -112,11 +114,15 @@ class Reader:
     async def _read(self, stream: Stream) -> Ending:
         watermark, lanes = self.admission.watermark, self.admission.lanes
         opening = wait = True
+        cursors = 0
         while not self.interrupt.is_set:
             try:
                 batch = await stream.next_batch(wait=wait)
             except StreamInterrupted:
                 break
+            if cursors != self.status.stream.cursors:
+                cursors = self.status.stream.cursors
+                await self._require_history()
             self.replies += 1
             events, size = len(batch), batch.size
             if self.interrupt.is_set and events:
@@ -146,6 +152,16 @@ class Reader:
                 await self.admission.limit.until_hungry(size, places, lanes, watermark)
                 self.status.enter(state)
         return Ending.STOPPED
+
+    async def _require_history(self) -> None:
+        """Raises :class:`tailrace.errors.SourceRestored` if the last change read is gone."""
+        time, scope = self.admission.watermark.last_change, self.plan.scope
+        if time is None:
+            return
+        behind = partial(self.status.enter, WatcherState.STARTING, awaited(time))
+        driver, options = self.runtime.driver, self.plan.options
+        if not await self.runtime.has_change(driver, scope, options, time, behind):
+            raise restored(scope.name, time)
 
     async def admit_rows(self, rows: Rows) -> int | None:
         """Admits rows; returns how many places they take, or ``None`` if a stop came first."""
