@@ -7,7 +7,7 @@ requests delays neither a probe nor a handler. What is answered, the application
 """
 
 import socket
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from typing import Any
 
 import anyio
@@ -72,8 +72,9 @@ class HttpServer:
         self._application = application
         self._connections = Connections()
         self._server = server_of(self._app, self._connections, patience_seconds)
-        self._turn = anyio.Semaphore(1)
-        self._places = anyio.Semaphore(_MOST_AT_ONCE)
+        self._questions = _places()
+        self._orders = _places()
+        """Of their own, so that no number of questions refuses an order."""
 
     @property
     def port(self) -> int:
@@ -120,13 +121,19 @@ class HttpServer:
             )
         if call.pace is Pace.AT_ONCE:
             return await call.answer(body)
-        places = self._turn if call.pace is Pace.IN_TURN else self._places
+        order = request.method == "POST"
+        places = (self._orders if order else self._questions)[call.pace]
         waiting = places.statistics().tasks_waiting
-        if waiting >= _MOST_WAITING or self._connections.unread > _MOST_UNREAD_BYTES:
+        unread = 0 if order else self._connections.unread
+        if waiting >= _MOST_WAITING or unread > _MOST_UNREAD_BYTES:
             return _BUSY
         async with places:
             await anyio.lowlevel.checkpoint()
             return await call.answer(body)
+
+
+def _places() -> Mapping[Pace, anyio.Semaphore]:
+    return {Pace.IN_TURN: anyio.Semaphore(1), Pace.WAITS: anyio.Semaphore(_MOST_AT_ONCE)}
 
 
 async def _read(receive: Receive) -> bytes | None:

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import anyio
+import anyio.to_thread
 import httpx
 
 from tailrace.control import ActionRefused, Api, Done, Health
@@ -30,6 +31,8 @@ class Service:
         self.degraded: list[str] = []
         self.restarted: list[str] = []
         self.ordered: list[tuple[str, str, tuple[str, ...], str]] = []
+        self.held: threading.Event | None = None
+        """If set, questions about documents wait for it."""
         self.status: dict[str, Any] = {"scopes": {"orders": {"state": "streaming", "odd": {1, 2}}}}
 
     async def restart(self, scope: str, by: str) -> Done:
@@ -81,6 +84,8 @@ class Service:
 
     async def why(self, scope: str, query: WhyQuery) -> Mapping[str, Any]:
         self._require(scope, "")
+        if self.held is not None:
+            await anyio.to_thread.run_sync(self.held.wait)
         try:
             return {"scope": scope, "key": read_key(query.key).text}
         except ValueError as error:

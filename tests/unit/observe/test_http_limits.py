@@ -2,7 +2,8 @@
 
 import select
 import socket
-from contextlib import suppress
+import threading
+from contextlib import ExitStack, suppress
 
 import httpx
 import pytest
@@ -62,3 +63,21 @@ def test_an_answer_that_is_not_read_is_given_up() -> None:
             while piece := left.recv(1 << 20):
                 received += len(piece)
         assert received < LARGE
+
+
+def test_questions_that_wait_refuse_more_questions_but_no_order() -> None:
+    """However many there are: a scope can always be paused."""
+    service = Service()
+    service.held = threading.Event()
+    asked = b"GET /scopes/orders/why?key=1 HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    with serving(service) as client, ExitStack() as waiting:
+        try:
+            connections = [waiting.enter_context(raw(client)) for _ in range(40)]
+            for connection in connections:
+                connection.sendall(asked)
+            refused, _, _ = select.select(connections, [], [], 30)
+            assert b"503" in refused[0].recv(100)
+            paused = client.post("/scopes/orders/pause", headers={"tailrace-change": "1"})
+            assert paused.status_code == 202
+        finally:
+            service.held.set()
