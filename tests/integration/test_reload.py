@@ -232,3 +232,21 @@ def test_the_command_asks_the_daemon(reloaded: Reloaded, unused_tcp_port: int) -
     assert code == 2
     assert errors.startswith("tailrace: config.yaml: line 1, column 10: not YAML")
     assert run.stop() == 0, run.log
+
+
+def test_a_module_that_never_loads_is_named_and_later_reloads_work(reloaded: Reloaded) -> None:
+    run = reloaded.run.start()
+    (run.directory / "slow.py").write_text("import time\ntime.sleep(3600)\n")
+    note = reloaded.config["handlers"]["note"]
+    reloaded.config["handlers"]["note"] = {"type": "python", "target": "slow:note"}
+    status, answer = reloaded.reload(dry_run=True)
+    assert status == 422
+    assert "handlers.note: the target 'slow:note' was still being imported after 10 s" in answer
+    reloaded.config["handlers"]["note"] = note
+    assert reloaded.reload()[1]["message"] == "nothing has changed"
+    source = run.directory / "mine.py"
+    source.write_text(f"{source.read_text()}\nCHANGED = True\n")
+    _, answer = reloaded.reload()
+    assert answer["restart_needed"] == {"note": [str(source)], "sink": [str(source)]}
+    assert answer["message"].startswith("restart needed: the code of handlers note, sink has chan")
+    assert run.stop() == 0, run.log

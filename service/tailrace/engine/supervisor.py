@@ -38,6 +38,10 @@ class _ScopeTask:
     begin: Begin | None = None
 
 
+_SIDE_CALL_SECONDS = 1.0
+"""How long the calls of replays may still take once every scope has ended."""
+
+
 class Supervisor:
     """Keeps the ``watchers``. One that reads but hears nothing for ``silence_seconds`` is not
     alive."""
@@ -58,6 +62,7 @@ class Supervisor:
         async with anyio.create_task_group() as self._tasks:
             for watcher in self.watchers:
                 self._start(watcher)
+        await self.end_side_calls(None, _SIDE_CALL_SECONDS)
 
     def _start(self, watcher: Watcher) -> None:
         self._run_task(watcher.name, _ScopeTask(), watcher)
@@ -135,6 +140,13 @@ class Supervisor:
     def find(self, name: str) -> Watcher | None:
         """The watcher of a scope; ``None`` if it is not followed here."""
         return next((each for each in self.watchers if each.name == name), None)
+
+    async def end_side_calls(self, name: str | None, seconds: float) -> None:
+        """Ends calls beside the runs of a scope, or of all, as handlers are to be closed."""
+        async with anyio.create_task_group() as tasks:
+            for watcher in self.watchers:
+                if name in (None, watcher.name):
+                    tasks.start_soon(watcher.side_calls.end, seconds)
 
     def obey(self, order: Order) -> None:
         """Passes an operator's order on to the scope's watcher, if there is one."""

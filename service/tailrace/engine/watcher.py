@@ -18,6 +18,7 @@ from tailrace.engine.error_policy import Decision, Reason, decide
 from tailrace.engine.handle.frames import waits_for
 from tailrace.engine.handle.isolation import required
 from tailrace.engine.handle.retry import Breaker
+from tailrace.engine.handle.side_calls import SideCalls
 from tailrace.engine.held_lease import HeldLease
 from tailrace.engine.plan.scope_plan import Runtime, ScopePlan
 from tailrace.engine.ports import PerBatch
@@ -59,6 +60,7 @@ class Watcher:
             for each in handlers
             if isinstance(each.calls, PerBatch) and each.calls.concurrency == 1
         }
+        self.side_calls = SideCalls(plan.scope.name)
         self._running: Interrupt | None = None
         """Ends the run, drained; ``None`` while there is none."""
         self._failures = 0
@@ -86,9 +88,9 @@ class Watcher:
         """Whether a run is reading, or draining."""
         return self._running is not None
 
-    def turn(self, handler: str) -> AbstractAsyncContextManager[object]:
-        """Waits for the turn of a handler that gets one call at a time; the others need none."""
-        return self._turns.get(handler) or nullcontext()
+    def turn(self, handler: str) -> AbstractAsyncContextManager[None]:
+        """For a call beside the runs: waits for the turn of a handler that gets one at a time."""
+        return self.side_calls.call(self._turns.get(handler) or nullcontext())
 
     @property
     def obeyed(self) -> int:

@@ -4,7 +4,7 @@
 (:mod:`tailrace.handlers.pool`).
 """
 
-from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from types import MappingProxyType
@@ -27,10 +27,15 @@ def check_handlers(
     handlers: Mapping[str, AnyHandlerSettings],
     scopes: Sequence[ScopeSettings] = (),
     routes: Sequence[RouteSettings] = (),
+    begun: Callable[[str], None] = lambda name: None,
 ) -> list[Problem]:
-    """What is wrong with the handlers or not installed; imports targets, and opens nothing."""
+    """What is wrong with the handlers or not installed; imports targets, and opens nothing.
+
+    ``begun`` is called with the name of each handler before: an import may never end.
+    """
     problems: list[Problem] = []
     for name, handler in handlers.items():
+        begun(name)
         kind = type_of(handler)
         try:
             kind.check(name, handler)

@@ -1,7 +1,7 @@
 """What a reload changes, by scope and handler, for people and programs."""
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from tailrace.config.difference import ScopeChange, at_once, needs_restart, scope_changes
@@ -13,18 +13,26 @@ from tailrace.reload.wanted import Wanted
 @dataclass(frozen=True, slots=True)
 class Difference:
     """What a reload changes. ``handlers``: ``opened``, ``reopened``, ``closed`` or ``kept``, by
-    name. ``settings``: keys that apply at once. ``client``: whether that of the source changes."""
+    name. ``settings``: keys that apply at once. ``client``: whether that of the source changes.
+    ``code``: by handler, files of its loaded modules that have changed, which no reload applies."""
 
     scopes: Mapping[str, ScopeChange]
     handlers: Mapping[str, str]
     settings: Collection[str]
     client: bool
+    code: Mapping[str, Collection[str]] = field(default_factory=dict)
 
     def __str__(self) -> str:
         """Only names: nothing of this is secret."""
         by_scope = {name: each.effect for name, each in self.scopes.items()}
         parts = [*_by_effect("scopes", by_scope), *_by_effect("handlers", self.handlers)]
         parts += [f"applied: {', '.join(self.settings)}"] if self.settings else []
+        if self.code:
+            files = listed({path for paths in self.code.values() for path in paths})
+            parts.append(
+                f"restart needed: the code of handlers {listed(self.code)} has changed ({files}), "
+                "and only a restart of the process loads it"
+            )
         return "; ".join(parts) or "nothing has changed"
 
     def document(self) -> dict[str, Any]:
@@ -36,6 +44,7 @@ class Difference:
             },
             "handlers": dict(self.handlers),
             "settings": list(self.settings),
+            "restart_needed": {name: list(paths) for name, paths in self.code.items()},
         }
 
     @property

@@ -23,6 +23,7 @@ from tailrace.engine import Runtime, ScopePlan, Supervisor, Watcher
 from tailrace.errors import ConfigurationError, StartRefused, TailraceError, describe
 from tailrace.handlers.pool import HandlerPool, OpenHandler
 from tailrace.reload.clients import Clients
+from tailrace.reload.code_files import code_files
 from tailrace.reload.difference import Difference, difference, listed
 from tailrace.reload.wanted import Parts, Wanted
 from tailrace.replicas.leases import Leases
@@ -34,6 +35,8 @@ SPARE_SCOPES = 64
 
 _OPENING_SECONDS = 10.0
 """How long opening all new handlers and the new client may take. Until then the old ones go on."""
+_READING_SECONDS = 10.0
+"""How long reading the file, and importing targets, may take."""
 _PATIENCE_SECONDS = 2.0
 """How long the answer waits for scopes to begin anew, after the grace period of their drain."""
 _MOST_PATIENCE_SECONDS = 30.0
@@ -58,11 +61,14 @@ class Reloader:
     leases: Leases | None
     apply: Callable[[Settings, Runtime, CommandDriver], None]
     _turn: anyio.Lock = field(default_factory=anyio.Lock)
-    _thread: anyio.CapacityLimiter = field(default_factory=lambda: anyio.CapacityLimiter(1))
     _used: dict[str, Collection[object]] = field(init=False)
     """By scope, the handlers and the client that its watcher uses."""
+    _code: dict[str, str] = field(init=False)
+    """Digests of files of modules, by path, when they were first seen loaded."""
 
     def __post_init__(self) -> None:
+        files = code_files(self.now.settings.handlers).values()
+        self._code = {path: digest for each in files for path, digest in each.items()}
         parts, settings = Parts(self.pool.open, self.clients.now), self.now.settings
         self._used = {each.name: parts.of(each.name, settings) for each in settings.scopes}
 
@@ -75,6 +81,8 @@ class Reloader:
         async with self._turn:
             try:
                 return await self._reload(dry_run=dry_run)
+            except ActionRefused:
+                raise
             except ConfigurationError as error:
                 raise ActionRefused(422, await self._one_line(error)) from error
             except TailraceError as error:
@@ -84,7 +92,7 @@ class Reloader:
                 raise ActionRefused(503 if passes else 422, message) from error
 
     async def _reload(self, *, dry_run: bool) -> Done:
-        new, found = await self._in_thread(self._read)
+        new, found = await self._read_in_time()
         details = {"dry_run": dry_run, **found.document()}
         if dry_run:
             return Done(f"{found}. Dry run: nothing was changed", details=details)
@@ -103,17 +111,42 @@ class Reloader:
             )
         return Done(message, after=str(found), details={**details, "draining": late})
 
-    def _read(self) -> tuple[Wanted, Difference]:
-        """What the file says now, and how that differs. Blocks."""
-        new = Wanted.read(self.file)
-        return new, difference(self.now, new, self.pool, self.clients.streams)
+    async def _read_in_time(self) -> tuple[Wanted, Difference]:
+        """What the file says now, and how that differs.
+
+        The import of a module may never end. Then its thread is left behind.
+        """
+        now = ["it was still being read"]
+        try:
+            with anyio.fail_after(_READING_SECONDS):
+                return await self._in_thread(partial(self._read, now.append))
+        except TimeoutError:
+            message = f"{self.file}: {now[-1]} after {_READING_SECONDS:g} s. Nothing was changed"
+            advice = "a module whose import never ends is imported again only by a restart"
+            raise ActionRefused(422, f"{message}. Correct that, and reload; {advice}") from None
+
+    def _read(self, begun: Callable[[str], None]) -> tuple[Wanted, Difference]:
+        """Reads the file, and tells what is begun. Blocks."""
+        new = Wanted.read(self.file, begun)
+        found = difference(self.now, new, self.pool, self.clients.streams)
+        return new, replace(found, code=self._changed_code(new.settings))
+
+    def _changed_code(self, settings: Settings) -> Mapping[str, Collection[str]]:
+        """By handler, the files of its modules that have changed since they were loaded."""
+        changed = dict[str, Collection[str]]()
+        for name, digests in code_files(settings.handlers).items():
+            if found := [
+                path for path, now in digests.items() if self._code.setdefault(path, now) != now
+            ]:
+                changed[name] = found
+        return changed
 
     async def _in_thread(self, call: Callable[[], T]) -> T:
         """Makes a call that computes for longer than the scopes may wait."""
-        usual = sys.getswitchinterval()
+        usual, limiter = sys.getswitchinterval(), anyio.CapacityLimiter(1)
         sys.setswitchinterval(_SWITCH_SECONDS)
         try:
-            return await anyio.to_thread.run_sync(call, limiter=self._thread)
+            return await anyio.to_thread.run_sync(call, abandon_on_cancel=True, limiter=limiter)
         finally:
             sys.setswitchinterval(usual)
 
@@ -179,7 +212,8 @@ class Reloader:
         uses: Collection[object],
         done: anyio.Event,
     ) -> Watcher | None:
-        """The watcher of a scope after a change; its former one has ended."""
+        """The watcher of a scope after a change; its former one has ended, but not its replays."""
+        await self.supervisor.end_side_calls(name, self.now.settings.shutdown.grace_seconds)
         if plan is None and self.leases is not None:
             await self.leases.remove(name)
         used = None if plan is None else [each.handler.name for each in plan.routed]

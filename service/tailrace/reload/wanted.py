@@ -1,6 +1,6 @@
 """A configuration as it is now, with what is opened for it. Reading it blocks, also for files."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 from tailrace import config
@@ -37,11 +37,24 @@ class Wanted:
         return cls(settings, handlers, client)
 
     @classmethod
-    def read(cls, file: str) -> "Wanted":
-        """What the file says, checked. Raises :class:`ConfigurationError`."""
+    def read(cls, file: str, begun: Callable[[str], None] = lambda text: None) -> "Wanted":
+        """What the file says, checked. Raises :class:`ConfigurationError`.
+
+        ``begun`` is called with what may take long, before it.
+        """
+        begun("it was still being read")
         settings = config.load(file, handler_models)
-        if problems := check_handlers(settings.handlers, settings.scopes, settings.routes):
+
+        def checking(name: str) -> None:
+            target = getattr(settings.handlers[name], "target", None)
+            what = f"the target {target!r}" if target else "a module that it needs"
+            begun(f"handlers.{name}: {what} was still being imported")
+
+        if problems := check_handlers(
+            settings.handlers, settings.scopes, settings.routes, checking
+        ):
             raise ConfigurationError(*problems)
+        begun("it was still being read")
         return cls.of(settings)
 
 

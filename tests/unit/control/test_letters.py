@@ -5,6 +5,7 @@ from math import inf
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 import pytest
 
 from tailrace.control import ActionRefused, Control
@@ -185,6 +186,39 @@ async def test_a_scope_that_moves_during_a_replay_ends_it() -> None:
         assert refusals[0].startswith("replayed 0 dead letters, and the others still wait: scope")
         assert "another process may follow the scope now" in refusals[0]
     assert [each.id for each in await store.letters()] == [each.id for each in LETTERS]
+
+
+@pytest.mark.parametrize("ends", [True, False], ids=["ends", "is cancelled"])
+async def test_a_handler_is_not_closed_in_the_call_of_a_replay(ends: bool) -> None:
+    """What closes it first ends the replay: it waits for the call, then it cancels it."""
+    audit = Alone()
+    audit.held = {1}
+    _, control, store = followed(audit)
+    refusals, closed = list[str](), list[bool]()
+    async with running(control.supervisor), anyio.create_task_group() as tasks:
+        await until(lambda: bool(audit.handled))
+
+        async def replay() -> None:
+            with pytest.raises(ActionRefused) as refused:
+                await control.replay_letter(LETTERS[0].id, ANY, BY)
+            refusals.append(str(refused.value))
+
+        async def close() -> None:
+            await control.supervisor.end_side_calls("orders", 60 if ends else 0)
+            closed.append(True)
+
+        tasks.start_soon(replay)
+        await until(lambda: 1 in audit.begun)
+        tasks.start_soon(close)
+        if ends:
+            await anyio.lowlevel.checkpoint()  # it has begun
+            await anyio.lowlevel.checkpoint()
+            assert not closed
+            audit.held = set()
+        await until(lambda: bool(closed and refusals))
+        assert "was restarted, or changed by a reload: ask again" in refusals[0]
+        assert refusals[0].startswith(f"replayed {'1 dead letter' if ends else '0 dead letters'}")
+    assert len(await store.letters()) == (2 if ends else 3)
 
 
 async def test_before_the_start_nothing_is_known_of_letters() -> None:
