@@ -48,7 +48,11 @@ def test_its_own_commands_need_no_token_and_others_do(
         assert (error.code, b"the file that the service's log names" in error.read()) == (401, True)
 
     assert "paused" in run.command("scopes", "pause", "orders")
+    with run.begun("status") as status:
+        out, _ = status.communicate(60)
+    assert (status.returncode, "next: tailrace scopes resume orders" in out) == (1, True)
     assert "resumed" in run.command("scopes", "resume", "orders")
+    assert run.refused("scopes", "restart", "orders")[0] == 1
     assert "anna" in run.command("why", "--scope", "orders", "--key", '"anna"')
     assert "cannot take anna" in run.command("dead-letters", "list")
     assert "nothing has changed" in run.command("reload")
@@ -62,8 +66,8 @@ def test_its_own_commands_need_no_token_and_others_do(
     assert start["page"] == f"http://127.0.0.1:{run.port}/"
     assert (file, file.stat().st_mode & 0o777) == (run.directory / "tailrace.token", 0o600)
     bearer = {"Authorization": f"Bearer {file.read_text().strip()}"}
-    status = Request(f"http://127.0.0.1:{run.port}/status", headers=bearer)
-    with urlopen(status, timeout=30) as answer:
+    asked = Request(f"http://127.0.0.1:{run.port}/status", headers=bearer)
+    with urlopen(asked, timeout=30) as answer:
         assert "handler 'mine'" in json.loads(answer.read())["scopes"]["orders"]["last_error"]
     file.write_text("another-token-0123456789")
     assert "paused" in run.command("scopes", "pause", "orders")

@@ -23,6 +23,7 @@ COMMANDS = {
     "check": "validate the configuration and print it",
     "handlers": "list the types of handlers that can be used here",
     "health": "ask the daemon on this machine whether it is healthy",
+    "status": "show the state of every scope and handler, and the command that helps",
     "reload": "apply the changed configuration in the daemon on this machine",
     "snapshot": "deliver existing documents, by the daemon on this machine",
     "demo": "run everything on one machine, and verify the tables at the end",

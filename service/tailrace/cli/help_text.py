@@ -41,6 +41,8 @@ tailrace handlers
 tailrace handlers --json
 tailrace health
 tailrace health --ready
+tailrace status
+tailrace status --json
 tailrace reload
 tailrace reload --dry-run
 tailrace reload --json
@@ -62,6 +64,7 @@ tailrace tables status --lake data/lake --tables data/tables
 tailrace tables status --tables data/tables --json
 tailrace scopes
 tailrace scopes list --json
+tailrace scopes restart orders
 tailrace scopes pause orders
 tailrace scopes resume orders
 tailrace scopes seek orders --at 2026-01-01T00:00:00Z --dry-run
@@ -98,7 +101,7 @@ tailrace completion fish > ~/.config/fish/completions/tailrace.fish
 _FIRST = (
     "tailrace init orders",
     "tailrace run --config orders/config.yaml",
-    "tailrace scopes list",
+    "tailrace status",
     "tailrace snapshot start --help",
 )
 """Examples for the help of all commands."""

@@ -1,4 +1,4 @@
-"""``tailrace scopes pause | resume | seek | replay | positions``: asks the daemon on this machine.
+"""The verbs of ``tailrace scopes`` that the daemon on this machine answers.
 
 Where none runs, an order is stored, and the process that follows the scope obeys it: at once, or
 when it starts.
@@ -23,13 +23,14 @@ from tailrace.control.orders import give
 from tailrace.control.seeking import Seeking, positions_of
 from tailrace.stores import Store
 
-VERBS = ("pause", "resume", "seek", "replay", "positions")
+VERBS = ("restart", "pause", "resume", "seek", "replay", "positions")
 
 _STORED = "no daemon runs here: stored; the process that follows it obeys now, or when it starts"
 
 
 def add(verbs: Any) -> None:
     """Adds the verbs to ``tailrace scopes``."""
+    verbs.add_parser("restart", help="restart a halted scope from its checkpoint")
     verbs.add_parser("pause", help="drain and save a scope, and read nothing until it is resumed")
     verbs.add_parser("resume", help="let a paused scope continue")
     seek = verbs.add_parser("seek", help="let a scope continue at another position")
@@ -42,7 +43,7 @@ def add(verbs: Any) -> None:
     scope_replay.add(verbs.add_parser("replay", help="hand a span of time to one handler again"))
     positions = verbs.add_parser("positions", help="where a scope is and was, the latest first")
     positions.add_argument("--json", action="store_true", help="print them as JSON")
-    for verb in ("pause", "resume", "seek", "replay"):
+    for verb in ("restart", "pause", "resume", "seek", "replay"):
         add_json(verbs.choices[verb])
     for verb in VERBS:
         verbs.choices[verb].add_argument("scope", help="the scope's name")
@@ -60,7 +61,7 @@ async def answer(options: argparse.Namespace, settings: Settings) -> str:
         body = _seek(options).model_dump() if options.verb == "seek" else {}
         return result_text(options, client.scope(name, options.verb, body))
     except NoDaemon:
-        if isinstance(settings.store, MemoryStoreSettings):
+        if options.verb == "restart" or isinstance(settings.store, MemoryStoreSettings):
             raise
     async with open_store(settings) as store:
         if options.verb == "positions":

@@ -1,0 +1,141 @@
+"""The report of ``tailrace status``: what ``/status`` says, and the command that helps."""
+
+import re
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import timedelta
+from typing import Any, TextIO
+
+from tailrace.cli.terminal_text import UNKNOWN, Colour, age, columns, paint, printable
+
+_HEADINGS = ("SCOPE", "HANDLER", "STATE", "LAG", "IN FLIGHT", "DEAD LETTERS")
+_COMMAND = re.compile(r"'(tailrace [^']+)'")
+_WORST_FIRST = ("halted", "standby", "backing_off", "starting", "waiting", "paused", "draining")
+"""The rest is well. A standby of a scope that another member follows is well, too."""
+_IDLE = ("halted", "standby", "backing_off", "paused", "stopped")
+"""In these states a scope hands nothing to its handlers."""
+_COLOURS = {"halted": Colour.RED, "waiting": Colour.YELLOW, "backing_off": Colour.YELLOW}
+
+Status = Mapping[str, Any]
+
+
+def report_of(status: Status) -> dict[str, Any]:
+    """In JSON types, the worst scope first; ``next``: the commands that help, in their order."""
+    noted: list[str] = list(status["degraded"])
+    about = {name: _about(name, noted) for name in status["scopes"]}
+    scopes = [_scope(name, scope, about[name]) for name, scope in status["scopes"].items()]
+    others = [line for line in noted if not any(line in lines for lines in about.values())]
+    server = status["server"] or {}
+    if since := server.get("unreachable_since"):
+        others.insert(0, f"MongoDB does not answer since {since}")
+    return {
+        "well": bool(status["ready"]) and not noted and not others,
+        "ready": status["ready"],
+        "stopping": status["stopping"],
+        "notes": others,
+        "scopes": sorted(scopes, key=_gravity),
+    }
+
+
+def text_of(report: Status, out: TextIO) -> str:
+    """A table, then what needs attention, with the command that helps."""
+    rows = [row for scope in report["scopes"] for row in _rows(scope)]
+    text = columns(_HEADINGS, rows) if rows else "No scope is followed yet.\n"
+    for line in report["notes"]:
+        text += f"\n{printable(line)}\n"
+    for scope in report["scopes"]:
+        reason = scope["reason"] if not _elsewhere(scope) else None
+        notes = [*([reason] if reason else []), *scope["notes"]]
+        if not notes and not scope["next"]:
+            continue
+        colour = _COLOURS.get(scope["state"], Colour.BLUE)
+        text += f"\n{paint(scope['scope'], colour, out)}: {_words(scope['state'])}\n"
+        text += "".join(f"  {printable(note)}\n" for note in notes)
+        text += "".join(f"  next: {command}\n" for command in scope["next"])
+    return text
+
+
+def _scope(name: str, scope: Status, notes: Sequence[str]) -> dict[str, Any]:
+    reason = scope["reason"] or ""
+    notes = [note for note in notes if not reason or reason not in note]
+    owner = (scope["lease"] or {}).get("owner") or None
+    elsewhere = scope["state"] == "standby" and owner is not None
+    stage = "committed" if scope["state"] == "standby" else "handled"
+    return {
+        "scope": name,
+        "state": scope["state"],
+        "followed_by": owner,
+        "since": scope["since"],
+        "lag_seconds": scope["lag_seconds"].get(stage),
+        "in_flight": scope["in_flight"]["events"],
+        "reason": reason or None,
+        "notes": notes,
+        "next": [] if elsewhere else [*_next(name, scope, [reason, *notes])],
+        "handlers": [
+            _handler(name, *each, idle=scope["state"] in _IDLE)
+            for each in scope["handlers"].items()
+        ],
+    }
+
+
+def _handler(scope: str, name: str, handler: Status, *, idle: bool) -> dict[str, Any]:
+    down, letters = handler["down_since"], handler["waiting"]
+    state = "down" if down else "dead_letters" if letters else "idle" if idle else "well"
+    return {
+        "handler": name,
+        "state": state,
+        "since": down,
+        "reason": handler["down_cause"],
+        "handled": handler["ok"],
+        "dead_letters": letters,
+        "next": [f"tailrace dead-letters list --scope {shlex.quote(scope)}"] if letters else [],
+    }
+
+
+def _next(name: str, scope: Status, texts: Iterable[str]) -> Iterable[str]:
+    """The commands that the texts name, then the one for the state."""
+    found = [command for text in texts for command in _COMMAND.findall(text)]
+    quoted = shlex.quote(name)
+    match scope["state"]:
+        case "halted":
+            found.append(f"tailrace scopes restart {quoted}")
+        case "paused":
+            found.append(f"tailrace scopes resume {quoted}")
+    if (scope["snapshot"] or {}).get("state") == "paused":
+        found.append(f"tailrace snapshot resume {quoted}")
+    return dict.fromkeys(found)
+
+
+def _about(name: str, lines: Iterable[str]) -> list[str]:
+    return [line for line in lines if line.startswith(f"scope {name}: ")]
+
+
+def _gravity(scope: Status) -> tuple[int, str]:
+    state = scope["state"]
+    if state in _WORST_FIRST and not _elsewhere(scope):
+        return _WORST_FIRST.index(state), scope["scope"]
+    return len(_WORST_FIRST) + (not scope["notes"]), scope["scope"]
+
+
+def _elsewhere(scope: Status) -> bool:
+    """Whether another member follows the scope."""
+    return scope["state"] == "standby" and scope["followed_by"] is not None
+
+
+def _rows(scope: Status) -> Iterable[tuple[str, ...]]:
+    lag = scope["lag_seconds"]
+    behind = UNKNOWN if lag is None else age(timedelta(seconds=lag))
+    state = _words(scope["state"])
+    if _elsewhere(scope):
+        state, behind = f"followed by {scope['followed_by']}", f"saved {behind} ago"
+    counts = [each["dead_letters"] for each in scope["handlers"]]
+    letters = UNKNOWN if None in counts else str(sum(counts))
+    yield scope["scope"], "", state, behind, str(scope["in_flight"]), letters
+    for each in scope["handlers"]:
+        waits = UNKNOWN if each["dead_letters"] is None else str(each["dead_letters"])
+        state = f"down since {each['since'][:19]}Z" if each["since"] else _words(each["state"])
+        yield "", each["handler"], state, "", "", waits
+
+
+def _words(state: str) -> str:
+    return state.replace("_", " ")

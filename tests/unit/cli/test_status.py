@@ -1,0 +1,135 @@
+"""``tailrace status``: the worst first, with the command that helps."""
+
+import json
+import sys
+from typing import Any
+
+import pytest
+
+from tailrace.cli import main
+from tailrace.cli.status_text import report_of, text_of
+from tests.unit.cli.conftest import Configure
+
+NOW = "2026-11-26T12:00:00+00:00"
+
+
+def handler(**fields: Any) -> dict[str, Any]:
+    return {"ok": 7, "waiting": 0, "down_since": None, "down_cause": None, **fields}
+
+
+def scope(state: str = "caught_up", reason: str = "", **fields: Any) -> dict[str, Any]:
+    return {
+        "state": state,
+        "reason": reason,
+        "since": NOW,
+        "lag_seconds": {"read": 0.0, "handled": 2.0, "committed": 65.0},
+        "in_flight": {"events": 3},
+        "handlers": {"table": handler()},
+        "snapshot": None,
+        "lease": None,
+        **fields,
+    }
+
+
+def status(*degraded: str, ready: bool = True, **scopes: Any) -> dict[str, Any]:
+    return {
+        "ready": ready,
+        "stopping": False,
+        "degraded": list(degraded),
+        "server": {"unreachable_since": None},
+        "scopes": scopes,
+    }
+
+
+def test_all_is_well() -> None:
+    report = report_of(status(orders=scope()))
+    assert report["well"] is True
+    assert text_of(report, sys.stdout) == (
+        "SCOPE   HANDLER  STATE      LAG  IN FLIGHT  DEAD LETTERS\n"
+        "orders           caught up  2s   3          0\n"
+        "        table    well                       0\n"
+    )
+
+
+ELSEWHERE = {"owner": "two", "epoch": 3, "held": False}
+
+
+@pytest.mark.parametrize(
+    ("found", "expected"),
+    [
+        (scope("halted", "history is lost"), ["tailrace scopes restart a"]),
+        (
+            scope("halted", "set it with 'tailrace checkpoints set a --now'"),
+            ["tailrace checkpoints set a --now", "tailrace scopes restart a"],
+        ),
+        (scope("paused", "paused by anna"), ["tailrace scopes resume a"]),
+        (scope("backing_off", "no answer"), []),
+        (scope(snapshot={"state": "paused"}), ["tailrace snapshot resume a"]),
+        (scope(snapshot={"state": "reading"}), []),
+        (scope("standby", "two follows it", lease=ELSEWHERE), []),
+        (
+            scope("standby", "'tailrace scopes release a' frees it", lease={"owner": ""}),
+            ["tailrace scopes release a"],
+        ),
+    ],
+)
+def test_the_next_command(found: dict[str, Any], expected: list[str]) -> None:
+    (one,) = report_of(status(a=found))["scopes"]
+    assert one["next"] == expected
+
+
+def test_the_worst_comes_first_with_its_reason_and_the_next_command() -> None:
+    letters = (
+        "scope held: 2 dead letters wait for handler 'table': see 'tailrace dead-letters list'"
+    )
+    waiting = "waits for the destination of handler 'table' since …: refused"
+    report = report_of(
+        status(
+            letters,
+            f"scope out: {waiting}",
+            "replicas: the store is slow",
+            ready=False,
+            well=scope(),
+            held=scope(handlers={"table": handler(waiting=2), "log": handler(waiting=None)}),
+            elsewhere=scope("standby", "two follows it", lease=ELSEWHERE),
+            out=scope(
+                "waiting",
+                waiting,
+                handlers={"table": handler(down_since=NOW, down_cause="refused")},
+            ),
+            **{"odd name": scope("halted", "line one\nline two", handlers={})},
+        )
+    )
+    assert report["well"] is False
+    names = [each["scope"] for each in report["scopes"]]
+    assert names == ["odd name", "out", "held", "elsewhere", "well"]
+    table, _, attention = text_of(report, sys.stdout).partition("\n\n")
+    assert [" ".join(line.split()) for line in table.splitlines()[1:]] == [
+        "odd name halted 2s 3 0",
+        "out waiting 2s 3 0",
+        "table down since 2026-11-26T12:00:00Z 0",
+        "held caught up 2s 3 -",
+        "table dead letters 2",
+        "log well -",
+        "elsewhere followed by two saved 1m 5s ago 3 0",
+        "table idle 0",
+        "well caught up 2s 3 0",
+        "table well 0",
+    ]
+    assert attention == (
+        "replicas: the store is slow\n"
+        "\nodd name: halted\n  line one line two\n  next: tailrace scopes restart 'odd name'\n"
+        f"\nout: waiting\n  {waiting}\n"
+        f"\nheld: caught up\n  {letters}\n  next: tailrace dead-letters list\n"
+    )
+
+
+def test_without_a_daemon_it_says_so(
+    configure: Configure, capsys: pytest.CaptureFixture[str]
+) -> None:
+    configure(http={"port": 1})
+    assert main(["status"]) == 1
+    printed = capsys.readouterr()
+    assert (printed.out, printed.err.count("\n")) == ("", 1)
+    assert "Does the daemon of config.yaml run on this machine?" in printed.err
+    assert json.dumps(report_of(status())["scopes"]) == "[]"
