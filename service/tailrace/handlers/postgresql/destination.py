@@ -8,7 +8,7 @@ again.
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Self
+from typing import Any, Self
 
 import psycopg
 from anyio import to_thread
@@ -32,6 +32,7 @@ from tailrace.handlers.postgresql.form import StorageForm
 from tailrace.handlers.postgresql.log_form import LogForm
 from tailrace.handlers.postgresql.positions import POSITIONS, PositionsTable
 from tailrace.handlers.postgresql.rows import RowMaker
+from tailrace.handlers.postgresql.stream_order import refusals, runs
 from tailrace.handlers.postgresql.table_form import TableForm
 from tailrace.handlers.postgresql.tables import (
     TABLES,
@@ -51,11 +52,12 @@ _LARGE_BYTES = 1 << 20
 
 @dataclass(slots=True)
 class _Session:
-    """The connection of a scope, the position that is stored, and the tables that were checked."""
+    """The connection of a scope, and the position that is stored."""
 
     connection: Connection
     stored: str | None = None
-    checked: set[str] = field(default_factory=set)
+    checked: dict[str, bool] = field(default_factory=dict)
+    """Whether order matters in the tables that were checked, and made if they were missing."""
 
 
 class PostgreSQL:
@@ -105,25 +107,18 @@ class PostgreSQL:
         scope, session = batch.scope, self._session(batch.scope)
         events = dict(enumerate(batch))
         refused: dict[int, str] = {}
-        if sum(event.size for event in batch) < _LARGE_BYTES:
-            rows = self._form.rows(events, scope.name, refused)
-        else:
-            rows = await to_thread.run_sync(self._form.rows, events, scope.name, refused)
+        rows = await self._rows(events, scope.name, refused)
         if refused:
             raise Refused(refused)
         async with self._closed_after_failure(scope.name):
             try:
-                async with transaction(session.connection):
-                    await self._positions.move(
-                        session.connection, scope, batch.position, batch.former, batch[0]
-                    )
-                    await self._form.store(session.connection, scope.name, rows, session.checked)
+                await self._store(session, batch, events, rows)
             except psycopg.Error as error:
                 if not is_of_data(error):
                     raise
-                if reasons := await self._at_fault(session, scope.name, events):
-                    raise Refused(reasons) from error
-                raise
+                await session.connection.execute(b"ROLLBACK")
+                session.checked.clear()
+                await self._store_in_order(session, batch, events, rows)
         session.stored = batch.position
         self._count(scope, self._form.misfits(rows))
 
@@ -141,40 +136,50 @@ class PostgreSQL:
             raise Unavailable("the connection was closed after a failure")
         return session
 
-    async def _at_fault(
-        self, session: _Session, scope: str, events: Mapping[int, ChangeEvent]
-    ) -> dict[int, str]:
-        """The reasons for the events that the server refuses, found by halves. Stores nothing."""
-        connection, reasons = session.connection, dict[int, str]()
-        await connection.execute(b"ROLLBACK")
-        async with transaction(connection, commit=False):
-            await connection.execute(b"SET CONSTRAINTS ALL IMMEDIATE")
-            parts: list[Sequence[int]] = [list(events)]
-            while parts:
-                part = parts.pop()
-                error = await self._refusal(session, scope, {at: events[at] for at in part})
-                if error is not None and len(part) == 1:
-                    reasons[part[0]] = f"{server_message(error)} ({_named(events[part[0]])})"
-                elif error is not None:
-                    middle = len(part) // 2
-                    parts += [part[middle:], part[:middle]]
-        return reasons
+    async def _rows(
+        self, events: Mapping[int, ChangeEvent], scope: str, refused: dict[int, str]
+    ) -> Any:
+        if sum(event.size for event in events.values()) < _LARGE_BYTES:
+            return self._form.rows(events, scope, refused)
+        return await to_thread.run_sync(self._form.rows, events, scope, refused)
 
-    async def _refusal(
-        self, session: _Session, scope: str, events: Mapping[int, ChangeEvent]
-    ) -> psycopg.Error | None:
-        """Why the server refuses these events together, if it does."""
-        rows = self._form.rows(events, scope, {})
-        await session.connection.execute(b"SAVEPOINT part")
-        error: psycopg.Error | None = None
-        try:
-            await self._form.store(session.connection, scope, rows, set())
-        except psycopg.Error as refused:
-            if not is_of_data(refused):
-                raise
-            error = refused
-        await session.connection.execute(b"ROLLBACK TO SAVEPOINT part")
-        return error
+    async def _store(
+        self, session: _Session, batch: Batch, events: Mapping[int, ChangeEvent], rows: Any
+    ) -> None:
+        """Stores table by table, or by runs if the order of the stream matters in its tables."""
+        connection, scope, checked = session.connection, batch.scope.name, session.checked
+        async with transaction(connection):
+            await self._move(connection, batch)
+            if not await self._form.order_matters(connection, scope, rows, checked):
+                await self._form.store(connection, scope, rows, checked)
+                return
+            for run in runs(events):
+                await self._form.store(connection, scope, await self._rows(run, scope, {}), checked)
+
+    async def _store_in_order(
+        self, session: _Session, batch: Batch, events: Mapping[int, ChangeEvent], rows: Any
+    ) -> None:
+        """Stores after a refusal, in the order of the stream. Raises ``Refused`` for the events at
+        fault."""
+        connection, scope, checked = session.connection, batch.scope.name, session.checked
+
+        async def store(some: Mapping[int, ChangeEvent]) -> None:
+            await self._form.store(connection, scope, await self._rows(some, scope, {}), checked)
+
+        async with transaction(connection):
+            await self._move(connection, batch)
+            # Makes tables that are missing now: no savepoint may take them back.
+            await self._form.order_matters(connection, scope, rows, checked)
+            if errors := await refusals(connection, events, store):
+                raise Refused(
+                    {
+                        at: f"{server_message(error)} ({_named(events[at])})"
+                        for at, error in errors.items()
+                    }
+                )
+
+    async def _move(self, connection: Connection, batch: Batch) -> None:
+        await self._positions.move(connection, batch.scope, batch.position, batch.former, batch[0])
 
     async def _try(self, scopes: Sequence[str]) -> str:
         connection = await connected(self._settings.dsn)

@@ -20,11 +20,25 @@ class StorageForm(Protocol):
     async def prepare(self, connection: Connection, scope: str) -> None:
         """Makes and checks the tables that are known before the first event."""
 
-    async def store(self, connection: Connection, scope: str, rows: Any, checked: set[str]) -> None:
-        """Stores rows in the open transaction. ``checked``: names of tables that were checked."""
+    async def order_matters(
+        self, connection: Connection, scope: str, rows: Any, checked: dict[str, bool]
+    ) -> bool:
+        """Whether the rows must be stored in the order of the stream: their tables change others.
+
+        ``checked``: that, by the table, for those that were checked with this connection.
+        """
+
+    async def store(
+        self, connection: Connection, scope: str, rows: Any, checked: dict[str, bool]
+    ) -> None:
+        """Stores rows in the open transaction, table by table."""
 
     async def apply(
-        self, connection: Connection, scope: ScopeContext, event: ChangeEvent, checked: set[str]
+        self,
+        connection: Connection,
+        scope: ScopeContext,
+        event: ChangeEvent,
+        checked: dict[str, bool],
     ) -> None:
         """Applies an event that is not about a document, in the open transaction."""
 

@@ -13,7 +13,8 @@ from tailrace.handlers.postgresql.connection import Connection
 from tailrace.handlers.postgresql.names import identifier
 from tailrace.handlers.postgresql.nul import without_nul
 from tailrace.handlers.postgresql.statements import LogStatements
-from tailrace.handlers.postgresql.tables import made, require_columns
+from tailrace.handlers.postgresql.table_check import require_columns
+from tailrace.handlers.postgresql.tables import made
 
 Columns = tuple[list[Any], list[Any], list[Any], list[Any], list[Any], list[Any]]
 
@@ -64,14 +65,23 @@ class LogForm:
         await made(connection, table.schema, table.name, table.create, allowed=self._create)
         await require_columns(connection, table)
 
+    async def order_matters(
+        self, connection: Connection, scope: str, rows: Columns, checked: dict[str, bool]
+    ) -> bool:
+        return False  # rows are appended in their order
+
     async def store(
-        self, connection: Connection, scope: str, rows: Columns, checked: set[str]
+        self, connection: Connection, scope: str, rows: Columns, checked: dict[str, bool]
     ) -> None:
         async with connection.cursor(binary=True) as cursor:
             await cursor.execute(self._table.append, (scope, *rows))
 
     async def apply(
-        self, connection: Connection, scope: ScopeContext, event: ChangeEvent, checked: set[str]
+        self,
+        connection: Connection,
+        scope: ScopeContext,
+        event: ChangeEvent,
+        checked: dict[str, bool],
     ) -> None:
         refused: dict[int, str] = {}
         rows = self.rows({0: event}, scope.name, refused)

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
+from operator import itemgetter
 from typing import Any
 
 from tailrace.event import ChangeEvent, Image, Namespace
@@ -115,6 +116,8 @@ def _last_changes(
             refused[number] = "it has no document key: a pipeline removed documentKey"
         else:
             last[key] = number
+    if len(last) < len(events):  # a unique value may have gone from one document to another
+        last = dict(sorted(last.items(), key=itemgetter(1)))
     found: dict[bytes, tuple[int, ChangeEvent, bytes | None]] = {}
     for key, number in last.items():
         event = events[number]

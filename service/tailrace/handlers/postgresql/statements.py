@@ -1,7 +1,8 @@
 """The SQL of a collection's table. Every statement is executed with parameters."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import cached_property
+from typing import Any
 
 from tailrace.handlers.postgresql.column_types import Column
 from tailrace.handlers.postgresql.names import quoted
@@ -41,6 +42,15 @@ class TableStatements:
         """Every column and its type, as PostgreSQL shows it."""
         declared = {name: column.type for name, column in self._declared}
         return {**OWN, **(SOFT if self._soft else {}), **declared}
+
+    @property
+    def written(self) -> Collection[str]:
+        return self.columns.keys()
+
+    @property
+    def writes(self) -> Sequence[tuple[bytes, Sequence[Any]]]:
+        """The statements that store rows, with parameters that store none."""
+        return (self.upsert, ([],) * (4 + len(self._declared))), (self.delete, ([], []))
 
     @property
     def create(self) -> bytes:
@@ -142,6 +152,15 @@ class LogStatements:
             "cluster_time": "timestamp with time zone",
             "event": "jsonb",
         }
+
+    @property
+    def written(self) -> Collection[str]:
+        return self.columns.keys() - {"position"}
+
+    @property
+    def writes(self) -> Sequence[tuple[bytes, Sequence[Any]]]:
+        """The statement that stores rows, with parameters that store none."""
+        return ((self.append, ("", *([],) * 6)),)
 
     @property
     def create(self) -> bytes:

@@ -18,7 +18,8 @@ from tailrace.handlers.postgresql.connection import Connection
 from tailrace.handlers.postgresql.names import table_name
 from tailrace.handlers.postgresql.rows import EPOCH_SECONDS, RowMaker, TableRows, row_id
 from tailrace.handlers.postgresql.statements import TableStatements
-from tailrace.handlers.postgresql.tables import Registry, lock_names, made, require_columns
+from tailrace.handlers.postgresql.table_check import order_matters, require_columns
+from tailrace.handlers.postgresql.tables import Registry, lock_names, made
 from tailrace.model import Scope
 
 Policy = Literal["follow", "keep", "refuse"]
@@ -58,14 +59,27 @@ class TableForm:
     async def prepare(self, connection: Connection, scope: str) -> None:
         for each, namespace in collections([*self._follows.values()]):
             if each.name == scope:
-                await self._checked(connection, scope, namespace, set())
+                await self._checked(connection, scope, namespace, {})
+
+    async def order_matters(
+        self,
+        connection: Connection,
+        scope: str,
+        rows: Mapping[Namespace, TableRows],
+        checked: dict[str, bool],
+    ) -> bool:
+        matters = False
+        for namespace in rows:
+            table = await self._checked(connection, scope, namespace, checked)
+            matters |= checked[_checked_key(namespace, table.name)]
+        return matters
 
     async def store(
         self,
         connection: Connection,
         scope: str,
         rows: Mapping[Namespace, TableRows],
-        checked: set[str],
+        checked: dict[str, bool],
     ) -> None:
         async with connection.cursor(binary=True) as cursor:
             for namespace, each in rows.items():
@@ -79,7 +93,11 @@ class TableForm:
                     await cursor.execute(table.upsert, given)
 
     async def apply(
-        self, connection: Connection, scope: ScopeContext, event: ChangeEvent, checked: set[str]
+        self,
+        connection: Connection,
+        scope: ScopeContext,
+        event: ChangeEvent,
+        checked: dict[str, bool],
     ) -> None:
         operation = event.operation_type
         if operation == "snapshotEnd":
@@ -109,19 +127,18 @@ class TableForm:
         return [misfit for each in rows.values() for misfit in each.misfits]
 
     async def _checked(
-        self, connection: Connection, scope: str, namespace: Namespace, checked: set[str]
+        self, connection: Connection, scope: str, namespace: Namespace, checked: dict[str, bool]
     ) -> TableStatements:
         """The table of a collection, made if missing; checked once in a connection's life."""
         name = table_name(self._template, scope, namespace)
-        key = f"{namespace}\0{name}"
-        table = self._table(name)
+        table, key = self._table(name), _checked_key(namespace, name)
         if key not in checked:
             await lock_names(connection)
             await self._registry.enter(connection, name, scope, namespace)
             if await made(connection, self._schema, name, table.create, allowed=self._create):
                 await self._registry.note_made(connection, name)
             await require_columns(connection, table, "tailrace_id")
-            checked.add(key)
+            checked[key] = await order_matters(connection, table)
         return table
 
     def _table(self, name: str) -> TableStatements:
@@ -148,12 +165,12 @@ class TableForm:
         source: str | None,
         new: Namespace,
         time: Timestamp,
-        checked: set[str],
+        checked: dict[str, bool],
     ) -> None:
         """Moves the rows. Those that the new name had before are gone (``dropTarget``)."""
         if source is not None and source == table_name(self._template, scope.name, new):
             await self._registry.remove(connection, source)
-            await self._checked(connection, scope.name, new, set())
+            await self._checked(connection, scope.name, new, {})
             return
         target = await self._checked(connection, scope.name, new, checked)
         await self._empty(connection, target.name, time)
@@ -161,7 +178,7 @@ class TableForm:
             await connection.execute(target.take_rows_of(source), {"at": version_of(time)})
             await self._remove(connection, source, checked)
 
-    async def _remove(self, connection: Connection, name: str, checked: set[str]) -> None:
+    async def _remove(self, connection: Connection, name: str, checked: dict[str, bool]) -> None:
         """Drops a table that we made, unless it has rows, or a view or a query needs it."""
         found: Any = await (await connection.execute(self._table(name).first, ())).fetchone()
         if found is not None or not await self._registry.is_made(connection, name):
@@ -189,6 +206,10 @@ class TableForm:
                 ids = [row_id(each) for each in kept.get(namespace, ())]
                 given = {"at": version_of(snapshot.began), "kept": ids}
                 await connection.execute(self._table(name).sweep, given)
+
+
+def _checked_key(namespace: Namespace, table: str) -> str:
+    return f"{namespace}\0{table}"
 
 
 def version_of(time: Timestamp) -> int:

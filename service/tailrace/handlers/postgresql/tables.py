@@ -1,9 +1,9 @@
 """Makes tables, checks those that are there, and notes which collection each one holds."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Protocol
 
-from tailrace.errors import PermanentError
+from tailrace.errors import ScopeHalted
 from tailrace.event import Namespace
 from tailrace.handlers.postgresql.connection import Connection
 from tailrace.handlers.postgresql.names import quoted
@@ -12,24 +12,23 @@ TABLES = "tailrace_tables"
 OLDEST = 120_000
 """PostgreSQL 12, as ``server_version_num`` has it."""
 
-_COLUMNS = b"""
-    SELECT a.attname, format_type(a.atttypid, a.atttypmod) FROM pg_attribute a
-    WHERE a.attrelid = %s::regclass AND a.attnum > 0 AND NOT a.attisdropped
+_EXISTS = b"""
+    SELECT 1 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+    WHERE n.nspname = %s AND c.relname = %s
 """
-_UNIQUE = b"""
-    SELECT 1 FROM pg_index i JOIN pg_attribute a
-        ON a.attrelid = i.indrelid AND a.attnum = i.indkey[0]
-    WHERE i.indrelid = %s::regclass AND i.indisunique AND i.indisvalid AND i.indpred IS NULL
-        AND i.indnkeyatts = 1 AND a.attname = %s
-"""
+"""Not ``to_regclass``: that may answer from a cache which a wait for a lock has not renewed."""
 
 
-class TableRefused(PermanentError):
+class TableRefused(ScopeHalted):
     """A table is missing, or is not as the configuration says; another attempt cannot help."""
 
 
 class Statements(Protocol):
-    """What is known about a table."""
+    """What is known about a table.
+
+    ``columns``: all that it must have, with their types, and ``written`` those that get values.
+    ``writes``: the statements that store rows, with parameters that store none.
+    """
 
     @property
     def schema(self) -> str: ...
@@ -39,6 +38,10 @@ class Statements(Protocol):
     def columns(self) -> Mapping[str, str]: ...
     @property
     def create(self) -> bytes: ...
+    @property
+    def written(self) -> Collection[str]: ...
+    @property
+    def writes(self) -> Sequence[tuple[bytes, Sequence[Any]]]: ...
 
 
 async def require_server(connection: Connection, schema: str) -> str:
@@ -53,12 +56,12 @@ async def require_server(connection: Connection, schema: str) -> str:
             (schema,),
         )
     ).fetchone()
-    encoding, shown, known = row
+    encoding, full, known = row
     if encoding != "UTF8":
         raise TableRefused(f"the database has the encoding {encoding}, and UTF8 is needed")
     if not known:
         raise TableRefused(f"there is no schema {schema!r}: CREATE SCHEMA {quoted(schema)}")
-    return str(shown).partition(" ")[0]
+    return str(full).partition(" ")[0]
 
 
 async def lock_names(connection: Connection) -> None:
@@ -67,10 +70,8 @@ async def lock_names(connection: Connection) -> None:
 
 
 async def exists(connection: Connection, schema: str, name: str) -> bool:
-    """Whether there is a table of this name."""
-    query = b"SELECT to_regclass(%s) IS NOT NULL"
-    row: Any = await (await connection.execute(query, (_shown(schema, name),))).fetchone()
-    return bool(row[0])
+    """Whether there is a table of this name, or something else that has it."""
+    return await (await connection.execute(_EXISTS, (schema, name))).fetchone() is not None
 
 
 async def made(
@@ -81,38 +82,11 @@ async def made(
         return False
     if not allowed:
         raise TableRefused(
-            f"there is no table {_shown(schema, name)}, and create is false. "
+            f"there is no table {shown(schema, name)}, and create is false. "
             f"{create.decode().replace('%%', '%')}"
         )
     await connection.execute(create, ())
     return True
-
-
-async def require_columns(
-    connection: Connection, table: Statements, unique: str | None = None
-) -> None:
-    """Raises :class:`TableRefused` unless the table has its columns, and one is ``unique``."""
-    shown = _shown(table.schema, table.name)
-    rows: Any = await (await connection.execute(_COLUMNS, (shown,))).fetchall()
-    found = dict(rows)
-    for name, kind in table.columns.items():
-        if name not in found:
-            raise TableRefused(
-                f"the table {shown} has no column {name!r}: "
-                f"ALTER TABLE {shown} ADD COLUMN {quoted(name)} {kind}, or name another table"
-            )
-        if found[name] != kind:
-            raise TableRefused(
-                f"the column {name!r} of the table {shown} has the type {found[name]}, not {kind}: "
-                "change one of them, or name another table"
-            )
-    if unique is not None:
-        index: Any = await (await connection.execute(_UNIQUE, (shown, unique))).fetchone()
-        if index is None:
-            raise TableRefused(
-                f"the table {shown} has no unique index on {unique!r}: "
-                f"CREATE UNIQUE INDEX ON {shown} ({quoted(unique)})"
-            )
 
 
 class Registry:
@@ -154,16 +128,17 @@ class Registry:
         if row is None or tuple(row) == mine:
             if not await exists(connection, self._schema, name):
                 raise TableRefused(
-                    f"the table {_shown(self._schema, name)} is not there any more: restore it, or "
-                    f"delete its row from {_shown(self._schema, TABLES)} and start a snapshot"
+                    f"the table {shown(self._schema, name)} is not there any more: restore it or "
+                    f"its name, or delete its row from {shown(self._schema, TABLES)}, restart the "
+                    "scope and start a snapshot"
                 )
             return
         handler, other, database, collection = row
         raise TableRefused(
-            f"the table {_shown(self._schema, name)} holds {database}.{collection} "
+            f"the table {shown(self._schema, name)} holds {database}.{collection} "
             f"(handler {handler!r}, scope {other!r}), so it cannot hold {namespace} of scope "
             f"{scope!r}, too: change table in the configuration, or, if nothing else writes there, "
-            f"delete its row from {_shown(self._schema, TABLES)}"
+            f"delete its row from {shown(self._schema, TABLES)}"
         )
 
     async def tables(self, connection: Connection, scope: str) -> dict[Namespace, str]:
@@ -186,5 +161,6 @@ class Registry:
         await connection.execute(self._remove, (name, self._handler))
 
 
-def _shown(schema: str, name: str) -> str:
+def shown(schema: str, name: str) -> str:
+    """The name of a table in messages, and for ``regclass``."""
     return quoted(schema, name).replace("%%", "%")
