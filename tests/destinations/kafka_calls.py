@@ -1,16 +1,18 @@
 """Calls a Kafka handler as the engine does, and reads what it has sent."""
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
+import anyio
 import structlog
 from bson.timestamp import Timestamp
 from prometheus_client import CollectorRegistry
 
 from tailrace.config.delivery import DeliverySettings
 from tailrace.engine.batch import Batch, ScopeContext
+from tailrace.errors import Unavailable
 from tailrace.event import ChangeEvent
 from tailrace.handlers.handler_type import Opening
 from tailrace.handlers.kafka.at_least_once import Kafka
@@ -52,3 +54,12 @@ def ids(topics: kafka.Kafka, isolation: str = "read_committed") -> list[int]:
     """The ``_id`` of each message of ``shop.orders``, in order."""
     found = topics.server.messages(f"{topics.prefix}.shop.orders", isolation=isolation)
     return [json.loads(each.value() or b"")["documentKey"]["_id"] for each in found]
+
+
+async def until_available(call: Callable[[], Awaitable[Any]]) -> Any:
+    with anyio.fail_after(60):
+        while True:
+            try:
+                return await call()
+            except Unavailable:
+                await anyio.sleep(0.1)

@@ -1,7 +1,6 @@
 """What is special about Kafka: keys, topics, refusals by the broker, outages."""
 
 from collections import Counter
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 import anyio
@@ -15,15 +14,17 @@ from tailrace.event import ChangeEvent
 from tailrace.handlers.handler_type import Trial
 from tailrace.model import Scope
 from tests.destinations import kafka
-from tests.destinations.kafka_calls import batch, event, ids, opened, scope
+from tests.destinations.kafka_calls import batch, event, ids, opened, scope, until_available
 
 
 def limit_messages(topics: kafka.Kafka, size: int) -> None:
     """Lets the broker refuse larger messages than the handler does."""
-    entry = ConfigEntry("max.message.bytes", str(size), incremental_operation=AlterConfigOpType.SET)
-    place = ConfigResource(
-        ConfigResource.Type.TOPIC, f"{topics.prefix}.shop.orders", incremental_configs=[entry]
-    )
+    configure(topics, f"{topics.prefix}.shop.orders", "max.message.bytes", size)
+
+
+def configure(topics: kafka.Kafka, topic: str, name: str, value: object) -> None:
+    entry = ConfigEntry(name, str(value), incremental_operation=AlterConfigOpType.SET)
+    place = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=[entry])
     admin = topics.server.admin
     for result in admin.incremental_alter_configs([place]).values():
         result.result(10)
@@ -87,6 +88,24 @@ async def test_ddl_has_a_ddl_topic_of_its_own(topics: kafka.Kafka) -> None:
     ] * 2
 
 
+async def test_a_compacted_ddl_topic_is_told_before_the_first_event_and_makes_no_dead_letter(
+    topics: kafka.Kafka,
+) -> None:
+    name = f"{topics.prefix}-ddl"
+    topics.server.admin.create_topics([NewTopic(name, 1, config={"cleanup.policy": "compact"})])[
+        name
+    ].result(10)
+    async with opened(topics, ddl_topic=name) as bus:
+        message = rf"ddl_topic: topic {name} is compacted.*cleanup\.policy"
+        with pytest.raises(Unavailable, match=message):
+            await bus.attempt(Trial([], ""))
+        with pytest.raises(Unavailable, match=r"topic, ddl_topic: .*cleanup\.policy"):
+            await bus.on_ddl(event(1, "drop"), scope())
+        configure(topics, name, "cleanup.policy", "delete")
+        await bus.attempt(Trial([], ""))
+        await bus.on_ddl(event(1, "drop"), scope())
+
+
 async def test_a_trial_asks_the_broker_whether_topics_can_be_created(topics: kafka.Kafka) -> None:
     trial = Trial([Scope("orders", "shop", "orders"), Scope("all")], "")
     async with opened(topics, exactly_once=True) as bus:
@@ -119,22 +138,66 @@ async def test_messages_that_the_broker_refuses_are_found_one_by_one(topics: kaf
     assert 2 not in ids(topics)
 
 
-async def test_exactly_once_aborts_what_the_broker_refuses_in_part(topics: kafka.Kafka) -> None:
-    """Nothing of the batch is seen, and the rest of it is written once."""
+@pytest.mark.parametrize("together", [True, False])
+async def test_exactly_once_aborts_what_the_broker_refuses_in_part(
+    topics: kafka.Kafka, together: bool
+) -> None:
+    """Nothing of the batch is seen, and the rest of it is written once. The broker refuses those
+    that were sent with the one at fault, too."""
     large = event(2, text="x" * 50_000)
-    async with opened(topics, exactly_once=True, client={"batch.num.messages": 1}) as bus:
+    client = {} if together else {"batch.num.messages": 1}
+    async with opened(topics, exactly_once=True, client=client) as bus:
         await bus.begin(scope())
         await bus.write(batch(event(0), position="a"))
         limit_messages(topics, 10_000)
-        with pytest.raises(Refused) as refused:
+        with pytest.raises(PermanentError, match=r"event \d: the broker says: .* too large"):
             await bus.write(batch(event(1), large, event(3), position="b", former="a"))
-        assert 2 not in refused.value.reasons
-        assert 1 in refused.value.reasons
         assert await bus.begin(scope()) == "a"
-        await bus.write(batch(event(1), event(3), position="b", former="a"))
+        await bus.write(batch(event(1), position="a1", former="a"))
+        with pytest.raises(Refused) as refused:
+            await bus.write(batch(large, position="a2", former="a1"))
+        assert set(refused.value.reasons) == {0}
+        assert await bus.begin(scope()) == "a1"
+        await bus.write(batch(event(3), position="b", former="a1"))
         assert await bus.begin(scope()) == "b"
     assert ids(topics) == [0, 1, 3]
-    assert len(topics.server.messages(topics.topics()[0], isolation="read_uncommitted")) > 3
+
+
+@pytest.mark.parametrize("exactly_once", [False, True])
+async def test_clocks_that_differ_are_an_outage_and_no_events_fault(
+    topics: kafka.Kafka, exactly_once: bool
+) -> None:
+    async with opened(topics, exactly_once=exactly_once) as bus:
+        former = await bus.begin(scope()) if exactly_once else None
+        await bus.write(batch(event(0), position="a", former=former))
+        configure(topics, f"{topics.prefix}.shop.orders", "message.timestamp.before.max.ms", 0)
+        configure(topics, f"{topics.prefix}.shop.orders", "message.timestamp.after.max.ms", 0)
+        # librdkafka says INVALID_RECORD of each of several: the engine delivers them one by one.
+        with pytest.raises(PermanentError):
+            await bus.write(batch(event(1), event(2), position="c", former="a"))
+        if exactly_once:
+            assert await until_available(lambda: bus.begin(scope())) == "a"
+        with pytest.raises(Unavailable, match=r"handlers\.bus\.topic: .* compare the clocks"):
+            await bus.write(batch(event(1), position="b", former="a"))
+
+
+@pytest.mark.parametrize("exactly_once", [False, True])
+async def test_a_topic_that_is_deleted_is_made_again(
+    topics: kafka.Kafka, exactly_once: bool
+) -> None:
+    async with opened(topics, exactly_once=exactly_once, timeout_seconds=3) as bus:
+        former = await bus.begin(scope()) if exactly_once else None
+        await bus.write(batch(event(0), position="a", former=former))
+        name = f"{topics.prefix}.shop.orders"
+        topics.server.admin.delete_topics([name])[name].result(10)
+
+        async def written() -> None:
+            at = await bus.begin(scope()) if exactly_once else "a"
+            if at == "a":
+                await bus.write(batch(event(1), position="b", former=at))
+
+        await until_available(written)
+    assert ids(topics) == [1]
 
 
 @pytest.mark.parametrize(
@@ -177,15 +240,6 @@ async def test_a_silent_broker_is_an_outage_after_timeout_seconds(
     found = ids(topics)
     assert found == [0, 1, 2] if exactly_once else found[:3] == [0, 1, 2]
     assert set(found) == {0, 1, 2}
-
-
-async def until_available(call: Callable[[], Awaitable[Any]]) -> Any:
-    with anyio.fail_after(60):
-        while True:
-            try:
-                return await call()
-            except Unavailable:
-                await anyio.sleep(0.1)
 
 
 async def test_a_producer_with_a_fatal_error_is_replaced(topics: kafka.Kafka) -> None:

@@ -4,10 +4,11 @@ import anyio
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.cimpl import NewTopic
+from structlog.testing import capture_logs
 
 from tailrace.errors import Fenced, TemporaryError, Unavailable
 from tests.destinations import kafka
-from tests.destinations.kafka_calls import batch, event, ids, opened, scope
+from tests.destinations.kafka_calls import batch, event, ids, opened, scope, until_available
 
 
 async def test_a_later_process_fences_an_earlier_one(topics: kafka.Kafka) -> None:
@@ -105,3 +106,27 @@ async def test_transaction_timeout_seconds_above_the_limit_of_the_broker_is_told
     async with opened(topics, exactly_once=True, transaction_timeout_seconds=3600) as bus:
         with pytest.raises(Unavailable, match=r"handlers\.bus.*transaction"):
             await bus.begin(scope())
+
+
+@pytest.mark.parametrize("restarts", [False, True], ids=["while it runs", "before a start"])
+async def test_a_positions_topic_that_is_deleted_is_made_again_and_said(
+    topics: kafka.Kafka, restarts: bool
+) -> None:
+    name = f"{topics.prefix}-positions"
+    async with opened(topics, exactly_once=True, timeout_seconds=3) as bus:
+        await bus.begin(scope())
+        await bus.write(batch(event(1), position="a"))
+        if not restarts:
+            topics.server.admin.delete_topics([name])[name].result(10)
+            with pytest.raises(Unavailable):
+                await bus.write(batch(event(2), position="b", former="a"))
+            with capture_logs() as logs:
+                assert await until_available(lambda: bus.begin(scope())) is None
+            await bus.write(batch(event(2), position="b"))
+    if restarts:
+        topics.server.admin.delete_topics([name])[name].result(10)
+        async with opened(topics, exactly_once=True) as bus:
+            with capture_logs() as logs:
+                assert await until_available(lambda: bus.begin(scope(epoch=2))) is None
+    (lost,) = [each for each in logs if each["event"] == "position.lost"]
+    assert (lost["topic"], lost["log_level"]) == (name, "warning")

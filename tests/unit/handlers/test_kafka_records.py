@@ -4,19 +4,15 @@ from typing import Any
 
 import pytest
 import structlog
-from confluent_kafka import KafkaError
 from prometheus_client import CollectorRegistry
 
 from tailrace.config.name_template import Template
 from tailrace.engine.batch import Batch, ScopeContext
-from tailrace.errors import PermanentError, Refused, Unavailable
+from tailrace.errors import Refused
 from tailrace.event import ChangeEvent
-from tailrace.handlers.kafka.at_least_once import failure
-from tailrace.handlers.kafka.connection import KafkaConnection
-from tailrace.handlers.kafka.outcomes import outage
 from tailrace.handlers.kafka.records import Record, Records
 from tailrace.handlers.kafka.settings import KafkaHandlerSettings
-from tailrace.handlers.kafka.topics import TopicNames, Topics
+from tailrace.handlers.kafka.topics import TopicNames
 from tailrace.model import Scope
 
 SCOPE = ScopeContext("orders", 1, 1, structlog.get_logger(), CollectorRegistry())
@@ -38,9 +34,13 @@ def event(operation: str = "insert", collection: str = "orders", **more: Any) ->
     return ChangeEvent.from_document(document | more)
 
 
+def batch(*events: ChangeEvent) -> Batch:
+    return Batch(events, SCOPE)
+
+
 def records(*events: ChangeEvent, **more: Any) -> list[Record]:
     given = settings(**more)
-    return Records(given, TopicNames(given.topic, given.prefix)).of(Batch(events, SCOPE))
+    return Records(given, TopicNames(given.topic, given.prefix)).of(batch(*events))
 
 
 def test_a_record_has_topic_key_value_and_headers() -> None:
@@ -152,31 +152,3 @@ def test_an_event_whose_topic_collides_is_refused_alone() -> None:
 
 
 # --- outcomes --------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("code", "key"),
-    [
-        (KafkaError._TRANSPORT, "bootstrap_servers"),
-        (KafkaError._AUTHENTICATION, "username, password"),
-        (KafkaError.TOPIC_AUTHORIZATION_FAILED, "topic"),
-        (KafkaError.NOT_ENOUGH_REPLICAS, ""),
-        (KafkaError.COORDINATOR_LOAD_IN_PROGRESS, ""),
-    ],
-)
-def test_an_outage_names_the_key_to_look_at(code: int, key: str) -> None:
-    message = str(outage("bus", KafkaError(code)))
-    assert message.startswith(f"handlers.bus.{key}:" if key else "handlers.bus:")
-
-
-def test_what_a_broker_refuses_is_set_aside_only_if_nothing_else_was_stored() -> None:
-    topics = Topics(KafkaConnection("bus", settings()))
-
-    def raised(code: int, *, stored: bool) -> Exception:
-        return failure("bus", topics, {3: KafkaError(code)}, stored=stored)
-
-    refused = raised(KafkaError.MSG_SIZE_TOO_LARGE, stored=False)
-    assert isinstance(refused, Refused)
-    assert set(refused.reasons) == {3}
-    assert isinstance(raised(KafkaError.INVALID_RECORD, stored=True), PermanentError)
-    assert isinstance(raised(KafkaError.NOT_ENOUGH_REPLICAS, stored=True), Unavailable)

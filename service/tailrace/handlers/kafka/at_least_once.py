@@ -1,6 +1,7 @@
 """The destination without transactions: each change at least once, in order per key."""
 
 import time
+from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Self
 
@@ -12,9 +13,9 @@ from tailrace.errors import PermanentError, Refused
 from tailrace.event import ChangeEvent
 from tailrace.handlers.handler_type import Opening, Trial
 from tailrace.handlers.kafka.connection import KafkaConnection
-from tailrace.handlers.kafka.outcomes import classified, lacks_topic, outage, refuses_record
-from tailrace.handlers.kafka.records import Record, Records
-from tailrace.handlers.kafka.sender import Sender
+from tailrace.handlers.kafka.outcomes import About, about, classified, outage
+from tailrace.handlers.kafka.records import POSITION, Record, Records
+from tailrace.handlers.kafka.sender import Sender, TooSlow
 from tailrace.handlers.kafka.settings import KafkaHandlerSettings
 from tailrace.handlers.kafka.topics import TopicNames, Topics
 from tailrace.handlers.kafka.trial import try_topics
@@ -31,6 +32,8 @@ class Kafka:
         self.records = Records(settings, names)
         self._names = names
         self.senders: dict[str, Sender] = {}
+        self._portions: dict[str, int] = {}
+        """By scope, how many events are sent at once, if more took longer than they may."""
         # A process that was paused, and replaced meanwhile, must not send what it had.
         seconds = settings.timeout_seconds
         self._options = {"message.timeout.ms": max(round(seconds * 1000), 1)}
@@ -58,11 +61,22 @@ class Kafka:
     async def attempt(self, trial: Trial) -> str:
         """What is possible: asks about the topics of the scopes, and creates none."""
         return await to_thread.run_sync(
-            try_topics, self.topics, self._names.of_scopes(trial.scopes)
+            try_topics, self.connection, self.topics, self._names.of_scopes(trial.scopes)
         )
 
     def _write(self, batch: Batch, began: float) -> None:
-        self.send(batch.scope.name, self.records.of(batch), len(batch), began)
+        scope, records, count = batch.scope.name, self.records.of(batch), len(batch)
+        size = self._portions.get(scope, count)
+        for first in range(0, count, size):
+            part = records
+            if size < count:
+                part = [record for record in records if first <= record.at < first + size]
+            try:
+                self.send(scope, part, min(size, count), began)
+            except TooSlow:
+                self._portions[scope] = max(min(size, count) // 2, 1)
+                raise
+            began = time.monotonic()
 
     def _write_ddl(self, event: ChangeEvent, scope: str, began: float) -> None:
         self.send(scope, self.records.of_ddl(event, scope), 1, began)
@@ -80,11 +94,12 @@ class Kafka:
                 if scope not in self.senders:
                     self.senders[scope] = Sender(self.connection, self._options)
                 failed = self.senders[scope].send(records, began)
+            if failed:
+                raise failure(self.connection.name, records, failed, events)
         except BaseException:
             self._drop(scope)
+            self.topics.forget()  # one may be gone: then nobody confirms anything
             raise
-        if failed:
-            raise failure(self.connection.name, self.topics, failed, stored=events > 1)
 
     def _drop(self, scope: str) -> None:
         sender = self.senders.pop(scope, None)
@@ -92,18 +107,20 @@ class Kafka:
             sender.drop()
 
 
-def failure(name: str, topics: Topics, failed: dict[int, KafkaError], *, stored: bool) -> Exception:
-    """What to raise for records that were not accepted, by index of their events.
+def failure(
+    name: str, records: Sequence[Record], failed: Mapping[int, KafkaError], events: int
+) -> Exception:
+    """What to raise for ``records`` of so many events of which some were not accepted.
 
-    ``stored``: others of the batch may have been. Then they cannot be set aside from it: the events
-    are delivered again, one by one.
+    ``failed``: the errors by index of the event. Of several events, the one at fault is found when
+    they are delivered one by one: the broker refuses those that were sent with it, too.
     """
-    for error in failed.values():
-        if lacks_topic(error):
-            topics.forget()
-        if not refuses_record(error):
-            return outage(name, error)
-    reasons = {index: f"the broker says: {error.str()}" for index, error in failed.items()}
-    if stored:
+    keyless = {record.at for record in records if record.key is None}
+    reasons = {
+        at: f"the broker says: {error.str()}"
+        for at, error in failed.items()
+        if at != POSITION and about(error, keyed=at not in keyless) is not About.PLACE
+    }
+    if reasons and events > 1:
         return PermanentError("; ".join(f"event {at}: {why}" for at, why in reasons.items()))
-    return Refused(reasons)
+    return Refused(reasons) if reasons else outage(name, next(iter(failed.values())))

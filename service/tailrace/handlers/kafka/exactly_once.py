@@ -45,10 +45,16 @@ class ExactlyOnceKafka(Kafka):
             self.senders[name] = self._taken_over(name)
             stored = self._positions.last(name)
             self._require_epoch(scope, stored)
+            if stored == Stored() and (name in self._stored or scope.epoch > 1):
+                scope.log.warning(
+                    "position.lost",
+                    topic=self.connection.settings.positions_topic,
+                    consequence="the scope goes on from its checkpoint: changes may come twice",
+                )
             self._stored[name] = stored
             if stored.epoch < scope.epoch:
                 stored = Stored(scope.epoch, stored.position)
-                self._commit(name, [], stored)
+                self._commit(name, [], 0, stored)
         except BaseException:
             self._drop(name)
             raise
@@ -78,30 +84,30 @@ class ExactlyOnceKafka(Kafka):
         if stored.position != batch.former:
             raise Fenced("another position is stored than before this batch")
         after = Stored(stored.epoch, batch.position)
-        self._commit(batch.scope.name, records, after)
+        self._commit(batch.scope.name, records, len(batch), after)
         self._stored[batch.scope.name] = after
 
     def send(self, scope: str, records: list[Record], events: int, began: float) -> None:
         if records:
-            self._commit(scope, records, None)
+            self._commit(scope, records, events, None)
 
-    def _commit(self, scope: str, records: list[Record], after: Stored | None) -> None:
-        """Sends the records and the position after them, if it moves, in one transaction."""
+    def _commit(self, scope: str, records: list[Record], events: int, after: Stored | None) -> None:
+        """Sends the records of so many events and the position after them, if it moves, in one
+        transaction."""
         self.topics.require({record.topic for record in records})
         position = [] if after is None else [self._positions.record(scope, after)]
         try:
             with classified(self.connection.name, "the transaction failed"):
-                self._transaction(scope, [*records, *position])
-        except KafkaException:
-            self._drop(scope)
-            raise
+                self._transaction(scope, [*records, *position], events)
         except BaseException as error:
             self._drop(scope)
+            self.topics.forget()  # one may be gone: then nobody confirms anything
+            self._positions.forget()
             if isinstance(error.__cause__, KafkaException) and fences(error.__cause__.args[0]):
                 raise self._fenced(scope) from error
             raise
 
-    def _transaction(self, scope: str, records: list[Record]) -> None:
+    def _transaction(self, scope: str, records: list[Record], events: int) -> None:
         sender = self.senders[scope]
         producer = sender.producer
         producer.begin_transaction()
@@ -111,7 +117,7 @@ class ExactlyOnceKafka(Kafka):
                 raise KafkaException(error)
         if failed:
             sender.wait_for(producer.abort_transaction)
-            raise failure(self.connection.name, self.topics, failed, stored=False)
+            raise failure(self.connection.name, records, failed, events)
         sender.wait_for(producer.commit_transaction)
 
     def _fenced(self, scope: str) -> Exception:

@@ -17,7 +17,7 @@ from confluent_kafka.cimpl import NewTopic
 from tailrace.errors import InvalidPosition, Unavailable
 from tailrace.handlers.kafka.connection import ANSWER_SECONDS, KafkaConnection, Noted
 from tailrace.handlers.kafka.outcomes import classified, ends_waiting, outage
-from tailrace.handlers.kafka.records import Record
+from tailrace.handlers.kafka.records import POSITION, Record
 from tailrace.handlers.kafka.topics import create_topics
 
 _FIRST_WINDOW = 1000
@@ -63,7 +63,7 @@ class PositionsTopic:
 
     def record(self, scope: str, stored: Stored) -> Record:
         """The record that stores a position with a transaction."""
-        return Record(-1, self._topic, self._key(scope), stored.value(), [])
+        return Record(POSITION, self._topic, self._key(scope), stored.value(), [])
 
     def last(self, scope: str, *, waits: bool = True) -> Stored:
         """What is stored for a scope. Raises :class:`Unavailable`.
@@ -87,6 +87,10 @@ class PositionsTopic:
                 return Stored.of(self._found(consumer, noted, key, self._end(), waits))
             finally:
                 consumer.close()
+
+    def forget(self) -> None:
+        """The topic may be gone."""
+        self._is_there = False
 
     def try_topic(self) -> str:
         """Whether the topic is as it must be, or can be created."""

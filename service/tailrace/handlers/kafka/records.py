@@ -16,6 +16,8 @@ from tailrace.handlers.kafka.topics import TopicNames
 Headers = list[tuple[str, str | bytes | None]]
 """Names and values, which are UTF-8; confluent-kafka's type."""
 
+POSITION = -1
+"""Instead of an index: the record holds a position."""
 _OVERHEAD = 128
 """More than what a record's lengths, times and numbers take beside its contents."""
 _HEADER_OVERHEAD = 10
@@ -24,7 +26,7 @@ _STRUCTURED: Headers = [("content-type", b"application/cloudevents+json; charset
 
 
 class Record(NamedTuple):
-    """A record of the event ``at`` this index of its batch."""
+    """A record of the event ``at`` this index of its batch, or :data:`POSITION`."""
 
     at: int
     topic: str

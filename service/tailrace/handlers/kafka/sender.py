@@ -7,6 +7,7 @@ producer is dropped with all that it holds.
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -31,6 +32,10 @@ _OPTIONS: dict[str, Any] = {
     "queue.buffering.max.messages": 0,
     "queue.buffering.max.kbytes": _LARGEST_QUEUE_KBYTES,
 }
+
+
+class TooSlow(Unavailable):
+    """The brokers answer, but confirm less in time than they were sent."""
 
 
 class Sender:
@@ -63,7 +68,13 @@ class Sender:
         self._wait(
             lambda: 0 if self._transactional and failed else self.producer.flush(_LOOK_SECONDS)
         )
-        if self._noted.error is not None and any(map(is_late, failed.values())):
+        late = sum(map(is_late, failed.values()))
+        if late and late < len({record.at for record in records}):
+            raise TooSlow(
+                f"handlers.{self._name}: the brokers confirmed only a part of the batch in "
+                f"{self._patience:g} s (timeout_seconds): it is sent in smaller parts from now on"
+            )
+        if late and self._noted.error is not None:
             raise outage(self._name, self._noted.error)
         return dict(failed)  # the end of a transaction adds what was not sent
 
@@ -119,7 +130,8 @@ class Sender:
     def drop(self) -> None:
         """Forgets all that is not sent, and closes the connections."""
         self.producer.purge()
-        self.producer.flush(0)
+        with suppress(KafkaException):  # of a producer with a fatal error
+            self.producer.flush(0)
         del self.producer  # close() would wait for the end of a transaction
 
 

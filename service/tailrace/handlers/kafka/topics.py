@@ -7,6 +7,7 @@ import re
 from collections.abc import Collection, Iterable
 from threading import Lock
 
+import structlog
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
@@ -123,6 +124,9 @@ def create_topics(
         for topic, result in results.items():
             try:
                 result.result()
+                if not only_try:
+                    log = structlog.get_logger().bind(handler=connection.name)
+                    log.info("topic.created", topic=topic)
             except KafkaException as error:
                 if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
                     what = f"{key}: topic {topic} cannot be created"

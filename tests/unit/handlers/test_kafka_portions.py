@@ -1,0 +1,69 @@
+"""A batch that the brokers cannot confirm in time is sent in smaller parts."""
+
+from collections.abc import Awaitable, Callable, Sequence
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from tailrace.config.delivery import DeliverySettings
+from tailrace.errors import Unavailable
+from tailrace.handlers.handler_type import Opening
+from tailrace.handlers.kafka import at_least_once
+from tailrace.handlers.kafka.at_least_once import Kafka
+from tailrace.handlers.kafka.records import Record
+from tailrace.handlers.kafka.sender import TooSlow
+from tailrace.handlers.kafka.topics import Topics
+from tests.unit.handlers.test_kafka_records import batch, event, settings
+
+
+class SlowBrokers:
+    """Confirm at most so many records of a call; 0: they do not answer."""
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self.calls: list[list[int]] = []
+
+    def send(self, records: Sequence[Record], began: float) -> dict[int, object]:
+        self.calls.append([record.at for record in records])
+        if self.most == 0:
+            raise Unavailable("the brokers confirmed nothing")
+        if len(records) > self.most:
+            raise TooSlow("the brokers confirmed only a part")
+        return {}
+
+    def drop(self) -> None: ...
+
+
+Write = Callable[[SlowBrokers, int], Awaitable[None]]
+
+
+@pytest.fixture
+def write(monkeypatch: pytest.MonkeyPatch) -> Write:
+    """Delivers a batch of so many events until it is confirmed."""
+    bus = Kafka(Opening("bus", DeliverySettings(), CollectorRegistry()), settings())
+    monkeypatch.setattr(Topics, "require", lambda topics, names: None)
+
+    async def deliver(brokers: SlowBrokers, count: int) -> None:
+        monkeypatch.setattr(at_least_once, "Sender", lambda connection, options: brokers)
+        await bus.write(batch(*[event() for _ in range(count)]))
+
+    return deliver
+
+
+async def test_the_half_is_tried_and_is_the_size_from_then_on(write: Write) -> None:
+    brokers = SlowBrokers(3)
+    for _ in range(2):
+        with pytest.raises(TooSlow):
+            await write(brokers, 10)
+    await write(brokers, 10)
+    await write(brokers, 3)
+    assert brokers.calls[1:2] == [[0, 1, 2, 3, 4]]
+    assert brokers.calls[2:] == [[0, 1], [2, 3], [4, 5], [6, 7], [8, 9], [0, 1], [2]]
+
+
+async def test_brokers_that_do_not_answer_make_no_batch_smaller(write: Write) -> None:
+    silent = SlowBrokers(0)
+    for _ in range(3):
+        with pytest.raises(Unavailable):
+            await write(silent, 4)
+    assert silent.calls == [[0, 1, 2, 3]] * 3
