@@ -88,16 +88,6 @@ async def nothing(request: web.Request) -> web.Response:
     return web.Response()
 
 
-async def half(request: web.Request) -> web.StreamResponse:
-    """Begins an answer, and closes the connection."""
-    response = web.StreamResponse(headers={"content-length": "100"})
-    await response.prepare(request)
-    await response.write(b"{")
-    assert request.transport is not None
-    request.transport.close()
-    return response
-
-
 async def silence(request: web.Request) -> web.Response:
     await anyio.sleep_forever()
     raise AssertionError

@@ -12,10 +12,8 @@ from tailrace.errors import ConfigurationError, Refused, Unavailable
 from tailrace.testing import Harness
 from tests.destinations.http_endpoint import (
     SECRETS,
-    Answer,
     answer,
     event,
-    half,
     hook,
     hooked,
     nothing,
@@ -23,6 +21,7 @@ from tests.destinations.http_endpoint import (
     receiving,
     silence,
 )
+from tests.destinations.http_raw import answering
 from tests.destinations.http_receiver import verified
 from tests.handlers import deliver
 
@@ -71,11 +70,76 @@ async def test_the_endpoint_says_when_it_is_back() -> None:
     assert caught.value.retry_after == 7
 
 
-@pytest.mark.parametrize("lost", [nothing, half])
-async def test_a_connection_that_ends_too_soon_is_an_outage(lost: Answer) -> None:
-    async with hooked(lost, lost) as (_, handler):
+async def test_a_connection_that_ends_without_an_answer_is_an_outage() -> None:
+    async with hooked(nothing, nothing) as (_, handler):
         with pytest.raises(Unavailable, match="cannot be reached"):
             await deliver(handler, event())
+
+
+UNREADABLE = {
+    "a body after 204": b"HTTP/1.1 204 No Content\r\n\r\nstored",
+    "a length after 204": b"HTTP/1.1 204 No Content\r\ncontent-length: 6\r\n\r\nstored",
+    "chunks after 204": b"HTTP/1.1 204 OK\r\ntransfer-encoding: chunked\r\n\r\n1\r\nx\r\n0\r\n\r\n",
+    "a header of 20 kB": b"HTTP/1.1 200 OK\r\nx: %b\r\ncontent-length: 0\r\n\r\n" % (b"y" * 20_000),
+    "a header of 200 kB": b"HTTP/1.1 200 OK\r\nx: %b\r\n\r\n" % (b"y" * 200_000),
+    "300 headers": b"HTTP/1.1 200 OK\r\n%bcontent-length: 0\r\n\r\n" % (b"x: y\r\n" * 300),
+    "no header at all": b"HTTP/1.1 200 OK\r\n \x00:::\r\n\r\n",
+    "a length that is none": b"HTTP/1.1 200 OK\r\ncontent-length: six\r\n\r\nstored",
+    "two lengths": b"HTTP/1.1 200 OK\r\ncontent-length: 1\r\ncontent-length: 2\r\n\r\nst",
+    "length and chunks": b"HTTP/1.1 200 OK\r\ncontent-length: 1\r\n"
+    b"transfer-encoding: chunked\r\n\r\n0\r\n\r\n",
+    "chunks that are none": b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\nstored\r\n",
+    "half a body": b"HTTP/1.1 201 Created\r\ncontent-length: 100\r\n\r\n{",
+    "half the headers": b"HTTP/1.1 202 Accepted\r\ncontent-",
+    "interim answers first": b"HTTP/1.1 100 Continue\r\n\r\n"
+    b"HTTP/1.1 103 Early Hints\r\nlink: x\r\n\r\nHTTP/1.1 204 OK\r\n\r\nstored",
+    "no reason": b"HTTP/1.1 204\r\n\r\nstored",
+    "bare line feeds": b"HTTP/1.1 200 OK\ncontent-length: 1\n\nx",
+}
+
+
+@pytest.mark.parametrize("said", UNREADABLE)
+@pytest.mark.parametrize("pieces", [1, 2, 10_000])
+async def test_an_answer_counts_by_its_first_line_whatever_comes_after_it(
+    said: str, pieces: int
+) -> None:
+    """Sent again, the event would be stored again. The next event has a good connection."""
+    whole = UNREADABLE[said]
+    size = -(-len(whole) // min(pieces, len(whole)))
+    parts = [whole[at : at + size] for at in range(0, len(whole), size)][:500]
+    parts.append(whole[500 * size :])
+    closes = said.startswith("half") or pieces == 2
+    async with answering(*filter(None, parts), closes=closes) as endpoint, hook(endpoint.url) as it:
+        with anyio.fail_after(20):
+            await deliver(it, event())
+            await deliver(it, event())
+    assert endpoint.requests == 2
+
+
+@pytest.mark.parametrize("first", [b"HTTP/1.1  200 OK", b"HTTP/3.7 204 OK", b"http/1.1 200"])
+async def test_a_first_line_need_not_be_as_the_standard_wants_it(first: bytes) -> None:
+    async with answering(first + b"\r\n\r\n") as endpoint, hook(endpoint.url) as handler:
+        await deliver(handler, event())
+    assert endpoint.requests == 1
+
+
+@pytest.mark.parametrize(
+    ("status", "raised"), [(422, Refused), (503, Unavailable), (302, Unavailable)]
+)
+async def test_another_status_counts_as_well_if_what_follows_cannot_be_read(
+    status: int, raised: type[Exception]
+) -> None:
+    said = b"HTTP/1.1 %d No\r\ncontent-length: six\r\n\r\nstored" % status
+    async with answering(said) as endpoint, hook(endpoint.url) as handler:
+        with pytest.raises(raised, match=f"answers {status}"):
+            await deliver(handler, event())
+    assert endpoint.requests == 1
+
+
+async def test_an_answer_that_is_none_is_an_outage() -> None:
+    async with answering(b"220 mail.example.com ESMTP\r\n") as endpoint, hook(endpoint.url) as it:
+        with pytest.raises(Unavailable, match="cannot be reached"):
+            await deliver(it, event())
 
 
 async def test_a_connection_that_was_just_being_closed_is_no_outage() -> None:

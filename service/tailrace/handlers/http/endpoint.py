@@ -2,16 +2,19 @@
 
 import io
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from time import time
 from typing import Self
 
 import aiohttp
+import anyio
 from yarl import URL
 
 from tailrace.errors import Unavailable, describe
 from tailrace.handlers.http.access import CurrentAccess, EndpointAccess
 from tailrace.handlers.http.answer import EndpointAnswer, require_accepted
+from tailrace.handlers.http.first_line import UnreadableAnswer, session_parts
 from tailrace.handlers.http.settings import HttpHandlerSettings
 from tailrace.handlers.http.signature import signatures
 from tailrace.version import __version__
@@ -19,6 +22,11 @@ from tailrace.version import __version__
 _MOST_REDIRECTS = 5
 _MOST_OF_ANSWER = 65536
 """So many bytes of an answer are read; the connection of a longer one is closed."""
+_BODY_SECONDS = 5.0
+"""A body that takes longer is not waited for."""
+_LOST = (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError, aiohttp.ClientResponseError)
+"""A connection that the endpoint was just closing, or that still has bytes of another answer."""
+_NOT_LOST = (aiohttp.ClientConnectorError, aiohttp.ClientHttpProxyError)
 _LARGE = 2**20
 """aiohttp writes larger bodies piece by piece if they are files."""
 
@@ -44,7 +52,8 @@ class Endpoint:
 
     async def __aenter__(self) -> Self:
         self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=self._connections),
+            **session_parts(self._connections),
+            max_field_size=_MOST_OF_ANSWER,
             cookie_jar=aiohttp.DummyCookieJar(),
             timeout=aiohttp.ClientTimeout(total=self._settings.timeout_seconds),
             auto_decompress=False,
@@ -86,11 +95,13 @@ class Endpoint:
         while True:
             try:
                 answer = await self._once(url, body, headers, access)
+            except UnreadableAnswer as error:
+                return EndpointAnswer(error.status)
             except TimeoutError as error:
                 message = f"no answer within timeout_seconds ({seconds:g} s)"
                 raise Unavailable(message) from error
-            except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError) as error:
-                lost = not isinstance(error, aiohttp.ClientConnectorError)
+            except _LOST as error:
+                lost = not isinstance(error, _NOT_LOST)
                 if not (again and lost):
                     raise _unavailable(error) from error
                 again = False
@@ -115,16 +126,24 @@ class Endpoint:
             ssl=access.tls,
         ) as response:
             status, found = response.status, response.headers
-            start = b""
-            while len(start) < _MOST_OF_ANSWER:
-                part = await response.content.read(_MOST_OF_ANSWER)
-                if not part:
-                    break
-                start += part
-            else:
-                response.close()
             redirect = found.get("location", "") if 300 <= status < 400 else None
+            start = await _beginning(response)
             return EndpointAnswer(status, found.get("retry-after"), start, redirect)
+
+
+async def _beginning(response: aiohttp.ClientResponse) -> bytes:
+    """The first bytes of the body, as far as they can be read: the status counts without them.
+
+    A connection with more of it, or with a body where there must be none, is closed.
+    """
+    start = b""
+    with suppress(aiohttp.ClientError, TimeoutError, OSError), anyio.move_on_after(_BODY_SECONDS):
+        while len(start) < _MOST_OF_ANSWER and (part := await response.content.read(2**16)):
+            start += part
+    length = response.headers.get("content-length", "0")
+    if not response.content.at_eof() or (response.status == 204 and length != "0"):
+        response.close()
+    return start
 
 
 def _followed(url: URL, answer: EndpointAnswer) -> URL | None:
