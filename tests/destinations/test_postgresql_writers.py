@@ -6,11 +6,12 @@ from typing import Any
 
 import psycopg
 import pytest
+from structlog.testing import capture_logs
 
 from tailrace import Fenced, Refused, Unavailable
 from tailrace.config.secret import Secret
 from tailrace.handlers.postgresql.connection import connected, transaction
-from tailrace.testing import Changes
+from tailrace.testing import Changes, Harness, NotHandled
 from tests.destinations.postgresql_store import ORDERS, Store, begin
 from tests.faults.disk import fill, small_disk
 from tests.handlers import OWNER, deliver
@@ -51,6 +52,60 @@ async def test_a_restored_backup_gets_what_it_lacks_and_fences_who_wrote_after_i
     with pytest.raises(Fenced, match="the database was restored"):
         await deliver(handler, last)
     assert await begin(handler) == before
+
+
+def ids(store: Store) -> list[int]:
+    return sorted(document["_id"] for document in store.orders.values())
+
+
+async def test_after_a_halt_and_a_repair_the_refused_change_comes_before_those_after_it(
+    store: Store,
+) -> None:
+    handler = {**store.server.handler, "on_failure": "halt"}
+    async with Harness(handler) as harness:
+        harness.changes.insert({"_id": 1})
+        await harness.handled()
+        store.server.execute(
+            "ALTER TABLE orders ADD CONSTRAINT odd CHECK (document ->> '_id' <> '3')"
+        )
+        for number in (2, 3, 4):
+            harness.changes.insert({"_id": number})
+        with pytest.raises(NotHandled, match="odd"):
+            await harness.handled()
+        assert ids(store) == [1, 2]
+        store.server.execute("ALTER TABLE orders DROP CONSTRAINT odd")
+        await harness.restart()
+        await harness.handled()
+    assert ids(store) == [1, 2, 3, 4]
+
+
+async def test_a_database_that_is_set_back_in_a_run_gets_what_it_lacks(store: Store) -> None:
+    """A restored one from its position on; an emptied one from the checkpoint, with the advice."""
+    async with Harness(store.server.handler) as harness:
+        harness.changes.insert({"_id": 1})
+        await harness.handled()
+        store.server.execute("CREATE TABLE kept AS SELECT * FROM orders")
+        store.server.execute("CREATE TABLE kept_positions AS SELECT * FROM tailrace_positions")
+        harness.changes.insert({"_id": 2})
+        await harness.saved()
+        store.server.execute("""
+            TRUNCATE orders, tailrace_positions;
+            INSERT INTO orders SELECT * FROM kept;
+            INSERT INTO tailrace_positions SELECT * FROM kept_positions;
+        """)
+        harness.changes.insert({"_id": 3})
+        with capture_logs() as logs:
+            await harness.handled()
+        assert ids(store) == [1, 2, 3]
+        assert len([each for each in logs if "its destination was restored" in str(each)]) == 1
+        store.server.execute("TRUNCATE orders, tailrace_positions")
+        harness.changes.insert({"_id": 4})
+        with capture_logs() as logs:
+            await harness.handled()
+        assert ids(store) == [4]
+        assert any("'tailrace snapshot start" in str(each) for each in logs)
+        await harness.snapshot()
+    assert ids(store) == [1, 2, 3, 4]
 
 
 async def test_a_killed_backend_is_an_outage_and_stores_nothing(

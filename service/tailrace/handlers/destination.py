@@ -105,9 +105,7 @@ class Destination:
         former, before = self._stored[scope]
         if commits:
             before = self._accepted.get(scope, (former, before))[1]
-        # A batch holds only rows, or only changes: the last change is the position then.
-        new = events if events[-1].operation_type == "read" else events[-1:]
-        after = SinkPosition.after(new, before).of_pipeline(identity.fingerprint)
+        after = SinkPosition.after_batch(events, before).of_pipeline(identity.fingerprint)
         text = position_text(after, identity)
         if commits:
             self._accepted[scope] = text, after

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, cast
 
@@ -26,6 +26,13 @@ class PositionedEvent(Protocol):
     def token(self) -> ResumeToken: ...
     @property
     def cluster_time(self) -> Timestamp | None: ...
+
+
+class PositionedChange(PositionedEvent, Protocol):
+    """What also tells whether it is a row of a snapshot."""
+
+    @property
+    def operation_type(self) -> str: ...
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -79,6 +86,15 @@ class SinkPosition:
             else:
                 token, time = event.token, event.cluster_time
         return cls(token, time, rows=rows)
+
+    @classmethod
+    def after_batch(
+        cls, events: Sequence[PositionedChange], before: SinkPosition | None = None
+    ) -> SinkPosition:
+        """As :meth:`after`, for a call, which has only rows or only changes: the last change tells
+        enough then."""
+        rows = events[-1].operation_type == "read"
+        return cls.after(events if rows else events[-1:], before)
 
     def of_pipeline(self, fingerprint: str) -> SinkPosition:
         """The same position, in a stream whose pipeline and options have this fingerprint."""

@@ -139,9 +139,9 @@ class BatchLane(Lane):
                 break  # rows of a snapshot and changes never share a call
             work.places.append(self._queue.popleft())
         if work.places:
+            self._select(work)  # if a filter raises, the places are not opened
             self.opened = work.places[-1].number
             self.watermark.begin()
-            self._select(work)
             assigned.work = work
             await self._handle(work, self.delivery.deliver_all)
             assigned.work, assigned.last = None, False

@@ -30,7 +30,6 @@ class CommitDelivery(Delivery):
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
         self._taken_events, self._taken_seconds = 0, 0.0
-        self._last: ChangeEvent | None = None
 
     async def take(self, events: Sequence[ChangeEvent]) -> int:
         """Lets the handler accept the events; returns how many it has accepted.
@@ -69,7 +68,7 @@ class CommitDelivery(Delivery):
         if refused:
             self._taken_events -= len(events)
         elif self._owns and self._calls.on_ddl is not None:
-            self._last = events[-1]
+            self.position.accepted(events)
         return refused
 
     async def commit(self) -> None:
@@ -85,8 +84,7 @@ class CommitDelivery(Delivery):
             return await commit.call(identity)
 
         await self._part(call, None, None, "a commit")
-        if self._last is not None:
-            self.position.stored(self._last)
+        self.position.committed()
         self._outages.over()
         self._recorder.handled(self._taken_seconds, self._taken_events)
         self._taken_events, self._taken_seconds = 0, 0.0
@@ -113,7 +111,7 @@ class CommitDelivery(Delivery):
             seconds = self._taken_seconds + self._clock() - began
             self._recorder.failed(seconds, self._taken_events)
             if isinstance(error, Fenced):
-                raise self.position.fenced(error) from error
+                raise await self.position.judged(error) from error
             if isinstance(error, TailraceError):
                 raise
             if self._retry.policy.halt:

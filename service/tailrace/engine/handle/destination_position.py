@@ -25,6 +25,8 @@ from tailrace.event import ChangeEvent
 from tailrace.model import Checkpoint, SinkPosition
 from tailrace.model.gap import Gap
 from tailrace.model.position import CHOSEN
+from tailrace.model.progress import Progress
+from tailrace.model.sink_position import NO_TOKEN
 from tailrace.observe.delay import reported_after
 
 T = TypeVar("T")
@@ -74,8 +76,10 @@ class DestinationPosition:
     outages: Outages
     loaded: SinkPosition | None = None
     """As of the last answer; ``None`` if the destination has stored nothing."""
-    _stored: ChangeEvent | None = None
-    """The last event of the last successful call; ``None`` if there was none since the load."""
+    _known: SinkPosition | None = None
+    """Where the destination stands after the last answer and the calls that worked since."""
+    _accepted: SinkPosition | None = None
+    """Where it stands after the next commit."""
     _fits: Fits | None = None
     """Whether a position is as the run assumes; ``None`` if nothing is assumed."""
 
@@ -97,7 +101,7 @@ class DestinationPosition:
         another process writes there, and :class:`ScopeHalted` for an invalid result.
         """
         if self.handler.position is not None:
-            self.loaded = await self._asked(_QUESTION, self.handler.position.load)
+            self._stands_at(await self._asked(_QUESTION, self.handler.position.load))
         return self.loaded
 
     async def load_unless_down(self, fits: Fits) -> bool:
@@ -108,7 +112,7 @@ class DestinationPosition:
         assert self.handler.position is not None  # noqa: S101 - for the type checker
         found, error = await self._answer(_QUESTION, self.handler.position.load)
         if error is None:
-            self.loaded = found
+            self._stands_at(found)
             return True
         if not self.outages.is_one(error):
             raise HandlerFailed(self.handler.name, _QUESTION, error) from error
@@ -127,37 +131,69 @@ class DestinationPosition:
                 "notes. The scope starts again from the stored position"
             )
 
-    def stored(self, last: ChangeEvent) -> None:
-        """Notes that a call stored everything up to this event."""
-        self._stored = last
+    def _stands_at(self, position: SinkPosition | None) -> None:
+        self.loaded = self._known = self._accepted = position
+
+    def stored(self, events: Sequence[ChangeEvent]) -> None:
+        """Notes that a call stored these events."""
+        self._known = self._accepted = SinkPosition.after_batch(events, self._known)
+
+    def accepted(self, events: Sequence[ChangeEvent]) -> None:
+        """Notes that the next commit stores these events."""
+        self._accepted = SinkPosition.after_batch(events, self._accepted)
+
+    def committed(self) -> None:
+        """Notes that a commit stored what was accepted."""
+        self._known = self._accepted
 
     async def missing(self, events: Sequence[ChangeEvent]) -> Sequence[ChangeEvent]:
-        """The events that the destination lacks: a failed attempt may have stored some.
+        """The events that the destination lacks: a failed call with them may have stored some.
 
-        Without a position of the destination: all. Raises :class:`PositionMoved` if the position is
-        none that this run can have left there.
+        Without a position of the destination: all. Raises :class:`PositionMoved` if the destination
+        stands neither where the last successful call left it, nor after some of these events.
         """
         if self.handler.position is None or not events:
             return events
-        former, stored = self.loaded, self._stored
+        known = self._known
         position = await self.load()
+        if _is_same(position, known):
+            return events
         for index in reversed(range(len(events))):
             if position is not None and position.is_at(events[index]):
-                return events[index + 1 :]
-        at_stored = stored is not None and position is not None and position.is_at(stored)
-        if position != former and not at_stored:
-            raise PositionMoved(
-                f"scope {self.identity.scope!r}: the position of handler {self.handler.name!r} "
-                "changed during the run: its destination was restored, or another process writes "
-                "there. The scope starts again from the stored position"
-            )
-        return events
+                if _is_same(position, SinkPosition.after_batch(events[: index + 1], known)):
+                    return events[index + 1 :]
+                break
+        raise self._moved(known, position)
 
-    def fenced(self, error: Fenced) -> CheckpointFenced:
-        """What the watcher gets for the handler's own error."""
+    async def judged(self, error: Fenced) -> TailraceError:
+        """What ends the run if a call was fenced: another owner, or a destination that was set
+        back. The destination fences again, when it is asked, if it has another owner."""
+        if self.handler.position is not None:
+            known = self._known
+            position = await self.load()
+            if _was_set_back(known, position):
+                return self._moved(known, position)
+        return self._fenced(error)
+
+    def _fenced(self, error: Fenced) -> CheckpointFenced:
         return CheckpointFenced(
             f"scope {self.identity.scope!r}: handler {self.handler.name!r} was fenced by its "
             f"destination: another process writes there now: {describe(error)}"
+        )
+
+    def _moved(self, known: SinkPosition | None, position: SinkPosition | None) -> PositionMoved:
+        what = (
+            f"scope {self.identity.scope!r}: the position of handler {self.handler.name!r} changed "
+            f"during the run, from {_where(known)} to {_where(position)}: its destination was "
+        )
+        if position is None:
+            return PositionMoved(
+                f"{what}emptied. The scope continues from its checkpoint; what the destination had "
+                f"before comes with a snapshot: 'tailrace snapshot start {self.identity.scope}'"
+            )
+        return PositionMoved(
+            f"{what}restored, or another process writes there. The scope starts again from the "
+            "stored position"
         )
 
     async def _asked(self, what: str, question: Callable[..., Awaitable[T]], *given: Any) -> T:
@@ -197,6 +233,33 @@ class DestinationPosition:
         except (TailraceError, anyio.get_cancelled_exc_class()):
             raise
         except Fenced as error:
-            raise self.fenced(error) from error
+            raise self._fenced(error) from error
         except BaseException as error:  # noqa: BLE001 - whatever a handler raises
             return None, error
+
+
+def _is_same(one: SinkPosition | None, other: SinkPosition | None) -> bool:
+    """Whether the destination has the same changes and rows at both."""
+    if one is None or other is None:
+        return one is other
+    return one.token == other.token and one.rows == other.rows
+
+
+def _was_set_back(known: SinkPosition | None, position: SinkPosition | None) -> bool:
+    """Whether the destination lacks what it had; not if somebody has stored more."""
+    if known is None or _is_same(known, position):
+        return False
+    if position is None or position.token in (NO_TOKEN, known.token):
+        return True
+    return Progress(known.token, known.time).covers(position.token, position.time) is not False
+
+
+def _where(position: SinkPosition | None) -> str:
+    """A position, for people."""
+    if position is None:
+        return "none"
+    if position.token == NO_TOKEN:
+        return "rows of a snapshot"
+    time = position.time
+    at = f" of {time.as_datetime().isoformat()}" if time is not None else ""
+    return f"event {position.token.digest}{at}"

@@ -1,6 +1,6 @@
 """Which events of a batch are set aside if its destination refuses some of them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from tailrace.event import ChangeEvent
 
@@ -21,3 +21,27 @@ def divided(
         else:
             others.append(event)
     return others, aside
+
+
+def parts(
+    units: Sequence[Sequence[ChangeEvent]], reasons: Mapping[int, str]
+) -> Iterator[tuple[list[ChangeEvent], list[tuple[ChangeEvent, str]]]]:
+    """In order: events to handle, and the refused ones of the unit after them, with the reasons.
+
+    The other events of that unit are among the next ones to handle. ``reasons``: as for
+    :func:`divided`, by index in all events.
+    """
+    others, begin = list[ChangeEvent](), 0
+    for unit in units:
+        refused, left = list[tuple[ChangeEvent, str]](), list[ChangeEvent]()
+        for index, event in enumerate(unit, begin):
+            if reason := reasons.get(index):
+                refused.append((event, reason))
+            else:
+                left.append(event)
+        begin += len(unit)
+        if refused:
+            yield others, refused
+            others = []
+        others += left
+    yield others, []

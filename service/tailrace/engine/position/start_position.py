@@ -153,8 +153,9 @@ def start_position(
                 scope=identity.scope,
                 handler=name,
                 consequence="it stored a position before and now reports none: continuing from "
-                "the checkpoint. Earlier changes are not repeated; use 'tailrace checkpoints set' "
-                "to replay them",
+                "the checkpoint. Earlier changes are not repeated: if the destination was emptied, "
+                f"'tailrace snapshot start {identity.scope}' delivers the documents of now, and "
+                "'tailrace checkpoints set' the changes since a time",
             )
         if position is not None and known is None:
             own[name] = position
