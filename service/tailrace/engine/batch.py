@@ -10,6 +10,7 @@ from prometheus_client import CollectorRegistry
 
 from tailrace.envelope import Message, messages
 from tailrace.event import ChangeEvent
+from tailrace.event.document_identity import last_changes
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,14 +77,10 @@ class Batch(Sequence[ChangeEvent]):
     def latest(self) -> list[ChangeEvent]:
         """The last event of each document, in the stream's order.
 
-        An event whose document key a pipeline removed counts as a document of its own.
+        An event whose document key a pipeline removed counts as a document of its own. The delete
+        of a document that moved to another shard in the same transaction is not its last event.
         """
-        found: dict[object, ChangeEvent] = {}
-        for event in self._events:
-            key: object = event.key or event
-            found.pop(key, None)
-            found[key] = event
-        return list(found.values())
+        return [self._events[change.index] for change in last_changes(self._events)]
 
     def messages(self, envelope: str = "native", *, canonical: bool = False) -> list[Message]:
         """A message for each event, at the same index: key, value and headers.

@@ -8,9 +8,10 @@ from collections.abc import Callable, Mapping, Sequence
 
 from tailrace.envelope.cloudevents import cloudevents_messages
 from tailrace.envelope.debezium import debezium_messages
-from tailrace.envelope.message import Message
+from tailrace.envelope.message import NOTHING, Message
 from tailrace.envelope.native import document_messages, native_messages
 from tailrace.event import ChangeEvent
+from tailrace.event.document_identity import overtaken
 from tailrace.event.json_lines import CANONICAL, RELAXED, Form
 
 __all__ = ["ENVELOPES", "Message", "messages"]
@@ -37,6 +38,10 @@ def messages(
     make = ENVELOPES.get(envelope)
     if make is None:
         raise ValueError(f"no envelope is called {envelope!r}: use one of {', '.join(ENVELOPES)}")
+    if envelope == "document" and (older := overtaken(events)):
+        current = [event for index, event in enumerate(events) if index not in older]
+        others = iter(messages(current, scope, envelope, canonical=canonical))
+        return [NOTHING if index in older else next(others) for index in range(len(events))]
     kind = envelope, canonical
     found: list[Message | None] = [event.kept(kind) for event in events]
     missing = events

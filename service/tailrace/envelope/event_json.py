@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from tailrace.envelope.identity import event_id, key_of, token_data
 from tailrace.event import ChangeEvent
 from tailrace.event.bson import OBJECT_ID
+from tailrace.event.document_key import id_alone
 from tailrace.event.extended_json import LAST_MS, date_text, written
 from tailrace.event.json_lines import CANONICAL, RELAXED, Form, json_texts
 from tailrace.event.memo import Memo
@@ -19,11 +20,11 @@ _OBJECT_ID_KEY_BYTES = len(_OBJECT_ID_KEY) + 12 + 1
 
 
 EventText = tuple[bytes, str, bytes | None]
-"""An event as Extended JSON, its id, and its document key as canonical Extended JSON."""
+"""An event as Extended JSON, its id, and ``_id`` of its document as canonical Extended JSON."""
 
 Frame = tuple[bytes, bytes, int, int, bytes, bool, bytes, bytes, bytes, bool]
 """Token, operation, cluster time, wall time, whether there is a document, namespace, document key,
-the key in canonical form, and whether there is an update description."""
+its ``_id`` in canonical form, and whether there is an update description."""
 
 _USUAL = (
     b'{"_id":{"_data":"%b"},"operationType":"%b","clusterTime":{"$timestamp":{"t":%d,"i":%d}}%b,'
@@ -83,11 +84,12 @@ def time_text(ms: int) -> bytes:
 
 
 def _key(key: bytes) -> tuple[bytes, bytes]:
-    """A document key as relaxed and as canonical Extended JSON."""
+    """A document key as relaxed Extended JSON, and its ``_id`` alone as canonical."""
     if len(key) == _OBJECT_ID_KEY_BYTES and key.startswith(_OBJECT_ID_KEY):
         text = b'{"_id":{"$oid":"%b"}}' % key[-13:-1].hex().encode()
         return text, text
-    return written(key, RELAXED.writers).encode(), written(key, CANONICAL.writers).encode()
+    canonical = written(id_alone(key), CANONICAL.writers)
+    return written(key, RELAXED.writers).encode(), canonical.encode()
 
 
 # Events that follow one another are mostly of the same second and collection.

@@ -27,6 +27,6 @@ def token_data(token: bytes) -> bytes | None:
 
 
 def key_of(event: ChangeEvent) -> bytes | None:
-    """The key of a message about the event's document: its document key."""
+    """The key of a message about the event's document: its ``_id``, the same in all its life."""
     text = event.key_text
     return None if text is None else text.encode()

@@ -14,7 +14,7 @@ from bson.timestamp import Timestamp
 
 from tailrace.event import layout
 from tailrace.event.bson import DOCUMENT, INT32, NULL, document_at, elements, encoded, spans
-from tailrace.event.document_key import document_key, key_text
+from tailrace.event.document_key import document_key, id_alone, key_text
 from tailrace.event.image import Image
 from tailrace.event.layout import DOCUMENT_KEY, FULL_DOCUMENT, NAMESPACE, operation_type, parts
 from tailrace.event.memo import Memo
@@ -105,7 +105,7 @@ class ChangeEvent:
 
     @property
     def document_key(self) -> dict[str, Any] | None:
-        """``_id`` of the changed document, and its shard key if there is one."""
+        """``_id`` of the document, and its shard key, if any, *before* an update or a replace."""
         return self._part(DOCUMENT_KEY)
 
     @property
@@ -182,15 +182,14 @@ class ChangeEvent:
 
     @property
     def key_text(self) -> str | None:
-        """The whole document key as canonical Extended JSON: ``{"_id":{"$oid":"65a0…"}}``.
+        """The document's ``_id`` as canonical Extended JSON: ``{"_id":{"$oid":"65a0…"}}``.
 
-        A text for destinations to store: it keeps every BSON type. ``None`` for an event without a
-        document key. The server holds some keys equal that differ here, such as ``7`` and
-        ``NumberLong(7)``; :attr:`key` does not tell them apart either.
+        A text to store: it keeps every BSON type, and outlasts a change of the shard key. ``None``
+        without a document key. The server holds some values equal that differ here, such as ``7``
+        and ``NumberLong(7)``; :attr:`key` does not tell them apart either.
         """
-        found = self.parts
-        begin = found[DOCUMENT_KEY]
-        return None if begin < 0 else key_text(self._buffer[begin : found[DOCUMENT_KEY + 1]])
+        key = self.field_bytes("documentKey")
+        return None if key is None else key_text(id_alone(key))
 
     @property
     def is_ddl(self) -> bool:

@@ -1,4 +1,7 @@
-"""Defines, in one place, which document an event is about.
+"""Defines which document an event is about: the one with this ``_id`` in this collection.
+
+The rest of a sharded document's key changes during its life: see
+:mod:`tailrace.event.document_identity`.
 
 Values of ``_id`` that the server's unique index treats as equal are one document: deleted as ``7``,
 it may be inserted again as ``NumberLong(7)`` (mongod, src/mongo/db/storage/key_string.cpp and
@@ -76,9 +79,35 @@ def identity(buffer: bytes, key: int) -> bytes:
     return b""
 
 
+def shard_key(key: bytes) -> dict[bytes, bytes]:
+    """The fields of a document key beside ``_id``: by path, BSON elements equal for equal values.
+
+    Empty for a document of a collection that is not sharded, or sharded by ``_id``.
+    """
+    if is_object_id(key):
+        return {}
+    fields = walk(key, 0)
+    return {name: _element(key, name, *each) for name, *each in fields if name != b"_id"}
+
+
+def id_alone(key: bytes) -> bytes:
+    """The part ``{_id: …}`` of a document key; the key as it is if it has none."""
+    if is_object_id(key):
+        return key
+    for name, _, value, end in walk(key, 0):
+        if name == b"_id":
+            return encoded(key[value - len(b"?_id\0") : end])
+    return key
+
+
+def is_object_id(key: bytes) -> bool:
+    """Whether a document key is an ObjectId ``_id`` and nothing else, as most are."""
+    return len(key) == _OBJECT_ID_KEY_BYTES and key.startswith(_ID_OF_OBJECT, 4)
+
+
 def key_text(key: bytes) -> str:
     """A document key as canonical Extended JSON. Raises ``ValueError`` if the BSON is malformed."""
-    if len(key) == _OBJECT_ID_KEY_BYTES and key.startswith(_ID_OF_OBJECT, 4):
+    if is_object_id(key):
         return f'{{"_id":{{"$oid":"{key[-13:-1].hex()}"}}}}'
     return to_json(key, canonical=True)
 

@@ -16,10 +16,11 @@ from pymongo.errors import (
 from tailrace.config.name_template import Template
 from tailrace.errors import ConfigurationError, Refused, Unavailable
 from tailrace.event import ChangeEvent, Namespace
+from tailrace.event.document_identity import last_changes
 from tailrace.handlers import check_handlers
 from tailrace.handlers.followed import require_apart
 from tailrace.handlers.mongodb import MONGODB, MongodbHandlerSettings
-from tailrace.handlers.mongodb.copy_changes import CopyChanges, last_indices
+from tailrace.handlers.mongodb.copy_changes import CopyChanges
 from tailrace.handlers.mongodb.names import Names, followed, places, shared
 from tailrace.handlers.mongodb.outcomes import Rejected, outages
 from tailrace.handlers.mongodb.statements import BulkWrite, Change, changes, insertions
@@ -196,4 +197,4 @@ def test_what_an_event_does_to_a_copy(event: ChangeEvent, refused: str, document
 def test_of_each_document_the_last_event_counts_whatever_the_type_of_its_number() -> None:
     ids = [1, 2, bson.Int64(1), 2.0, "1", 3]
     events = [_event("delete", each) for each in ids]
-    assert sorted(last_indices(events)) == [2, 3, 4, 5]
+    assert [change.index for change in last_changes(events)] == [2, 3, 4, 5]

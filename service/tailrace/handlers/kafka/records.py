@@ -8,6 +8,7 @@ from tailrace.engine.naming import named
 from tailrace.envelope import Message, messages
 from tailrace.errors import Refused
 from tailrace.event import ChangeEvent, Namespace
+from tailrace.event.document_identity import overtaken
 from tailrace.event.layout import OPERATION
 from tailrace.event.memo import Memo
 from tailrace.handlers.kafka.settings import KafkaHandlerSettings
@@ -72,6 +73,7 @@ class Records:
         """
         events = self._mapping.of(batch) if self._mapping is not None else list(batch)
         scope, headers, value_of = batch.scope.name, self._headers, self._value
+        alive = overtaken(batch) if self._tombstones else frozenset()
         refused: dict[int, str] = {}
         made: list[Record] = []
         for at, (event, message) in enumerate(
@@ -87,7 +89,7 @@ class Records:
                 continue
             found = headers(kind, message)
             made.append(Record(at, kind.topic, key, value_of(message), found))
-            if kind.deletes and key is not None:
+            if kind.deletes and key is not None and at not in alive:
                 made.append(Record(at, kind.topic, key, None, found))
         refused |= self._oversize(made)
         if refused and self._settings.on_oversize == "leave_out":

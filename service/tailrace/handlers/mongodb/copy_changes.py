@@ -1,6 +1,5 @@
 """What a batch does to a copy: the last change of each document."""
 
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from tailrace.event import ChangeEvent, Namespace
@@ -15,10 +14,11 @@ class CopyChanges:
     changes: list[Change] = field(default_factory=list)
     keys: list[bytes] = field(default_factory=list)
 
-    def add(self, index: int, event: ChangeEvent) -> str:
+    def add(self, index: int, event: ChangeEvent, only_if: bytes = b"") -> str:
         """Adds the last event of a document; returns why it is refused, if it is.
 
-        An update whose document is gone changes nothing: its delete follows.
+        An update whose document is gone changes nothing: its delete follows. ``only_if``: as
+        :class:`Change` has it.
         """
         found = event.field_bytes("documentKey")
         try:
@@ -32,13 +32,5 @@ class CopyChanges:
                 return "it has no document: the scope's pipeline removes it"
         self.keys.append(key)
         if document is not None or kind == "delete":
-            self.changes.append(Change(index, key, document))
+            self.changes.append(Change(index, key, document, only_if))
         return ""
-
-
-def last_indices(events: Iterable[ChangeEvent]) -> Sequence[int]:
-    """The index of the last event of each document; of one without a key, its own."""
-    last: dict[object, int] = {}
-    for index, event in enumerate(events):
-        last[event.key or index] = index
-    return list(last.values())

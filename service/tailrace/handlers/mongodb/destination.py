@@ -18,10 +18,11 @@ from tailrace.errors import (
     Unavailable,
 )
 from tailrace.event import ChangeEvent, Namespace
+from tailrace.event.document_identity import last_changes, shows
 from tailrace.handlers.handler_type import Opening, Trial
 from tailrace.handlers.mongodb import MongodbHandlerSettings
 from tailrace.handlers.mongodb.cluster import CLOSING_SECONDS, Cluster, connect
-from tailrace.handlers.mongodb.copy_changes import CopyChanges, last_indices
+from tailrace.handlers.mongodb.copy_changes import CopyChanges
 from tailrace.handlers.mongodb.ddl import Barriers
 from tailrace.handlers.mongodb.names import followed, places
 from tailrace.handlers.mongodb.outcomes import (
@@ -33,7 +34,7 @@ from tailrace.handlers.mongodb.outcomes import (
 )
 from tailrace.handlers.mongodb.run import DestinationRun
 from tailrace.handlers.mongodb.state import PositionDocument
-from tailrace.handlers.mongodb.statements import BulkWrite, changes, insertions
+from tailrace.handlers.mongodb.statements import BulkWrite, changes, insertions, of_shard_keys
 from tailrace.handlers.mongodb.sweep import Unseen
 from tailrace.handlers.mongodb.trial import refusal
 
@@ -162,14 +163,14 @@ class MongodbDestination:
         if self._settings.outbox is not None:
             await self._copy(run, _NOWHERE)
             return ()
-        indices = last_indices(batch)
-        events: Sequence[ChangeEvent] = [batch[index] for index in indices]
+        changed = last_changes(batch)
+        events: Sequence[ChangeEvent] = [batch[change.index] for change in changed]
         if self._mapping is not None:
             events = self._mapping.of(events)
         found: dict[Namespace, CopyChanges] = {}
         refused: dict[int, str] = {}
-        for index, event in zip(indices, events, strict=True):
-            source = event.ns
+        for change, event in zip(changed, events, strict=True):
+            source, index = event.ns, change.index
             if source is None or event.key is None:
                 refused[index] = "the scope's pipeline removes its namespace or its document key"
                 continue
@@ -177,7 +178,9 @@ class MongodbDestination:
             if wanted is None:
                 copy = run.copies.get(source) or await self._copy(run, source)
                 wanted = found[source] = CopyChanges(copy)
-            if reason := wanted.add(index, event):
+            shown = all(shows(key, self._mapping) for key in change.shard_keys)
+            only_if = of_shard_keys(change.shard_keys) if shown else b""
+            if reason := wanted.add(index, event, only_if):
                 refused[index] = reason
         if refused:
             raise Refused(refused)

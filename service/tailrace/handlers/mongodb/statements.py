@@ -2,6 +2,9 @@
 
     {q: {_id: …}, u: DOCUMENT, upsert: true}        {q: {_id: …}, limit: 1}
 
+An ``_id`` that could be read as operators is compared by ``$eq``. The delete of a sharded document
+spares a copy that has another shard key (:func:`of_shard_keys`): its document has moved.
+
 A document that the server would not take as a replacement as it is (a field whose name begins with
 ``$``; a zero timestamp, which it would replace by its clock) is deleted and made again by a
 pipeline that holds it as a literal. Where the old document is still there, mongod 6.0 fails on a
@@ -16,7 +19,8 @@ from typing import Any, Literal, NamedTuple
 from bson.raw_bson import RawBSONDocument
 
 from tailrace.event import Namespace
-from tailrace.event.bson import DOCUMENT, TIMESTAMP, encoded, walk
+from tailrace.event.bson import ARRAY, DOCUMENT, REGEX, TIMESTAMP, encoded, walk
+from tailrace.event.document_identity import ShardKey
 from tailrace.event.snapshot_events import document_id
 
 MOST_STATEMENTS = 10_000
@@ -33,12 +37,14 @@ _ONE = b"\x10limit\0\x01\0\0\0"
 class Change(NamedTuple):
     """What happens to one copy: its new document, or ``None`` if it is deleted.
 
-    ``key`` is ``{_id: …}``; ``at`` is the index of the event in its batch.
+    ``key`` is ``{_id: …}``; ``at`` is the index of the event in its batch. ``only_if``: what else a
+    document must match to be deleted, as elements of a filter.
     """
 
     at: int
     key: bytes
     document: bytes | None
+    only_if: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,10 +79,10 @@ def changes(place: Namespace, found: Iterable[Change], *, anew: bool) -> Iterato
     """
     deletes: list[tuple[int, bytes]] = []
     updates: list[tuple[int, bytes]] = []
-    for index, key, document in found:
+    for index, key, document, only_if in found:
         literal = document is not None and _needs_literal(document)
         if document is None or anew or literal:
-            deletes.append((index, deletion(key)))
+            deletes.append((index, deletion(key, only_if)))
         if document is not None:
             updates.append((index, _upsert(key, document, literal=literal)))
     yield from commands(place, "delete", deletes)
@@ -109,7 +115,7 @@ def insertions(
         yield from commands(place, "insert", documents)
         return
     found = (
-        (at, encoded(b"\x03q\0" + key_of(raw) + b"\x03u\0" + _unless_there(raw) + _UPSERT))
+        (at, encoded(_filter(key_of(raw)) + b"\x03u\0" + _unless_there(raw) + _UPSERT))
         for at, raw in documents
     )
     yield from commands(place, "update", found)
@@ -119,16 +125,42 @@ def _unless_there(document: bytes) -> bytes:
     return encoded(b"\x03$setOnInsert\0" + document)
 
 
-def deletion(key: bytes) -> bytes:
+def deletion(key: bytes, only_if: bytes = b"") -> bytes:
     """The statement that deletes one document."""
-    return encoded(b"\x03q\0" + key + _ONE)
+    return encoded(_filter(key, only_if) + _ONE)
+
+
+def of_shard_keys(keys: Iterable[ShardKey]) -> bytes:
+    """``$or: […]`` for documents that have one of these shard keys, or lack a field of theirs."""
+    choices: dict[bytes, None] = {}
+    for key in keys:
+        equal = [nested(path, _equal(element, len(path))) for path, element in key.items()]
+        choices[encoded(b"".join(equal))] = None
+        for path in key:
+            choices[encoded(nested(path, encoded(b"\x08$exists\0\0")))] = None
+    if not choices:
+        return b""
+    listed = [nested(b"%d" % number, choice) for number, choice in enumerate(choices)]
+    return b"%c$or\0%b" % (ARRAY, encoded(b"".join(listed)))
+
+
+def _filter(key: bytes, only_if: bytes = b"") -> bytes:
+    """The element ``q``: the document with a key ``{_id: …}``, whose value is never a pattern."""
+    if key[4] in (DOCUMENT, REGEX):
+        key = encoded(nested(b"_id", _equal(key[4:-1], len(b"_id"))))
+    return nested(b"q", encoded(key[4:-1] + only_if) if only_if else key)
+
+
+def _equal(element: bytes, name_bytes: int) -> bytes:
+    """``{$eq: value}`` for the value of an element."""
+    return encoded(element[:1] + b"$eq" + element[1 + name_bytes :])
 
 
 def _upsert(key: bytes, document: bytes, *, literal: bool) -> bytes:
     if not literal:
-        return encoded(b"\x03q\0" + key + b"\x03u\0" + document + _UPSERT)
+        return encoded(_filter(key) + b"\x03u\0" + document + _UPSERT)
     stage = encoded(b"\x03$replaceWith\0" + encoded(b"\x03$literal\0" + document))
-    return encoded(b"\x03q\0" + key + b"\x04u\0" + encoded(b"\x030\0" + stage) + _UPSERT)
+    return encoded(_filter(key) + b"\x04u\0" + encoded(b"\x030\0" + stage) + _UPSERT)
 
 
 def _needs_literal(document: bytes) -> bool:

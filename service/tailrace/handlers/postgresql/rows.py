@@ -1,12 +1,17 @@
 """The rows that a batch makes of its tables: the last change of each document."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
-from operator import itemgetter
 from typing import Any
 
 from tailrace.event import ChangeEvent, Image, Namespace
+from tailrace.event.document_identity import (
+    LastChange,
+    key_after_text,
+    last_changes,
+    shard_key_of_text,
+)
 from tailrace.event.field_mapping import FieldMapping
 from tailrace.event.json_lines import RELAXED, json_texts
 from tailrace.event.layout import INCREMENT, NAMESPACE, OPERATION, SECONDS
@@ -23,7 +28,10 @@ EPOCH_SECONDS = 2**31
 
 @dataclass(frozen=True, slots=True)
 class TableRows:
-    """Rows of one table, by column. ``gone`` and ``gone_at``: deleted documents, and when."""
+    """Rows of one table, by column. ``gone`` and ``gone_at``: deleted documents, and when.
+
+    ``gone_if``: of sharded documents among them, by id, what tells whether a row is theirs.
+    """
 
     ids: list[bytes] = field(default_factory=list)
     keys: list[str] = field(default_factory=list)
@@ -32,7 +40,17 @@ class TableRows:
     values: list[list[Any]] = field(default_factory=list)
     gone: list[bytes] = field(default_factory=list)
     gone_at: list[int] = field(default_factory=list)
+    gone_if: dict[bytes, LastChange] = field(default_factory=dict)
     misfits: list[str] = field(default_factory=list)
+
+    def spare_rows_of_others(self, stored: Iterable[Sequence[Any]]) -> None:
+        """Takes rows (id, key and version) from ``gone`` whose document is not the deleted one."""
+        for identity, key, version in stored:
+            if identity in self.gone:
+                at, last = self.gone.index(identity), shard_key_of_text(key)
+                same_time = version == self.gone_at[at]
+                if not self.gone_if[identity].concerns(last, same_time=same_time):
+                    del self.gone[at], self.gone_at[at]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,11 +72,12 @@ class RowMaker:
         tables: dict[Namespace, TableRows] = {}
         columns = len(self.values.columns)
         changed = _last_changes(events, refused)
-        documents = [raw for _, _, raw in changed.values() if raw is not None]
+        documents = [raw for *_, raw in changed if raw is not None]
         if self.fields is not None:
             documents = [self.fields.of_document(raw) for raw in documents]
         texts = iter(json_texts(documents, RELAXED))
-        for key, (number, event, document) in changed.items():
+        for number, change, event, document in changed:
+            key = event.key or b""
             text = None if document is None else next(texts)
             parts = event.parts
             seconds, namespace = parts[SECONDS], event.ns
@@ -72,13 +91,15 @@ class RowMaker:
             if document is None or text is None:
                 rows.gone.append(row_id(key, len(parts[NAMESPACE])))
                 rows.gone_at.append(version)
+                if change.shard_keys:
+                    rows.gone_if[rows.gone[-1]] = change
                 continue
             stored = without_nul(text, replace=self.replace_nul)
             if stored is None:
                 refused[number] = _refusal(event, "its document holds a NUL character")
             elif not columns or self._take_values(number, event, document, rows, refused):
                 rows.ids.append(row_id(key, len(parts[NAMESPACE])))
-                rows.keys.append(event.key_text or "")
+                rows.keys.append(key_after_text(event))
                 rows.documents.append(stored)
                 rows.versions.append(version)
         return tables
@@ -107,25 +128,23 @@ class RowMaker:
 
 def _last_changes(
     events: Mapping[int, ChangeEvent], refused: dict[int, str]
-) -> Mapping[bytes, tuple[int, ChangeEvent, bytes | None]]:
-    """By document, the number of its last change, the event, and its document if it exists."""
-    last: dict[bytes, int] = {}
-    for number, event in events.items():
-        key = event.key
-        if key is None:
-            refused[number] = "it has no document key: a pipeline removed documentKey"
-        else:
-            last[key] = number
-    if len(last) < len(events):  # a unique value may have gone from one document to another
-        last = dict(sorted(last.items(), key=itemgetter(1)))
-    found: dict[bytes, tuple[int, ChangeEvent, bytes | None]] = {}
-    for key, number in last.items():
+) -> list[tuple[int, LastChange, ChangeEvent, bytes | None]]:
+    """Of each document the number of its last change, the event, and its document if it exists.
+
+    In the order of the stream: a unique value may have gone from one document to another.
+    """
+    numbers = list(events)
+    found: list[tuple[int, LastChange, ChangeEvent, bytes | None]] = []
+    for change in last_changes(list(events.values())):
+        number = numbers[change.index]
         event = events[number]
         document = event.field_bytes("fullDocument")
-        if event.parts[OPERATION] == b"delete":
-            found[key] = number, event, None
+        if event.key is None:
+            refused[number] = "it has no document key: a pipeline removed documentKey"
+        elif event.parts[OPERATION] == b"delete":
+            found.append((number, change, event, None))
         elif document is not None:
-            found[key] = number, event, document
+            found.append((number, change, event, document))
         elif event.operation_type != "update" or event.full_document_image is not Image.NULL:
             refused[number] = _refusal(event, "it has no document")
         # Otherwise it was updated, and deleted since: its delete follows.

@@ -94,6 +94,14 @@ class TableStatements:
         ).encode()
 
     @property
+    def keys(self) -> bytes:
+        """Gets ids, and gives the ids, document keys and versions of the rows that are there."""
+        return (
+            f"SELECT tailrace_id, key, tailrace_version FROM {self._table} "
+            "WHERE tailrace_id = ANY(%b::bytea[])"
+        ).encode()
+
+    @property
     def first(self) -> bytes:
         """Finds out whether there is a row."""
         return f"SELECT 1 FROM {self._table} LIMIT 1".encode()

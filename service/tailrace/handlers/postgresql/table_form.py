@@ -86,6 +86,9 @@ class TableForm:
                 if not (each.ids or each.gone):
                     continue
                 table = await self._checked(connection, scope, namespace, checked)
+                if each.gone_if:
+                    await cursor.execute(table.keys, (list(each.gone_if),))
+                    each.spare_rows_of_others(await cursor.fetchall())
                 if each.gone:
                     await cursor.execute(table.delete, (each.gone, each.gone_at))
                 if each.ids:

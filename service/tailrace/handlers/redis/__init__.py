@@ -36,7 +36,7 @@ class RedisHandlerSettings(MessageHandlerSettings):
     """About how many entries a stream keeps (`MAXLEN ~`). Without it, all."""
 
     key: Text | None = None
-    """The key that holds a document as JSON, and ends with `{key}`, the document key as canonical
+    """The key that holds a document as JSON, and ends with `{key}`, `_id` as canonical
     Extended JSON: such as `{database}.{collection}:{key}`. Keys of this form belong to the
     handler: it deletes those of documents that are gone."""
 

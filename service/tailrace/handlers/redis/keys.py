@@ -1,6 +1,6 @@
 """Keeps each document as a key of Redis, and removes the keys of documents that are gone."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Self
 
@@ -9,6 +9,7 @@ from anyio import to_thread
 from tailrace.engine.batch import Batch, ScopeContext
 from tailrace.envelope import messages
 from tailrace.event import ChangeEvent, Namespace
+from tailrace.event.document_identity import LastChange, last_changes, shard_key_in, shows
 from tailrace.event.snapshot_barrier import SnapshotBarrier
 from tailrace.event.snapshot_events import SNAPSHOT_BEGIN, SNAPSHOT_END
 from tailrace.handlers.handler_type import Opening, Trial
@@ -48,18 +49,26 @@ class RedisKeys:
 
     async def write(self, batch: Batch) -> None:
         scope = batch.scope.name
-        events = batch.latest()
-        make = partial(self._values, events, scope)
-        values = await to_thread.run_sync(make) if len(events) >= IN_A_THREAD else make()
+        changes = last_changes(batch)
+        make = partial(self._values, [batch[change.index] for change in changes], scope)
+        made = await to_thread.run_sync(make) if len(changes) >= IN_A_THREAD else make()
+        values = {key: value for key, value in made if key}
         if not values:
             return
-        commands: list[Command] = [
-            ("DEL", key) if value is None else ("SET", key, value, *self._expires)
-            for key, value in values.items()
-        ]
+        deletes = {
+            key: change
+            for (key, _), change in zip(made, changes, strict=True)
+            if change.shard_keys and all(shows(each, self._mapping) for each in change.shard_keys)
+        }
         async with self._server.connection(scope) as connection:
             sweep = await self._sweep(batch.scope, connection)
             claim = await self._fence.claim(connection, batch.scope)
+            moved = await _moved(connection, deletes) if deletes else ()
+            commands: list[Command] = [
+                ("DEL", key) if value is None else ("SET", key, value, *self._expires)
+                for key, value in values.items()
+                if key not in moved
+            ]
             await connection.at_once([claim, *commands, *sweep.named(list(values))])
 
     async def on_ddl(self, event: ChangeEvent, scope: ScopeContext) -> None:
@@ -80,17 +89,22 @@ class RedisKeys:
             await connection.one("SCAN", 0, "COUNT", 1)
         return f"Redis {version} can be written to: keys {self._settings.key}"
 
-    def _values(self, events: Sequence[ChangeEvent], scope: str) -> dict[str, bytes | None]:
-        """By key, the document as JSON; ``None`` for one that is gone."""
+    def _values(self, events: Sequence[ChangeEvent], scope: str) -> list[tuple[str, bytes | None]]:
+        """By event, its key and the document as JSON; ``None`` for one that is gone.
+
+        The key is empty if the event says nothing about the document.
+        """
         mapped = events if self._mapping is None else self._mapping.of(events)
         canonical = self._settings.json_format == "canonical"
-        made: dict[str, bytes | None] = {}
+        made: list[tuple[str, bytes | None]] = []
         for event, message in zip(
             events, messages(mapped, scope, "document", canonical=canonical), strict=True
         ):
+            key = ""
             if message.key is not None:
                 prefix = self._names.prefix(*self._places.of(event, scope), scope)
-                made[prefix + message.key.decode()] = message.value
+                key = prefix + message.key.decode()
+            made.append((key, message.value))
         return made
 
     async def _remove(self, connection: RedisConnection, prefix: str) -> None:
@@ -146,3 +160,18 @@ class RedisKeys:
             await sweep.load(connection)
             self._sweeps[scope.name] = scope.epoch, sweep
         return sweep
+
+
+async def _moved(connection: RedisConnection, deletes: Mapping[str, LastChange]) -> set[str]:
+    """The keys whose document has another shard key than the deleted one: it has moved."""
+    stored = await connection.answers([("GET", key) for key in deletes])
+    moved = set[str]()
+    for (key, change), value in zip(deletes.items(), stored, strict=True):
+        if isinstance(value, bytes):
+            try:
+                last = shard_key_in(value, change.shard_keys[-1])
+            except ValueError:
+                continue  # no document of ours
+            if not change.concerns(last, same_time=False):
+                moved.add(key)
+    return moved
