@@ -17,6 +17,7 @@ from prometheus_client import CollectorRegistry, Counter
 from tailrace.engine.batch import Batch, ScopeContext
 from tailrace.errors import ConfigurationError, Problem, Refused, Unavailable
 from tailrace.event import ChangeEvent
+from tailrace.event.document_identity import overtaken
 from tailrace.handlers.handler_type import Opening, Trial
 from tailrace.handlers.postgresql import PostgreSQLSettings
 from tailrace.handlers.postgresql.connection import (
@@ -105,7 +106,8 @@ class PostgreSQL:
     async def write(self, batch: Batch) -> None:
         """Stores the batch and its position. Raises ``Refused`` for events that cannot be."""
         scope, session = batch.scope, self._session(batch.scope)
-        events = dict(enumerate(batch))
+        older = overtaken(batch) if self._settings.table is not None else ()
+        events = {number: event for number, event in enumerate(batch) if number not in older}
         refused: dict[int, str] = {}
         rows = await self._rows(events, scope.name, refused)
         if refused:
