@@ -5,7 +5,6 @@ configuration.
 """
 
 import argparse
-import sys
 
 from tailrace.cli.arguments import needs_pipeline
 from tailrace.pipeline import prerequisites
@@ -48,7 +47,7 @@ def run(options: argparse.Namespace) -> int:
 
     # What a run over a sample logs would only confuse.
     level = "error" if options.archive_classes else "info"
-    logs.configure(level, "console" if sys.stderr.isatty() else "json")
+    logs.configure(level, "auto")
     if options.archive_classes:
         from tailrace.cli import sample_lake
         from tailrace.pipeline import class_archive, training_run

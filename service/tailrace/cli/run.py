@@ -41,14 +41,14 @@ def run(options: argparse.Namespace) -> int:
 
 def _follow(options: argparse.Namespace, signals: StopSignals, output: Output) -> int:
     # The format until the configuration selects one.
-    style = "console" if sys.stderr.isatty() else "json"
+    style = logs.style_of("auto")
     logs.configure("info", style)
     try:
         from tailrace import app
 
         if not signals.received:
             settings = read_settings(options)
-            style = settings.logging.format
+            style = logs.style_of(settings.logging.format)
             logs.configure(settings.logging.level, style)
         if signals.received:
             structlog.get_logger().info("service.stopped")

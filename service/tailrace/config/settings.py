@@ -123,8 +123,9 @@ class LoggingSettings(Section):
     level: Literal["debug", "info", "warning", "error"] = "info"
     """The lowest level that is logged."""
 
-    format: Literal["json", "console"] = "json"
-    """The format of a line: `json` for machines, `console` for people."""
+    format: Literal["auto", "json", "console"] = "auto"
+    """The format of a line: `json` for machines, `console` for people, `auto` for `console` on a
+    terminal and `json` elsewhere."""
 
 
 class Settings(Section):

@@ -41,20 +41,13 @@ def make_token(file: Path) -> str:
     Empty if the file cannot be written: then all changes over HTTP are refused, and the log says
     what helps.
     """
-    log = structlog.get_logger()
     try:
         if not (token := read_token(file)):
             file.parent.mkdir(parents=True, exist_ok=True)
             _write(file, secrets.token_urlsafe(_BYTES))
             token = read_token(file)
-            log.info(
-                "http.token_made",
-                path=str(file.absolute()),
-                reason="http.host is beyond loopback, and http.token is not configured",
-                use="commands here read it; browsers and scripts elsewhere need what is in it",
-            )
     except OSError as error:
-        log.warning(
+        structlog.get_logger().warning(
             "http.token_not_made",
             path=str(file.absolute()),
             error=describe(error),

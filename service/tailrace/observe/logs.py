@@ -27,16 +27,24 @@ _OUR_LIBRARIES = (
 of Java."""
 
 
-def configure(level: str, style: str) -> None:
-    """Sets the level and style (``json`` or ``console``) of the process's log on standard error.
+def style_of(choice: str) -> str:
+    """The style of ``logging.format``: with ``auto``, lines on a terminal are for people."""
+    if choice == "auto":
+        return "console" if sys.stderr.isatty() else "json"
+    return choice
+
+
+def configure(level: str, choice: str) -> None:
+    """Sets the level and style (:func:`style_of`) of the process's log on standard error.
 
     Lines that handlers and libraries write through :mod:`logging` get the same form, with the
     logger's name.
     """
+    style = style_of(choice)
     shared: list[Any] = [
         structlog.contextvars.merge_contextvars,
         structlog.processors.add_log_level,
-        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        structlog.processors.TimeStamper("iso" if style == "json" else "%Y-%m-%d %H:%M:%SZ"),
         structlog.processors.format_exc_info,
         _mask,
     ]
@@ -46,7 +54,9 @@ def configure(level: str, style: str) -> None:
     else:
         # The pretty tracebacks would show local variables, such as a connection string.
         renderer = structlog.dev.ConsoleRenderer(
-            colors=shows_colours(sys.stderr), exception_formatter=structlog.dev.plain_traceback
+            colors=shows_colours(sys.stderr),
+            exception_formatter=structlog.dev.plain_traceback,
+            sort_keys=False,
         )
     structlog.configure(
         processors=[*shared, renderer],

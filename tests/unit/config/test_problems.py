@@ -37,7 +37,7 @@ http: {port: 65536} | http.port | must be at most 65535, not 65536
 replicas: {lease_seconds: 0.5} | replicas.lease_seconds | must be at least 1
 replicas: {name: 'a b'} | replicas.name | hold only letters, digits
 store: {type: memory}, replicas: {max_scopes: 3} | store.type | memory shares nothing with other processes
-logging: {format: 1} | logging.format | must be json or console, not 1
+logging: {format: 1} | logging.format | must be auto, json or console, not 1
 scopes: [{}] | scopes[0].name | is required: The name of the scope in logs
 scope: {name: 5} | scopes[0].name | must be text, not 5; put it in quotes
 scope: {name: a b} | scopes[0].name | hold only letters, digits

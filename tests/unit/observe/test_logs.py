@@ -2,6 +2,7 @@
 
 import json
 import logging
+import re
 import sys
 from collections.abc import Iterator
 
@@ -109,6 +110,33 @@ def test_the_console_has_colours_in_a_terminal_that_wants_them(
     assert "stream.resumed" in written
     assert ("\x1b[" in written) is coloured
     assert coloured or "scope=orders" in written
+
+
+@pytest.mark.parametrize(
+    ("choice", "terminal", "expected"),
+    [
+        ("auto", True, "console"),
+        ("auto", False, "json"),
+        ("json", True, "json"),
+        ("console", False, "console"),
+    ],
+)
+def test_lines_on_a_terminal_are_for_people(
+    choice: str,
+    terminal: bool,
+    expected: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal)
+    configure("info", choice)
+    structlog.get_logger().info("service.starting", page="http://127.0.0.1:9464/", changes_need="")
+    written = capsys.readouterr().err
+    if expected == "json":
+        assert json.loads(written)["page"] == "http://127.0.0.1:9464/"
+    else:
+        assert re.match(r"[-\d]+ [:\d]+Z \[info +\] service.starting +page=http://127", written)
 
 
 @pytest.mark.parametrize("style", ["json", "console"])
