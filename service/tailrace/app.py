@@ -173,11 +173,10 @@ class _Service:
             if joining.cancelled_caught:
                 return self._outcome()
             self._leases = leases
-            clock = ServerClock()
-            self._server = watch = ClusterWatch(clients, clock)
+            self._server = watch = ClusterWatch(clients, ServerClock())
             self.metrics.server = watch.gauges
             driver = clients.now.driver
-            runtime = runtime_of(settings, driver, store, cluster, self.metrics, clock, leases)
+            runtime = runtime_of(settings, driver, store, cluster, self.metrics, watch, leases)
             handlers = {n: each.handler(settings.delivery) for n, each in pool.open.items()}
             planned = scope_plans(settings, handlers, driver)
             supervisor.watchers = [Watcher(plan, runtime) for plan in planned]

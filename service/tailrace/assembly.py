@@ -20,6 +20,7 @@ from tailrace.config.store import MongodbStoreSettings, SqliteStoreSettings, loc
 from tailrace.drivers import DRIVERS, identify
 from tailrace.engine import (
     ByteBudget,
+    ClusterWatch,
     CommandRunner,
     Handler,
     PerEvent,
@@ -43,7 +44,7 @@ from tailrace.snapshot.filter import text_of
 from tailrace.snapshot.server import SnapshotServer
 from tailrace.snapshot.snapshots import SnapshotOptions, Snapshots
 from tailrace.stores import Store, memory, mongodb, sqlite
-from tailrace.stream import ChangeStreamOptions, Driver, ServerClock
+from tailrace.stream import ChangeStreamOptions, Driver
 from tailrace.why.changes import Server
 from tailrace.why.inquiry import Inquiry
 from tailrace.why.places import FindDocument
@@ -110,7 +111,7 @@ def runtime_of(
     store: Store,
     cluster: ClusterIdentity,
     metrics: Metrics,
-    clock: ServerClock,
+    watch: ClusterWatch,
     leases: Leases | None,
 ) -> Runtime:
     """What all watchers of a process share."""
@@ -121,9 +122,10 @@ def runtime_of(
         cluster,
         ByteBudget(settings.delivery.max_in_flight_bytes, len(settings.scopes)),
         metrics,
-        clock,
+        watch.clock,
         orders=store.orders,
         has_change=has_change,
+        now=watch.time,
         lease=leases.observed if leases is not None else lambda scope: None,
     )
 

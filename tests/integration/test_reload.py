@@ -63,6 +63,22 @@ def test_only_what_has_changed_is_begun_anew(reloaded: Reloaded) -> None:
     assert run.stop() == 0, run.log
 
 
+def test_what_is_written_after_a_scope_was_begun_comes_even_after_a_kill(
+    reloaded: Reloaded,
+) -> None:
+    """The answer of the reload says from when on changes come."""
+    run, config = reloaded.run.start(), reloaded.config
+    reloaded.insert(1, "carts")
+    config["scopes"].append(reloaded.scope("carts"))
+    config["routes"].append({"scope": "carts", "handlers": ["note"]})
+    assert reloaded.reload()[0] == 202
+    run.kill()
+    reloaded.insert(2, "carts")
+    run.start()
+    reloaded.until("carts", 2)
+    assert run.stop() == 0, run.log
+
+
 def test_a_scope_that_is_removed_and_added_again_continues_at_its_checkpoint(
     reloaded: Reloaded,
 ) -> None:

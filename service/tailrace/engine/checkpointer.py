@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 
 import anyio
 import structlog
+from bson.timestamp import Timestamp
 
 from tailrace.engine.held_lease import HeldLease
 from tailrace.engine.plan.scope_plan import Runtime, ScopePlan
@@ -34,6 +35,8 @@ class CheckpointClaim:
     """The highest sequence of any attempted save, successful or not."""
     obeyed: int = 0
     """The number of the last order whose position the checkpoint has taken."""
+    began: Timestamp | None = None
+    """The server's time when the scope was seen to have no position."""
 
     async def load(self, store: CheckpointStore) -> Checkpoint | None:
         """The scope's checkpoint. The first load claims it with a new epoch: the lease's, if any.

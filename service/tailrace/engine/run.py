@@ -14,6 +14,7 @@ import structlog
 
 from tailrace.engine.checkpointer import CheckpointClaim, Checkpointer
 from tailrace.engine.final_position import final_position, reached_position
+from tailrace.engine.first_position import begin_now
 from tailrace.engine.handle.commit_delivery import CommitDelivery
 from tailrace.engine.handle.delivery import Delivery
 from tailrace.engine.handle.destination_position import load_positions
@@ -81,6 +82,9 @@ class Run:
             self.claim.epoch,
         )
         await self.runtime.letters.claim(identity.scope, identity.epoch)
+        if checkpoint is None:
+            checkpoint = await begin_now(self.plan, self.claim, identity, self.runtime)
+            self.status.checkpoint = checkpoint
         await self.standing.load(self.runtime.orders)
         if (order := self.standing.seeks(self.claim.obeyed)) is not None:
             checkpoint = await seek(order, checkpoint, self.claim, identity, self.runtime)
@@ -292,6 +296,5 @@ class Run:
             raise
 
     async def _save_last(self) -> None:
-        last = final_position(self._watermark, self._lanes)
-        error = await self._checkpointer.save_last(last)
+        error = await self._checkpointer.save_last(final_position(self._watermark, self._lanes))
         self._failure = self._failure or error

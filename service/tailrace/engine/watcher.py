@@ -27,9 +27,10 @@ from tailrace.engine.read.reader import Ending
 from tailrace.engine.run import Run
 from tailrace.engine.standing_order import StandingOrder
 from tailrace.engine.status.status import Status
-from tailrace.engine.status.watcher_state import WatcherState
+from tailrace.engine.status.watcher_state import ENDED, WatcherState
 from tailrace.errors import SourceRestored, StreamBeganInMidEvent, describe
 from tailrace.model.order import Order
+from tailrace.model.start import NOW
 from tailrace.stream import Interrupt
 
 
@@ -87,6 +88,14 @@ class Watcher:
     def runs(self) -> bool:
         """Whether a run is reading, or draining."""
         return self._running is not None
+
+    @property
+    def begins_somewhere(self) -> bool:
+        """Whether it is settled where the scope begins; a later "now" would skip changes."""
+        status, lease = self.status, self.status.lease()
+        if self.plan.start != NOW or status.checkpoint is not None or status.state in ENDED:
+            return True
+        return status.state is WatcherState.STANDBY and lease is not None and bool(lease.owner)
 
     def turn(self, handler: str) -> AbstractAsyncContextManager[None]:
         """For a call beside the runs: waits for the turn of a handler that gets one at a time."""

@@ -72,20 +72,26 @@ class ClusterWatch:
         for number in itertools.count():
             with anyio.move_on_after(self.ask_seconds):
                 try:
-                    await self._ask_time()
+                    await self.time()
                     if number % rounds == 0:
                         await self._ask_oplog()
                 except DriverError as error:
                     structlog.get_logger().debug("cluster.silent", error=describe(error))
             await anyio.sleep(self.clock_seconds)
 
-    async def _ask_time(self) -> None:
+    async def time(self) -> Timestamp | None:
+        """The time of the primary's last write; ``None`` if it does not tell.
+
+        Raises :class:`tailrace.errors.DriverError` if it does not answer.
+        """
         now = None
         try:
             now = (await self.server.run("admin", {"ping": 1})).get("operationTime")
         except CommandFailed as error:
             structlog.get_logger().debug("cluster.time_unknown", error=describe(error))
-        self.clock.answered(now if isinstance(now, Timestamp) else None)
+        now = now if isinstance(now, Timestamp) else None
+        self.clock.answered(now)
+        return now
 
     async def _ask_oplog(self) -> None:
         """A refusal (no role, a mongos) makes the span unknown; a network error changes nothing."""

@@ -37,6 +37,7 @@ _OPENING_SECONDS = 10.0
 """How long opening all new handlers and the new client may take. Until then the old ones go on."""
 _READING_SECONDS = 10.0
 """How long reading the file, and importing targets, may take."""
+_LOOK_SECONDS = 0.01
 _PATIENCE_SECONDS = 2.0
 """How long the answer waits for scopes to begin anew, after the grace period of their drain."""
 _MOST_PATIENCE_SECONDS = 30.0
@@ -103,13 +104,25 @@ class Reloader:
         with anyio.move_on_after(min(patience, _MOST_PATIENCE_SECONDS)):
             for done in pending.values():
                 await done.wait()
+            while self._without_start(pending):  # noqa: ASYNC110 - rare, and soon over
+                await anyio.sleep(_LOOK_SECONDS)
         late = [name for name, done in pending.items() if not done.is_set()]
         message = f"{found}"
         if late:
             message += (
                 f". Still draining, and done when its handler calls have ended: {listed(late)}"
             )
+        if unknown := self._without_start(pending):
+            message += (
+                ". Not begun yet, and what is written before that does not come: "
+                f"{listed(unknown)}; /status says why"
+            )
         return Done(message, after=str(found), details={**details, "draining": late})
+
+    def _without_start(self, pending: Mapping[str, anyio.Event]) -> list[str]:
+        """The scopes that have changed, and for which it is not stored where they begin."""
+        changed = [self.supervisor.find(name) for name, done in pending.items() if done.is_set()]
+        return [each.name for each in changed if each is not None and not each.begins_somewhere]
 
     async def _read_in_time(self) -> tuple[Wanted, Difference]:
         """What the file says now, and how that differs.

@@ -1,7 +1,7 @@
 """A watcher on a scripted driver, with handlers that a test controls."""
 
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Self
 
@@ -19,6 +19,7 @@ from tailrace.engine import (
     WatcherState,
 )
 from tailrace.engine.held_lease import ObservedLease
+from tailrace.engine.plan.scope_plan import unknown
 from tailrace.engine.ports import DeadLetterStore, OrderStore
 from tailrace.errors import DestinationUnavailable
 from tailrace.event import ChangeEvent
@@ -94,6 +95,7 @@ class Watching:
         letters: DeadLetterStore | None = None,
         lease: Callable[[str], ObservedLease | None] = lambda scope: None,
         orders: OrderStore | None = None,
+        now: Callable[[], Awaitable[Timestamp | None]] = unknown,
         **following: Any,
     ) -> None:
         self.driver = driver
@@ -111,6 +113,7 @@ class Watching:
             self.metrics,
             orders=orders or MemoryOrders(),
             lease=lease,
+            now=now,
         )
         default: dict[str, Any] = {"start": FIRST, "backoff": AT_ONCE, "checkpoint_seconds": 3600}
         self.watcher = Watcher(

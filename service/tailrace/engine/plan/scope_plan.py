@@ -1,7 +1,9 @@
 """How one scope is followed, and what all scopes of a process share."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
+
+from bson.timestamp import Timestamp
 
 from tailrace.engine.held_lease import ObservedLease
 from tailrace.engine.plan.byte_budget import ByteBudget
@@ -37,6 +39,11 @@ class ScopePlan:
     rows: RowSource = field(default_factory=NoRows)
 
 
+async def unknown() -> Timestamp | None:
+    """The time of a server that does not tell it."""
+    return None
+
+
 @dataclass(frozen=True, slots=True)
 class Runtime:
     """What all watchers of a process share."""
@@ -51,5 +58,7 @@ class Runtime:
     share: LoopShare = field(default_factory=LoopShare)
     orders: OrderStore = field(default_factory=NoOrders)
     has_change: HasChange = trusted
+    now: Callable[[], Awaitable[Timestamp | None]] = unknown
+    """The server's time; ``None`` if it does not tell."""
     lease: Callable[[str], ObservedLease | None] = lambda scope: None
     """What is known of a scope's lease, where processes share the scopes."""

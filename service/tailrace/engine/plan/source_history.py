@@ -54,8 +54,9 @@ async def has_change(
         async with ChangeStream(driver, scope, plain, StartPoint(at_operation_time=time)) as stream:
             while True:
                 batch = await stream.next_batch()
-                if (last := batch.last) is not None:
-                    return last.time is None or last.time <= time
+                if len(batch):
+                    first = batch.part(0, 1).last().time
+                    return first is None or first <= time
                 if batch.token is None or (reached := batch.token.cluster_time) is None:
                     return True
                 if reached > time:
