@@ -74,5 +74,7 @@ def test_a_collection_that_takes_no_writes_ends_the_process_with_code_3(
     with refused_updates(orders):
         orders.insert(3)
         until(lambda: run.logged("checkpoint.save_failed"), "the failure")
+        degraded = until(lambda: run.get("/readyz")[1].partition("degraded\n")[2], "the reason")
+        assert degraded.startswith("scope orders: its position is not saved since ")
         assert_not_saved(run, "8000")
     assert_comes_again(run, 3)

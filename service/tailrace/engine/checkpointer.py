@@ -142,6 +142,7 @@ class Checkpointer:
         if self.status.unsaved:
             log = structlog.get_logger().bind(scope=self.identity.scope)
             log.warning("checkpoint.not_saved", error=self.status.unsaved)
+        self.status.saving.clear()
         return error
 
     async def save(self, position: Position | None = None, *, first: bool = False) -> None:
@@ -171,14 +172,17 @@ class Checkpointer:
                 saved_at=datetime.now(UTC),
                 obeyed=self.claim.obeyed,
             )
+            self.status.saving.begin()
             try:
                 if self.claim.lease is not None:
                     self.claim.lease.require()
                 await self.runtime.store.save(checkpoint)
-            except CheckpointError:
+            except CheckpointError as error:
+                self.status.saving.fail(describe(error))
                 self.runtime.metrics.saves.labels(identity.scope, "error").inc()
                 raise
             self.stored = position
+            self.status.saving.clear()
             self.runtime.metrics.saves.labels(identity.scope, "ok").inc()
             self.status.checkpoint = checkpoint
             self.status.committed(later(position.cluster_time, handled_time))

@@ -220,7 +220,8 @@ class Supervisor:
 
     def degraded(self) -> list[str]:
         """What an operator should know of a ready service: paused scopes, outages of destinations,
-        handler calls that outlived the lease of their scope, and dead letters that wait."""
+        handler calls that outlived the lease of their scope, positions that cannot be saved, and
+        dead letters that wait."""
         outages = [
             f"scope {watcher.name}: {watcher.status.reason}"
             for watcher in self.watchers
@@ -228,12 +229,21 @@ class Supervisor:
             or (watcher.status.state is WatcherState.WAITING and watcher.status.reason)
             or (watcher.status.outlived is not None and _followed_elsewhere(watcher))
         ]
-        return outages + [
-            _waits(watcher.name, handler, each.waiting)
+        unsaved = [
+            f"scope {watcher.name}: {trouble}"
             for watcher in self.watchers
-            for handler, each in watcher.status.recorders.items()
-            if each.waiting
+            if (trouble := watcher.status.saving.trouble)
         ]
+        return (
+            outages
+            + unsaved
+            + [
+                _waits(watcher.name, handler, each.waiting)
+                for watcher in self.watchers
+                for handler, each in watcher.status.recorders.items()
+                if each.waiting
+            ]
+        )
 
     def readings(self) -> list[tuple[str, int, float | None]]:
         """By scope, the changes read since the start, and the lag in seconds, if it is known.

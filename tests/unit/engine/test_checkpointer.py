@@ -24,7 +24,7 @@ from tests.unit.engine.changes import (
 )
 from tests.unit.engine.scripted_driver import ScriptedDriver
 from tests.unit.engine.stores import ScriptedStore
-from tests.unit.engine.watching import Watching
+from tests.unit.engine.watching import Watching, supervisor_of
 
 OWNER = RunIdentity("orders", "rs0/abc", "c0ffee", 3)
 
@@ -124,6 +124,35 @@ async def test_a_save_that_failed_is_repeated_by_the_next_one() -> None:
             await saving.checkpointer.save()
     await saving.checkpointer.save()
     assert [each.position.high_water for each in saving.store.attempts] == [token(1)] * 3
+
+
+async def test_a_position_that_cannot_be_saved_degrades_the_service() -> None:
+    """Until it can be, or the run has ended."""
+    saving, now = Saving(), [1.0]
+    observed = saving.watching.watcher.status.saving
+    observed.clock = lambda: now[0]
+    degraded = supervisor_of(saving.watching).degraded
+    saving.move(1)
+    saving.store.failing = 3
+    with pytest.raises(CheckpointError):
+        await saving.checkpointer.save()
+    (reason,) = degraded()
+    assert reason == (
+        "scope orders: its position is not saved since 1970-01-01T00:00:01+00:00: the disk is "
+        "full. Changes are handled meanwhile, and come again after a restart"
+    )
+    now[0] = 2.0
+    with pytest.raises(CheckpointError):
+        await saving.checkpointer.save()
+    assert degraded() == [reason]
+    assert await saving.checkpointer.save_last(saving.line.position) is not None
+    assert degraded() == []
+    observed.begin()
+    assert degraded() == []
+    now[0] = 20.0
+    assert "since 1970-01-01T00:00:02+00:00: the store does not answer" in degraded()[0]
+    await saving.checkpointer.save()
+    assert degraded() == []
 
 
 async def test_while_a_place_takes_long_the_position_inside_it_is_saved() -> None:

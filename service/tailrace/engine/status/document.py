@@ -26,6 +26,7 @@ def status_document(status: Status) -> dict[str, Any]:
             "sequence": saved.sequence,
             "saved_at": saved.saved_at.isoformat(),
         },
+        "unsaved_since": iso(status.saving.failing_since),
         "lag_seconds": status.lags,
         "in_flight": {
             "events": watermark.events if watermark else 0,

@@ -13,6 +13,7 @@ from tailrace.engine.plan.row_source import ObservedSnapshot
 from tailrace.engine.position.watermark import Watermark
 from tailrace.engine.status.in_flight import Find
 from tailrace.engine.status.lag import MOST_LAG_SECONDS, iso, lag, later
+from tailrace.engine.status.saving import Saving
 from tailrace.engine.status.snapshot_status import documents_read
 from tailrace.engine.status.watcher_state import IN_OUTAGES, READING, WatcherState
 from tailrace.model import Checkpoint, Scope
@@ -48,6 +49,7 @@ class Status:
     """How far everything was handled when the checkpoint was saved."""
     unsaved: str = ""
     """Why the last position of the run that ended is not stored; empty if it is."""
+    saving: Saving = field(default_factory=Saving)
     events: int = 0
     """Changes read since the start."""
     rows: int = 0
