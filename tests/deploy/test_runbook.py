@@ -11,7 +11,7 @@ import pytest
 
 from tailrace import errors
 from tailrace.cli.commands import parser
-from tailrace.engine.error_policy import REFUSED_CODES, Reason
+from tailrace.engine.error_policy import REFUSALS, Blame, Reason
 from tailrace.snapshot.filter import canonical
 from tests.deploy import files
 from tests.deploy.promql import exported_names
@@ -80,8 +80,10 @@ def test_each_error_that_an_operator_can_see_has_a_heading_and_advice() -> None:
 
 
 def test_each_code_that_halts_a_scope_is_documented() -> None:
-    for code in REFUSED_CODES:
-        assert re.search(rf"^\|.*\b{code}\b.*\|.*\|", sections()["`refused`"], re.MULTILINE), code
+    waits = sections()["`access`"] + sections()["CommandFailed"]
+    for code, (blame, _) in REFUSALS.items():
+        section = waits if blame is Blame.MOMENT else sections()["`refused`"]
+        assert re.search(rf"^\|.*\b{code}\b.*\|.*\|", section, re.MULTILINE), code
 
 
 def commands() -> list[str]:

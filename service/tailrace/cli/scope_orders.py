@@ -21,9 +21,10 @@ from tailrace.control.bodies import SeekBody
 from tailrace.control.client import NoDaemon, operator
 from tailrace.control.orders import give
 from tailrace.control.seeking import Seeking, positions_of
+from tailrace.control.skipping import find_unsendable
 from tailrace.stores import Store
 
-VERBS = ("restart", "pause", "resume", "seek", "replay", "positions")
+VERBS = ("restart", "pause", "resume", "seek", "skip", "replay", "positions")
 
 _STORED = "no daemon runs here: stored; the process that follows it obeys now, or when it starts"
 
@@ -40,10 +41,12 @@ def add(verbs: Any) -> None:
     seek.add_argument(
         "--dry-run", action="store_true", help="say what would come again or be skipped"
     )
+    skip = verbs.add_parser("skip", help="set one change aside that the server cannot send")
+    skip.add_argument("--dry-run", action="store_true", help="say which change that is")
     scope_replay.add(verbs.add_parser("replay", help="hand a span of time to one handler again"))
     positions = verbs.add_parser("positions", help="where a scope is and was, the latest first")
     positions.add_argument("--json", action="store_true", help="print them as JSON")
-    for verb in ("restart", "pause", "resume", "seek", "replay"):
+    for verb in ("restart", "pause", "resume", "seek", "skip", "replay"):
         add_json(verbs.choices[verb])
     for verb in VERBS:
         verbs.choices[verb].add_argument("scope", help="the scope's name")
@@ -59,6 +62,8 @@ async def answer(options: argparse.Namespace, settings: Settings) -> str:
         if options.verb == "positions":
             return _shown(options, client.get(f"/scopes/{quote(name, safe='')}/positions"))
         body = _seek(options).model_dump() if options.verb == "seek" else {}
+        if options.verb == "skip":
+            body = {"dry_run": options.dry_run}
         return result_text(options, client.scope(name, options.verb, body))
     except NoDaemon:
         if options.verb == "restart" or isinstance(settings.store, MemoryStoreSettings):
@@ -68,6 +73,8 @@ async def answer(options: argparse.Namespace, settings: Settings) -> str:
             return _shown(options, await positions_of(name, store.checkpoints, store.orders))
         if options.verb == "seek":
             return result_text(options, await _moved(_seek(options), settings, store, name))
+        if options.verb == "skip":
+            return result_text(options, await _skipped(options.dry_run, settings, store, name))
         paused = options.verb == "pause"
         given = await give(store.orders, name, operator(), {"paused": paused})
     message = f"scope {name!r} is {'paused' if paused else 'resumed'}: {_STORED}"
@@ -96,6 +103,16 @@ async def _moved(body: SeekBody, settings: Settings, store: Store, name: str) ->
     await give(store.orders, name, operator(), sought.order)
     message = f"scope {name!r}: {sought.effect}. {_STORED[0].upper()}{_STORED[1:]}"
     return {"message": message, **details, "state": None}
+
+
+async def _skipped(dry_run: bool, settings: Settings, store: Store, name: str) -> Mapping[str, Any]:
+    scope = next(each for each in settings.scopes if each.name == name)
+    async with scope_server(settings, scope) as server:
+        found = await find_unsendable(server, store.checkpoints)
+    done = found.done("" if dry_run else f"scope {name!r}: {_STORED}")
+    if not dry_run:
+        await give(store.orders, name, operator(), found.order)
+    return {"message": done.message, **done.details}
 
 
 def _shown(options: argparse.Namespace, found: Mapping[str, Any]) -> str:

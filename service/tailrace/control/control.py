@@ -13,6 +13,7 @@ from tailrace.control.orders import Given, give
 from tailrace.control.outcome import ActionRefused, Done
 from tailrace.control.seeking import Seeking, positions_of
 from tailrace.control.server_positions import ServerPositions, moment
+from tailrace.control.skipping import SkipBody, find_unsendable
 from tailrace.control.span import find_span
 from tailrace.control.spans import (
     SpanReplay,
@@ -122,6 +123,20 @@ class Control:
         state = await self._until(watcher, lambda: watcher.obeyed >= given.order.number)
         message = f"{_effect(watcher, given, 'moved', state)}: {sought.effect}"
         return Done(message, before, after, details | {"state": state.value})
+
+    async def skip(self, scope: str, body: SkipBody, by: str) -> Done:
+        """Sets the next change aside, if the server cannot send it, and goes on after it."""
+        watcher, runtime = self._ordered(scope)
+        found = await find_unsendable(self._positions(watcher, runtime), runtime.store)
+        if body.dry_run:
+            return found.done()
+        given = await give(runtime.orders, scope, by, found.order)
+        watcher.obey(given.order)
+        if watcher.status.state is WatcherState.HALTED:
+            self.supervisor.restart(scope, by)
+            watcher = self._watcher(scope)
+        state = await self._until(watcher, lambda: watcher.obeyed >= given.order.number)
+        return found.done(_effect(watcher, given, "moved", state))
 
     async def replay(self, scope: str, body: ReplayBody, by: str) -> Done:
         """Hands the changes of a span of time to one handler again, beside the scope."""

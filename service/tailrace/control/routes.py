@@ -18,6 +18,7 @@ from tailrace.control.bodies import (
 )
 from tailrace.control.control import Control
 from tailrace.control.outcome import Done
+from tailrace.control.skipping import SkipBody
 from tailrace.observe.exchange import Pace
 
 Values = Mapping[str, str]
@@ -73,6 +74,10 @@ async def _resume(control: Control, values: Values, _: NoBody, by: str) -> Done:
 
 async def _seek(control: Control, values: Values, body: SeekBody, by: str) -> Done:
     return await control.seek(values["name"], body, by)
+
+
+async def _skip(control: Control, values: Values, body: SkipBody, by: str) -> Done:
+    return await control.skip(values["name"], body, by)
 
 
 async def _snapshot(control: Control, values: Values, body: SnapshotBody, by: str) -> Done:
@@ -162,6 +167,14 @@ ROUTES = (
         "Lets a scope continue at another position: at a time, after a token, or where it was.",
         _seek,
         SeekBody,
+    ),
+    HttpRoute(
+        "POST",
+        "/scopes/{name}/skip",
+        "Sets aside the next change of a scope, if the server cannot send it, records the gap, and "
+        "lets the scope go on after it.",
+        _skip,
+        SkipBody,
     ),
     HttpRoute(
         "GET",

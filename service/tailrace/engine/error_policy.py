@@ -1,16 +1,20 @@
 """Decides by an error's class and the server's code whether a watcher restarts or halts."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
 from tailrace import errors
+from tailrace.engine.naming import described
 from tailrace.errors import CommandFailed, TailraceError, describe
+from tailrace.stream import HISTORY_LOST, NO_ACCESS, UnsentEvent
 
 
 class Reason(StrEnum):
     """Why a run ended: the label of the restart, and a heading in the runbook."""
 
+    ACCESS = "access"
+    """The server refuses the login or a privilege."""
     CANCELLED = "cancelled"
     CHECKPOINT = "checkpoint"
     DEAD_LETTERS = "dead_letters"
@@ -26,49 +30,71 @@ class Reason(StrEnum):
     STREAM = "stream"
 
 
+class Blame(StrEnum):
+    """About what a refusal of the server says something."""
+
+    COMMAND = "command"
+    """The scope's options and pipeline: refused until the configuration is changed."""
+    POSITION = "position"
+    """The start point: the same command without it is accepted."""
+    EVENT = "event"
+    """One event, which the server cannot make."""
+    MOMENT = "moment"
+    """The state of the server, its users or its data: whoever changes that does not tell us."""
+
+
 _OPTION = "the server refuses an option or a pipeline stage: correct the scope"
+_PRIVILEGE = (
+    "the user lacks the privilege: it needs the actions 'changeStream' and 'find' there "
+    "(the role 'read' on the database, or 'readAnyDatabase' for a cluster scope)"
+)
+_LOGIN = "check the user and its password in mongodb.uri"
 
 # mongod, src/mongo/base/error_codes.yml, and the assertion codes of its change stream stages.
-REFUSED_CODES = {
-    13: "the user lacks the privilege: it needs the actions 'changeStream' and 'find' there "
-    "(the role 'read' on the database, or 'readAnyDatabase' for a cluster scope)",
-    11: "the user is not known: check mongodb.uri",
-    18: "the credentials are refused: check mongodb.uri",
-    40573: "only replica sets and sharded clusters have change streams",
-    2: _OPTION,
-    9: _OPTION,
-    14: _OPTION,
-    20: _OPTION,
-    72: "the server refuses an option: correct the scope",
-    73: "the server refuses the namespace: correct the scope",
-    166: "views and time series have no change streams: correct the scope",
-    168: "the server does not know an operator: correct the scope's pipeline",
-    40324: "the server does not know a pipeline stage: correct the scope's pipeline",
-    40415: "the server does not know an option: correct the scope, or take a newer server",
-    10334: "an event is larger than 16 MB: set split_large_events: true",
-    47: "a required image is missing: enable changeStreamPreAndPostImages on the collection, or "
-    "ask for 'whenAvailable'",
+REFUSALS: Mapping[int, tuple[Blame, str]] = {
+    11: (Blame.MOMENT, f"the user is not known: {_LOGIN}"),
+    13: (Blame.MOMENT, _PRIVILEGE),
+    18: (Blame.MOMENT, f"the credentials are refused: {_LOGIN}"),
+    391: (Blame.MOMENT, f"the login has ended: {_LOGIN}"),
+    26: (Blame.MOMENT, "the database does not exist yet"),
+    40573: (Blame.MOMENT, "only members of a replica set and sharded clusters have change streams"),
+    8000: (Blame.MOMENT, "Atlas cannot do that just now"),
+    2: (Blame.COMMAND, _OPTION),
+    9: (Blame.COMMAND, _OPTION),
+    14: (Blame.COMMAND, _OPTION),
+    20: (Blame.COMMAND, _OPTION),
+    72: (Blame.COMMAND, "the server refuses an option: correct the scope"),
+    73: (Blame.COMMAND, "the server refuses the namespace: correct the scope"),
+    166: (Blame.COMMAND, "views and time series have no change streams: correct the scope"),
+    168: (Blame.COMMAND, "the server does not know an operator: correct the scope's pipeline"),
+    40324: (
+        Blame.COMMAND,
+        "the server does not know a pipeline stage: correct the scope's pipeline",
+    ),
+    40415: (
+        Blame.COMMAND,
+        "the server does not know an option: correct the scope, or take a newer server",
+    ),
+    10334: (
+        Blame.EVENT,
+        "the event is larger than 16 MB: set split_large_events: true or, if the server looks "
+        "documents up, full_document: lookup",
+    ),
+    47: (
+        Blame.EVENT,
+        "a required image is missing: ask for 'whenAvailable'. Enabling "
+        "changeStreamPreAndPostImages on the collection helps later changes only",
+    ),
 }
+"""By code, about what the refusal says something, and what an operator can do."""
+
+_EVENT = "the server cannot make this event with the scope's pipeline: correct the pipeline"
 
 # The server's codes for a start point that is not a resume token (resume_token.cpp, data_view.h).
 _NO_TOKEN = frozenset({15, 40647, 40648, 40649, 50872})
 
 _LOCATION = "Location"
 """Prefix of mongod's name for a code without a name: an assertion, at the opening of its parser."""
-_ATLAS_ERROR = 8000
-"""Also without a name: Atlas could not do something just now."""
-
-# The server can never accept the stored position again.
-_HISTORY_LOST = frozenset(
-    {
-        286,  # ChangeStreamHistoryLost: the oplog no longer reaches back to the token
-        280,  # ChangeStreamFatalError: not resumable, as when the pipeline changed
-        260,  # InvalidResumeToken
-        222,  # CloseChangeStream
-        40576,  # resume of a change stream was not possible (older servers' 286)
-        50811,  # the token belongs to another collection
-    }
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,40 +106,93 @@ class Decision:
     message: str
 
 
-def decide(error: BaseException, scope: str, *, opening: bool = True, leader: str = "") -> Decision:
+def decide(
+    error: BaseException,
+    scope: str,
+    *,
+    opening: bool = True,
+    leader: str = "",
+    blame: Blame | None = None,
+) -> Decision:
     """Decides about the error that ended a watcher's run.
 
     ``opening``: the stream had not got beyond its first ``getMore``, which some servers need to
     notice that the history is lost; later the same codes say nothing about the checkpoint.
-    ``leader``: the handler at whose own position the stream was to start, if any.
+    ``leader``: the handler at whose own position the stream was to start, if any. ``blame``: what
+    the server has said when it was asked again, if it was (:func:`tailrace.engine.refusal.blame`).
     """
-    decisions = [_judge(leaf, scope, opening, leader) for leaf in _leaves(error)]
+    decisions = [_judge(leaf, scope, opening, leader, blame) for leaf in _leaves(error)]
     return next((decision for decision in decisions if decision.halt), decisions[0])
 
 
-def _judge(error: BaseException, scope: str, opening: bool, leader: str) -> Decision:
+def _judge(
+    error: BaseException, scope: str, opening: bool, leader: str, blame: Blame | None
+) -> Decision:
     if isinstance(error, CommandFailed):
-        stored = f"the position that handler {leader!r} stored" if leader else "the checkpoint"
-        begins = f" (it was to begin at {stored})" if opening and leader else ""
-        refusal = REFUSED_CODES.get(error.code, "")
-        if opening and error.code in _HISTORY_LOST:
-            message = (
-                f"the server cannot resume from {stored}: {error}. Changes since then may be lost. "
-                f"Choose a new position with 'tailrace checkpoints set {scope} --at TIME', or "
-                f"'tailrace checkpoints reset {scope}' to begin where the scope is configured to, "
-                "then restart; or let on_history_lost: skip do so by itself, and record the gap"
-            )
-            return Decision(True, Reason.HISTORY_LOST, message)
-        if opening and error.code in _NO_TOKEN:
-            refusal, begins = f"{stored} is not a resume token of this server", ""
-        elif opening and error.code_name.startswith(_LOCATION) and error.code != _ATLAS_ERROR:
-            refusal = refusal or "the server refuses the pipeline or an option: correct the scope"
-        if refusal:
-            return Decision(True, Reason.REFUSED, f"{error}: {refusal}{begins}")
+        usual, advice = REFUSALS.get(error.code, (None, ""))
+        if usual is Blame.MOMENT:
+            reason = Reason.ACCESS if error.code in NO_ACCESS else Reason.STREAM
+            return Decision(False, reason, f"{error}: {advice}. It is tried again until it works")
+        if usual is Blame.EVENT:
+            return Decision(True, Reason.REFUSED, f"{error}: {advice}{_set_aside(scope)}")
+        if opening and blame is not Blame.MOMENT:
+            refused = _refusal(error, scope, leader, blame, advice)
+            if refused is not None:
+                return refused
     for kind, halt, reason in _BY_CLASS:
         if isinstance(error, kind):
             return Decision(halt, reason, str(error) if halt else describe(error))
     return Decision(False, Reason.INTERNAL, describe(error))
+
+
+def _refusal(
+    error: CommandFailed, scope: str, leader: str, blame: Blame | None, advice: str
+) -> Decision | None:
+    """What the refusal of an opening says of the position, or of the scope's configuration."""
+    stored = f"the position that handler {leader!r} stored" if leader else "the checkpoint"
+    if error.code in HISTORY_LOST:
+        if blame is Blame.COMMAND:
+            message = f"{error} (also without a position, so none is lost: it is tried again)"
+            return Decision(False, Reason.STREAM, message)
+        message = (
+            f"the server cannot resume from {stored}: {error}. Changes since then may be lost. "
+            f"'tailrace scopes seek {scope} --at TIME' continues at a time that the oplog still "
+            f"has, then 'tailrace snapshot start {scope}' brings back the documents as they are "
+            "now; or let on_history_lost: snapshot do both by itself (skip: only the first), and "
+            "record the gap"
+        )
+        return Decision(True, Reason.HISTORY_LOST, message)
+    if error.code in _NO_TOKEN or (blame is Blame.POSITION and (advice or _unnamed(error))):
+        message = f"{error}: {stored} is not a position of this server and this scope. Choose one:"
+        return Decision(True, Reason.REFUSED, f"{message} 'tailrace scopes seek {scope} --at TIME'")
+    if not advice and _unnamed(error):
+        advice = "the server refuses the pipeline or an option: correct the scope"
+    if not advice:
+        return None
+    begins = f" (it was to begin at {stored})" if leader else ""
+    return Decision(True, Reason.REFUSED, f"{error}: {advice}{begins}")
+
+
+def _unnamed(error: CommandFailed) -> bool:
+    return error.code_name.startswith(_LOCATION)
+
+
+def unsendable(scope: str, unsent: UnsentEvent) -> str:
+    """Why a scope halts before an event that the server cannot send, and what helps."""
+    error = unsent.error
+    usual, advice = REFUSALS.get(error.code, (None, ""))
+    advice = advice if usual is Blame.EVENT else _EVENT
+    return (
+        f"scope {scope!r}: the server cannot send the {described(unsent.event)}: {error}: "
+        f"{advice}{_set_aside(scope)}. All changes before it are handled"
+    )
+
+
+def _set_aside(scope: str) -> str:
+    return (
+        f". 'tailrace scopes skip {scope}' sets this one change aside, with a record of the gap "
+        "(--dry-run shows it)"
+    )
 
 
 _BY_CLASS = [

@@ -6,6 +6,7 @@ from bson import json_util
 
 from tailrace.event import ChangeEvent
 from tailrace.masking import shortened
+from tailrace.model.time_text import utc_text
 
 LONGEST_KEY = 200
 """How many characters of a document key are shown: a key may be as long as a document."""
@@ -15,6 +16,14 @@ def named(event: ChangeEvent) -> dict[str, Any]:
     """The fields of a log line that identify the event."""
     key = document_key(event)
     return {"event_id": event.token.digest} | ({"document_key": key} if key else {})
+
+
+def described(event: ChangeEvent) -> str:
+    """The event for people: what it does, to which document, where and when."""
+    key, time = document_key(event), event.cluster_time
+    of = f" of {key}" if key else ""
+    at = f" at {utc_text(time)}" if time is not None else ""
+    return f"{event.operation_type}{of} in {event.ns}{at}"
 
 
 def document_key(event: ChangeEvent) -> str:

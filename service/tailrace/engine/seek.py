@@ -11,7 +11,7 @@ from tailrace.engine.checkpointer import CheckpointClaim, as_former
 from tailrace.engine.plan.scope_plan import Runtime
 from tailrace.engine.ports import RunIdentity
 from tailrace.model import Checkpoint, Position
-from tailrace.model.gap import Gap
+from tailrace.model.gap import SET_ASIDE, Gap
 from tailrace.model.order import Order
 from tailrace.model.position import CHOSEN
 
@@ -79,6 +79,9 @@ def furthest(now: Checkpoint, former: Sequence[Checkpoint]) -> Position:
 def _gap(order: Order, reached: Position, after: Position) -> Gap | None:
     """The changes that the scope skips, as of the order; ``None`` if it skips none."""
     since, until = reached.cluster_time, after.cluster_time
+    if order.set_aside:
+        reason = f"{order.by} set aside the {order.set_aside}"
+        return Gap(order.scope, after.token, until, until, reason, SET_ASIDE, order.at)
     if since is None or until is None or until <= since:
         return None
     reason = f"{order.by} moved the scope forward"

@@ -24,11 +24,12 @@ from tailrace.engine.plan.scope_plan import Runtime, ScopePlan
 from tailrace.engine.ports import PerBatch
 from tailrace.engine.position.history_lost import LostHistory
 from tailrace.engine.read.reader import Ending
+from tailrace.engine.refusal import blame
 from tailrace.engine.run import Run
 from tailrace.engine.standing_order import StandingOrder
 from tailrace.engine.status.status import Status
 from tailrace.engine.status.watcher_state import ENDED, WatcherState
-from tailrace.errors import SourceRestored, StreamBeganInMidEvent, describe
+from tailrace.errors import CommandFailed, SourceRestored, StreamBeganInMidEvent, describe
 from tailrace.model.order import Order
 from tailrace.model.start import NOW
 from tailrace.stream import Interrupt
@@ -193,6 +194,15 @@ class Watcher:
         """Waits until the next run may start; returns False if there must be none."""
         opening, leader = run.replies <= 1, run.start_position.leader
         decision = decide(error, self.name, opening=opening, leader=leader)
+        if decision.halt and opening and isinstance(error, CommandFailed):
+            # Before the scope halts, or skips changes: does the server say so again?
+            with stop.interrupts():
+                at_fault = await blame(
+                    self._runtime.driver, self.plan.scope, self.plan.options, run.start
+                )
+            if stop.is_set:
+                return True
+            decision = decide(error, self.name, leader=leader, blame=at_fault)
         self.fenced = decision.reason == Reason.FENCED
         if self.fenced and self._claim.lease is not None:
             self._log.info("scope.fenced", reason=decision.message)

@@ -11,6 +11,9 @@ from bson.timestamp import Timestamp
 from tailrace.model.stored_record import StoredRecord
 from tailrace.model.token import ResumeToken
 
+SET_ASIDE = "set_aside"
+"""The policy of a gap of one event, which an operator set aside."""
+
 
 @dataclass(frozen=True, slots=True)
 class Gap(StoredRecord):
@@ -18,6 +21,8 @@ class Gap(StoredRecord):
 
     ``token`` and ``since`` are that position, as far as it is known. ``reason`` is the server's
     error, ``policy`` the setting that allowed the gap, or ``seek``: an operator moved the scope.
+    With ``set_aside`` the token is that of the one event that an operator left out, both times are
+    the event's, and the reason names its document.
     """
 
     NAME: ClassVar = "gap record"

@@ -18,7 +18,8 @@ class Order(StoredRecord):
     ``number`` grows with each order, from 1. ``by``: who gave it, ``at``: when. ``seek``: where the
     scope is to continue; ``sought`` is the number of the order that said so, and a checkpoint
     whose ``obeyed`` is not less has been there. ``fingerprint``: of the pipeline and options to
-    which the tokens of ``seek`` belong; empty: the current ones.
+    which the tokens of ``seek`` belong; empty: the current ones. ``set_aside``: the one event that
+    the scope leaves out by that move, and why; empty for any other move.
     """
 
     NAME: ClassVar = "order"
@@ -32,6 +33,7 @@ class Order(StoredRecord):
     seek: Position | None = None
     sought: int = 0
     fingerprint: str = ""
+    set_aside: str = ""
 
     def check(self) -> None:
         if self.number < 1 or not 0 <= self.sought <= self.number:

@@ -43,6 +43,9 @@ class PositionKind(StrEnum):
     """No event: the post-batch token of an empty batch, or a time before the first token."""
     INVALIDATE = "invalidate"
     """The token of an invalidate event, or possibly of one: only ``startAfter`` accepts it."""
+    SET_ASIDE = "set_aside"
+    """The token of an event that an operator set aside, since the server cannot send it. Nor can
+    the server resume from it: it would have to make the event again."""
     RESET = "reset"
     """No position: an operator reset it. Its order fences the process that follows the scope."""
 
@@ -90,6 +93,8 @@ class Position:
         """Where the stream continues, with the same pipeline and options."""
         if self.kind is PositionKind.INVALIDATE:
             return StartPoint(start_after=self.token)
+        if self.kind is PositionKind.SET_ASIDE:
+            return StartPoint(at_operation_time=self.cluster_time, past=self.token)
         if self.token is not None:
             return StartPoint(resume_after=self.token)
         return StartPoint(at_operation_time=self.cluster_time)

@@ -12,10 +12,14 @@ from tailrace.stream.change_stream import ChangeStream
 from tailrace.stream.driver_port import AtWork, CursorRequest, Driver, LookUp
 from tailrace.stream.interrupt import Interrupt
 from tailrace.stream.lookup import LookupStream
+from tailrace.stream.resumable import HISTORY_LOST, NO_ACCESS, may_be_of_event
 from tailrace.stream.server_clock import ASK_SECONDS, ServerClock
+from tailrace.stream.unsent_event import UnsentEvent, find_unsent
 
 __all__ = [
     "ASK_SECONDS",
+    "HISTORY_LOST",
+    "NO_ACCESS",
     "AtWork",
     "ChangeStream",
     "ChangeStreamOptions",
@@ -26,5 +30,8 @@ __all__ = [
     "LookupStream",
     "ServerClock",
     "StreamActivity",
+    "UnsentEvent",
+    "find_unsent",
     "fingerprint",
+    "may_be_of_event",
 ]

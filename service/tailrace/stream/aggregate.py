@@ -13,7 +13,7 @@ from typing import Any
 
 from bson import json_util
 
-from tailrace.model import Scope, StartPoint
+from tailrace.model import ResumeToken, Scope, StartPoint
 from tailrace.stream.driver_port import CursorRequest
 
 LOOKUP = "lookup"
@@ -102,6 +102,26 @@ def fingerprint(scope: Scope, options: ChangeStreamOptions) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
+def between(
+    after: ResumeToken | None = None, through: ResumeToken | None = None
+) -> Mapping[str, Any]:
+    """A stage that lets only the events between two tokens pass, whose text sorts like the stream.
+
+    The server moves it before the look-ups of images, because it needs none (mongod,
+    ``DocumentSourceChangeStreamAddPostImage::getModifiedPaths``; tried with 6.0.5).
+    """
+    bounds = {"$gt": after, "$lte": through}
+    return {
+        "$match": {
+            "_id._data": {
+                operator: token.document["_data"]
+                for operator, token in bounds.items()
+                if token is not None
+            }
+        }
+    }
+
+
 def _pipeline(
     scope: Scope, options: ChangeStreamOptions, start: StartPoint
 ) -> list[Mapping[str, Any]]:
@@ -113,7 +133,8 @@ def _pipeline(
         startAfter=start.start_after and start.start_after.wire,
         startAtOperationTime=start.at_operation_time,
     )
-    pipeline: list[Mapping[str, Any]] = [{"$changeStream": stage}, *options.pipeline]
+    past = () if start.past is None else (between(after=start.past),)
+    pipeline: list[Mapping[str, Any]] = [{"$changeStream": stage}, *past, *options.pipeline]
     if options.split_large_events:
         pipeline.append({SPLIT_STAGE: {}})
     return pipeline

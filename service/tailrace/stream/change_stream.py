@@ -6,6 +6,8 @@ those of an aggregate (the first one or a resume's), non-resumable errors, an un
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import anyio
 
 from tailrace.errors import DriverError, MissingResumeToken, StreamEnded, StreamInterrupted
@@ -48,6 +50,7 @@ class ChangeStream:
         self._driver = driver
         self._options = options or ChangeStreamOptions()
         self._position = ResumePosition(start or StartPoint())
+        self._past = self._position.start.past
         self._interrupt = interrupt or Interrupt()
         self._session: Session | None = None
         self._cursor: Cursor | None = None
@@ -148,7 +151,7 @@ class ChangeStream:
 
     async def _aggregate(self, start: StartPoint) -> Reply:
         assert self._session is not None  # noqa: S101 - for the type checker: open() set it
-        wanted = request(self.scope, self._options, start)
+        wanted = request(self.scope, self._options, replace(start, past=self._past))
         self._cursor = await self._session.open(wanted, self.activity.at_work)
         reply = self._cursor.first
         if not reply.bounds:

@@ -43,6 +43,64 @@ UNLABELLED_CODES = frozenset(
 )
 
 
+HISTORY_LOST = frozenset(
+    {
+        286,  # ChangeStreamHistoryLost: the oplog no longer reaches back to the token
+        280,  # ChangeStreamFatalError: not resumable, as when the pipeline changed
+        260,  # InvalidResumeToken
+        222,  # CloseChangeStream
+        40576,  # resume of a change stream was not possible (older servers' 286)
+        50811,  # the token belongs to another collection
+    }
+)
+"""The server does not accept the position."""
+
+NO_ACCESS = frozenset(
+    {
+        11,  # UserNotFound
+        13,  # Unauthorized: also "requires authentication", when the user was removed meanwhile
+        18,  # AuthenticationFailed
+        391,  # ReauthenticationRequired
+    }
+)
+"""The server refuses the login or the privilege, perhaps only until an operator has changed it."""
+
+_OF_THE_MOMENT = frozenset(
+    {
+        CURSOR_NOT_FOUND,
+        READ_CONCERN_MAJORITY_NOT_AVAILABLE_YET,
+        24,  # LockTimeout
+        26,  # NamespaceNotFound
+        50,  # MaxTimeMSExpired
+        112,  # WriteConflict
+        136,  # CappedPositionLost
+        175,  # QueryPlanKilled
+        202,  # NetworkInterfaceExceededTimeLimit
+        237,  # CursorKilled
+        279,  # ClientDisconnect
+        290,  # TransactionExceededLifetimeLimitSeconds
+        317,  # ConnectionPoolExpired
+        365,  # TemporarilyUnavailable
+        384,  # ConnectionError
+        462,  # IngressRequestRateLimitExceeded
+        8000,  # AtlasError
+        11601,  # Interrupted
+    }
+)
+
+
+def may_be_of_event(error: DriverError) -> bool:
+    """Whether a ``getMore`` may have failed because of one event, which the server cannot make.
+
+    As when an image is missing (47), the event is larger than 16 MB (10334), or an expression of
+    the pipeline fails for it (many codes). Nothing but reading again, one event at a time, tells.
+    """
+    if not isinstance(error, CommandFailed):
+        return False
+    others = UNLABELLED_CODES | HISTORY_LOST | NO_ACCESS | _OF_THE_MOMENT
+    return error.code not in others and RESUMABLE_LABEL not in error.labels
+
+
 def is_resumable(error: DriverError) -> bool:
     """Whether the stream may resume after a ``getMore`` that failed with this error."""
     if not isinstance(error, CommandFailed):
@@ -89,9 +147,14 @@ class ResumePosition:
             self.operation_time = reply.operation_time
 
     def advance(self, token: ResumeToken | None, events: int = 0) -> None:
-        """A reply was returned. ``token``: its post-batch token, else that of its last event."""
+        """A reply was returned. ``token``: its post-batch token, else that of its last event.
+
+        That of an empty reply may be older than the event after which the stream was opened
+        (MongoDB 9.0, SERVER-135099): it is no position of this stream.
+        """
         self.returned_event = self.returned_event or events > 0
-        if token is not None:
+        older = self.token is not None and token is not None and token.precedes(self.token)
+        if token is not None and (events or not older):
             self.token = token
 
     @property

@@ -10,7 +10,7 @@ from tailrace.engine.plan.router import wants_of
 from tailrace.event import ChangeEvent
 from tailrace.model import Checkpoint, Position, ResumeToken, Route, StartPoint
 from tailrace.model.dead_letter import DeadLetter
-from tailrace.model.gap import Gap
+from tailrace.model.gap import SET_ASIDE, Gap
 from tailrace.why.answer import Landed, Outcome, State, iso_time
 
 
@@ -137,6 +137,8 @@ class Evidence:
             since = f"the scope's changes are delivered from {iso_time(self.started)} on"
             return Outcome(State.BEFORE_START, since + self._snapshot)
         for gap in self.gaps:
+            if gap.token == token and gap.policy == SET_ASIDE:
+                return Outcome(State.IN_GAP, gap.reason)
             if time is not None and _within(gap, time) and not self._came_again(gap, time):
                 skipped = f"changes up to {iso_time(gap.until) or 'an unknown time'} were skipped"
                 return Outcome(State.IN_GAP, f"{skipped} ({gap.policy}): {gap.reason}")

@@ -9,6 +9,7 @@ import pytest
 from tailrace.control import ActionRefused, Control, Done
 from tailrace.control.bodies import LetterBody, ReplayBody, SeekBody
 from tailrace.control.server_positions import moment
+from tailrace.control.skipping import SkipBody
 from tailrace.engine import WatcherState
 from tailrace.engine.held_lease import ObservedLease
 from tailrace.errors import CheckpointError
@@ -16,7 +17,7 @@ from tailrace.model import Scope
 from tailrace.model.order import Order
 from tailrace.stores.memory import MemoryDeadLetters, MemoryOrders
 from tests.contract.stores import letter
-from tests.unit.engine.changes import changes, time, until
+from tests.unit.engine.changes import changes, time, token, until
 from tests.unit.engine.scripted_driver import ScriptedDriver, refused
 from tests.unit.engine.watching import Destination, Watching, running, supervisor_of
 
@@ -172,7 +173,7 @@ async def test_each_replay_in_each_state_hands_over_or_is_refused(
 async def test_a_halted_scope_is_moved_where_it_can_continue_and_restarted() -> None:
     audit = Destination()
     one, control = controlled(audit)
-    one.driver.faults[3] = [refused(13)]
+    one.driver.unsent = {4}
     users = Watching(
         ScriptedDriver(), Destination().routed(), scope=Scope("users", "shop", "users")
     )
@@ -182,6 +183,34 @@ async def test_a_halted_scope_is_moved_where_it_can_continue_and_restarted() -> 
         await control.seek("orders", SeekBody(at=moment(time(7))), BY)
         assert (await control.restart("orders", BY)).before == "halted"
         await until(lambda: audit.handled == [1, 2, 3, 7, 8, 9])
+
+
+async def test_one_change_that_cannot_be_sent_is_set_aside_and_no_other() -> None:
+    audit = Destination()
+    one, control = controlled(audit)
+    one.driver.unsent = {4, 6}
+    users = Watching(
+        ScriptedDriver(), Destination().routed(), scope=Scope("users", "shop", "users")
+    )
+    control.supervisor.watchers.append(users.watcher)  # else the process would end
+    async with running(control.supervisor):
+        await one.until_state(WatcherState.HALTED)
+        tried = await control.skip("orders", SkipBody(dry_run=True), BY)
+        assert 'the insert of {"_id": 4} in shop.orders' in tried.message
+        assert await one.runtime.orders.load("orders") is None
+        done = await control.skip("orders", SkipBody(), BY)
+        assert 'the insert of {"_id": 4} in shop.orders' in done.message
+        await one.until_state(WatcherState.HALTED)
+        assert audit.handled == [1, 2, 3, 5]
+        await control.skip("orders", SkipBody(), BY)
+        await until(lambda: audit.handled == [1, 2, 3, 5, 7, 8, 9])
+        await one.until_state(WatcherState.CAUGHT_UP)
+        with pytest.raises(ActionRefused, match="the server can send its next change"):
+            await control.skip("orders", SkipBody(), BY)
+    gaps = await one.store.gaps("orders")
+    assert [gap.token for gap in gaps] == [token(4), token(6)]
+    assert [gap.until for gap in gaps] == [time(4), time(6)]
+    assert gaps[0].reason.startswith(f'{BY} set aside the insert of {{"_id": 4}} in shop.orders')
 
 
 async def test_a_starting_service_and_an_unknown_scope_are_told() -> None:

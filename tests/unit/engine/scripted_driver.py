@@ -31,8 +31,10 @@ class ScriptedDriver:
     """Serves ``oplog`` in replies of ``batch_size``; a test may append to it at any time.
 
     ``faults[n]`` are errors of a ``getMore`` of cursors that have returned ``n`` events of the
-    oplog; ``refusals`` are errors of the next aggregates. Aggregates wait for the event
-    ``hanging``, reads for ``searching``. ``await_seconds`` is how long a ``getMore`` waits for a
+    oplog; ``refusals`` are errors of the next aggregates, ``refused_starts`` those of all that
+    start there. The events in ``unsent`` cannot be sent with images: the whole reply fails. The
+    scope's pipeline leaves out those in ``filtered``. Aggregates wait for the event ``hanging``,
+    reads for ``searching``. ``await_seconds`` is how long a ``getMore`` waits for a
     change.
     """
 
@@ -42,6 +44,10 @@ class ScriptedDriver:
         self.await_seconds = 0.0
         self.faults: dict[int, list[DriverError]] = defaultdict(list)
         self.refusals: list[DriverError] = []
+        self.refused_starts: dict[str, DriverError] = {}
+        self.unsent: set[int] = set()
+        self.filtered: set[int] = set()
+        self.trials = 0
         self.hanging: anyio.Event | None = None
         self.searching: anyio.Event | None = None
         self.starts: list[Mapping[str, Any]] = []
@@ -73,13 +79,26 @@ class ScriptedSession:
     async def open(self, request: CursorRequest, at_work: AtWork) -> Cursor:
         driver = self._driver
         stage = request.aggregate["pipeline"][0]["$changeStream"]
-        driver.starts.append(stage)
+        trial = str(request.aggregate.get("comment", "")).startswith("tailrace")
+        if trial:
+            driver.trials += 1
+        else:
+            driver.starts.append(stage)
         await anyio.lowlevel.checkpoint()
         if driver.hanging is not None:
             await driver.hanging.wait()
         if driver.refusals:
             raise driver.refusals.pop(0)
+        if _words(stage) in driver.refused_starts:
+            raise driver.refused_starts[_words(stage)]
         cursor = ScriptedCursor(driver, _position(driver.oplog, stage), _start(driver, stage))
+        cursor.trial = trial
+        cursor.most = request.get_more.get("batchSize") or driver.batch_size
+        cursor.bounds = _bounds(request.aggregate["pipeline"])
+        plain = _PLAIN in request.aggregate["pipeline"]
+        cursor.unsent, cursor.filtered = (
+            (set(), set()) if plain else (driver.unsent, driver.filtered)
+        )
         cursor.at_work = at_work
         driver.cursors.append(cursor)
         return cursor
@@ -92,6 +111,12 @@ class ScriptedSession:
 
 class ScriptedCursor:
     at_work: AtWork
+    most: int
+    bounds: tuple[str, str]
+    unsent: set[int]
+    filtered: set[int]
+    trial: bool
+    """Whether it only tries something: then no reply of it can be lost."""
 
     def __init__(self, driver: ScriptedDriver, position: int, start: ResumeToken) -> None:
         self._driver = driver
@@ -111,7 +136,7 @@ class ScriptedCursor:
             if self._position >= len(self._driver.oplog):
                 await anyio.sleep(self._driver.await_seconds)
         except BaseException:
-            self._driver.cancelled_reads += 1
+            self._driver.cancelled_reads += not self.trial
             self.killed = True
             raise
         if self.killed or self._closed:
@@ -127,9 +152,15 @@ class ScriptedCursor:
     def _reply(self) -> Reply:
         oplog = self._driver.oplog
         events: list[Document] = []
-        while self._position < len(oplog) and len(events) < self._driver.batch_size:
-            events.append(oplog[self._position])
+        after, through = self.bounds
+        while self._position < len(oplog) and len(events) < self.most:
+            event = oplog[self._position]
             self._position += 1
+            if not after < event["_id"]["_data"] <= through or _number(event) in self.filtered:
+                continue
+            if _number(event) in self.unsent:
+                raise refused(47, "no image")
+            events.append(event)
             if events[-1]["operationType"] == "invalidate":
                 self._closed = True
                 break
@@ -146,6 +177,19 @@ class ScriptedCursor:
             operation_time=time(self._driver.now),
             post_batch_token=behind,
         )
+
+
+_PLAIN = {"$project": {"operationType": 1, "ns": 1, "documentKey": 1, "clusterTime": 1}}
+"""Of the stream that looks for an event which cannot be sent: it asks for no images."""
+
+
+def _bounds(pipeline: list[Mapping[str, Any]]) -> tuple[str, str]:
+    """Between which tokens the events are that the pipeline lets through."""
+    after, through = "", "~"
+    for stage in pipeline[1:]:
+        data = stage.get("$match", {}).get("_id._data", {})
+        after, through = data.get("$gt", after), data.get("$lte", through)
+    return after, through
 
 
 def _start(driver: ScriptedDriver, stage: Mapping[str, Any]) -> ResumeToken:

@@ -35,17 +35,34 @@ async def halted(watching: Watching) -> str:
     return watching.reason
 
 
-@pytest.mark.parametrize("code", [13, 40573, 286, 280, 260])
-async def test_what_the_server_refuses_is_sent_once_and_the_checkpoint_stays(
+@pytest.mark.parametrize("code", [20, 286, 280, 260])
+async def test_a_position_is_refused_for_good_if_the_server_takes_the_stream_without_it(
     code: int,
 ) -> None:
     driver, store = ScriptedDriver(*changes(1, 4)), ScriptedStore(STORED)
-    driver.refusals = [refused(code, "the server's words")] * 5
+    driver.refused_starts = {"resume after 2": refused(code, "the server's words")}
     reason = await halted(Watching(driver, Destination().routed(), store=store))
     assert f"the server's words (code {code} Scripted)" in reason
     assert driver.start_options == ["resume after 2"]
+    assert driver.trials == 2
     assert store.records["orders"].position == STORED.position
     assert driver.sessions == 0
+
+
+@pytest.mark.parametrize("times", [1, 2, 3])
+@pytest.mark.parametrize("code", [13, 18, 40573, 286, 280, 260])
+async def test_what_the_server_refuses_for_a_moment_is_tried_again(code: int, times: int) -> None:
+    """Also with on_history_lost: skip: nothing is skipped because of a code alone."""
+    driver, store, audit = ScriptedDriver(*changes(1, 5)), ScriptedStore(STORED), Destination()
+    driver.refusals = [refused(code)] * times
+    watching = Watching(driver, audit.routed(), store=store, skip_lost_history=True)
+    async with watching.run():
+        await until(lambda: len(audit.handled) == 2)
+    assert sorted(audit.handled) == [3, 4]
+    assert "halted" not in watching.states
+    assert "backing_off" in watching.states
+    assert set(driver.start_options) == {"resume after 2"}
+    assert await store.gaps("orders") == []
 
 
 async def test_a_corrupt_checkpoint_is_not_a_fresh_start() -> None:

@@ -88,7 +88,7 @@ async def test_no_event_is_lost_whatever_fails(
     assert driver.sessions == 0
 
 
-@pytest.mark.parametrize("error", [refused(1), refused(11600)])
+@pytest.mark.parametrize("error", [refused(237), refused(11600)])
 async def test_an_error_that_no_stream_resumes_from_starts_a_new_run(error: Any) -> None:
     audit, driver = Destination(), ScriptedDriver(*changes(1, 10))
     driver.faults[6] = [error]

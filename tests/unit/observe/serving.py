@@ -13,6 +13,7 @@ from tailrace.control import ActionRefused, Api, Done, Health
 from tailrace.control.bodies import LetterBody, LettersQuery, ReplayBody, SeekBody, WhyQuery
 from tailrace.control.seeking import read_token
 from tailrace.control.server_positions import read_time
+from tailrace.control.skipping import SkipBody
 from tailrace.observe.access import Access
 from tailrace.observe.http import HttpServer, bind
 from tailrace.observe.metrics import Metrics
@@ -55,6 +56,11 @@ class Service:
             read_token(body.token)
         self.ordered.append((scope, "seek", (), ""))
         return Done("moved")
+
+    async def skip(self, scope: str, body: SkipBody, by: str) -> Done:
+        self._require(scope, "the server can send its next change")
+        self.ordered.append((scope, "skip", (), ""))
+        return Done("skipped")
 
     async def replay_letter(self, id: str, body: LetterBody, by: str) -> Done:
         self._require(id, "they are being replayed")

@@ -29,7 +29,7 @@ def name_of(*, preferred: bool) -> str:
 async def one_scope_halts() -> AsyncIterator[Cluster]:
     """Two scopes; the server refuses the stream of ``orders``."""
     async with cluster_of("orders", "users") as cluster:
-        cluster.drivers["orders"].refusals = [refused(13)]
+        cluster.drivers["orders"].refused_starts = {"at 1": refused(20), "now": refused(20)}
         yield cluster
 
 

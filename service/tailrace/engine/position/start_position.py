@@ -99,7 +99,7 @@ class StartPosition:
             base = position_at(checkpoint, start)
         at = checkpoint.position if checkpoint is not None else base
         known = checkpoint is None or checkpoint.fingerprint in ("", self.fingerprint)
-        if not known and start.at_operation_time is not None:
+        if not known and start.at_operation_time is not None and start.past is None:
             # The checkpoint's tokens are of another pipeline.
             base = Position(PositionKind.IDLE, None, None, start.at_operation_time)
         position = replace(
@@ -218,7 +218,9 @@ def _wanted(
             "silently. Correct the URI, use another checkpoint store, or forget the position: "
             f"'tailrace checkpoints reset {scope}'"
         )
-    if checkpoint.fingerprint in ("", identity.fingerprint):
+    # What was set aside stays so: its time and the order of tokens depend on no pipeline.
+    aside = checkpoint.position.kind is PositionKind.SET_ASIDE
+    if checkpoint.fingerprint in ("", identity.fingerprint) or aside:
         return checkpoint.position.start_point
     if checkpoint.position.cluster_time is None:
         raise ScopeHalted(

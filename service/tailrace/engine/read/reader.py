@@ -2,9 +2,12 @@
 
 Before a run ends, everything begun must be handled. If one handler call hangs, all other documents
 would have to wait. So if the stream fails meanwhile, it is reopened after the last reply read.
+
+A reply may fail because of one of its events. Then the stream is read again one event at a time, so
+that the events before that one are handled, and the scope halts exactly there.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from functools import partial
 from typing import TypeAlias
@@ -12,7 +15,7 @@ from typing import TypeAlias
 import anyio
 import structlog
 
-from tailrace.engine.error_policy import Decision, decide
+from tailrace.engine.error_policy import Decision, decide, unsendable
 from tailrace.engine.handle.frames import waits_for
 from tailrace.engine.plan.row_source import Rows
 from tailrace.engine.plan.scope_plan import Runtime, ScopePlan
@@ -20,10 +23,17 @@ from tailrace.engine.plan.source_history import awaited, restored
 from tailrace.engine.read.admission import Admission
 from tailrace.engine.status.status import Status
 from tailrace.engine.status.watcher_state import WatcherState
-from tailrace.errors import DriverError, StreamInterrupted
+from tailrace.errors import DriverError, ScopeHalted, StreamInterrupted, describe
 from tailrace.event import RawBatch
 from tailrace.model import StartPoint
-from tailrace.stream import ChangeStream, Interrupt, LookupStream
+from tailrace.model.start import NOW
+from tailrace.stream import (
+    ChangeStream,
+    Interrupt,
+    LookupStream,
+    find_unsent,
+    may_be_of_event,
+)
 
 _LAST_READ_SECONDS = 1.5
 """The limit of the last read after a stop. It ends a read that may wait longer for a change."""
@@ -31,6 +41,8 @@ _SMALL_REPLY_BYTES = 65536
 PATIENCE_SECONDS = 2.0
 """How long handlers may take before the stream is reopened without waiting for them."""
 _LOOK_SECONDS = 0.02
+_MOST_SINGLE = 10_000
+"""Up to so many events are read one at a time after a reply of any size has failed."""
 CLOSING_SECONDS = 5.0
 
 
@@ -57,10 +69,17 @@ class Reader:
     events: int = 0
     replies: int = 0
     _failures: int = 0
+    _start: StartPoint = NOW
+    """Where the open stream began."""
+    _single: int = 0
+    """How many more events are read one at a time; 0: by whole replies."""
 
     def stream(self, start: StartPoint) -> Stream:
         """A stream of the scope, not yet open."""
         options, rows = self.plan.options, self.plan.rows
+        self._start = start
+        if self._single:
+            options = replace(options, batch_size=1)
         stream = ChangeStream(
             self.runtime.driver,
             self.plan.scope,
@@ -90,19 +109,22 @@ class Reader:
         while True:
             replies = self.replies
             try:
-                return await self._read_one(stream)
+                ending = await self._read_one(stream)
+                if ending is not None:
+                    return ending
+                opened = await self._open(self._position(stream).past_token)
             except DriverError as error:
                 if self.replies > replies + 1:
                     self._failures = 0
                 opened = await self._opened(stream, error)
-                if opened is None:
-                    return Ending.STOPPED
             finally:
                 with anyio.move_on_after(CLOSING_SECONDS, shield=True):
                     await stream.aclose()
+            if opened is None:
+                return Ending.STOPPED
             stream = opened
 
-    async def _read_one(self, stream: Stream) -> Ending:
+    async def _read_one(self, stream: Stream) -> Ending | None:
         with self.interrupt.interrupts(_LAST_READ_SECONDS):
             if isinstance(stream, LookupStream):
                 return await stream.reading(self._read)
@@ -111,9 +133,10 @@ class Reader:
         log.info("stream.abandoned", reason="the last read did not end in time")
         return Ending.STOPPED
 
-    async def _read(self, stream: Stream) -> Ending:
+    async def _read(self, stream: Stream) -> Ending | None:
+        """Reads until the stream ends; ``None`` once the next reply may be a whole one again."""
         watermark, lanes = self.admission.watermark, self.admission.lanes
-        opening = wait = True
+        opening, wait, whole = True, True, False
         cursors = 0
         while not self.interrupt.is_set:
             try:
@@ -131,6 +154,9 @@ class Reader:
             places = await self.admission.reply(
                 batch, opening=opening, invalidated=stream.invalidated
             )
+            if self._single and not opening:
+                self._single = max(0, self._single - events) if events else 0
+                whole = not self._single
             wait, opening = not self.admission.wants_more, False
             if size < _SMALL_REPLY_BYTES:
                 # Let handlers run first: the code below, and the driver's part of the next read,
@@ -151,6 +177,8 @@ class Reader:
             if size and lanes:
                 await self.admission.limit.until_hungry(size, places, lanes, watermark)
                 self.status.enter(state)
+            if whole:
+                return None
         return Ending.STOPPED
 
     async def _require_history(self) -> None:
@@ -176,10 +204,40 @@ class Reader:
         for operation, count in batch.operations().items():
             self.runtime.metrics.events.labels(self.plan.scope.name, operation).inc(count)
 
+    def _position(self, stream: Stream) -> StartPoint:
+        """Where a stream continues after the replies of this one."""
+        token = stream.resume_token
+        if token is None or token == self._start.start_after:
+            return self._start
+        return StartPoint(resume_after=token, past=self._start.past)
+
+    async def _open(self, start: StartPoint) -> Stream | None:
+        """A new stream; ``None`` after a stop."""
+        opened = self.stream(start)
+        with self.interrupt.interrupts() as opening:
+            await opened.open()
+        return None if opening.cancelled_caught else opened
+
     async def _opened(self, stream: Stream, error: DriverError) -> Stream | None:
         """A new stream that continues after the replies of ``stream``; ``None`` after a stop."""
-        token = stream.resume_token
-        while token is not None:
+        position = self._position(stream)
+        if may_be_of_event(error):
+            try:
+                if not self._single and self.plan.options.batch_size != 1:
+                    self._single = self.plan.options.batch_size or _MOST_SINGLE
+                    structlog.get_logger().warning(
+                        "stream.reopened",
+                        scope=self.plan.scope.name,
+                        reason="a reply failed: reading one event at a time",
+                        error=describe(error),
+                    )
+                    return await self._open(position.past_token)
+                await self._require_sent(position)
+                if self.interrupt.is_set:
+                    return None
+            except DriverError as failure:
+                error = failure
+        while stream.resume_token is not None:
             decision = decide(error, self.plan.scope.name, opening=False)
             if decision.halt or not await self._work_remains():
                 break
@@ -187,15 +245,25 @@ class Reader:
             if self.interrupt.is_set:
                 return None
             self.status.enter(WatcherState.STARTING)
-            opened = self.stream(StartPoint(resume_after=token))
             try:
-                with self.interrupt.interrupts() as opening:
-                    await opened.open()
+                return await self._open(position)
             except DriverError as failure:
                 error = failure
-                continue
-            return None if opening.cancelled_caught else opened
         raise error
+
+    async def _require_sent(self, position: StartPoint) -> None:
+        """Raises :class:`ScopeHalted` if the server cannot send the next event, once all before it
+        is handled."""
+        plan = self.plan
+        with self.interrupt.interrupts():
+            unsent = await find_unsent(self.runtime.driver, plan.scope, plan.options, position)
+            if unsent is None:
+                return
+            if not self.admission.watermark.empty:
+                self.status.enter(WatcherState.DRAINING)
+            while not self.admission.watermark.empty:  # noqa: ASYNC110 - once, before a halt
+                await anyio.sleep(_LOOK_SECONDS)
+            raise ScopeHalted(unsendable(plan.scope.name, unsent))
 
     async def _work_remains(self) -> bool:
         interrupt, watermark = self.interrupt, self.admission.watermark

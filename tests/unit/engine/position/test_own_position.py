@@ -65,7 +65,7 @@ async def test_an_invalid_position_halts_the_scope_and_names_handler_and_remedy(
 async def test_a_destination_whose_history_is_lost_is_told_of_the_gap() -> None:
     driver, sink = ScriptedDriver(*oplog(3)), Table("sink")
     sink.rows, sink.token = [1], token(1)
-    driver.refusals = [refused(286), refused(286)]  # its token, and its time
+    driver.refused_starts = {"start after 1": refused(286), "at 1": refused(286)}
     async with Watching(driver, sink.routed(2), skip_lost_history=True).run() as watching:
         await watching.until_state(WatcherState.CAUGHT_UP)
         await until(lambda: watching.saved is not None)
@@ -87,7 +87,7 @@ async def test_a_restored_one_whose_history_is_lost_goes_on_at_the_checkpoint_wi
     async with Watching(driver, sink.routed(2), audit.routed(), store=store).run():
         await until(lambda: len(sink.rows) == 9 and len(audit.handled) == 9)
     sink.rows, sink.token = [1, 2, 3], token(3)
-    driver.refusals = [refused(286), refused(286)]
+    driver.refused_starts = {"start after 3": refused(286), "at 3": refused(286)}
     second = Watching(driver, sink.routed(2), audit.routed(), store=store, skip_lost_history=True)
     async with second.run():
         await second.until_state(WatcherState.CAUGHT_UP)
