@@ -242,7 +242,9 @@ def start_point(scope: ScopeSettings) -> StartPoint:
 
 def stream_options(scope: ScopeSettings) -> ChangeStreamOptions:
     """A scope's options, which have the same names in the configuration."""
-    options = {each.name: getattr(scope, each.name) for each in fields(ChangeStreamOptions)}
+    names = {each.name for each in fields(ChangeStreamOptions)} - {"idle_await_ms"}
+    options = {name: getattr(scope, name) for name in names}
+    options["idle_await_ms"] = max(scope.max_await_time_ms, min(4 * scope.max_await_time_ms, 4000))
     options["pipeline"] = tuple(scope.pipeline)
     options["show_expanded_events"] = scope.show_expanded_events or None
     return ChangeStreamOptions(**options)

@@ -72,7 +72,8 @@ class ScopeSettings(Section):
 
     max_await_time_ms: Count = 1000
     """How many milliseconds the server waits for a change before it sends an empty reply. Smaller
-    values cost round trips on idle streams; larger values delay a stop."""
+    values cost round trips on idle streams. After five empty replies in a row, reads wait four
+    times as long, but at most 4 seconds, until a change comes; a change ends every wait."""
 
     read_preference: (
         Literal["primary", "primaryPreferred", "secondary", "secondaryPreferred", "nearest"] | None

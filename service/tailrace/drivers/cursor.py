@@ -78,9 +78,11 @@ class PinnedCursor:
                 raise failure
             self._topology = topology
         command = {"getMore": Int64(self._id), "collection": self._collection, **self._get_more}
+        await_seconds = self._await_seconds
         if await_ms is not None:
             command["maxTimeMS"] = await_ms
-        read = Read(self._pin, self._wanted, self._ask, self._await_seconds)
+            await_seconds = max(await_seconds, await_ms / 1000)
+        read = Read(self._pin, self._wanted, self._ask, await_seconds)
         return await self._connection.reads.watched(read, self._run(command))
 
     def kill(self) -> None:

@@ -20,6 +20,7 @@ from tailrace.engine.watcher import Watcher
 from tailrace.errors import TaskCancelled
 from tailrace.model.order import Order
 from tailrace.stream import Interrupt
+from tailrace.stream.server_clock import LATE_SECONDS
 
 Follow = Callable[[Watcher, Interrupt], Awaitable[None]]
 
@@ -199,7 +200,8 @@ class Supervisor:
             if watcher.status.stream_state in READING
             and (heard := watcher.status.stream.heard) is not None
             # Time before this state, such as a pause for handlers, is not the server's silence.
-            and now - max(heard, watcher.status.entered) > self.silence_seconds
+            and now - max(heard, watcher.status.entered)
+            > max(self.silence_seconds, watcher.status.stream.await_seconds + LATE_SECONDS)
         ]
 
     def not_ready(self) -> list[str]:

@@ -44,11 +44,8 @@ class Watcher:
         recorders = {
             each.name: runtime.metrics.recorder(plan.scope.name, each.name) for each in handlers
         }
-        await_seconds = (plan.options.max_await_time_ms or 1000) / 1000
         lease = partial(runtime.lease, plan.scope.name)
-        self.status = status or Status(
-            plan.scope, runtime.clock, await_seconds, recorders, lease=lease
-        )
+        self.status = status or Status(plan.scope, runtime.clock, recorders, lease=lease)
         self._runtime = runtime
         self._breakers = {
             each.name: Breaker(each.failure, recorders[each.name]) for each in handlers

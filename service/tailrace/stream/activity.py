@@ -31,6 +31,8 @@ class StreamActivity:
     resumes: Counter[str] = field(default_factory=Counter)
     resuming: str = ""
     """While the stream is being reopened: the error that ended it."""
+    await_seconds: float = 1.0
+    """How long the current read may wait for a change (mongod's default: 1 s)."""
     searching: bool = False
     """The server searches its oplog and has not answered the last ``getMore``."""
     since: datetime = field(default_factory=lambda: datetime.now(UTC))
@@ -42,15 +44,16 @@ class StreamActivity:
         if server_time is not None and (self.server_time is None or server_time > self.server_time):
             self.server_time = server_time
 
-    def late(self, await_seconds: float) -> bool:
-        """Whether the answer to a read that waits this long for a change, or the server's, is due.
+    @property
+    def late(self) -> bool:
+        """Whether the answer to the current read, or the server's, is due.
 
         False before the first answer.
         """
         if self.heard is None:
             return False
         silence = self.clock.monotonic() - self.heard
-        return silence > await_seconds + LATE_SECONDS or self.clock.up is False
+        return silence > self.await_seconds + LATE_SECONDS or self.clock.up is False
 
     def at_work(self, server_time: Timestamp | None) -> None:
         """The server answered on another connection that it searches its oplog."""

@@ -44,6 +44,8 @@ class ChangeStreamOptions:
     match_collection_uuid_for_update_lookup: bool | None = None
     batch_size: int | None = None
     max_await_time_ms: int | None = None
+    idle_await_ms: int | None = None
+    """What replaces ``max_await_time_ms`` while no changes come; ``None``: nothing does."""
     collation: Mapping[str, Any] | None = None
     comment: Any = None
     read_preference: str | None = None

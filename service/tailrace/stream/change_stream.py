@@ -26,6 +26,9 @@ from tailrace.stream.resumable import ResumePosition, is_resumable
 _LOOK_MS = 5
 """How long a read waits that should not wait for a change: this is the server's time limit, too."""
 _RESUME_BACKOFF = Backoff(0.1, 5.0)
+_IDLE_REPLIES = 5
+"""After this many replies in a row without a change, reads wait longer for one: each reply costs
+CPU, and a change ends the wait."""
 
 
 class ChangeStream:
@@ -57,6 +60,7 @@ class ChangeStream:
         self._unread: Reply | None = None
         self._failure: Exception | None = None
         self._idle_resumes = 0
+        self._idle_replies = 0
         self._invalidated = False
         self._joiner = Joiner(scope.name) if self._options.splits else None
 
@@ -117,19 +121,27 @@ class ChangeStream:
             if self._cursor is None:
                 raise _over(self.scope)
             try:
-                reply = await self._cursor.next_batch(None if wait else _LOOK_MS)
+                reply = await self._cursor.next_batch(self._wait_ms() if wait else _LOOK_MS)
             except DriverError as error:
                 if not is_resumable(error):
                     raise
                 await self._resume(error)
                 continue
             self._idle_resumes = 0
+            self._idle_replies = 0 if reply.bounds else self._idle_replies + 1
             self.activity.answered(reply.operation_time)
             return reply
         reply, self._unread = self._unread, None
         if reply.bounds:
             self._idle_resumes = 0
         return reply
+
+    def _wait_ms(self) -> int | None:
+        """How long the next read waits for a change; ``None``: as the request says."""
+        idle = self._idle_replies >= _IDLE_REPLIES
+        wait_ms = self._options.idle_await_ms if idle else None
+        self.activity.await_seconds = (wait_ms or self._options.max_await_time_ms or 1000) / 1000
+        return wait_ms
 
     async def _resume(self, error: DriverError) -> None:
         """Makes the one attempt, with a delay if no reply came since the last resume."""

@@ -189,7 +189,7 @@ def test_lags_are_zero_while_an_answer_may_still_come(
 
 def test_lags_grow_at_once_for_a_stream_that_waits_long_for_changes(watched: Watched) -> None:
     """The stream's own answer is not due for a minute, but no other answer comes either."""
-    watched.status.await_seconds = 60
+    watched.status.stream.await_seconds = 60
     watched.elapsed = 3
     assert watched.lags["read"] == 3
 
@@ -214,7 +214,7 @@ def test_lags_of_a_silent_stream_follow_the_server_that_answers_others(watched: 
 def test_lags_of_an_idle_stream_ignore_the_server_until_its_answer_is_late(
     watched: Watched,
 ) -> None:
-    watched.elapsed = watched.status.await_seconds + LATE_SECONDS
+    watched.elapsed = watched.status.stream.await_seconds + LATE_SECONDS
     watched.clock.answered(time(30))
     assert watched.lags["read"] == 0
 

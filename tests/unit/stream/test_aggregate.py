@@ -76,6 +76,7 @@ CHANGES: dict[str, Any] = {
 READING: dict[str, Any] = {
     "batch_size": 9,
     "max_await_time_ms": 9,
+    "idle_await_ms": 9,
     "comment": "other",
     "read_preference": "nearest",
 }

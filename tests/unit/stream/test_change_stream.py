@@ -7,7 +7,7 @@ from bson.timestamp import Timestamp
 
 from tailrace.errors import CommandFailed, MissingResumeToken, ServerUnsuitable, StreamEnded
 from tailrace.model import StartPoint
-from tailrace.stream import ChangeStream
+from tailrace.stream import ChangeStream, ChangeStreamOptions
 from tailrace.stream.resumable import reason
 from tests.unit.stream.fake_driver import (
     NETWORK,
@@ -44,6 +44,18 @@ async def test_it_resumes_after_each_resumable_error_with_the_position_only() ->
     assert driver.kills == 3
     assert stream.activity.resumes == {"network": 1, "43": 1}
     assert len(stream.activity.errors.documents()) == 2
+
+
+async def test_reads_of_an_idle_stream_wait_longer_until_a_change_comes() -> None:
+    driver = FakeDriver([reply()], [*[reply(post_batch="p")] * 6, reply("a"), reply()])
+    options = ChangeStreamOptions(max_await_time_ms=1000, idle_await_ms=4000)
+    async with ChangeStream(driver, SCOPE, options) as stream:
+        waits = []
+        for _ in range(9):  # the first reply is the aggregate's
+            await stream.next_batch()
+            waits.append(stream.activity.await_seconds)
+    assert driver.waits == [*[None] * 5, 4000, 4000, None]
+    assert waits[1:] == [*[1.0] * 5, 4.0, 4.0, 1.0]
 
 
 async def test_events_that_an_aggregate_brings_unasked_are_not_lost() -> None:

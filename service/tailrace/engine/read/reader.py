@@ -35,8 +35,9 @@ from tailrace.stream import (
     may_be_of_event,
 )
 
-_LAST_READ_SECONDS = 1.5
-"""The limit of the last read after a stop. It ends a read that may wait longer for a change."""
+_LAST_READ_SECONDS = 0.25
+"""The limit of the last read after a stop. A read that waits for a change is abandoned; the
+next run reads what it would have returned."""
 _SMALL_REPLY_BYTES = 65536
 PATIENCE_SECONDS = 2.0
 """How long handlers may take before the stream is reopened without waiting for them."""
@@ -130,7 +131,7 @@ class Reader:
                 return await stream.reading(self._read)
             return await self._read(stream)
         log = structlog.get_logger().bind(scope=self.plan.scope.name)
-        log.info("stream.abandoned", reason="the last read did not end in time")
+        log.debug("stream.abandoned", reason="the last read did not end in time")
         return Ending.STOPPED
 
     async def _read(self, stream: Stream) -> Ending | None:

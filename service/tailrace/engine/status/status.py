@@ -33,8 +33,6 @@ class Status:
 
     scope: Scope
     clock: ServerClock = field(default_factory=ServerClock)
-    await_seconds: float = 1.0
-    """How long a read may wait for a change (mongod's default: 1 s)."""
     recorders: Mapping[str, HandlerRecorder] = field(default_factory=dict)
     snapshot: Callable[[], ObservedSnapshot | None] = lambda: None
     lease: Callable[[], ObservedLease | None] = lambda: None
@@ -216,7 +214,7 @@ class Status:
         Measured by the server's clock, an idle stream would show a lag before each reply.
         """
         now, follows = self.stream.server_time, (WatcherState.STREAMING, WatcherState.CAUGHT_UP)
-        if state in follows and not self.stream.late(self.await_seconds):
+        if state in follows and not self.stream.late:
             return now
         return later(now, self.clock.now())
 
