@@ -37,7 +37,9 @@ RUN /build/tools/bin/pip wheel --require-hashes --only-binary :all: --no-deps \
 
 FROM build AS build-destinations
 COPY deploy/requirements/destinations.txt requirements/
-RUN /build/tools/bin/pip wheel --require-hashes --only-binary :all: --no-deps \
+# nkeys is published only as source, like pyspark below; it is built with the tools that are locked above.
+RUN /build/tools/bin/pip wheel --require-hashes --only-binary :all: --no-binary nkeys \
+        --no-build-isolation --no-deps \
         --wheel-dir /build/destinations -r requirements/destinations.txt \
  && /build/tools/bin/pip --python /opt/tailrace/bin/python install \
         --no-index --no-deps --no-compile /build/destinations/*.whl \
@@ -45,8 +47,8 @@ RUN /build/tools/bin/pip wheel --require-hashes --only-binary :all: --no-deps \
 
 FROM build AS build-pipeline
 COPY deploy/requirements/pipeline.txt requirements/
-# pyspark is published only as source; it is built with the tools that are locked above. The jars for
-# S3 are fetched by Maven, and checked by their hashes (service/tailrace/pipeline/jars.txt).
+# pyspark is published only as source, too. The jars for S3 are fetched by Maven, and checked by their
+# hashes (service/tailrace/pipeline/jars.txt).
 RUN /build/tools/bin/pip wheel --require-hashes --no-build-isolation --no-deps \
         --wheel-dir /build/pipeline -r requirements/pipeline.txt \
  && /build/tools/bin/pip --python /opt/tailrace/bin/python install \

@@ -13,6 +13,8 @@ from tests.machine import CheckFailed, run
 
 _PACKAGES = "ca-certificates,netbase,tzdata,python3,python3-venv"
 _CERTIFICATES = "/etc/ssl/certs/ca-certificates.crt"
+_OWN_CERTIFICATES = "/usr/local/share/ca-certificates"
+"""Those that Debian also gives to Java, which Maven runs on."""
 _PIP_SETTINGS = ("index-url", "extra-index-url", "trusted-host", "proxy")
 
 
@@ -23,6 +25,9 @@ def make(root: Path) -> str:
     run(["mmdebstrap", *variant, release, str(root), _mirror(release)])
     for name in ("python", "python3"):
         (root / "usr/local/bin" / name).symlink_to("/usr/bin/python3")
+    if Path(_OWN_CERTIFICATES).exists():
+        shutil.copytree(_OWN_CERTIFICATES, f"{root}{_OWN_CERTIFICATES}", dirs_exist_ok=True)
+        run(["chroot", str(root), "update-ca-certificates"])
     if Path(_CERTIFICATES).exists():
         shutil.copyfile(_CERTIFICATES, f"{root}{_CERTIFICATES}")
     (root / "etc/pip.conf").write_text(_pip_settings())
