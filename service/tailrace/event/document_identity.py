@@ -80,8 +80,12 @@ def shard_key_of_text(text: str) -> ShardKey:
 
 def shard_key_in(document: bytes, paths: Iterable[bytes]) -> ShardKey:
     """The fields of a shard key that a document has, which is Extended JSON."""
-    found = json_util.loads(document, json_options=_CANONICAL)
-    values = {path.decode(): _value(found, path.decode()) for path in paths}
+    return shard_key_of(json_util.loads(document, json_options=_CANONICAL), paths)
+
+
+def shard_key_of(document: Mapping[str, Any], paths: Iterable[bytes]) -> ShardKey:
+    """The fields of a shard key that a document has."""
+    values = {path.decode(): _value(document, path.decode()) for path in paths}
     return shard_key(bson.encode({k: v for k, v in values.items() if v is not _ABSENT}))
 
 

@@ -100,6 +100,23 @@ def id_alone(key: bytes) -> bytes:
     return key
 
 
+def is_like_pattern(key: bytes) -> bool:
+    """Whether a query would read the value of a key ``{_id: …}`` as a pattern or as operators.
+
+    A document that begins as a DBRef is a value (``src/mongo/db/matcher/expression_parser.cpp``,
+    ``isExpressionDocument``).
+    """
+    value = key[4 + len(b"?_id\0") :]
+    if key[4] == bson.DOCUMENT:
+        return value.startswith(b"$", 5) and not value.startswith(b"$ref\0", 5)
+    return key[4] == bson.REGEX
+
+
+def equal_to(key: bytes) -> bytes:
+    """``{$eq: …}`` for the value of a key ``{_id: …}``."""
+    return encoded(key[4:5] + b"$eq\0" + key[4 + len(b"?_id\0") : -1])
+
+
 def is_object_id(key: bytes) -> bool:
     """Whether a document key is an ObjectId ``_id`` and nothing else, as most are."""
     return len(key) == _OBJECT_ID_KEY_BYTES and key.startswith(_ID_OF_OBJECT, 4)

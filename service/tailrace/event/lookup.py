@@ -1,22 +1,21 @@
 """Finds which documents the updates of a reply need, and inserts the documents into the reply.
 
 A document is inserted where mongod puts a document that it looks up itself: before the namespace
-(:mod:`tailrace.event.layout`). Nothing is decoded. Keys that the server treats as equal are asked
-for only once (:func:`tailrace.event.document_key.identity`).
+(:mod:`tailrace.event.layout`). Nothing is decoded, except in sharded collections.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from itertools import chain, repeat
 from struct import Struct, error
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from tailrace.event import bson
-from tailrace.event.bson import elements, encoded, spans, string_at, walk
-from tailrace.event.document_key import identity
+from tailrace.event.bson import elements, spans, string_at
+from tailrace.event.change_event import ChangeEvent
+from tailrace.event.document_key import id_alone, identity, is_object_id, shard_key
 from tailrace.event.layout import (
     DOCUMENT_KEY,
     NAMESPACE,
@@ -26,7 +25,7 @@ from tailrace.event.layout import (
     parts,
 )
 from tailrace.event.memo import Memo
-from tailrace.event.reply import Reply
+from tailrace.event.wanted_documents import WantedDocuments, WantedOne, WantedShardKey
 
 UPDATE = "update"
 """The only operation whose events need a look-up: the others have the document, or none exists."""
@@ -36,16 +35,9 @@ _BEFORE_KEY = len(b"\x03ns\0") + len(b"\x03documentKey\0")
 _DOCUMENT, _NO_DOCUMENT = b"\x03fullDocument\0", b"\x0afullDocument\0"
 _ID_OF_OBJECT = b"%c_id\0" % bson.OBJECT_ID
 _OBJECT_ID_BYTES = len(_ID_OF_OBJECT) + 12
-_OBJECT_ID_KEY = bson.EMPTY_DOCUMENT + _OBJECT_ID_BYTES
 _OBJECT_ID_END = 4 + _OBJECT_ID_BYTES
 _OPERATION_BYTES = len(TYPE) + 4 + len(_UPDATE) + 1
-_ID_VALUE = len(_ID_OF_OBJECT)
-_WITH_TEXT = (bson.STRING, bson.DOCUMENT, bson.ARRAY)
 _length = Struct("<i").pack
-
-MOST_KEYS = 8000
-"""The most keys of one find. More keys would not be cheaper, and the answer would come later."""
-_NUMBERS = [b"%d\0" % number for number in range(MOST_KEYS)]
 
 # mongod, src/mongo/db/pipeline/resume_token.cpp: after the time come the token's version, its type,
 # the number in the transaction, whether it is an invalidate's (6E: no), and the collection's UUID
@@ -63,52 +55,10 @@ class Collection(NamedTuple):
     uuid: bytes | None
 
 
-@dataclass(slots=True)
-class WantedDocuments:
-    """Document keys of one collection, and the documents after they are :meth:`found`.
+class _Documents(Protocol):
+    """Documents by what the events of a window say about them."""
 
-    Both are by :func:`identity`. A key is ``None`` if it is a plain ObjectId ``_id``: then the
-    identity is the key.
-    """
-
-    keys: dict[bytes, bytes | None] = field(default_factory=dict)
-    documents: dict[bytes, bytes] = field(default_factory=dict)
-    plain: bool = True
-    """True while every key is a plain ObjectId ``_id``."""
-
-    def filter(self) -> bytes:
-        """The filter of a find for these documents, as BSON: by ``_id``, or by the whole key."""
-        if self.plain:
-            values = [name[_ID_VALUE:] for name in self.keys]
-            return _of_ids(repeat(_ID_OF_OBJECT[:1]), values)
-        keys = [encoded(name) if key is None else key for name, key in self.keys.items()]
-        if any(map(_several, keys)):
-            return encoded(_array(b"$or", repeat(b"\x03"), keys))
-        return _of_ids([key[4:5] for key in keys], [key[4 + _ID_VALUE : -1] for key in keys])
-
-    def found(self, reply: Reply) -> None:
-        """Notes the documents of a reply."""
-        buffer, starts, ends = reply.buffer, reply.bounds[::2], reply.bounds[1::2]
-        pairs = zip(starts, ends, strict=True)
-        documents = {buffer[at + 4 : at + _OBJECT_ID_END]: buffer[at:end] for at, end in pairs}
-        if not documents.keys() <= self.keys.keys():  # not all begin with an ObjectId `_id`
-            pairs = zip(starts, ends, strict=True)
-            documents = {identity(buffer, at): buffer[at:end] for at, end in pairs}
-        self.documents |= documents
-
-    def spelled_otherwise(self) -> dict[bytes, WantedDocuments]:
-        """Each key without a document that the collection's collation may equal to another.
-
-        Only text has a collation, and the server alone compares with it.
-        """
-        if self.plain:
-            return {}
-        return {
-            name: WantedDocuments({name: key}, plain=False)
-            for name, key in self.keys.items()
-            if name not in self.documents
-            and (name[0] in _WITH_TEXT or (key is not None and _several(key)))
-        }
+    def get(self, wanted: Any, default: bytes, /) -> bytes: ...
 
 
 @dataclass(slots=True)
@@ -116,13 +66,13 @@ class Window:
     """The events from ``first`` up to, but not including, ``end``, and what they need.
 
     ``updates`` has, for each event that needs a document: the offset at which to insert it, the
-    documents of its collection, and its identity; ``None`` for other events.
+    documents of its collection, and which one it is; ``None`` for other events.
     """
 
     first: int
     end: int
     wanted: dict[Collection, WantedDocuments] = field(default_factory=dict)
-    updates: list[tuple[int, Mapping[bytes, bytes], bytes] | None] = field(default_factory=list)
+    updates: list[tuple[int, _Documents, bytes | WantedOne] | None] = field(default_factory=list)
 
 
 def window(
@@ -144,15 +94,19 @@ def window(
             seen = ()
         if seen == same:
             name, key = buffer[start + name_at : start + name_at + _OBJECT_ID_BYTES], None
+            one = None
         else:
             update = _update(buffer, start)
             if update is None:
                 append(None)
                 continue
-            name, key, like = update
+            name, key, like, one = update
             like.wanted = window.wanted.setdefault(like.collection, like.wanted)
             read, same, at, name_at = like.read, like.same, like.at, like.name_at
             keys, documents = like.wanted.keys, like.wanted.documents
+        if not name:  # a pipeline removed the `_id` from the document key
+            append((start + at, documents, name))
+            continue
         known = keys.get(name, _UNKNOWN)
         if known is _UNKNOWN:
             if count >= most_keys or size > most_bytes:
@@ -162,9 +116,11 @@ def window(
             if key is not None:
                 like.wanted.plain = False
                 size += len(key)
-        elif key is not None and known != key and _several(key):
-            break  # the same `_id` on two shards: look up only one of these keys at a time
-        append((start + at, documents, name))
+        if one is None:
+            append((start + at, documents, name))
+        else:
+            like.wanted.sharded = True
+            append((start + at, like.wanted, (name, one)))
     window.end += len(window.updates)
     return window
 
@@ -228,8 +184,11 @@ _UNLIKE = _Like(Collection("", "", None), 0)
 _UNKNOWN = b""
 
 
-def _update(buffer: bytes, start: int) -> tuple[bytes, bytes | None, _Like] | None:
-    """Identity and key of the document that the event at ``start`` needs; ``None`` if none."""
+def _update(
+    buffer: bytes, start: int
+) -> tuple[bytes, bytes | None, _Like, WantedShardKey | None] | None:
+    """What the event at ``start`` needs: identity and ``{_id: …}`` of a document, and what tells it
+    from others in a sharded collection. ``None`` if it needs none."""
     event = parts(buffer, start)
     namespace, token, key = event[NAMESPACE], event[TOKEN], event[DOCUMENT_KEY]
     if event[OPERATION] != _UPDATE or key < 0 or not namespace:
@@ -240,18 +199,29 @@ def _update(buffer: bytes, start: int) -> tuple[bytes, bytes | None, _Like] | No
         return None
     raw = buffer[key : event[DOCUMENT_KEY + 1]]
     if event[0] < 0:  # in another order than mongod's
-        return identity(raw, 0), raw, _Like(collection, spans(buffer, start)[b"ns"][1] - start)
+        like = _Like(collection, spans(buffer, start)[b"ns"][1] - start)
+        return _wanted(buffer, start, raw, like)
     at = key - _BEFORE_KEY - len(namespace)
     like = _Like(collection, at - start)
-    if len(raw) != _OBJECT_ID_KEY or not raw.startswith(_ID_OF_OBJECT, 4):
-        return identity(raw, 0), raw, like
+    if not is_object_id(raw):
+        return _wanted(buffer, start, raw, like)
     token_end = event[TOKEN + 1]
     if uuid[1] <= token_end:
         after_operation = at - token_end - _OPERATION_BYTES
         place = key + 4 + len(_ID_OF_OBJECT) - at
         like.read = _readers[uuid[0] - start, token_end - uuid[1], after_operation, place]
         like.name_at, like.same = key + 4 - start, like.read(buffer, start)
-    return raw[4:-1], None, like
+    return raw[4:-1], None, like, None
+
+
+def _wanted(
+    buffer: bytes, start: int, key: bytes, like: _Like
+) -> tuple[bytes, bytes | None, _Like, WantedShardKey | None]:
+    alone = id_alone(key)
+    one = None
+    if shard_key(key):
+        one = WantedShardKey.of(ChangeEvent(buffer, start))
+    return identity(key, 0), None if is_object_id(alone) else alone, like, one
 
 
 def _reader(sizes: tuple[int, int, int, int]) -> _Read:
@@ -278,18 +248,3 @@ def _named(key: tuple[bytes, bytes]) -> Collection | None:
 
 
 _collections: Memo[tuple[bytes, bytes], Collection | None] = Memo(_named)
-
-
-def _several(key: bytes) -> bool:
-    """Whether a document key has other fields than ``_id``: then the collection is sharded."""
-    return len([*walk(key, 0)]) > 1 or b"_id" not in elements(key, 0)
-
-
-def _of_ids(kinds: Iterable[bytes], values: Sequence[bytes]) -> bytes:
-    return encoded(b"\x03_id\0" + encoded(_array(b"$in", kinds, values)))
-
-
-def _array(name: bytes, kinds: Iterable[bytes], values: Sequence[bytes]) -> bytes:
-    """The element with this name: an array of values with these types."""
-    elements = zip(kinds, _NUMBERS, values, strict=False)
-    return b"\x04%b\0%b" % (name, encoded(b"".join(chain.from_iterable(elements))))

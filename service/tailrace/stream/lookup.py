@@ -23,6 +23,7 @@ from tailrace.errors import DriverError, StreamInterrupted, describe
 from tailrace.event import RawBatch, Slice
 from tailrace.event import lookup as events
 from tailrace.event.reply import Reply
+from tailrace.event.wanted_documents import MOST_KEYS, WantedDocuments
 from tailrace.model import ResumeToken
 from tailrace.stream.change_stream import ChangeStream
 from tailrace.stream.driver_port import Driver, LookUp
@@ -92,7 +93,7 @@ class LookupStream:
         self._prefetched: _PrefetchedReply | None = None
         self._unfilled: _Read | None = None
         self._window = events.Window(0, 0)
-        self._most_keys = events.MOST_KEYS
+        self._most_keys = MOST_KEYS
         self._look_up_seconds = 0.0  # how long the last one took
 
     async def open(self) -> None:
@@ -220,11 +221,11 @@ class LookupStream:
                 self._most_keys = keys // 2
                 return False
         fit = self._most_bytes * max(count, 1) // max(size, 1)
-        self._most_keys = max(min(2 * self._most_keys, fit, events.MOST_KEYS), 1)
+        self._most_keys = max(min(2 * self._most_keys, fit, MOST_KEYS), 1)
         return True
 
     async def _find_otherwise(
-        self, collection: events.Collection, wanted: events.WantedDocuments, since: Timestamp | None
+        self, collection: events.Collection, wanted: WantedDocuments, since: Timestamp | None
     ) -> int:
         """Finds documents that only the collection's collation makes equal; returns their bytes.
 
@@ -232,9 +233,7 @@ class LookupStream:
         the server knows which of them a document equals.
         """
         missing = wanted.spelled_otherwise()
-        together = events.WantedDocuments(
-            {n: each.keys[n] for n, each in missing.items()}, plain=False
-        )
+        together = WantedDocuments({n: each.keys[n] for n, each in missing.items()}, plain=False)
         if not missing or not len(await self._find(collection, together, since, most=0)):
             return 0
         size = 0
@@ -249,7 +248,7 @@ class LookupStream:
     async def _find(
         self,
         collection: events.Collection,
-        keys: events.WantedDocuments,
+        keys: WantedDocuments,
         since: Timestamp | None,
         *,
         most: int | None = None,
@@ -259,7 +258,7 @@ class LookupStream:
             collection.name,
             collection.uuid if self._by_uuid else None,
             keys.filter(),
-            len(keys.keys) if most is None else most,
+            keys.most if most is None else most,
             since,
             self._read_preference,
         )

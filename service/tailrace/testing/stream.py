@@ -38,7 +38,8 @@ class MemoryDriver:
 
     async def look_up(self, wanted: LookUp) -> Reply:
         filter = bson.decode(wanted.filter)
-        ids = filter["_id"]["$in"] if "_id" in filter else [each["_id"] for each in filter["$or"]]
+        choices = [each["_id"] for each in filter.get("$or", [filter])]
+        ids = [id for each in choices for id in (each["$in"] if "$in" in each else [each["$eq"]])]
         keys = {bson.encode({"_id": id}) for id in ids}
         of = [
             each

@@ -14,12 +14,17 @@ Documents = Iterable[Mapping[str, Any] | bytes]
 
 
 def answer(filter: bytes, documents: Documents, most_bytes: int = 1 << 40) -> Reply:
-    """What matches ``{_id: {$in: […]}}`` or ``{$or: [key, …]}``.
+    """What matches ``{_id: {$in: […]}}`` or ``{$or: [{_id: {$in: […]}}, {_id: {$eq: …}}, …]}``.
 
     The reply has documents of so many bytes at the most, or one.
     """
     wanted = bson.decode(filter)
-    keys = [{"_id": one} for one in wanted["_id"]["$in"]] if "_id" in wanted else wanted["$or"]
+    choices = [each["_id"] for each in wanted.get("$or", [wanted])]
+    keys = [
+        {"_id": value}
+        for each in choices
+        for value in (each["$in"] if "$in" in each else [each["$eq"]])
+    ]
     raws = [each if isinstance(each, bytes) else bson.encode(each) for each in documents]
     matching = [raw for raw in raws if any(_matches(raw, key) for key in keys)]
     sizes = accumulate(map(len, matching))
@@ -29,6 +34,4 @@ def answer(filter: bytes, documents: Documents, most_bytes: int = 1 << 40) -> Re
 
 
 def _matches(raw: bytes, key: Mapping[str, Any]) -> bool:
-    document = bson.decode(raw)
-    same_id = "_id" not in key or identity(raw, 0) == identity(bson.encode(key), 0)
-    return same_id and all(document.get(name) == key[name] for name in key if name != "_id")
+    return identity(raw, 0) == identity(bson.encode(key), 0)

@@ -5,7 +5,7 @@ from typing import Any
 
 import bson
 import pytest
-from bson import Int64, ObjectId
+from bson import Int64, ObjectId, Regex
 from bson.errors import InvalidBSON
 from hypothesis import assume, given
 from hypothesis import strategies as st
@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from tailrace.event import RawBatch
 from tailrace.event.batch import join
 from tailrace.event.change_event import CODEC
-from tailrace.event.lookup import MOST_KEYS, Collection, fill, window
+from tailrace.event.lookup import Collection, fill, window
+from tailrace.event.wanted_documents import MOST_KEYS
 from tests.unit.event.documents import EVERY_ID, batch_of, quick
 from tests.unit.event.events import SURROUNDINGS, as_mongod_makes_it, events
 from tests.unit.event.finds import Documents, answer
@@ -80,7 +81,7 @@ def expected(event: dict[str, Any], documents: Mapping[bytes, Any]) -> dict[str,
 def test_events_are_as_the_server_makes_them_whatever_their_order(
     found: list[dict[str, Any]], data: st.DataObject
 ) -> None:
-    """Each ``_id`` has one key: with another shard key, null would match what has none."""
+    """Each ``_id`` has one key."""
     documents = {}
     keys = [each.get("documentKey") for each in found]
     with_ids = {
@@ -148,19 +149,52 @@ def test_a_document_is_one_of_its_own_collection() -> None:
     assert seen == ["orders", "users", "orders", "users", "absent", None, "orders"]
 
 
-@pytest.mark.parametrize("one", [1, ObjectId("1" * 24)])
-def test_a_sharded_collection_is_asked_by_whole_keys(one: Any) -> None:
-    """And for one of those with the same ``_id`` at a time: answers are told apart by it."""
-    eu, us = {"_id": one, "region": "eu"}, {"_id": one, "region": "us"}
-    other = {"region": "eu", "_id": 2}
-    batch = batch_of([update(each) for each in (eu, other, eu, us)])
+IDS_ALIKE = [1, ObjectId("1" * 24), "text", {"a": 1}]
+
+
+@pytest.mark.parametrize("one", IDS_ALIKE)
+def test_a_sharded_collection_is_asked_by_ids(one: Any) -> None:
+    """The rest of a key chooses among documents that share an ``_id`` on several shards."""
+    eu, us = {"region": "eu", "_id": one}, {"region": "us", "_id": one}
+    described = {"updateDescription": {"updatedFields": {"region": "us"}}}
+    batch = batch_of([update(eu), update({"_id": 2}), update(us), update(eu, **described)])
     found = window(batch.buffer, batch.bounds, 0, MOST_KEYS, EVERYTHING)
     (wanted,) = found.wanted.values()
-    assert bson.decode(wanted.filter()) == {"$or": [eu, other]}
-    assert found.end == 3
-    parts = looked_up(batch, [us])
-    documents = [[bson.decode(raw)["fullDocument"] for raw in part] for part in parts]
-    assert documents == [[None, None, None], [us]]
+    assert bson.decode(wanted.filter()) == {"_id": {"$in": [one, 2]}}
+    (part,) = looked_up(batch, [{"_id": one, "region": "us"}, {"_id": one, "region": "eu"}])
+    documents = [bson.decode(raw)["fullDocument"] for raw in part]
+    assert [each and each["region"] for each in documents] == ["eu", None, "us", "us"]
+
+
+@pytest.mark.parametrize("one", IDS_ALIKE)
+@pytest.mark.parametrize("path", ["region", "at.region"])
+def test_a_document_is_found_though_its_shard_key_has_changed(one: Any, path: str) -> None:
+    """In this update, or in a later one; another document of this ``_id`` is not there."""
+    events = [
+        update({path: "us", "_id": one}, updateDescription={"updatedFields": fields})
+        for fields in ({path: "eu"}, {"n": 1})
+    ]
+    document = {"_id": one, "at": {"region": "eu"}, "region": "eu"}
+    (part,) = looked_up(batch_of(events), [document])
+    assert [bson.decode(raw)["fullDocument"] for raw in part] == [document, document]
+    gone = {"_id": one, "at": {"region": "ap"}, "region": "ap"}
+    (part,) = looked_up(batch_of(events[1:]), [document, gone])
+    assert [bson.decode(raw)["fullDocument"] for raw in part] == [None]
+
+
+@pytest.mark.parametrize(
+    "odd", [{"$type": 2}, {"$gt": ""}, {"$exists": True}, Regex("^a", "i")], ids=str
+)
+def test_a_value_that_could_be_read_as_a_query_is_a_value(odd: Any) -> None:
+    events = [update(odd), update({"sk": odd, "_id": 1}), update("abc")]
+    batch = batch_of(events)
+    found = window(batch.buffer, batch.bounds, 0, MOST_KEYS, EVERYTHING)
+    (wanted,) = found.wanted.values()
+    filter = bson.decode(wanted.filter())
+    assert filter == {"$or": [{"_id": {"$in": [1, "abc"]}}, {"_id": {"$eq": odd}}]}
+    documents = [{"_id": odd, "n": 1}, {"_id": 1, "n": 2, "sk": odd}, {"_id": "abc", "n": 3}]
+    (part,) = looked_up(batch, documents)
+    assert [bson.decode(raw)["fullDocument"]["n"] for raw in part] == [1, 2, 3]
 
 
 @pytest.mark.parametrize(

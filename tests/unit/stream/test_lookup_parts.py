@@ -2,7 +2,7 @@
 
 import pytest
 
-from tailrace.event.lookup import MOST_KEYS
+from tailrace.event.wanted_documents import MOST_KEYS
 from tailrace.stream import LookupStream
 from tailrace.stream.lookup import MOST_BYTES
 from tests.unit.stream.fake_driver import FakeDriver, event, reply, tokens

@@ -19,8 +19,9 @@ from typing import Any, Literal, NamedTuple
 from bson.raw_bson import RawBSONDocument
 
 from tailrace.event import Namespace
-from tailrace.event.bson import ARRAY, DOCUMENT, REGEX, TIMESTAMP, encoded, walk
+from tailrace.event.bson import ARRAY, DOCUMENT, TIMESTAMP, encoded, walk
 from tailrace.event.document_identity import ShardKey
+from tailrace.event.document_key import equal_to, is_like_pattern
 from tailrace.event.snapshot_events import document_id
 
 MOST_STATEMENTS = 10_000
@@ -146,8 +147,8 @@ def of_shard_keys(keys: Iterable[ShardKey]) -> bytes:
 
 def _filter(key: bytes, only_if: bytes = b"") -> bytes:
     """The element ``q``: the document with a key ``{_id: …}``, whose value is never a pattern."""
-    if key[4] in (DOCUMENT, REGEX):
-        key = encoded(nested(b"_id", _equal(key[4:-1], len(b"_id"))))
+    if is_like_pattern(key):
+        key = encoded(nested(b"_id", equal_to(key)))
     return nested(b"q", encoded(key[4:-1] + only_if) if only_if else key)
 
 
