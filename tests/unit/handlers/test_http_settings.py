@@ -2,17 +2,20 @@
 
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
+from http import HTTPStatus
 from pathlib import Path
 
 import pytest
 
-from tailrace.errors import PermanentError, Refused
+from tailrace.errors import PermanentError, Refused, Unavailable
 from tailrace.handlers.http.answer import (
     LONGEST_WAIT_SECONDS,
     EndpointAnswer,
+    RequestFailed,
     require_accepted,
     retry_seconds,
 )
+from tailrace.handlers.http.settings import REFUSED_STATUSES
 from tailrace.handlers.http.signature import webhook_id
 from tests.unit.handlers.conftest import Check
 
@@ -76,6 +79,23 @@ def test_the_time_in_retry_after_is_waited_up_to_an_hour() -> None:
 @pytest.mark.parametrize("header", [None, "", "0", "-5", "soon", "Wed, 21 Oct 2015 07:28:00 GMT"])
 def test_a_useless_retry_after_leaves_the_delay_to_the_engine(header: str | None) -> None:
     assert retry_seconds(header) is None
+
+
+@pytest.mark.parametrize("status", [each for each in HTTPStatus if each >= 300])
+def test_every_status_is_about_the_event_or_about_the_place(status: HTTPStatus) -> None:
+    """What may be about either is an outage that may turn out to be of one event."""
+    redirect = "https://elsewhere.example/" if status < 400 else None
+    with pytest.raises((Refused, Unavailable)) as raised:
+        require_accepted(EndpointAnswer(status, redirect=redirect), REFUSED_STATUSES, 1)
+    expected = dict.fromkeys((400, 413, 422, 431), Refused) | {429: Unavailable}
+    otherwise = Unavailable if status < 400 else RequestFailed
+    assert raised.type is expected.get(status, otherwise)
+
+
+def test_an_endpoint_that_says_when_to_come_again_speaks_of_itself() -> None:
+    with pytest.raises(Unavailable) as raised:
+        require_accepted(EndpointAnswer(503, retry_after="7"), REFUSED_STATUSES, 1)
+    assert raised.type is Unavailable
 
 
 @pytest.mark.parametrize(

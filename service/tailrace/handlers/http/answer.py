@@ -25,6 +25,14 @@ class EndpointAnswer:
     redirect: str | None = None
 
 
+class RequestFailed(Unavailable):
+    """The endpoint fails, perhaps for what is in the request: see :mod:`lone_failures`."""
+
+
+_QUOTA = 429
+"""About how many requests come, whatever is in them (RFC 6585, 4)."""
+
+
 def require_accepted(
     answer: EndpointAnswer, refused_statuses: Collection[int], events: int
 ) -> None:
@@ -32,7 +40,8 @@ def require_accepted(
 
     :class:`Refused` for one event, or for those that the answer lists; :class:`PermanentError` if
     one of several events is refused and the answer does not say which, so that the engine sends
-    them one by one; :class:`Unavailable` for everything else.
+    them one by one; :class:`Unavailable` for everything else, and :class:`RequestFailed` where that
+    may lie in the request.
     """
     status = answer.status
     if 200 <= status < 300:
@@ -49,6 +58,8 @@ def require_accepted(
         if listed := _listed(answer.body, events):
             raise Refused({at: f"{said}: {why}" if why else said for at, why in listed.items()})
         raise PermanentError(f"{message}. It does not say which of the {events} events it refuses")
+    elif status != _QUOTA and answer.retry_after is None:
+        raise RequestFailed(message)
     raise Unavailable(message, retry_after=retry_seconds(answer.retry_after))
 
 

@@ -13,7 +13,7 @@ from yarl import URL
 
 from tailrace.errors import Unavailable, describe
 from tailrace.handlers.http.access import CurrentAccess, EndpointAccess
-from tailrace.handlers.http.answer import EndpointAnswer, require_accepted
+from tailrace.handlers.http.answer import EndpointAnswer, RequestFailed, require_accepted
 from tailrace.handlers.http.first_line import UnreadableAnswer, session_parts
 from tailrace.handlers.http.settings import HttpHandlerSettings
 from tailrace.handlers.http.signature import signatures
@@ -71,7 +71,8 @@ class Endpoint:
     async def send(self, request: EndpointRequest) -> None:
         """Returns if the endpoint has accepted the events; raises as :func:`require_accepted`.
 
-        Without an answer it raises :class:`Unavailable`.
+        Without an answer it raises :class:`Unavailable`, and :class:`RequestFailed` if the request
+        was sent.
         """
         access = self._access.get()
         headers = {**request.headers, **access.headers, "webhook-id": request.identity}
@@ -99,15 +100,16 @@ class Endpoint:
                 return EndpointAnswer(error.status)
             except TimeoutError as error:
                 message = f"no answer within timeout_seconds ({seconds:g} s)"
-                raise Unavailable(message) from error
+                raise RequestFailed(message) from error
             except _LOST as error:
                 lost = not isinstance(error, _NOT_LOST)
                 if not (again and lost):
-                    raise _unavailable(error) from error
+                    kind = RequestFailed if lost else Unavailable
+                    raise kind(_unreachable(error)) from error
                 again = False
                 continue
             except (aiohttp.ClientError, OSError, ValueError) as error:
-                raise _unavailable(error) from error
+                raise Unavailable(_unreachable(error)) from error
             target = _followed(url, answer)
             if target is None or redirects == _MOST_REDIRECTS:
                 return answer
@@ -157,5 +159,5 @@ def _followed(url: URL, answer: EndpointAnswer) -> URL | None:
         return None
 
 
-def _unavailable(error: Exception) -> Unavailable:
-    return Unavailable(f"the endpoint cannot be reached: {describe(error)}")
+def _unreachable(error: Exception) -> str:
+    return f"the endpoint cannot be reached: {describe(error)}"

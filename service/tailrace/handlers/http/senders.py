@@ -1,35 +1,36 @@
-"""The destination: one request for each event, or for each batch."""
+"""The destination with one request for each event, and what both have in common."""
 
-from collections.abc import Sequence
 from typing import Self
 
-from anyio import to_thread
+import anyio
 
-from tailrace.engine.batch import Batch, ScopeContext
-from tailrace.errors import Refused
+from tailrace.engine.naming import document_key
+from tailrace.errors import PermanentError, Refused, Unavailable
 from tailrace.event import ChangeEvent
 from tailrace.handlers.handler_type import Opening, Trial
-from tailrace.handlers.http.endpoint import Endpoint
+from tailrace.handlers.http.answer import RequestFailed
+from tailrace.handlers.http.endpoint import Endpoint, EndpointRequest
+from tailrace.handlers.http.lone_failures import LoneFailures
 from tailrace.handlers.http.requests import Requests
 from tailrace.handlers.http.settings import HttpHandlerSettings
 from tailrace.handlers.http.trial import try_connection
 
-_IN_THREAD_BYTES = 2**18
-"""Converting so many bytes of events takes some milliseconds: it is done in a thread."""
+_LARGEST_KEPT = 2**16
+"""The largest request that is kept to be sent again."""
+
+Document = tuple[str, bytes | None]
+"""A scope and a document's key."""
 
 
-def sender(opening: Opening, settings: HttpHandlerSettings) -> "EventSender | BatchSender":
-    """The destination of a handler. Requests of different scopes have their own connections."""
-    connections = settings.at_once * max(1, len(opening.follows))
-    kind = EventSender if settings.batch_size == 1 else BatchSender
-    return kind(settings, Endpoint(settings, connections))
+class Sender:
+    """A handler's endpoint. Requests of different scopes have their own connections."""
 
-
-class _Sender:
-    def __init__(self, settings: HttpHandlerSettings, endpoint: Endpoint) -> None:
+    def __init__(self, opening: Opening, settings: HttpHandlerSettings) -> None:
         self._settings = settings
-        self._endpoint = endpoint
+        self._endpoint = Endpoint(settings, settings.at_once * max(1, len(opening.follows)))
         self._requests = Requests(settings)
+        self._last: dict[str, EndpointRequest | None] = {}
+        """By scope, what was accepted last, unless it is large."""
 
     async def __aenter__(self) -> Self:
         """Opens a connection first: an endpoint that is down is known before the first event."""
@@ -47,33 +48,97 @@ class _Sender:
     async def _connected(self) -> str:
         return await try_connection(self._endpoint.access(), self._settings.timeout_seconds)
 
+    def keep(self, scope: str, accepted: EndpointRequest | None) -> None:
+        """Notes what was accepted last."""
+        large = accepted is not None and len(accepted.body) > _LARGEST_KEPT
+        self._last[scope] = None if large else accepted
 
-class EventSender(_Sender):
+    async def passes(self, accepted: EndpointRequest | None) -> bool:
+        """Whether the endpoint takes once more what it has accepted."""
+        if accepted is None:
+            return False
+        try:
+            await self._endpoint.send(accepted)
+        except Unavailable:
+            return False
+        except (Refused, PermanentError):
+            pass  # it judges, so it is up
+        return True
+
+
+class EventSender(Sender):
     """Sends each event in a request. The engine keeps the order of each document."""
+
+    def __init__(self, opening: Opening, settings: HttpHandlerSettings) -> None:
+        super().__init__(opening, settings)
+        self._lone = LoneFailures()
+        self._places: dict[str, anyio.Semaphore] = {}
+        """By scope, for as many requests as may be sent at once. Events that failed, and wait until
+        they are tried again, have none."""
+        self._busy: set[Document] = set()
+        """The documents of which an event is being delivered."""
+        self._repeated: dict[Document, anyio.Event] = {}
+        """Those of which what was accepted last is sent once more, and the end of that."""
+        self._last_document: dict[str, Document] = {}
+        """By scope, the document of what was accepted last."""
 
     async def __call__(self, event: ChangeEvent, scope: str) -> None:
         request = self._requests.of_event(event, scope)
-        if request is not None:
-            await self._endpoint.send(request)
-
-
-class BatchSender(_Sender):
-    """Sends each batch in a request, and each DDL event in one of its own."""
-
-    async def write(self, batch: Batch) -> None:
-        await self._send(batch, batch.scope.name)
-
-    async def on_ddl(self, event: ChangeEvent, scope: ScopeContext) -> None:
-        await self._send([event], scope.name)
-
-    async def _send(self, events: Sequence[ChangeEvent], scope: str) -> None:
-        if sum(event.size for event in events) < _IN_THREAD_BYTES:
-            made = self._requests.of_batch(events, scope)
-        else:
-            made = await to_thread.run_sync(self._requests.of_batch, events, scope)
-        if made is None:
+        if request is None:
             return
+        if (places := self._places.get(scope)) is None:
+            places = self._places[scope] = anyio.Semaphore(self._settings.at_once)
+        document = scope, event.key
+        while (repeated := self._repeated.get(document)) is not None:
+            await repeated.wait()
+        self._busy.add(document)
         try:
-            await self._endpoint.send(made.request)
-        except Refused as error:
-            raise Refused({made.sent[at]: why for at, why in error.reasons.items()}) from None
+            async with places:
+                await self._deliver(request, event, document)
+        finally:
+            self._busy.discard(document)
+
+    async def _deliver(
+        self, request: EndpointRequest, event: ChangeEvent, document: Document
+    ) -> None:
+        scope, _ = document
+        known_as, number = (scope, request.identity), self._lone.begin()
+        try:
+            await self._endpoint.send(request)
+        except RequestFailed as error:
+            if self._lone.is_quiet(known_as):
+                await self._repeat(scope)
+            self._judge(error, event, self._lone.failed(known_as))
+        except Refused:
+            self._lone.accepted(known_as, number)
+            raise
+        self._lone.accepted(known_as, number)
+        self.keep(scope, request)
+        self._last_document[scope] = document
+
+    async def _repeat(self, scope: str) -> None:
+        """Sends what was accepted last once more, if no later change of its document is sent."""
+        last, document = self._last.get(scope), self._last_document.get(scope)
+        if last is None or document is None or document in self._busy | self._repeated.keys():
+            return
+        done = self._repeated[document] = anyio.Event()
+        number = self._lone.begin()
+        try:
+            if await self.passes(last):
+                self._lone.accepted(None, number)
+            else:
+                self._lone.down()
+        finally:
+            del self._repeated[document]
+            done.set()
+
+    def _judge(self, error: RequestFailed, event: ChangeEvent, alone: int) -> None:
+        most, key = self._settings.lone_failures, document_key(event) or "no key"
+        if alone >= most:
+            raise Refused({0: f"{error}, {alone} times while it accepted others"}) from error
+        if not alone:
+            raise error
+        raise RequestFailed(
+            f"{error} for one event ({key}), {alone} of {most} times (lone_failures) while it "
+            "accepted others"
+        ) from error

@@ -20,8 +20,19 @@ from tailrace.config.secret import SCHEMA, Secret, SecretText, SecretUri
 from tailrace.handlers.http.headers import masked, request_headers
 from tailrace.handlers.http.signature import signing_key
 
+REFUSED_STATUSES = (
+    400,  # Bad Request: RFC 9110, 15.5.1
+    413,  # Content Too Large: 15.5.14
+    422,  # Unprocessable Content: 15.5.21
+    431,  # Request Header Fields Too Large: RFC 6585, 5
+)
+"""About what is in a request. The others are about the place: where it is (3xx, 404, 405, 410,
+414, 501), who may use it (401, 403, 407, 511), the form in which everything is sent (406, 411, 415,
+505), how it is (409, 423, 425, 5xx) or how much it takes (402, 408, 429, 507)."""
 CONCURRENCY = 16
 """How many requests at once, unless the settings say otherwise."""
+WAITING = 64
+"""So many events may wait for a request of theirs besides: events that fail hold no request."""
 
 
 def endpoint(text: str, schemes: tuple[str, ...] = ("http", "https")) -> str:
@@ -114,9 +125,14 @@ class HttpHandlerSettings(MessageHandlerSettings):
     """The time limit of a request and its answer. A request without an answer is an outage, not a
     failed attempt."""
 
-    refused_statuses: Items[RefusedStatus] = (400, 413, 422, 431)
+    refused_statuses: Items[RefusedStatus] = REFUSED_STATUSES
     """The statuses with which the endpoint refuses an event for good. Every other status from 300
-    on is an outage."""
+    on is an outage, unless the event fails alone (`lone_failures`)."""
+
+    lone_failures: Count = 6
+    """How often the endpoint may fail an event alone, by a status that is an outage, a closed
+    connection or no answer in time, while it accepts others. Then the event counts as refused.
+    While the endpoint accepts nothing, and if it sends 429 or `Retry-After`, it is an outage."""
 
     proxy: Url | None = None
     """The proxy for all requests, such as `http://user:password@proxy:3128`."""

@@ -1,0 +1,80 @@
+"""The destination with one request for several events."""
+
+from collections.abc import Sequence
+
+from anyio import to_thread
+
+from tailrace.engine.batch import Batch, ScopeContext
+from tailrace.errors import Refused
+from tailrace.event import ChangeEvent
+from tailrace.handlers.handler_type import Opening
+from tailrace.handlers.http.answer import RequestFailed
+from tailrace.handlers.http.endpoint import EndpointRequest
+from tailrace.handlers.http.halving import Halving
+from tailrace.handlers.http.senders import Sender
+from tailrace.handlers.http.settings import HttpHandlerSettings
+
+_IN_THREAD_BYTES = 2**18
+"""Converting so many bytes of events takes some milliseconds: it is done in a thread."""
+
+
+class BatchSender(Sender):
+    """Sends each batch in a request, and each DDL event in one of its own."""
+
+    def __init__(self, opening: Opening, settings: HttpHandlerSettings) -> None:
+        super().__init__(opening, settings)
+        self._in_order = settings.at_once == 1
+        self._sizes: dict[str, int] = {}
+        """By scope, how many events are sent at once, if a batch failed as a whole."""
+
+    async def write(self, batch: Batch) -> None:
+        await self._deliver(list(batch), batch.scope, alone=self._in_order)
+
+    async def on_ddl(self, event: ChangeEvent, scope: ScopeContext) -> None:
+        await self._deliver([event], scope, alone=True)
+
+    async def _deliver(
+        self, events: Sequence[ChangeEvent], scope: ScopeContext, *, alone: bool
+    ) -> None:
+        """``alone``: nothing else of the scope is in flight."""
+        name, count = scope.name, len(events)
+        size = min(self._sizes.pop(name, count), count)
+        halving = Halving(
+            events,
+            scope,
+            self.request,
+            self.passes,
+            self._settings.lone_failures,
+            self._last.get(name) if alone else None,
+        )
+        try:
+            await halving.deliver(
+                [range(at, min(at + size, count)) for at in range(0, count, size)]
+            )
+        except RequestFailed:
+            self._sizes[name] = max(size // 2, 1)
+            raise
+        finally:
+            self.keep(name, halving.accepted)
+        if halving.divided:
+            self._sizes[name] = max(size // 2, 1)
+        elif size < count:
+            self._sizes[name] = size + max(size // 8, 1)
+
+    async def request(
+        self, events: Sequence[ChangeEvent], part: Sequence[int], scope: str
+    ) -> EndpointRequest | None:
+        """Sends a request with the events at these places; returns it if there is one."""
+        some = [events[at] for at in part]
+        if sum(event.size for event in some) < _IN_THREAD_BYTES:
+            made = self._requests.of_batch(some, scope)
+        else:
+            made = await to_thread.run_sync(self._requests.of_batch, some, scope)
+        if made is None:
+            return None
+        try:
+            await self._endpoint.send(made.request)
+        except Refused as error:
+            reasons = {part[made.sent[at]]: why for at, why in error.reasons.items()}
+            raise Refused(reasons) from None
+        return made.request
