@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -18,7 +19,7 @@ from tailrace.event import ChangeEvent
 from tailrace.model import Scope, SnapshotProgress
 from tailrace.model.cluster import ClusterIdentity
 from tailrace.model.failure_policy import Backoff, FailurePolicy
-from tailrace.model.snapshot import SnapshotState
+from tailrace.model.snapshot import SnapshotRequest, SnapshotState
 from tailrace.observe.metrics import Metrics
 from tailrace.snapshot.snapshots import SnapshotOptions, Snapshots
 from tailrace.stores.memory import MemoryDeadLetters
@@ -26,6 +27,20 @@ from tailrace.stream import ChangeStreamOptions, Interrupt
 from tests.handlers import handler
 from tests.mongod import Client, ReplicaSet
 from tests.unit.engine.stores import ScriptedStore
+
+_NUMBERS = itertools.count(1)
+
+
+def ordered(of: Snapshots, wanted: SnapshotRequest | str) -> str:
+    """Gives an order as a process does that has stored it; returns why it is refused, or nothing.
+
+    ordered(scope, scope.pause(paused=True))
+    """
+    if isinstance(wanted, str):
+        return wanted
+    of.obey(next(_NUMBERS), wanted)
+    return ""
+
 
 State = dict[bytes, bytes]
 """The documents of collections, as BSON, by ``ChangeEvent.key``."""

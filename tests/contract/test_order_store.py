@@ -10,6 +10,7 @@ from bson.timestamp import Timestamp
 
 from tailrace.engine.ports import OrderStore
 from tailrace.model.order import Order
+from tailrace.model.snapshot import SnapshotRequest
 from tailrace.stores.former_positions import MOST_POSITIONS, RECENT
 from tests.contract.stores import NOW, Backing, checkpoint
 
@@ -25,6 +26,7 @@ async def store(backing: Backing) -> AsyncIterator[OrderStore]:
 async def test_an_order_comes_back_with_every_field(backing: Backing) -> None:
     position = checkpoint(cluster_time=Timestamp(1_700_000_009, 1)).position
     second = replace(FIRST, number=2, seek=position, sought=2, fingerprint="c0ffee")
+    second = replace(second, snapshot=SnapshotRequest("5f", True, ("a", "b"), "{}"), asked=1)
     async with backing.open() as opened:
         assert await opened.orders.load("orders") is None
         assert await opened.orders.give(FIRST)

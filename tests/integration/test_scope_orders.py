@@ -4,6 +4,8 @@ import json
 from datetime import UTC, datetime
 from typing import Any
 
+import pytest
+
 from tests.actions import act
 from tests.daemon import Daemon, Make, until
 from tests.machine import free_port
@@ -193,3 +195,28 @@ def test_a_pause_during_a_snapshot_keeps_its_place(
     assert asked(run, "resume")[0] == 202
     until(lambda: (run.status()["snapshot"] or {}).get("state") == "done", "the rest")
     assert sorted(run.ids()) == [*range(300)]
+
+
+@pytest.mark.parametrize("driver", ["motor", "pymongo"])
+def test_a_snapshot_that_is_ordered_while_a_scope_is_paused_survives_a_kill(
+    mongod: ReplicaSet, database: str, daemon: Make, driver: str
+) -> None:
+    run = made(daemon, mongod, database, mongodb={"uri": mongod.uri, "driver": driver})
+    with mongod.client() as client:
+        client[database].c.insert_many([{"_id": n} for n in range(5)])
+    run.start()
+    assert asked(run, "pause")[1]["state"] == "paused"
+    assert asked(run, "snapshot", action="start")[0] == 202
+    run.kill()
+    run.start()
+    snapshot = run.status()["snapshot"]
+    assert (snapshot["mode"], snapshot["state"]) == ("requested", "planned")
+    assert asked(run, "snapshot", action="start")[0] == 409
+    assert asked(run, "resume")[0] == 202
+    until(lambda: run.status()["snapshot"]["state"] == "done", "the snapshot")
+    assert run.stop() == 0
+    assert sorted(run.ids()) == [*range(5)]
+    run.start()
+    assert run.status()["snapshot"]["id"] == snapshot["id"]
+    assert run.stop() == 0
+    assert len(run.ids()) == 5

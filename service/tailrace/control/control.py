@@ -30,6 +30,7 @@ from tailrace.engine import (
     WatcherState,
 )
 from tailrace.errors import CheckpointError, DeadLetterError, describe
+from tailrace.model.snapshot import SnapshotRequest
 from tailrace.why.followed import followed
 from tailrace.why.inquiry import Inquiry
 from tailrace.why.key import read_key
@@ -66,6 +67,8 @@ class Control:
     spans: dict[str, SpanReplay] = field(default_factory=dict)
     """By scope, its last replay of a span of time."""
     patience_seconds: float = 5.0
+    _snapshot_orders: anyio.Lock = field(default_factory=anyio.Lock)
+    """Held while an order for a snapshot is made of what is under way, and stored."""
 
     async def reload(self, *, dry_run: bool) -> Done:
         """Applies what has changed in the configuration, or says what that is."""
@@ -120,7 +123,7 @@ class Control:
             return Done(message, before, f"{after} (dry run)", details)
         given = await give(runtime.orders, scope, by, sought.order)
         watcher.obey(given.order)
-        state = await self._until(watcher, lambda: watcher.obeyed >= given.order.number)
+        state = await self._until(watcher, lambda: watcher.obeyed >= given.order.sought)
         message = f"{_effect(watcher, given, 'moved', state)}: {sought.effect}"
         return Done(message, before, after, details | {"state": state.value})
 
@@ -226,16 +229,13 @@ class Control:
         self, scope: str, action: str, collections: tuple[str, ...], filter: str, by: str
     ) -> Done:
         """Starts, pauses, resumes or cancels a scope's snapshot."""
-        watcher = self._watcher(scope)
+        watcher, runtime = self._ordered(scope)
         rows = watcher.plan.rows
         require_here(watcher)
-        match watcher.status.state:
-            case WatcherState.HALTED:
-                message = f"scope {scope!r} is halted, and its snapshot with it: restart it first"
-                raise ActionRefused(409, message)
-            case WatcherState.STOPPED:
-                raise ActionRefused(409, f"scope {scope!r} is stopped: it is not followed any more")
-        calls: dict[str, Callable[[], str]] = {
+        if watcher.status.state is WatcherState.HALTED:
+            message = f"scope {scope!r} is halted, and its snapshot with it: restart it first"
+            raise ActionRefused(409, message)
+        calls: dict[str, Callable[[], SnapshotRequest | str]] = {
             "start": lambda: rows.start(collections, filter),
             "pause": lambda: rows.pause(paused=True),
             "resume": lambda: rows.pause(paused=False),
@@ -243,12 +243,15 @@ class Control:
         }
         seen = rows.observed()
         before = f"snapshot {seen.progress.id} {seen.progress.state.value}" if seen else "none"
-        try:
-            reason = calls[action]()
-        except ValueError as error:
-            raise ActionRefused(400, str(error)) from error
-        if reason:
-            raise ActionRefused(409, reason)
+        async with self._snapshot_orders:
+            try:
+                wanted = calls[action]()
+            except ValueError as error:
+                raise ActionRefused(400, str(error)) from error
+            if isinstance(wanted, str):
+                raise ActionRefused(409, wanted)
+            given = await give(runtime.orders, scope, by, {"snapshot": wanted})
+            watcher.obey(given.order)
         return Done(f"scope {scope!r}: {action} of its snapshot is accepted", before, action)
 
     async def _until(self, watcher: Watcher, obeyed: Callable[[], bool]) -> WatcherState:

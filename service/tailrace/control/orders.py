@@ -66,4 +66,6 @@ def _none(scope: str, by: str) -> Order:
 
 def _next(last: Order, by: str, changes: Mapping[str, Any]) -> Order:
     order = replace(last, number=last.number + 1, by=by, at=datetime.now(UTC), **changes)
-    return replace(order, sought=order.number) if "seek" in changes else order
+    if "seek" in changes:
+        return replace(order, sought=order.number)
+    return replace(order, asked=order.number) if "snapshot" in changes else order

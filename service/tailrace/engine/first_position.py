@@ -16,11 +16,12 @@ from tailrace.model.start import NOW
 
 
 async def begin_now(
-    plan: ScopePlan, claim: CheckpointClaim, identity: RunIdentity, runtime: Runtime
+    plan: ScopePlan, claim: CheckpointClaim, identity: RunIdentity, runtime: Runtime, asked: int
 ) -> Checkpoint | None:
     """The scope's first checkpoint, saved; ``None`` if it begins elsewhere, or the time is unknown.
 
-    The time is that of the first call for this claim. Raises
+    The time is that of the first call for this claim. ``asked``: the number of the last order for
+    the scope's snapshot. Raises
     :class:`tailrace.errors.CheckpointError` and :class:`tailrace.errors.DriverError`.
     """
     if plan.start != NOW:
@@ -31,7 +32,7 @@ async def begin_now(
         return None
     # mongod, change_stream_helpers.cpp: a stream without a start begins one tick later, too.
     time = Timestamp(now.time, now.inc + 1)
-    snapshot = plan.rows.begin(None, fresh=True, gap=False, rows={})
+    snapshot = plan.rows.begin(None, fresh=True, gap=False, rows={}, asked=asked)
     claim.sequence += 1
     first = Checkpoint(
         scope=claim.scope,

@@ -23,6 +23,7 @@ from tailrace.engine.handle.isolation import required
 from tailrace.engine.handle.lane import Lane
 from tailrace.engine.handle.lane_kinds import lane_of
 from tailrace.engine.handle.retry import Breaker, Retry
+from tailrace.engine.handle.skipped_history import record
 from tailrace.engine.plan.scope_plan import Runtime, ScopePlan
 from tailrace.engine.ports import Handler, RunIdentity
 from tailrace.engine.position.history_lost import LostHistory
@@ -37,7 +38,7 @@ from tailrace.engine.standing_order import StandingOrder
 from tailrace.engine.status.status import Status
 from tailrace.engine.status.watcher_state import WatcherState
 from tailrace.errors import CheckpointError, DeliveryInterrupted, TailraceError, TaskCancelled
-from tailrace.model import Checkpoint, StartPoint
+from tailrace.model import Checkpoint, SnapshotProgress, StartPoint
 from tailrace.model.gap import Gap
 from tailrace.model.sink_position import NO_TOKEN
 from tailrace.model.snapshot import StoredRows
@@ -82,15 +83,17 @@ class Run:
             self.claim.epoch,
         )
         await self.runtime.letters.claim(identity.scope, identity.epoch)
-        if checkpoint is None:
-            checkpoint = await begin_now(self.plan, self.claim, identity, self.runtime)
-            self.status.checkpoint = checkpoint
         await self.standing.load(self.runtime.orders)
+        if checkpoint is None:
+            asked = self.standing.asked
+            checkpoint = await begin_now(self.plan, self.claim, identity, self.runtime, asked)
+            self.status.checkpoint = checkpoint
         if (order := self.standing.seeks(self.claim.obeyed)) is not None:
             checkpoint = await seek(order, checkpoint, self.claim, identity, self.runtime)
             self.status.stored(checkpoint)
             self.history.progressed()
         if self.standing.pauses:
+            self._begin_rows(checkpoint, fresh=False, gap=False)  # they are shown meanwhile
             return Ending.PAUSED
         self._deliveries = [self._delivery(each.handler, identity) for each in self.plan.routed]
         with self.interrupt.interrupts() as asking:
@@ -109,13 +112,23 @@ class Run:
     def _with_rows(self, begin: RunStart, checkpoint: Checkpoint | None, *, gap: bool) -> RunStart:
         """Adds the snapshot's progress to the start of the run."""
         known = checkpoint.position.snapshot if checkpoint is not None else None
-        snapshot = self.plan.rows.begin(known, fresh=checkpoint is None, gap=gap, rows=self._rows)
+        snapshot = self._begin_rows(checkpoint, fresh=checkpoint is None, gap=gap)
         return replace(
             begin,
             position=replace(begin.position, snapshot=snapshot),
             stored=begin.stored and replace(begin.stored, snapshot=known),
             save_first=begin.save_first or snapshot != known,
         )
+
+    def _begin_rows(
+        self, checkpoint: Checkpoint | None, *, fresh: bool, gap: bool
+    ) -> SnapshotProgress | None:
+        """Begins with the snapshot in the checkpoint, and with what is ordered since."""
+        known = checkpoint.position.snapshot if checkpoint is not None else None
+        rows, asked = self.plan.rows, self.standing.asked
+        snapshot = rows.begin(known, fresh=fresh, gap=gap, rows=self._rows, asked=asked)
+        self.standing.tell(rows)
+        return snapshot
 
     def _delivery(self, handler: Handler, identity: RunIdentity) -> Delivery:
         held = self.runtime.letters.held(identity.scope, handler.name)
@@ -188,7 +201,8 @@ class Run:
             status.enter(WatcherState.CATCHING_UP)
             status.find = partial(in_flight, watermark, self._lanes)
             if gap is not None:
-                await self._record(replace(gap, until=status.stream.server_time))
+                gap = replace(gap, until=status.stream.server_time)
+                await record(gap, runtime.store, self._deliveries, self.claim.lease)
             with interrupt.calling(self._halt_lanes):
                 return await self._handle(reader, stream)
         finally:
@@ -198,20 +212,6 @@ class Run:
                 self.history.progressed()
             with anyio.move_on_after(CLOSING_SECONDS, shield=True):
                 await stream.aclose()
-
-    async def _record(self, gap: Gap) -> None:
-        """Stores the gap and tells the handlers, before anything after it is handled."""
-        if self.claim.lease is not None:
-            self.claim.lease.require()
-        await self.runtime.store.record_gap(gap)
-        for delivery in self._deliveries:
-            await delivery.position.skipped(gap)
-        structlog.get_logger().bind(scope=self.plan.scope.name).error(
-            "history.skipped",
-            since=gap.since and gap.since.as_datetime().isoformat(),
-            until=gap.until and gap.until.as_datetime().isoformat(),
-            reason=gap.reason,
-        )
 
     async def _handle(self, reader: Reader, stream: Stream) -> Ending:
         """Runs the tasks. They raise only cancellations: any other failure is noted, and halts all.

@@ -52,12 +52,12 @@ async def seek(
         epoch=claim.epoch,
         sequence=claim.sequence,
         saved_at=datetime.now(UTC),
-        obeyed=order.number,
+        obeyed=order.sought,
     )
     if claim.lease is not None:
         claim.lease.require()
     await runtime.store.save(after)
-    claim.obeyed = order.number
+    claim.obeyed = order.sought
     structlog.get_logger().info(
         "scope.sought",
         scope=claim.scope,

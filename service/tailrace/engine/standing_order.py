@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 
 import anyio
 
+from tailrace.engine.plan.row_source import RowSource
 from tailrace.engine.ports import OrderStore
 from tailrace.model.order import Order
 from tailrace.stream import Interrupt
@@ -30,6 +31,16 @@ class StandingOrder:
     def seeks(self, obeyed: int) -> Order | None:
         """The order, if a scope that has obeyed those up to this number is to move by it."""
         return self.order if self.order is not None and self.order.sought > obeyed else None
+
+    @property
+    def asked(self) -> int:
+        """The number of the last order for the scope's snapshot; 0 without one."""
+        return self.order.asked if self.order is not None else 0
+
+    def tell(self, rows: RowSource) -> None:
+        """Passes that order on."""
+        if self.order is not None and self.order.snapshot is not None:
+            rows.obey(self.order.asked, self.order.snapshot)
 
     def hear(self, order: Order) -> bool:
         """Notes an order; returns whether it is newer than the last one."""

@@ -114,6 +114,8 @@ class Watcher:
     def obey(self, order: Order) -> None:
         """Hears of an operator's order. It ends the run, drained, if it demands that."""
         newer = self._standing.hear(order)
+        if self.status.state is not WatcherState.STANDBY:
+            self._standing.tell(self.plan.rows)
         demands = self._standing.pauses or self._standing.seeks(self._claim.obeyed) is not None
         if newer and demands and self._running is not None:
             self._running.set()

@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import ClassVar
 
 from tailrace.model.position import Position
+from tailrace.model.snapshot import SnapshotRequest
 from tailrace.model.stored_record import StoredRecord
 
 
@@ -19,7 +20,8 @@ class Order(StoredRecord):
     scope is to continue; ``sought`` is the number of the order that said so, and a checkpoint
     whose ``obeyed`` is not less has been there. ``fingerprint``: of the pipeline and options to
     which the tokens of ``seek`` belong; empty: the current ones. ``set_aside``: the one event that
-    the scope leaves out by that move, and why; empty for any other move.
+    the scope leaves out by that move, and why; empty for any other move. ``snapshot``: what is
+    wanted of its snapshot; ``asked`` is the number of the order that said so.
     """
 
     NAME: ClassVar = "order"
@@ -34,9 +36,11 @@ class Order(StoredRecord):
     sought: int = 0
     fingerprint: str = ""
     set_aside: str = ""
+    snapshot: SnapshotRequest | None = None
+    asked: int = 0
 
     def check(self) -> None:
-        if self.number < 1 or not 0 <= self.sought <= self.number:
+        if self.number < 1 or not 0 <= max(self.sought, self.asked) <= self.number:
             raise ValueError("its numbers are not in order")
 
 

@@ -116,6 +116,22 @@ class RangeProgress:
 
 
 @dataclass(frozen=True, slots=True)
+class SnapshotRequest:
+    """What an operator wants of the snapshot ``id``, as a whole.
+
+    ``new``: it is taken, of these ``collections`` and with this ``filter``, if the scope has
+    another one or none.
+    """
+
+    id: str
+    new: bool = False
+    collections: tuple[str, ...] = ()
+    filter: str = ""
+    paused: bool = False
+    cancelled: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class SnapshotProgress:
     """A snapshot's plan and progress.
 
@@ -125,7 +141,8 @@ class SnapshotProgress:
     is the filter's. ``note``: why the snapshot was refused or planned again, if so. ``ranges`` are
     in the order of reading, with up to ``parallel`` of them at once. ``began`` is the cluster time
     of ``snapshotBegin``, ``time`` that of the last chunk. ``handled``: by handler, the digests of
-    the ids of single rows that it has beyond the ranges' progress.
+    the ids of single rows that it has beyond the ranges' progress. ``order``: the number of the
+    last operator's order that it has obeyed, or has replaced.
     """
 
     id: str
@@ -142,6 +159,7 @@ class SnapshotProgress:
     began: Timestamp | None = None
     time: Timestamp | None = None
     handled: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    order: int = 0
 
     @property
     def active(self) -> bool:
@@ -169,7 +187,8 @@ class SnapshotProgress:
         if self.id != handled.id:
             return handled
         state = self.state if self.state is SnapshotState.CANCELLED else handled.state
-        return replace(handled, paused=self.paused, state=state, note=self.note)
+        order, note = self.order, self.note
+        return replace(handled, paused=self.paused, state=state, note=note, order=order)
 
     def with_range(self, name: str, progress: RangeProgress) -> SnapshotProgress:
         """The same with new progress for one range."""

@@ -17,13 +17,13 @@ from tailrace.engine.plan.row_source import ObservedSnapshot, Rows, TimeUnavaila
 from tailrace.errors import CommandFailed, DriverError, describe
 from tailrace.model import Scope, SnapshotProgress
 from tailrace.model.failure_policy import Backoff
-from tailrace.model.snapshot import SnapshotMode, SnapshotState, StoredRows
+from tailrace.model.snapshot import SnapshotMode, SnapshotRequest, SnapshotState, StoredRows
 from tailrace.snapshot.earliest import EarliestTime
 from tailrace.snapshot.error_codes import READ_LATER, is_refusal
-from tailrace.snapshot.filter import canonical
 from tailrace.snapshot.pace import ChunkPace
 from tailrace.snapshot.plan import NothingToRead, plan, warn_of_left_out
 from tailrace.snapshot.reading import Reading, progress_rows
+from tailrace.snapshot.requests import begun, changes, to_cancel, to_pause, to_start
 from tailrace.snapshot.server import SnapshotServer
 from tailrace.snapshot.stored import StoredBefore
 from tailrace.snapshot.target import asked_for, with_target_of
@@ -65,7 +65,9 @@ class Snapshots:
         self._reading = Reading(scope, server, self._pace, options.read_preference)
         self._changed = anyio.Event()
         self._order: SnapshotProgress | Mapping[str, Any] | None = None
-        """An operator's last request: a snapshot, or changed fields of the one under way."""
+        """What is to be done next: a new snapshot, or changed fields of the one under way."""
+        self._obeyed = 0
+        """The number of the last operator's order that was heard of in this run."""
         self._planned: SnapshotProgress | None = None
         self._earliest = EarliestTime()
         self._stored = StoredBefore(server, {})
@@ -83,40 +85,39 @@ class Snapshots:
         fresh: bool,
         gap: bool,
         rows: Mapping[str, StoredRows],
+        asked: int = 0,
     ) -> SnapshotProgress | None:
         """A run begins after the progress ``stored``; ``fresh``: the scope has no position yet.
 
         ``gap``: its history is lost. ``rows``: which rows each handler's destination has.
+        ``asked``: the number of the last order.
         """
         self._stored, self._planned = StoredBefore(self._server, rows), None
+        self._order, self._obeyed = None, stored.order if stored is not None else 0
         self.progress = with_target_of(self.scope, stored)
         self._earliest = EarliestTime(known=stored is None or stored.over)
         if fresh and self._options.initial:
-            self._begin_own(SnapshotMode.INITIAL)
+            self._begin_own(SnapshotMode.INITIAL, asked)
         elif fresh:
             self._to_warn = True
         elif gap and self._options.after_gap:
-            self._begin_own(SnapshotMode.GAP)
-        elif stored is None and not isinstance(self._order, SnapshotProgress):
-            self._order = None
+            self._begin_own(SnapshotMode.GAP, asked)
         return self.progress
 
-    def _begin_own(self, mode: SnapshotMode) -> None:
+    def _begin_own(self, mode: SnapshotMode, asked: int) -> None:
         """Begins the scope's own snapshot. It replaces an operator's request, and covers it."""
         reason, before = f"one of mode {mode} begins", self.progress
         if before is not None and not before.over:
             self._log.warning(
                 "snapshot.replaced", snapshot=before.id, mode=before.mode.value, reason=reason
             )
-        if self._order is not None:
+        if asked > self._obeyed:
             self._log.warning("snapshot.request_dropped", reason=reason)
-        self._order, self.progress = None, self._new(mode, self._options.filter)
+            self._obeyed = asked
+        self.progress = replace(self._new(mode, self._options.filter), order=self._obeyed)
 
     def leave(self) -> None:
         """Another process may follow the scope now: forgets everything, as it may be outdated."""
-        if self._order is not None:
-            reason = "another process may follow the scope now"
-            self._log.warning("snapshot.request_dropped", reason=reason)
         self._order = self.progress = None
 
     @property
@@ -200,49 +201,41 @@ class Snapshots:
 
     # --- what operators ask for ------------------------------------------------------------
 
-    def start(self, collections: tuple[str, ...] = (), filter: str = "") -> str:
-        """Requests a snapshot. Returns why it is refused, or an empty text.
+    def start(self, collections: tuple[str, ...] = (), filter: str = "") -> SnapshotRequest | str:
+        """What to order for a snapshot, or why there can be none; see :func:`to_start`."""
+        return to_start(self.scope, self._under_way, collections, filter)
 
-        Raises ``ValueError`` for a filter that cannot be used, or a wrong collection.
-        """
-        one = self.scope.collection
-        if one is not None and set(collections) - {one, f"{self.scope.database}.{one}"}:
-            raise ValueError(f"scope {self.scope.name!r} follows no collection but {one!r}")
-        asked = self._new(SnapshotMode.REQUESTED, canonical(filter))
-        before = self._under_way
-        if before is not None:
-            return f"snapshot {before.id} is not over: cancel it first, or wait for its end"
-        self._log.info("snapshot.requested", snapshot=asked.id, collections=collections)
-        self._give(replace(asked, collections=collections))
-        return ""
+    def pause(self, *, paused: bool) -> SnapshotRequest | str:
+        """What to order to pause or resume the snapshot under way, or why it cannot be."""
+        return to_pause(self.scope, self._under_way, paused=paused)
 
-    def pause(self, *, paused: bool) -> str:
-        """Pauses or resumes the snapshot under way. Returns why it cannot, or an empty text."""
-        before = self._under_way
-        if before is not None and before.paused is paused:
-            return f"snapshot {before.id} is {'paused already' if paused else 'not paused'}"
-        return self._change("snapshot.paused" if paused else "snapshot.resumed", paused=paused)
+    def cancel(self) -> SnapshotRequest | str:
+        """What to order to end the snapshot under way, or why it cannot be."""
+        return to_cancel(self.scope, self._under_way)
 
-    def cancel(self) -> str:
-        """Ends the snapshot under way. Returns why it cannot, or an empty text."""
-        return self._change("snapshot.cancelled", state=SnapshotState.CANCELLED)
+    def obey(self, number: int, request: SnapshotRequest) -> None:
+        """Obeys an operator's stored order, once in a run: see :meth:`begin`."""
+        if number <= self._obeyed:
+            return
+        self._obeyed, before = number, self._under_way
+        log = self._log.bind(snapshot=request.id, order=number)
+        if before is not None and before.id == request.id:
+            event = "snapshot.paused" if request.paused else "snapshot.resumed"
+            log.info("snapshot.cancelled" if request.cancelled else event)
+            fields = changes(number, request)
+            if isinstance(self._order, SnapshotProgress):
+                self._give(replace(before, **fields))
+            else:
+                self._give({**(self._order or {}), **fields})
+        elif request.new and (self.progress is None or self.progress.id != request.id):
+            log.info("snapshot.requested", collections=request.collections)
+            self._give(begun(self.scope, number, request, self._options.parallel))
 
     @property
     def _under_way(self) -> SnapshotProgress | None:
         """The snapshot as it will be after the last request is applied."""
         one = self.progress if self._order is None else self._ordered(self._order)
         return None if one is None or one.over else one
-
-    def _change(self, event: str, **fields: Any) -> str:
-        before = self._under_way
-        if before is None:
-            return f"scope {self.scope.name!r} has no snapshot under way"
-        self._log.info(event, snapshot=before.id)
-        if isinstance(self._order, SnapshotProgress):
-            self._give(replace(before, **fields))
-        else:
-            self._give({**(self._order or {}), **fields})
-        return ""
 
     def _give(self, order: SnapshotProgress | Mapping[str, Any]) -> None:
         """Queues a request. It takes a place on the watermark, so that the checkpoint has it."""
@@ -252,7 +245,7 @@ class Snapshots:
     def _ordered(self, order: SnapshotProgress | Mapping[str, Any]) -> SnapshotProgress:
         if isinstance(order, SnapshotProgress):
             return order
-        assert self.progress is not None  # noqa: S101 - for the type checker: see _change
+        assert self.progress is not None  # noqa: S101 - for the type checker: see obey
         return replace(self.progress, **order)
 
     def _new(self, mode: SnapshotMode, filter: str) -> SnapshotProgress:

@@ -42,6 +42,7 @@ def with_target_of(scope: Scope, stored: SnapshotProgress | None) -> SnapshotPro
     return replace(
         again,
         paused=stored.paused,
+        order=stored.order,
         collections=stored.collections,
         note=f"planned again for {scope.target}: {why}",
     )

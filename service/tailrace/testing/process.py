@@ -183,4 +183,10 @@ class Process:
     def snapshot(self) -> str:
         """Asks for a snapshot; returns why there can be none, or an empty string."""
         rows = self.watcher.plan.rows if self.watcher is not None else None
-        return rows.start((), "") if rows is not None else "the scope is not followed"
+        if rows is None:
+            return "the scope is not followed"
+        if isinstance(wanted := rows.start((), ""), str):
+            return wanted
+        seen = rows.observed()
+        rows.obey(seen.progress.order + 1 if seen is not None else 1, wanted)
+        return ""

@@ -12,9 +12,10 @@ from structlog.testing import capture_logs
 from tailrace.errors import ConnectionFailed
 from tailrace.event.reply import Reply
 from tailrace.model import Scope, SnapshotProgress
-from tailrace.model.snapshot import SnapshotMode, SnapshotState
+from tailrace.model.snapshot import SnapshotMode, SnapshotRequest, SnapshotState
 from tailrace.snapshot.server import Find
 from tailrace.snapshot.snapshots import SnapshotOptions, Snapshots
+from tests.snapshots import ordered
 
 TIME = Timestamp(9, 1)
 
@@ -51,7 +52,7 @@ async def test_what_the_scope_needs_comes_before_what_was_asked_for(
 ) -> None:
     """Otherwise documents would be missing forever: the requested snapshot may be only a part."""
     scope = snapshots(**options)
-    assert scope.start(("orders",), '{"a": 1}') == ""
+    assert ordered(scope, scope.start(("orders",), '{"a": 1}')) == ""
     assert seen(scope).mode is SnapshotMode.REQUESTED
     begun = scope.begin(None, **begin, rows={})
     assert begun is not None
@@ -74,17 +75,17 @@ async def test_orders_that_follow_one_another() -> None:
     scope = snapshots()
     scope.begin(None, fresh=False, gap=False, rows={})
     assert scope.observed() is None
-    assert scope.start() == ""
+    assert ordered(scope, scope.start()) == ""
     first = seen(scope).id
-    assert first in scope.start()
-    assert "not paused" in scope.pause(paused=False)
-    assert scope.pause(paused=True) == ""
-    assert "paused already" in scope.pause(paused=True)
+    assert first in ordered(scope, scope.start())
+    assert "not paused" in ordered(scope, scope.pause(paused=False))
+    assert ordered(scope, scope.pause(paused=True)) == ""
+    assert "paused already" in ordered(scope, scope.pause(paused=True))
     (rows,) = await scope.read(TIME, briefly=False)
     assert rows.order
     assert (seen(scope).id, seen(scope).paused) == (first, True)
-    assert scope.cancel() == ""
-    assert scope.start() == "", "the one before is as good as over"
+    assert ordered(scope, scope.cancel()) == ""
+    assert ordered(scope, scope.start()) == "", "the one before is as good as over"
     assert seen(scope).id != first
     (rows,) = await scope.read(TIME, briefly=False)
     assert rows.progress(0) == seen(scope)
@@ -101,13 +102,45 @@ async def test_the_reason_why_a_snapshot_cannot_read_is_shown() -> None:
     assert "no primary" in observed.trouble
 
 
+async def test_a_stored_order_is_obeyed_by_one_process_once() -> None:
+    request = SnapshotRequest("5f3a", True, ("orders",), paused=True)
+    progress = None
+    for process in range(3):
+        scope = snapshots()
+        scope.begin(progress, fresh=False, gap=False, rows={})
+        scope.obey(7, request)
+        assert (seen(scope).id, seen(scope).paused) == ("5f3a", True)
+        found = await scope.read(TIME, briefly=False)
+        assert len(found) == (0 if process else 1)
+        progress = seen(scope)
+        assert (progress.collections, progress.order) == (("orders",), 7)
+
+
+@pytest.mark.parametrize(
+    ("options", "begin"),
+    [({"initial": True}, {"fresh": True, "gap": False}), ({"after_gap": True}, {"gap": True})],
+)
+async def test_an_order_that_a_snapshot_of_the_scope_replaces_is_not_obeyed_later(
+    options: dict[str, bool], begin: dict[str, bool]
+) -> None:
+    scope, request = snapshots(**options), SnapshotRequest("5f3a", True, ("orders",))
+    with capture_logs() as logs:
+        own = scope.begin(None, **{"fresh": False, **begin}, rows={}, asked=7)
+    assert [log["event"] for log in logs] == ["snapshot.request_dropped"]
+    for _ in range(2):
+        scope.obey(7, request)
+        assert seen(scope) == own
+        scope = snapshots(**options)
+        scope.begin(own, fresh=False, gap=False, rows={}, asked=7)
+
+
 async def test_an_order_for_a_snapshot_that_is_not_stored_is_forgotten() -> None:
     """For example when the checkpoint was lost or reset before the order was saved."""
     scope = snapshots()
     scope.begin(None, fresh=False, gap=False, rows={})
-    assert scope.start() == ""
+    assert ordered(scope, scope.start()) == ""
     await scope.read(TIME, briefly=False)
-    assert scope.pause(paused=True) == ""
+    assert ordered(scope, scope.pause(paused=True)) == ""
     assert scope.begin(None, fresh=False, gap=False, rows={}) is None
     assert not scope.active
     assert await scope.read(TIME, briefly=False) == []
@@ -119,6 +152,6 @@ async def test_nothing_is_kept_of_a_scope_that_another_process_follows() -> None
     scope.begin(None, fresh=True, gap=False, rows={})
     scope.leave()
     assert scope.observed() is None
-    assert scope.start() == ""
+    assert ordered(scope, scope.start()) == ""
     scope.leave()
     assert (scope.observed(), scope.active) == (None, False)

@@ -19,6 +19,7 @@ from tailrace.model import Scope, SnapshotProgress
 from tailrace.model.snapshot import RangeProgress, SnapshotMode, SnapshotState, StoredRows
 from tailrace.snapshot.server import Find
 from tailrace.snapshot.snapshots import SnapshotOptions, Snapshots
+from tests.snapshots import ordered
 
 TIME, LATER, NOW = Timestamp(9, 1), Timestamp(9, 2), Timestamp(9, 5)
 UUID = "0" * 32
@@ -98,7 +99,7 @@ async def test_a_chunk_read_ahead_is_dropped_if_an_operator_ends_the_snapshot() 
     server = Counting()
     scope = snapshots(server)
     await scope.prefetch(TIME)
-    assert scope.cancel() == ""
+    assert ordered(scope, scope.cancel()) == ""
     (rows,) = await scope.read(TIME, briefly=False)
     assert rows.order
     assert await scope.read(TIME, briefly=False) == []
@@ -120,7 +121,7 @@ async def test_nothing_is_read_ahead_of_a_limit() -> None:
     assert await read(scope, TIME) == (1, TIME)
     await scope.prefetch(TIME)
     paused = snapshots(server)
-    assert paused.pause(paused=True) == ""
+    assert ordered(paused, paused.pause(paused=True)) == ""
     await paused.prefetch(TIME)
     assert server.times == [TIME]
 

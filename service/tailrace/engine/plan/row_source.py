@@ -9,7 +9,7 @@ from bson.timestamp import Timestamp
 
 from tailrace.event import RawBatch
 from tailrace.model import SnapshotProgress
-from tailrace.model.snapshot import StoredRows
+from tailrace.model.snapshot import SnapshotRequest, StoredRows
 
 _NO_SNAPSHOTS = "the scope has no snapshots"
 
@@ -59,25 +59,30 @@ class RowSource(Protocol):
         fresh: bool,
         gap: bool,
         rows: Mapping[str, StoredRows],
+        asked: int = 0,
     ) -> SnapshotProgress | None:
         """Starts a run with the ``stored`` progress; returns the progress to store first.
 
         ``fresh``: the scope has no checkpoint. ``gap``: the run starts after a gap. ``rows``: by
-        handler, which rows its destination has. The progress returned is stored before the first
-        change is handled.
+        handler, which rows its destination has. ``asked``: the number of the last order for its
+        snapshot, which one of the scope's own replaces. The progress returned is stored before the
+        first change is handled.
         """
 
     def leave(self) -> None:
         """Forgets everything: another process may follow the scope now."""
 
-    def start(self, collections: tuple[str, ...], filter: str) -> str:
-        """Starts a snapshot for an operator; returns why it cannot, or an empty string."""
+    def start(self, collections: tuple[str, ...], filter: str) -> SnapshotRequest | str:
+        """What to order so that a snapshot starts, or why none can."""
 
-    def pause(self, *, paused: bool) -> str:
-        """Pauses or resumes the running snapshot; returns why it cannot, or an empty string."""
+    def pause(self, *, paused: bool) -> SnapshotRequest | str:
+        """What to order so that the running snapshot is paused or resumed, or why it cannot be."""
 
-    def cancel(self) -> str:
-        """Cancels the running snapshot; returns why it cannot, or an empty string."""
+    def cancel(self) -> SnapshotRequest | str:
+        """What to order so that the running snapshot is cancelled, or why it cannot be."""
+
+    def obey(self, number: int, request: SnapshotRequest) -> None:
+        """Obeys the order with this number, which is stored, unless that has been done."""
 
     @property
     def active(self) -> bool:
@@ -113,19 +118,22 @@ class NoRows:
         fresh: bool,
         gap: bool,
         rows: Mapping[str, StoredRows],
+        asked: int = 0,
     ) -> SnapshotProgress | None:
         return stored
 
     def leave(self) -> None: ...
 
-    def start(self, collections: tuple[str, ...], filter: str) -> str:
+    def start(self, collections: tuple[str, ...], filter: str) -> SnapshotRequest | str:
         return _NO_SNAPSHOTS
 
-    def pause(self, *, paused: bool) -> str:
+    def pause(self, *, paused: bool) -> SnapshotRequest | str:
         return _NO_SNAPSHOTS
 
-    def cancel(self) -> str:
+    def cancel(self) -> SnapshotRequest | str:
         return _NO_SNAPSHOTS
+
+    def obey(self, number: int, request: SnapshotRequest) -> None: ...
 
     async def ready(self) -> None:
         await anyio.sleep_forever()
