@@ -5,7 +5,7 @@ While it runs, scopes may be added, changed and removed. Each such change touche
 
 import math
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,11 +14,13 @@ import structlog
 from anyio.abc import TaskGroup
 
 from tailrace.engine.handle.isolation import required
+from tailrace.engine.handle.long_calls import LongCalls
 from tailrace.engine.status.document import status_document
 from tailrace.engine.status.watcher_state import ENDED, READING, WatcherState
 from tailrace.engine.watcher import Watcher
 from tailrace.errors import TaskCancelled
 from tailrace.model.order import Order
+from tailrace.observe.handler_recorder import HandlerRecorder
 from tailrace.stream import Interrupt
 from tailrace.stream.server_clock import LATE_SECONDS
 
@@ -60,9 +62,10 @@ class Supervisor:
         """Returns when every watcher has stopped or halted. ``follow`` runs a watcher until the
         stop: always, or while this process has the lease of its scope."""
         self._stop, self._follow = stop, follow
-        async with anyio.create_task_group() as self._tasks:
-            for watcher in self.watchers:
-                self._start(watcher)
+        with LongCalls(self._recorders).watching():
+            async with anyio.create_task_group() as self._tasks:
+                for watcher in self.watchers:
+                    self._start(watcher)
         await self.end_side_calls(None, _SIDE_CALL_SECONDS)
 
     def _start(self, watcher: Watcher) -> None:
@@ -220,10 +223,14 @@ class Supervisor:
             and (state not in READING | _READY or watcher.status.starting)
         ]
 
+    def _recorders(self) -> dict[str, Mapping[str, HandlerRecorder]]:
+        """What is recorded of the handlers' calls, by scope and handler."""
+        return {watcher.name: watcher.status.recorders for watcher in self.watchers}
+
     def degraded(self) -> list[str]:
         """What an operator should know of a ready service: paused scopes, outages of destinations,
-        handler calls that outlived the lease of their scope, positions that cannot be saved, and
-        dead letters that wait."""
+        handler calls that run for long or outlived the lease of their scope, positions that cannot
+        be saved, and dead letters that wait."""
         outages = [
             f"scope {watcher.name}: {watcher.status.reason}"
             for watcher in self.watchers

@@ -25,6 +25,10 @@ class HandlerRecorder:
         """When the destination stopped answering (Unix time); ``None`` while it answers."""
         self.down_cause = ""
         """The error by which it was noticed."""
+        self.call_since: float | None = None
+        """When the longest call began, if it runs for long (Unix time); else ``None``."""
+        self.call = ""
+        """What that call is about: a document key, or what the handler is asked for."""
         self.failing: dict[str, tuple[int, str]] = {}
         """Of calls that are tried again, by the digest of their first event: the number of failed
         attempts, and the last error."""

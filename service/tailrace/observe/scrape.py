@@ -56,6 +56,10 @@ _GAUGES = {
     "lease_epoch": ("The epoch of the scope's lease: it grows with each owner.", _SCOPE),
     "destination_up": ("1 while the handler's destination answers, 0 in an outage.", _HANDLER),
     "handler_overdue": ("Attempts that still run beyond their time limit.", _HANDLER),
+    "handler_call_seconds": (
+        "How long the longest call of the handler has run, if that is unusually long; else 0.",
+        _HANDLER,
+    ),
     "server_up": ("1 while the MongoDB server answers, 0 after 2.5 s without any answer.", ()),
     "oplog_window_seconds": (
         "Seconds between the oplog's first and last entry, as last read.",
@@ -113,6 +117,7 @@ class HandlerCalls:
     overdue: int
     waiting: int | None
     down: bool
+    call_since: float | None
     counts: Sequence[int]
     seconds: float
 
@@ -125,6 +130,7 @@ def calls_of(recorder: HandlerRecorder) -> HandlerCalls:
         recorder.overdue,
         recorder.waiting,
         recorder.down_since is not None,
+        recorder.call_since,
         tuple(recorder.counts),
         recorder.seconds,
     )
@@ -168,6 +174,8 @@ class Scrape:
                 self._add("events_handled", count, *pair, outcome)
             self._add("handler_retries", each.retries, *pair)
             self._add("handler_overdue", each.overdue, *pair)
+            running = time.time() - each.call_since if each.call_since is not None else 0
+            self._add("handler_call_seconds", max(running, 0), *pair)
             self._add("destination_up", not each.down, *pair)
             self._add("dead_letters", each.outcomes["dead_letter"], *pair)
             self._add("dead_letters_waiting", each.waiting, *pair)

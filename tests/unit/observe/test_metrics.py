@@ -33,6 +33,7 @@ CONTRACT = {
     "tailrace_handler_retries_total": ("counter", {"scope", "handler"}),
     "tailrace_destination_up": ("gauge", {"scope", "handler"}),
     "tailrace_handler_overdue": ("gauge", {"scope", "handler"}),
+    "tailrace_handler_call_seconds": ("gauge", {"scope", "handler"}),
     "tailrace_event_loop_lag_seconds": ("histogram", set()),
     "tailrace_dead_letters_total": ("counter", {"scope", "handler"}),
     "tailrace_history_lost_total": ("counter", {"scope"}),

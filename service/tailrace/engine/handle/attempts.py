@@ -44,7 +44,7 @@ class Attempts:
         self.identity = identity
         self._lease = lease
         self._turn = turn
-        self._clock = perf_counter if lease is None else lease.clock
+        self.clock = perf_counter if lease is None else lease.clock
         self.recorder = self._recorder = retry.recorder
         self._retry = retry
         policy = handler.failure
@@ -115,7 +115,7 @@ class Attempts:
         us, or a stray cancellation of our task, which an earlier call may have requested. Raises
         :class:`tailrace.errors.LeaseLost` if no call may begin any more.
         """
-        began, lease, share = self._clock(), self._lease, self.share
+        began, lease, share = self.clock(), self._lease, self.share
         if lease is not None and began >= lease.deadline:
             lease.require()
         if share.measuring:
@@ -139,7 +139,7 @@ class Attempts:
                 raise
             if self._outages.is_one(error):
                 return error  # no event's fault: nothing is counted
-            self._recorder.failed(self._clock() - began, count)
+            self._recorder.failed(self.clock() - began, count)
             if isinstance(error, Fenced):
                 raise await self.position.judged(error) from error
             if isinstance(error, DestinationUnavailable):
@@ -147,7 +147,7 @@ class Attempts:
             if self._owns and isinstance(error, TailraceError):
                 raise  # the destination's own position failed: no event's fault
             return error
-        ended = self._clock()
+        ended = self.clock()
         self._recorder.handled(ended - began, count)
         if ended >= share.ends:
             share.ended(ended)

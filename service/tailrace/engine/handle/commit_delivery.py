@@ -93,7 +93,7 @@ class CommitDelivery(Delivery):
         """Makes one of the calls that belong to a commit; together they count as one call."""
         if self._lease is not None:
             self._lease.require()
-        began = self._clock()
+        began = self.clock()
         call = self.share.measured(call, self)
         try:
             if self._limit is None:
@@ -108,7 +108,7 @@ class CommitDelivery(Delivery):
             if self._outages.is_one(error):
                 self._outages.begin(error)
                 raise DestinationUnavailable(f"handler {self.name!r}: {describe(error)}") from error
-            seconds = self._taken_seconds + self._clock() - began
+            seconds = self._taken_seconds + self.clock() - began
             self._recorder.failed(seconds, self._taken_events)
             if isinstance(error, Fenced):
                 raise await self.position.judged(error) from error
@@ -118,4 +118,4 @@ class CommitDelivery(Delivery):
                 why = "after one attempt (on_failure: halt)"
                 raise HandlerGaveUp(self.name, what, error, why) from error
             raise HandlerFailed(self.name, what, error) from error
-        self._taken_seconds += self._clock() - began
+        self._taken_seconds += self.clock() - began

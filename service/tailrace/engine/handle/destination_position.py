@@ -3,6 +3,7 @@
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from time import perf_counter
 from typing import Any, TypeVar
 
 import anyio
@@ -212,6 +213,7 @@ class DestinationPosition:
         self, what: str, question: Callable[..., Awaitable[T]], *given: Any
     ) -> tuple[T | None, BaseException | None]:
         """The answer to one call, or its error, unless that decides about the scope."""
+        began = perf_counter()  # noqa: F841 - for :mod:`tailrace.engine.handle.frames`
         slow = reported_after(
             SLOW_SECONDS,
             "handler.answer_delayed",

@@ -2,20 +2,30 @@
 
 import asyncio
 import time
-from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 from tailrace.engine.handle.commit_delivery import CommitDelivery
 from tailrace.engine.handle.delivery import Delivery
+from tailrace.engine.handle.destination_position import DestinationPosition
 from tailrace.engine.naming import document_key
+from tailrace.engine.status.lag import awaited_call
+from tailrace.event import ChangeEvent
 
 _ENGINE = str(Path(__file__).parents[1])
 _PACKAGE = str(Path(__file__).parents[2])
-_CALLS = frozenset({Delivery._attempt.__code__, CommitDelivery._part.__code__})
-"""Each has the local variables ``self``, ``first`` (an event, or ``None``) and ``began``."""
+_CALLS = frozenset(
+    {
+        Delivery._attempt.__code__,
+        CommitDelivery._part.__code__,
+        DestinationPosition._answer.__code__,
+    }
+)
+"""Each has the local variables ``self`` and ``began``, and ``first`` (an event, or ``None``) or
+``what``."""
 
 
 def blocking_handler(innermost: FrameType) -> dict[str, str]:
@@ -44,23 +54,46 @@ def _place(frame: FrameType) -> str:
     return f"{code.co_filename}:{frame.f_lineno} {code.co_qualname}"
 
 
+@dataclass(frozen=True, slots=True)
+class RunningCall:
+    """A call of a handler that has not returned."""
+
+    scope: str
+    handler: str
+    seconds: float
+    """How long it has run."""
+    limit: float
+    """How long it may run; 0 without a limit."""
+    first: ChangeEvent | None
+    """The first of its events, if it has any."""
+    what: str
+    """What it is for, if not only for its events."""
+    is_question: bool = False
+    """Whether the handler is asked something, such as its position: that reports its delay."""
+
+    @property
+    def about(self) -> str:
+        """The key of its first document, or what it is asked for."""
+        return (document_key(self.first) if self.first is not None else "") or self.what
+
+    @property
+    def since(self) -> float:
+        """When it began (Unix time)."""
+        return time.time() - self.seconds
+
+
 def waits_for(scope: str) -> str:
     """The call that has run longest, and the number of other calls; empty if none runs."""
-    calls = sorted(_calls(scope), key=lambda call: call[0])
+    calls = [call for call in running_calls() if call.scope == scope]
     if not calls:
         return ""
-    began, handler, key = calls[0]
-    since = datetime.now(UTC) - timedelta(seconds=time.perf_counter() - began)
+    longest = max(calls, key=lambda call: call.seconds)
     more = f" and {len(calls) - 1} more" if len(calls) > 1 else ""
-    named = f" on {key}" if key else ""
-    return (
-        f"waits for a call of handler {handler!r}{named} since "
-        f"{since.isoformat(timespec='seconds')}{more}"
-    )
+    return f"{awaited_call(longest.handler, longest.about, longest.since)}{more}"
 
 
-def _calls(scope: str) -> Iterator[tuple[float, str, str]]:
-    """For each call: its start (``perf_counter``), handler, and first document's key, if any."""
+def running_calls() -> Iterator[RunningCall]:
+    """Every call that runs in this event loop."""
     try:
         tasks = asyncio.all_tasks()
     except RuntimeError:  # no event loop runs, so no call
@@ -71,8 +104,18 @@ def _calls(scope: str) -> Iterator[tuple[float, str, str]]:
             frame = getattr(coroutine, "cr_frame", None)
             if frame is not None and frame.f_code in _CALLS:
                 found = frame.f_locals
-                delivery, began = found["self"], found.get("began")
-                if delivery.scope == scope and began is not None:
-                    first = found["first"]
-                    yield began, delivery.name, document_key(first) if first is not None else ""
+                if (began := found.get("began")) is not None:
+                    yield _call(found["self"], began, found)
             coroutine = getattr(coroutine, "cr_await", None)
+
+
+def _call(
+    caller: Delivery | DestinationPosition, began: float, found: Mapping[str, Any]
+) -> RunningCall:
+    what = found.get("what", "")
+    if isinstance(caller, DestinationPosition):
+        scope, handler = caller.identity.scope, caller.handler.name
+        seconds = time.perf_counter() - began
+        return RunningCall(scope, handler, seconds, 0, None, what, is_question=True)
+    seconds, limit = caller.clock() - began, caller.handler.failure.timeout_seconds or 0
+    return RunningCall(caller.scope, caller.name, seconds, limit, found["first"], what)

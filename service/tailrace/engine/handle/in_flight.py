@@ -6,6 +6,7 @@ from tailrace.engine.handle.lane import Lane
 from tailrace.engine.ports import PerBatch
 from tailrace.engine.position.watermark import Place, Watermark
 from tailrace.engine.status.in_flight import InFlight, Stage
+from tailrace.engine.status.lag import awaited_call
 from tailrace.model import ResumeToken
 
 
@@ -44,6 +45,9 @@ def _stage(lane: Lane, place: Place, token: ResumeToken) -> InFlight:
     if down:
         return InFlight(Stage.WAITING, f"the handler has it{down}")
     batch = isinstance(lane.delivery.handler.calls, PerBatch)
+    if recorder.call_since is not None:
+        call = awaited_call(lane.delivery.name, recorder.call, recorder.call_since)
+        return InFlight(Stage.WAITING, f"the handler has it, and {call}")
     failed = recorder.failing.get(token.digest)
     if failed is None and batch:  # failures are noted for the first event of a call
         failed = next(iter(recorder.failing.values()), None)

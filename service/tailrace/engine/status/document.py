@@ -45,6 +45,8 @@ def status_document(status: Status) -> dict[str, Any]:
                 "waiting": each.waiting,
                 "down_since": iso(each.down_since),
                 "down_cause": each.down_cause or None,
+                "call_since": iso(each.call_since),
+                "call": each.call or None,
             }
             for name, each in status.recorders.items()
         },

@@ -12,7 +12,7 @@ from tailrace.engine.held_lease import ObservedLease
 from tailrace.engine.plan.row_source import ObservedSnapshot
 from tailrace.engine.position.watermark import Watermark
 from tailrace.engine.status.in_flight import Find
-from tailrace.engine.status.lag import MOST_LAG_SECONDS, iso, lag, later
+from tailrace.engine.status.lag import MOST_LAG_SECONDS, awaited_call, iso, lag, later
 from tailrace.engine.status.saving import Saving
 from tailrace.engine.status.snapshot_status import documents_read
 from tailrace.engine.status.watcher_state import IN_OUTAGES, READING, WatcherState
@@ -130,7 +130,8 @@ class Status:
     def since(self) -> datetime:
         """When the watcher entered its state."""
         if self._state in IN_OUTAGES and self._down:
-            began = [each.down_since for each in self.recorders.values() if each.down_since]
+            each = self.recorders.values()
+            began = [time for one in each for time in (one.down_since, one.call_since) if time]
             return datetime.fromtimestamp(min(began), UTC)
         return self._since if self.state is self._state else max(self._since, self.stream.since)
 
@@ -142,12 +143,17 @@ class Status:
 
     @property
     def _down(self) -> dict[str, str]:
-        """By handler, for what the scope waits if its destination is down."""
-        return {
+        """By handler, for what the scope waits if its destination is down, or holds a call."""
+        down = {
             name: f"waits for the destination of handler {name!r} since {iso(each.down_since)}: "
             f"{each.down_cause}"
             for name, each in self.recorders.items()
             if each.down_since is not None
+        }
+        return down | {
+            name: awaited_call(name, each.call, each.call_since)
+            for name, each in self.recorders.items()
+            if each.call_since is not None and name not in down
         }
 
     @property
