@@ -182,6 +182,10 @@ class Refused(Exception):
         return {at: str(why) or "no reason was given" for at, why in self.reasons.items()}
 
 
+class BatchTooLarge(Exception):
+    """Raised by handlers of batches: fewer events may not meet this limit. Nothing was stored."""
+
+
 class EventRefused(TailraceError):
     """The destination refuses one event, for a reason that another attempt cannot change."""
 

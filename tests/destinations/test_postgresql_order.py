@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from tailrace import Refused
+from tailrace import BatchTooLarge, Refused, Unavailable
 from tailrace.engine import Handler
 from tailrace.event import ChangeEvent
 from tailrace.testing import Changes
@@ -147,3 +147,33 @@ async def test_triggers_see_the_tables_in_the_order_of_the_stream(
     await deliver(handler, *[each.insert({"_id": n}) for n in (1, 2) for each in (orders, items)])
     seen = store.server.query("SELECT name FROM seen ORDER BY number")
     assert seen == [("orders",), ("items",)] * 2
+
+
+LIMIT = """
+    CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+        IF (SELECT count(*) FROM new) > {most} THEN
+            RAISE 'canceling statement due to statement timeout' USING ERRCODE = '57014';
+        END IF;
+        RETURN NULL;
+    END $$;
+    CREATE TRIGGER slow AFTER INSERT ON orders REFERENCING NEW TABLE AS new
+        FOR EACH STATEMENT EXECUTE FUNCTION slow()
+"""
+
+
+async def test_a_batch_that_is_too_slow_is_divided_and_an_event_that_is_is_waited_for(
+    store: Store, changes: Changes
+) -> None:
+    handler = await store.opened(ORDERS)
+    store.server.execute(LIMIT.format(most=2))
+    events = [changes.insert({"_id": n}) for n in range(4)]
+    with pytest.raises(BatchTooLarge, match=r"statement timeout .SQLSTATE 57014."):
+        await deliver(handler, *events)
+    for half in (events[:2], events[2:]):
+        await begin(handler)
+        await deliver(handler, *half)
+    assert len(store.orders) == 4
+    store.server.execute("DROP FUNCTION slow CASCADE")
+    store.server.execute(LIMIT.format(most=0))
+    with pytest.raises(Unavailable, match="statement timeout"):
+        await deliver(handler, changes.insert({"_id": 5}))

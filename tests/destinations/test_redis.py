@@ -14,6 +14,7 @@ import trustme
 from anyio.abc import ByteStream, SocketAttribute
 from anyio.streams.tls import TLSListener
 
+from tailrace import BatchTooLarge, Refused
 from tailrace.engine import Handler
 from tailrace.errors import ConfigurationError, Fenced, Unavailable
 from tailrace.event import ChangeEvent
@@ -157,7 +158,9 @@ async def test_a_password_that_changes_is_read_again_and_missing_rights_are_told
             let("new-password")
             event = changes.insert({"_id": 2})
             await _lost(handler, event)
-            with pytest.raises(Unavailable, match=r"refuses the login .* handlers\.it\.url"):
+            with pytest.raises(
+                Unavailable, match=r"refuses the login .* correct handlers\.it\.url"
+            ):
                 await deliver(handler, event)
             write("new-password")
             await deliver(handler, event)
@@ -247,3 +250,24 @@ async def test_a_server_of_a_cluster_refuses_the_start(tmp_path: Path) -> None:
                 pass
     finally:
         server.stop()
+
+
+@pytest.mark.parametrize("limit", ["proto-max-bulk-len", "client-query-buffer-limit"])
+async def test_a_value_over_a_limit_of_the_server_is_refused_alone(
+    either: Redis, changes: Changes, limit: str
+) -> None:
+    """The server ends the connection, and says nothing about the event."""
+    events = [changes.insert({"_id": n, "text": "x" * n}) for n in (1, 5 << 20, 2)]
+    with either.server.client() as client:
+        former = client.config_get(limit)[limit]
+        client.config_set(limit, 1 << 20)
+        try:
+            async with opened(either.handler) as handler:
+                with pytest.raises(BatchTooLarge):
+                    await deliver(handler, *events)
+                with pytest.raises(Refused, match=rf"over Redis's {limit} .1048576."):
+                    await deliver(handler, events[1])
+                await deliver(handler, events[0], events[2])
+        finally:
+            client.config_set(limit, former)
+    assert len(either.documents("shop", "orders")) == 2

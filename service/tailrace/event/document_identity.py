@@ -182,6 +182,16 @@ def overtaken(events: Sequence[ChangeEvent]) -> frozenset[int]:
     return frozenset(each.index for of_one in changes.values() for each in _overtaken(of_one))
 
 
+def all_changes(events: Sequence[ChangeEvent]) -> list[LastChange]:
+    """Every change in the stream's order, but for those that the move of a document overtook."""
+    left_out = overtaken(events)
+    return [
+        LastChange(index, last_changes([event])[0].shard_keys)
+        for index, event in enumerate(events)
+        if index not in left_out
+    ]
+
+
 def shows(key: ShardKey, mapping: FieldMapping | None) -> bool:
     """Whether documents have the fields of a shard key in their places after a mapping."""
     if mapping is None:

@@ -10,6 +10,7 @@ import bson
 import pytest
 from bson import Binary, Decimal128, Int64, ObjectId, Regex
 
+from tailrace.event.bson import encoded
 from tailrace.handlers.postgresql.column_types import column
 from tailrace.handlers.postgresql.names import identifier
 from tailrace.handlers.postgresql.nul import without_nul
@@ -28,6 +29,10 @@ FITS: list[tuple[str, Any, Any]] = [
     ("integer", 7.0, 7),
     ("bigint", Int64(2**63 - 1), 2**63 - 1),
     ("bigint", Decimal128("1E+3"), 1000),
+    ("bigint", 2.0**62, 2**62),
+    ("bigint", -(2.0**63), -(2**63)),
+    ("numeric", 2.0**62, Decimal(2**62)),
+    ("numeric(20,1)", 2.0**53 + 2, Decimal(2**53 + 2)),
     ("numeric", 0.1, Decimal("0.1")),
     ("numeric", Decimal128("1E+6111"), Decimal("1E+6111")),
     ("numeric(4, 2)", 99.994, Decimal("99.994")),
@@ -63,6 +68,8 @@ MISFITS: list[tuple[str, Any]] = [
     ("timestamptz", bson.DatetimeMS(-210_866_803_200_001)),
     ("timestamptz", "2026-01-01"),
     ("uuid", "x" * 36),
+    ("uuid", "12345678_1234-4234-8234-123456789012"),
+    ("uuid", "1234567812344234-8234-123456789-0-12"),
     ("bytea", "text"),
 ]
 
@@ -106,6 +113,14 @@ def test_columns_may_be_below_each_other_and_below_an_array() -> None:
     values = Values({"a": "jsonb", "a.1.b": "integer"}, replace_nul=False)
     found, _ = values.read(bson.encode({"a": [0, {"b": 2}]}))
     assert found == ['[0,{"b":2}]', 2]
+
+
+def test_of_fields_with_one_name_a_column_has_the_first_as_the_server_reads_it() -> None:
+    """mongod 6.0.5: ``{a: 1, a: 2}`` is found by ``{a: 1}`` and projected as 1, and so below."""
+    parts = [bson.encode(part)[4:-1] for part in ({"a": 1}, {"a": 2}, {"b": {"c": 1}}, {"b": {}})]
+    raw = encoded(b"".join([*parts, bson.encode({"last": 5})[4:-1]]))
+    values = Values({"a": "integer", "b.c": "integer", "last": "integer"}, replace_nul=False)
+    assert values.read(raw) == ([1, 1, 5], [])
 
 
 @pytest.mark.parametrize("kind", ["varchar", "numeric(0)", "numeric(2,3)", "text[]", ""])

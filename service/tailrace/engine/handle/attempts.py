@@ -6,6 +6,7 @@ from typing import Any
 
 import anyio
 
+from tailrace.engine.handle.call_size import CallSize
 from tailrace.engine.handle.destination_position import DestinationPosition
 from tailrace.engine.handle.isolation import apart, cancelled_by_us, closes, stray_cancellation
 from tailrace.engine.handle.outage import Outages
@@ -56,6 +57,7 @@ class Attempts:
             policy.outages,
             policy.outage_backoff,
         )
+        self.size = CallSize(self.scope, self.name, handler.calls)
         self.position = DestinationPosition(handler, identity, self._outages)
         self._owns = handler.position is not None
         self._returned = Returned(self.scope, self.name)

@@ -198,7 +198,7 @@ class BatchLane(Lane):
     def _next_call(self, work: Gathered) -> Sequence[ChangeEvent]:
         """The events of the next call: as many as fit, and no DDL with other events."""
         calls, events, begin = self._calls, work.events, work.done
-        most = len(events) if calls.whole_transactions else begin + calls.events
+        most = len(events) if calls.whole_transactions else begin + self.delivery.size.most
         within = not calls.bytes or sum([place.size for place in work.places]) <= calls.bytes
         if begin == 0 and most >= len(events) and within and calls.on_ddl is None:
             return events

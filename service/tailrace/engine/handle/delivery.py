@@ -60,7 +60,9 @@ class Delivery(Attempts):
         error = await self._attempt_in_turn(call, payload, events[0], len(events))
         if error is not None:
             await self.recover(events, error, handled)
-        elif self._owns and call is self._call:
+            return
+        self.size.worked(len(events))
+        if self._owns and call is self._call:
             self.position.stored(events)
 
     async def deliver_apart(self, events: Sequence[ChangeEvent], handled: Handled) -> None:
@@ -80,6 +82,14 @@ class Delivery(Attempts):
             if after_it is None:
                 return
             error = after_it
+        if self.size.reduced(left := self._units(events), error):
+            while left:
+                self._retry.require_running()
+                part, left = self.size.divided(left)
+                await self.deliver_apart(part, handled)
+                handled.tokens.update(event.token for event in part)
+                self.size.worked(len(part))
+            return
         if isinstance(error, Refused):
             # The call got only what was missing: its indices are of these events.
             events = await self.position.missing(events)
@@ -92,7 +102,7 @@ class Delivery(Attempts):
         error, attempts = spent
         # An attempt may have changed the events: take fresh ones to find their keys.
         events = await self.position.missing([event.fresh() for event in events])
-        alone = units(events) if self.handler.whole_transactions else [[one] for one in events]
+        alone = self._units(events)
         if len(alone) == 1:
             await self._give_up(alone[0], error, attempts, handled)
             return
@@ -129,11 +139,15 @@ class Delivery(Attempts):
         So nothing after an event that halts the scope is handled, and no position is stored after
         one whose dead letter is not.
         """
-        alone = units(events) if self.handler.whole_transactions else [[one] for one in events]
+        alone = self._units(events)
         for others, refused in parts(alone, reasons):
             self._retry.require_running()
             await self._handle(await self._unheld(others, handled), handled)
             await self._dead_letter_refused(refused, handled)
+
+    def _units(self, events: Sequence[ChangeEvent]) -> Sequence[Sequence[ChangeEvent]]:
+        """The smallest calls that the events can be divided into."""
+        return units(events) if self.handler.whole_transactions else [[one] for one in events]
 
     async def _handle(self, events: Sequence[ChangeEvent], handled: Handled) -> None:
         error = await self._once_more(events)

@@ -190,7 +190,8 @@ class KeyLanes(SharedLane):
     def _call_of(self, partition: Partition) -> BatchCall:
         bounds, waiting = self._bounds, partition.waiting
         items, size, rows = list[Item](), 0, waiting[0][1].place.rows
-        while waiting and len(items) < bounds.events and waiting[0][1].place.rows is rows:
+        most = self.delivery.size.most
+        while waiting and len(items) < most and waiting[0][1].place.rows is rows:
             more = waiting[0][0].size
             if items and 0 < bounds.bytes < size + more:
                 break
@@ -209,7 +210,7 @@ class KeyLanes(SharedLane):
             or self._flush
             or self._closed
             or self._barrier is not None
-            or len(partition.waiting) >= bounds.events
+            or len(partition.waiting) >= self.delivery.size.most
             or 0 < bounds.bytes <= partition.size
             or anyio.current_time() >= partition.since + bounds.linger_seconds
         )

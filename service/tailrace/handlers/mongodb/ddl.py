@@ -103,7 +103,7 @@ class Barriers:
                 await self.run.transact(self.run.unseen.named(copy, held))
                 while keys := await self.run.unseen.page(copy):
                     gone = [Change(-1, key, None) for key in keys]
-                    plan = [*changes(copy, gone, anew=False), *self.run.unseen.named(copy, keys)]
+                    plan = [*changes(copy, gone), *self.run.unseen.named(copy, keys)]
                     await self.run.transact(plan)
         await self.run.unseen.end()
         await self.run.position.note(None)

@@ -18,7 +18,7 @@ from tailrace.errors import (
     Unavailable,
 )
 from tailrace.event import ChangeEvent, Namespace
-from tailrace.event.document_identity import last_changes, shows
+from tailrace.event.document_identity import all_changes, last_changes, shows
 from tailrace.handlers.handler_type import Opening, Trial
 from tailrace.handlers.mongodb import MongodbHandlerSettings
 from tailrace.handlers.mongodb.cluster import CLOSING_SECONDS, Cluster, connect
@@ -29,15 +29,25 @@ from tailrace.handlers.mongodb.outcomes import (
     DUPLICATE_KEYS,
     INVALID_NAMESPACE,
     Rejected,
+    limits,
     message,
     outages,
 )
 from tailrace.handlers.mongodb.run import DestinationRun
 from tailrace.handlers.mongodb.state import PositionDocument
-from tailrace.handlers.mongodb.statements import BulkWrite, changes, insertions, of_shard_keys
+from tailrace.handlers.mongodb.statements import (
+    BulkWrite,
+    Order,
+    changes,
+    insertions,
+    of_shard_keys,
+)
 from tailrace.handlers.mongodb.sweep import Unseen
 from tailrace.handlers.mongodb.trial import refusal
 
+_ORDERS: Sequence[Order] = ("last", "anew", "stream")
+"""Tried one after another where a value of a unique index may have changed hands, or the outbox has
+some of the events. Only the order of the stream shows which event is at fault."""
 _NOWHERE = Namespace("", "")
 """The collection of all events, in an outbox."""
 
@@ -110,18 +120,16 @@ class MongodbDestination:
 
     async def write(self, batch: Batch) -> None:
         run = self._runs[batch.scope.name]
-        with outages():
-            wanted = await self._wanted(run, batch)
-            try:
-                await self._store(run, batch, wanted)
-            except Rejected as error:
-                if error.code not in DUPLICATE_KEYS:
-                    raise error.outcome from error
-                # Values of a unique index changed hands, or the outbox has some of the events.
+        with outages(), limits(len(batch)):
+            for order in _ORDERS:
                 try:
-                    await self._store(run, batch, wanted, again=True)
-                except Rejected as last:
-                    raise last.outcome from last
+                    await self._store(run, batch, order)
+                    return
+                except Rejected as error:
+                    rejected = error
+                    if error.code not in DUPLICATE_KEYS:
+                        break
+            raise rejected.outcome(len(batch)) from rejected
 
     async def on_ddl(self, event: ChangeEvent, scope: ScopeContext) -> None:
         run = self._runs[scope.name]
@@ -141,50 +149,48 @@ class MongodbDestination:
 
     # --- batches ---------------------------------------------------------------------------
 
-    async def _store(
-        self,
-        run: DestinationRun,
-        batch: Batch,
-        wanted: Sequence[CopyChanges],
-        *,
-        again: bool = False,
-    ) -> None:
+    async def _store(self, run: DestinationRun, batch: Batch, order: Order) -> None:
         plan: list[BulkWrite] = []
         if self._settings.outbox is not None:
-            plan += self._inserts(enumerate(batch), again=again)
-        for each in wanted:
-            plan += changes(each.copy, each.changes, anew=again)
-            if run.sweeps:
-                plan += run.unseen.named(each.copy, each.keys)
+            await self._copy(run, _NOWHERE)
+            plan += self._inserts(enumerate(batch), again=order != "last")
+        else:
+            for each in await self._wanted(run, batch, order):
+                plan += changes(each.copy, each.changes, order=order)
+                if run.sweeps:
+                    plan += run.unseen.named(each.copy, each.keys)
         await run.transact(plan, batch)
 
-    async def _wanted(self, run: DestinationRun, batch: Batch) -> Sequence[CopyChanges]:
-        """What happens to the copies: the last change of each document."""
-        if self._settings.outbox is not None:
-            await self._copy(run, _NOWHERE)
-            return ()
-        changed = last_changes(batch)
+    async def _wanted(
+        self, run: DestinationRun, batch: Batch, order: Order
+    ) -> Sequence[CopyChanges]:
+        """What happens to the copies: the last change of each document, or in the order of the
+        stream every one, by consecutive changes of one copy."""
+        in_order = order == "stream"
+        changed = all_changes(batch) if in_order else last_changes(batch)
         events: Sequence[ChangeEvent] = [batch[change.index] for change in changed]
         if self._mapping is not None:
             events = self._mapping.of(events)
-        found: dict[Namespace, CopyChanges] = {}
+        found: list[CopyChanges] = []
+        by_source: dict[Namespace, CopyChanges] = {}
         refused: dict[int, str] = {}
         for change, event in zip(changed, events, strict=True):
             source, index = event.ns, change.index
             if source is None or event.key is None:
                 refused[index] = "the scope's pipeline removes its namespace or its document key"
                 continue
-            wanted = found.get(source)
-            if wanted is None:
+            wanted = by_source.get(source)
+            if wanted is None or (in_order and wanted is not found[-1]):
                 copy = run.copies.get(source) or await self._copy(run, source)
-                wanted = found[source] = CopyChanges(copy)
+                wanted = by_source[source] = CopyChanges(copy)
+                found.append(wanted)
             shown = all(shows(key, self._mapping) for key in change.shard_keys)
             only_if = of_shard_keys(change.shard_keys) if shown else b""
             if reason := wanted.add(index, event, only_if):
                 refused[index] = reason
-        if refused:
+        if refused and not in_order:  # then a later change of the document replaces it
             raise Refused(refused)
-        return list(found.values())
+        return found
 
     def _inserts(
         self, events: Iterable[tuple[int, ChangeEvent]], *, again: bool

@@ -17,7 +17,7 @@ from pymongo.errors import (
     WTimeoutError,
 )
 
-from tailrace.errors import Refused, Unavailable
+from tailrace.errors import BatchTooLarge, Refused, Unavailable
 
 DUPLICATE_KEYS = frozenset({11000, 11001})
 UNAUTHORIZED = 13
@@ -28,7 +28,7 @@ NO_SUCH_TRANSACTION = 251
 NOT_IN_TRANSACTION = 263  # OperationNotSupportedInTransaction
 TOO_LARGE = 10334  # BSONObjectTooLarge
 
-_OUTAGES = {
+OUTAGES = {
     6: "",  # HostUnreachable
     7: "",  # HostNotFound
     11: "check the user of uri",  # UserNotFound
@@ -36,31 +36,52 @@ _OUTAGES = {
     18: "check name, password and authSource of uri",  # AuthenticationFailed
     24: "",  # LockTimeout
     46: "",  # LockBusy
-    50: "",  # MaxTimeMSExpired
+    63: "",  # StaleShardVersion
     64: "",  # WriteConcernFailed: no majority in time
     79: "",  # UnknownReplWriteConcern
     89: "",  # NetworkTimeout
     91: "",  # ShutdownInProgress
     100: "",  # UnsatisfiableWriteConcern
     112: "",  # WriteConflict
+    117: "",  # ConflictingOperationInProgress
     133: "",  # FailedToSatisfyReadPreference
     134: "",  # ReadConcernMajorityNotAvailableYet
+    150: "",  # StaleEpoch
     189: "",  # PrimarySteppedDown
     202: "",  # NetworkInterfaceExceededTimeLimit
-    262: "",  # ExceededTimeLimit
-    290: "",  # TransactionExceededLifetimeLimitSeconds
+    211: "",  # KeyNotFound: of cluster times
+    246: "",  # SnapshotUnavailable
     317: "",  # ConnectionPoolExpired
+    355: "",  # InterruptedDueToStorageChange
     391: "check the credentials of uri",  # ReauthenticationRequired
     8000: "",  # AtlasError: rights or a quota
     9001: "",  # SocketException
+    10058: "",  # LegacyNotPrimary
     10107: "",  # NotWritablePrimary
     11600: "",  # InterruptedAtShutdown
+    11601: "",  # Interrupted, by killOp
     11602: "",  # InterruptedDueToReplStateChange
+    12586: "",  # BackgroundOperationInProgressForDatabase
+    12587: "",  # BackgroundOperationInProgressForNamespace
+    13388: "",  # StaleConfig
     13435: "",  # NotPrimaryNoSecondaryOk
     13436: "",  # NotPrimaryOrSecondary
     14031: "free some space on its disk",  # OutOfDiskSpace
 }
 """Errors that are no event's fault, and what an operator can do."""
+
+LIMITS = frozenset(
+    {
+        50,  # MaxTimeMSExpired
+        146,  # ExceededMemoryLimit
+        NO_SUCH_TRANSACTION,  # the server has ended it, perhaps because it was open for too long
+        257,  # TransactionTooLarge
+        262,  # ExceededTimeLimit
+        290,  # TransactionExceededLifetimeLimitSeconds
+        372,  # TransactionTooLargeForCache
+    }
+)
+"""Errors that fewer events may not meet; with one event they are no event's fault."""
 
 REFUSALS = DUPLICATE_KEYS | {
     2,  # BadValue
@@ -74,6 +95,7 @@ REFUSALS = DUPLICATE_KEYS | {
     66,  # ImmutableField
     121,  # DocumentValidationFailure
     171,  # CannotIndexParallelArrays
+    10003,  # CannotGrowDocumentInCappedNamespace
     TOO_LARGE,
     16755,  # geo keys cannot be extracted
     17280,  # KeyTooLong
@@ -101,12 +123,28 @@ class Rejected(Exception):
         self.code = int(error.get("code", 0))
         super().__init__(f"{where}: {error.get('errmsg', 'rejected')} (code {self.code})")
 
-    @property
-    def outcome(self) -> Exception:
-        """What the handler raises for it."""
-        if self.code in _OUTAGES:
+    def outcome(self, events: int) -> Exception:
+        """What the handler raises for it, if the call has so many events."""
+        if self.code in LIMITS and events > 1:
+            return BatchTooLarge(str(self))
+        if self.code in OUTAGES or self.code in LIMITS:
             return Unavailable(str(self))
-        return Refused({self.index: str(self)}) if self.code in REFUSALS else self
+        if self.code not in REFUSALS:
+            return self
+        if self.index < 0 and events > 1:  # the command is too large
+            return BatchTooLarge(str(self))
+        return Refused({max(self.index, 0): str(self)})
+
+
+@contextmanager
+def limits(events: int) -> Iterator[None]:
+    """Raises :class:`BatchTooLarge` if a call with several events meets a limit of the server."""
+    try:
+        yield
+    except PyMongoError as error:
+        if events > 1 and getattr(error, "code", None) in LIMITS:
+            raise BatchTooLarge(message(error)) from error
+        raise
 
 
 @contextmanager
@@ -116,7 +154,7 @@ def outages() -> Iterator[None]:
         yield
     except PyMongoError as error:
         if _is_outage(error):
-            advice = _OUTAGES.get(getattr(error, "code", None) or 0, "")
+            advice = OUTAGES.get(getattr(error, "code", None) or 0, "")
             reason = message(error)
             raise Unavailable(f"{reason}: {advice}" if advice else reason) from error
         raise
@@ -136,8 +174,5 @@ def _is_outage(error: PyMongoError) -> bool:
         return True
     if not isinstance(error, OperationFailure):
         return False
-    # It is also what a transaction gets that was open for too long: smaller ones may work.
-    if error.code == NO_SUCH_TRANSACTION:
-        return error.has_error_label("UnknownTransactionCommitResult")
     labels = ("TransientTransactionError", "UnknownTransactionCommitResult", "RetryableWriteError")
-    return error.code in _OUTAGES or any(map(error.has_error_label, labels))
+    return error.code in OUTAGES or error.code in LIMITS or any(map(error.has_error_label, labels))

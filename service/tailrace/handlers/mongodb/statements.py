@@ -35,6 +35,10 @@ _UPSERT = b"\x08upsert\0\x01"
 _ONE = b"\x10limit\0\x01\0\0\0"
 
 
+Order = Literal["last", "anew", "stream"]
+"""How the changes of a batch are made: the last of each document, or all in their order."""
+
+
 class Change(NamedTuple):
     """What happens to one copy: its new document, or ``None`` if it is deleted.
 
@@ -72,17 +76,24 @@ def key_of(document_key: bytes) -> bytes:
     return encoded(document_id(document_key, 0))
 
 
-def changes(place: Namespace, found: Iterable[Change], *, anew: bool) -> Iterator[BulkWrite]:
-    """The commands that make these changes, each of another document, of one collection.
+def changes(
+    place: Namespace, found: Iterable[Change], *, order: Order = "last"
+) -> Iterator[BulkWrite]:
+    """The commands that make these changes of one collection.
 
     Deletes come first, so that a value of a unique index that one document loses is free for
-    another one. ``anew``: every document is deleted first, for values that documents exchange.
+    another one. ``order``: ``anew`` deletes every document first, for values that documents
+    exchange; ``stream`` makes the changes one after another, which may be of one document.
     """
+    if order == "stream":
+        for change in found:
+            yield from changes(place, [change], order="last")
+        return
     deletes: list[tuple[int, bytes]] = []
     updates: list[tuple[int, bytes]] = []
     for index, key, document, only_if in found:
         literal = document is not None and _needs_literal(document)
-        if document is None or anew or literal:
+        if document is None or order == "anew" or literal:
             deletes.append((index, deletion(key, only_if)))
         if document is not None:
             updates.append((index, _upsert(key, document, literal=literal)))

@@ -26,6 +26,7 @@ https://www.postgresql.org/docs/current/datatype-datetime.html
 """
 
 _NUMERIC = re.compile(r"(?:numeric|decimal)(?:\((\d{1,4})(?:,(\d{1,4}))?\))?")
+_UUID = re.compile(r"[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}")
 _CONTEXT = Context(prec=1100, rounding=ROUND_HALF_UP, Emax=999_999, Emin=-999_999)
 _RESERVED = frozenset({"key", "document", "cluster_time", "deleted_at"})
 _SYSTEM = frozenset({"tableoid", "xmin", "cmin", "xmax", "cmax", "ctid", "oid"})
@@ -130,7 +131,9 @@ def _decimal(kind: int, raw: bytes, at: int, end: int) -> Decimal:
     if kind == bson.INT64_TYPE:
         return Decimal(INT64(raw, at)[0])
     if kind == bson.DOUBLE:
-        return Decimal(repr(FLOAT64(raw, at)[0]))
+        double = FLOAT64(raw, at)[0]
+        # An integral value exactly, another one with the fewest digits that are the same double.
+        return Decimal(double if double.is_integer() else repr(double))
     if kind == bson.DECIMAL:
         number = Decimal128.from_bid(raw[at:end]).to_decimal()
         return Decimal("NaN") if number.is_nan() else number
@@ -194,11 +197,8 @@ def _moment(kind: int, raw: bytes, at: int, end: int) -> int:
 def _uuid(kind: int, raw: bytes, at: int, end: int) -> UUID:
     if kind == bson.BINARY and raw[at + 4] == 4 and end - at == 21:
         return UUID(bytes=raw[at + 5 : end])
-    if kind == bson.STRING and end - at == 41:
-        try:
-            return UUID(string_at(raw, at))
-        except ValueError:
-            pass
+    if kind == bson.STRING and _UUID.fullmatch(text := string_at(raw, at)):
+        return UUID(text)
     raise Misfit(_called(kind))
 
 

@@ -2,13 +2,13 @@
 
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
-from typing import Any
+from typing import Any, Literal
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from tailrace.config.secret import Secret
-from tailrace.errors import Unavailable, describe
+from tailrace.errors import BatchTooLarge, Unavailable, describe
 
 Connection = psycopg.AsyncConnection[tuple[object, ...]]
 
@@ -22,23 +22,41 @@ _DEFAULTS: Mapping[str, Any] = {
 }
 """What the connection string does not say: a peer that vanished is noticed within 30 s."""
 
+Meaning = Literal["place", "limit", "event"]
+"""What an error is about: the server, which is waited for; a limit that fewer events may not meet
+(for one event: the server, too); or a row, which is refused."""
+
 # https://www.postgresql.org/docs/current/errcodes-appendix.html
-_OUTAGES = ("08", "28", "40", "53", "57", "58")
-"""Classes of SQLSTATE: connections, authentication, serialization, resources, shutdown, disk."""
-_SINGLE_OUTAGES = frozenset(
-    {
-        "25006",  # read_only_sql_transaction: a standby, or a primary that was demoted
-        "25P03",  # idle_in_transaction_session_timeout
-        "25P04",  # transaction_timeout
-        "3D000",  # invalid_catalog_name: the database is not there
-        "42501",  # insufficient_privilege: a right was revoked
-        "55P03",  # lock_not_available
-        "55006",  # object_in_use
-        "55000",  # object_not_in_prerequisite_state, as while a server starts
-    }
-)
-_DATA = ("22", "23", "44", "54", "P0")
-"""Data, constraints, checks of views, limits of one value, and what a trigger raises."""
+MEANINGS: Mapping[str, Meaning] = {
+    "08": "place",  # connection_exception
+    "22": "event",  # data_exception
+    "23": "event",  # integrity_constraint_violation
+    "25006": "place",  # read_only_sql_transaction: a standby, or a primary that was demoted
+    "25P03": "place",  # idle_in_transaction_session_timeout
+    "25P04": "limit",  # transaction_timeout
+    "27": "event",  # triggered_data_change_violation
+    "28": "place",  # invalid_authorization_specification
+    "38": "event",  # external_routine_exception: of a trigger, like class 39
+    "39": "event",  # external_routine_invocation_exception
+    "3D000": "place",  # invalid_catalog_name: the database is not there
+    "40": "place",  # transaction_rollback: serialization, deadlock
+    "42501": "place",  # insufficient_privilege: a right was revoked
+    "44": "event",  # with_check_option_violation, also of row security
+    "53": "place",  # insufficient_resources: disk, connections
+    "53200": "limit",  # out_of_memory
+    "53400": "limit",  # configuration_limit_exceeded, such as temp_file_limit
+    "54": "event",  # program_limit_exceeded: a row or a key is too large
+    "55000": "place",  # object_not_in_prerequisite_state, as while a server starts
+    "55006": "place",  # object_in_use
+    "55P03": "limit",  # lock_not_available: lock_timeout, of all rows together
+    "57": "place",  # operator_intervention: shutdown, crash
+    "57014": "limit",  # query_canceled: statement_timeout
+    "58": "place",  # system_error: disk
+    "P0": "event",  # what a trigger raises
+    "XX001": "place",  # data_corrupted
+    "XX002": "place",  # index_corrupted
+}
+"""By SQLSTATE or its class; the SQL or the table is wrong if a code is missing, such as 42P01."""
 
 _BEGIN = b"BEGIN; SET LOCAL idle_in_transaction_session_timeout = '10s'"
 """A process that is paused in a transaction holds its row no longer than this."""
@@ -57,19 +75,36 @@ async def connected(dsn: Secret) -> Connection:
     return connection
 
 
+def meaning(error: psycopg.Error) -> Meaning | None:
+    """What an error is about; ``None`` if the SQL or the table is wrong."""
+    state = error.sqlstate
+    if state is not None:
+        return MEANINGS.get(state) or MEANINGS.get(state[:2])
+    if isinstance(error, psycopg.DataError):
+        return "event"
+    away = isinstance(error, (psycopg.OperationalError, psycopg.InterfaceError))
+    return "place" if away else None
+
+
 def is_outage(error: psycopg.Error) -> bool:
     """Whether the server is down or out of something, rather than the data or the SQL wrong."""
-    state = error.sqlstate
-    if state is None:
-        return isinstance(error, (psycopg.OperationalError, psycopg.InterfaceError))
-    return state.startswith(_OUTAGES) or state in _SINGLE_OUTAGES
+    return meaning(error) in ("place", "limit")
 
 
 def is_of_data(error: psycopg.Error) -> bool:
     """Whether a row is refused, and others may not be."""
-    if error.sqlstate is None:
-        return isinstance(error, psycopg.DataError)
-    return error.sqlstate.startswith(_DATA)
+    return meaning(error) == "event"
+
+
+@contextmanager
+def limits(events: int) -> Iterator[None]:
+    """Raises :class:`BatchTooLarge` if a call with several events meets a limit of the server."""
+    try:
+        yield
+    except psycopg.Error as error:
+        if events > 1 and meaning(error) == "limit":
+            raise BatchTooLarge(server_message(error)) from error
+        raise
 
 
 @contextmanager

@@ -41,7 +41,8 @@ class Values:
     def read(self, raw: bytes) -> tuple[list[Any], list[str]]:
         """A value for each column, ``None`` where the document has none, and what does not fit.
 
-        Raises :class:`NulRefused`.
+        Of fields with the same name it is the first, as the server reads it. Raises
+        :class:`NulRefused`.
         """
         found: list[Any] = [None] * len(self.columns)
         misfits: list[str] = []
@@ -52,12 +53,11 @@ class Values:
     def _read(
         self, raw: bytes, start: int, node: _ColumnNode, found: list[Any], misfits: list[str]
     ) -> None:
-        wanted = node.below
-        left = len(wanted)
+        wanted = dict(node.below)
         for name, kind, at, end in walk_between(raw, start + 4, start + INT32(raw, start)[0] - 1):
-            if name not in wanted:
+            below = wanted.pop(name, None)
+            if below is None:
                 continue
-            below = wanted[name]
             index = below.index
             if index >= 0 and kind != NULL and kind != UNDEFINED:
                 try:
@@ -70,8 +70,7 @@ class Values:
                     misfits.append(f"{self.paths[index]}: {misfit} does not fit {fits}")
             if below.below and kind in (DOCUMENT, ARRAY):
                 self._read(raw, at, below, found, misfits)
-            left -= 1
-            if not left:
+            if not wanted:
                 return
 
     def _storable(self, value: str, index: int) -> str:

@@ -60,7 +60,8 @@ class RedisKeys:
             for (key, _), change in zip(made, changes, strict=True)
             if change.shard_keys and all(shows(each, self._mapping) for each in change.shard_keys)
         }
-        async with self._server.connection(scope) as connection:
+        size = sum(len(value) for value in values.values() if value is not None)
+        async with self._server.writing(scope, len(batch), size) as connection:
             sweep = await self._sweep(batch.scope, connection)
             claim = await self._fence.claim(connection, batch.scope)
             moved = await _moved(connection, deletes) if deletes else ()

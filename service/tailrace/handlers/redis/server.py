@@ -4,7 +4,7 @@ After an error, also a cancellation, a connection is closed: answers that are st
 taken for those of the next commands.
 """
 
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Any
 
@@ -17,33 +17,57 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import ResponseError
 
-from tailrace.errors import ConfigurationError, Problem, Unavailable, describe
+from tailrace.errors import (
+    BatchTooLarge,
+    ConfigurationError,
+    Problem,
+    Refused,
+    Unavailable,
+    describe,
+)
 from tailrace.handlers.redis import URL, RedisHandlerSettings
 
 OLDEST = 5
 """The first version with streams."""
 _CLOSING_SECONDS = 1.0
 
+USER = "it refuses the login or a command: correct {key}, or the ACL of its user"
+CLUSTER = "Redis Cluster is not supported"
+
 Command = tuple[str | bytes | int, ...]
 _packed: Callable[[Command], bytes] = pack_command  # type: ignore[assignment] # its stub has one
 
-_REFUSES_THE_USER = (
-    exceptions.AuthenticationError,
-    exceptions.AuthorizationError,
-    exceptions.NoPermissionError,
+LEAST_LIMIT = 1 << 20
+"""No limit of the server for the size of a value or of what it reads can be set below this."""
+
+EVENT = (
+    "string exceeds maximum allowed size",  # checkStringLength
+    "Protocol error: invalid bulk length",  # proto-max-bulk-len
 )
-_OUTAGES = (
-    exceptions.ConnectionError,
-    exceptions.TimeoutError,
-    exceptions.OutOfMemoryError,
-    exceptions.ReadOnlyError,
-    exceptions.ClusterError,
-    exceptions.MasterDownError,
-    OSError,
-)
-_OUTAGE_CODES = ("MISCONF", "NOREPLICAS", "BUSY", "MOVED", "CLUSTERDOWN")
-"""First words of errors for which redis-py has no class, or had none in former versions, and which
-are not about an event. https://github.com/redis/redis/blob/unstable/src/server.c."""
+"""Beginnings of the only replies that are about an event: its value is too large. All others are
+about the server, its settings or its keys (an unknown command, too), and are waited out.
+
+https://github.com/redis/redis/blob/unstable/src/t_string.c, networking.c
+"""
+ADVICE: Mapping[type[Exception] | str, str] = {
+    exceptions.AuthenticationError: USER,  # NOAUTH, WRONGPASS
+    exceptions.AuthorizationError: USER,
+    exceptions.NoPermissionError: USER,  # NOPERM
+    exceptions.OutOfMemoryError: "raise maxmemory, or free some",
+    exceptions.ReadOnlyError: "it is a replica: name the primary",
+    exceptions.AskError: CLUSTER,  # MOVED
+    exceptions.MasterDownError: "it is a replica without its primary",
+    exceptions.ClusterDownError: CLUSTER,
+    "BUSY": "a script runs",
+    "MISCONF": "it cannot write to its disk",
+    "NOREPLICAS": "min-replicas-to-write",
+    "WRONGTYPE": "a key holds something else: delete it, or choose other names",
+    "unknown command": "it is renamed or disabled there",
+}
+"""What an operator can do: by the class of redis-py, or by what a reply without one begins with.
+
+https://github.com/redis/redis/blob/unstable/src/server.c, createSharedObjects
+"""
 
 
 class RedisConnection:
@@ -111,17 +135,43 @@ class RedisServer:
     async def connection(self, scope: str) -> AsyncIterator[RedisConnection]:
         """The scope's connection, opened if need be.
 
-        An error, also a cancellation, closes it. Errors of the server and of the network are raised
-        as :class:`Unavailable`, unless an event may be at fault.
+        An error, also a cancellation, closes it. Raises as :func:`unavailable`.
         """
         try:
-            with self._unavailable():
+            with unavailable(f"handlers.{self._name}.url"):
                 if scope not in self._connections:
                     self._connections[scope] = await self._connected()
                 yield self._connections[scope]
         except BaseException:
             if scope in self._connections:
                 await self._connections.pop(scope).close()
+            raise
+
+    @asynccontextmanager
+    async def writing(self, scope: str, events: int, size: int) -> AsyncIterator[RedisConnection]:
+        """The connection, to write so many events of so many bytes.
+
+        The server answers a value over its limits by ending the connection, mostly before its reply
+        is read, and may be too slow for a large call. Raises :class:`BatchTooLarge` if that may be
+        so, and :class:`Refused` for one event that is too large.
+        """
+        is_open = False
+        try:
+            async with self.connection(scope) as connection:
+                is_open = True
+                yield connection
+        except ResponseError as error:
+            if events > 1:
+                raise BatchTooLarge(f"Redis: {error}") from error
+            raise Refused({0: f"Redis: {error}"}) from error
+        except Unavailable as error:
+            ended = (exceptions.ConnectionError, exceptions.TimeoutError)
+            if not is_open or size < LEAST_LIMIT or not isinstance(error.__cause__, ended):
+                raise
+            if events > 1:
+                raise BatchTooLarge(str(error)) from error
+            if reason := await self._exceeded(size):
+                raise Refused({0: reason}) from error
             raise
 
     async def require_usable(self) -> str:
@@ -166,20 +216,31 @@ class RedisServer:
             raise
         return connection
 
-    @contextmanager
-    def _unavailable(self) -> Iterator[None]:
-        key = f"handlers.{self._name}.url"
-        try:
-            yield
-        except _REFUSES_THE_USER as error:
-            message = f"Redis refuses the login or a command: correct {key}, or the ACL of its user"
-            raise Unavailable(f"{message} ({error})") from error
-        except _OUTAGES as error:
-            raise Unavailable(f"Redis: {describe(error)}") from error
-        except ResponseError as error:
-            if str(error).startswith(_OUTAGE_CODES):
-                raise Unavailable(f"Redis: {error}") from error
+    async def _exceeded(self, size: int) -> str:
+        """Which limit of the server a value of so many bytes exceeds; empty if none is known to."""
+        for name in ("proto-max-bulk-len", "client-query-buffer-limit"):
+            async with self.connection("") as connection:
+                (found,) = await connection.answers([("CONFIG", "GET", name)])
+            if isinstance(found, list) and len(found) == 2 and 0 < int(found[1]) < size:
+                return f"its {size} bytes are over Redis's {name} ({int(found[1])})"
+        return ""
+
+
+@contextmanager
+def unavailable(key: str) -> Iterator[None]:
+    """Raises errors of the server and the network as :class:`Unavailable`, but for those that are
+    about one event. ``key``: where the URL is configured."""
+    try:
+        yield
+    except (exceptions.RedisError, OSError) as error:
+        text = str(error)
+        if isinstance(error, ResponseError) and text.startswith(EVENT):
             raise
+        for mark, advice in ADVICE.items():
+            if text.startswith(mark) if isinstance(mark, str) else isinstance(error, mark):
+                told = f"{describe(error)}: {advice.format(key=key)}"
+                raise Unavailable(f"Redis: {told}") from error
+        raise Unavailable(f"Redis: {describe(error)}") from error
 
 
 def _raise_first(answers: Sequence[Any]) -> None:

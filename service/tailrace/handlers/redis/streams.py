@@ -71,7 +71,10 @@ class RedisStreams:
         large = len(events) >= IN_A_THREAD
         commands = await to_thread.run_sync(make) if large else make()
         if commands:
-            async with self._server.connection(scope.name) as connection:
+            size = sum(
+                len(part) for command in commands for part in command if isinstance(part, bytes)
+            )
+            async with self._server.writing(scope.name, len(events), size) as connection:
                 await _require_streams(connection, {str(command[1]) for command in commands})
                 await connection.at_once([await self._fence.claim(connection, scope), *commands])
 

@@ -8,8 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tailrace import BatchTooLarge
 from tailrace.engine.handle.batch_lane import BatchLane
+from tailrace.engine.handle.call_size import GROWS_AFTER, CallSize
+from tailrace.engine.ports import PerBatch
 from tailrace.engine.position.watermark import Place
+from tailrace.errors import AttemptTimedOut
 from tailrace.event import ChangeEvent, Slice
 from tailrace.event.batch import join
 from tests.scripted.wire import in_order
@@ -208,3 +212,51 @@ async def test_a_handler_of_bytes_gets_the_same_events(wants: Any) -> None:
     assert [n for call in got for n in call] == expected
     assert all(len(call) <= 100 for call in got)
     assert lane.finished == [0, 1, 2]
+
+
+class Limited(Calls):
+    """A destination that takes at most so many events in a call."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__()
+        self.most = most
+
+    async def __call__(self, events: Sequence[ChangeEvent]) -> None:
+        await super().__call__(events)
+        if len(events) > self.most:
+            raise BatchTooLarge("a limit")
+
+
+async def test_a_call_over_a_limit_of_the_destination_is_made_in_smaller_ones() -> None:
+    """No event is at fault: nothing becomes a dead letter, and the order stays."""
+    limited, line = Limited(12), line_of([change(n) for n in range(400)], 100)
+    lane = Lane(limited, batch_size=100)
+    await lane.all(line)
+    worked = [call for call in limited.calls if len(call) <= limited.most]
+    assert [n for call in worked for n in call] == list(range(400))
+    assert set(lane.finished) == {place.number for place in line}
+    assert [len(call) for call in limited.calls][:5] == [100, 50, 25, 12, 12]
+    assert len(limited.calls) - len(worked) < 8  # later calls are small at once, and grow again
+
+
+@pytest.mark.parametrize("timed_out", [False, True])
+async def test_calls_are_divided_down_to_one_event(timed_out: bool) -> None:
+    """One that is too slow alone is tried as every failed call is."""
+    size = CallSize("orders", "odd", PerBatch(Calls(), events=8))
+    error = AttemptTimedOut("late") if timed_out else BatchTooLarge("late")
+    (place,) = line_of([change(n) for n in range(5)])
+    assert place.slice is not None
+    events = place.slice.events()
+    units = [[event] for event in events]
+    assert not size.reduced([events[:1]], error)
+    assert not size.reduced([events], error)  # one transaction
+    assert not size.reduced(units, RuntimeError())
+    assert size.reduced(units, error)
+    assert size.divided(units) == (events[:2], units[2:])
+    assert size.divided([events, units[0]]) == (events, [units[0]])
+    for expected in (4, 8):
+        for _ in range(GROWS_AFTER):
+            size.worked(1)  # not a full call
+            assert size.most == expected // 2
+            size.worked(expected // 2)
+        assert size.most == expected
