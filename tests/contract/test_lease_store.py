@@ -11,7 +11,14 @@ from tests.contract.stores import Backing
 
 LONG, SHORT = 60.0, 0.2
 A = Member("a-1", "a:9464")
-B = Member("b-2", "$b.x", max_scopes=3, leaving=True, scopes=frozenset({"orders", "$x"}))
+B = Member(
+    "b-2",
+    "$b.x",
+    max_scopes=3,
+    leaving=True,
+    scopes=frozenset({"orders", "$x"}),
+    report='{"$x":["halted","$é",1.5]}',
+)
 
 
 @pytest.fixture

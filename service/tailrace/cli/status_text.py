@@ -11,7 +11,7 @@ from tailrace.cli.terminal_text import UNKNOWN, Colour, age, columns, paint, pri
 _HEADINGS = ("SCOPE", "HANDLER", "STATE", "LAG", "IN FLIGHT", "DEAD LETTERS")
 _COMMAND = re.compile(r"'(tailrace [^']+)'")
 _WORST_FIRST = ("halted", "standby", "backing_off", "starting", "waiting", "paused", "draining")
-"""The rest is well. A standby of a scope that another member follows is well, too."""
+"""The rest is well. Of a scope that another member follows, its report counts."""
 _IDLE = ("halted", "standby", "backing_off", "paused", "stopped")
 """In these states a scope hands nothing to its handlers."""
 _COLOURS = {"halted": Colour.RED, "waiting": Colour.YELLOW, "backing_off": Colour.YELLOW}
@@ -44,12 +44,12 @@ def text_of(report: Status, out: TextIO) -> str:
     for line in report["notes"]:
         text += f"\n{printable(line)}\n"
     for scope in report["scopes"]:
-        reason = scope["reason"] if not _elsewhere(scope) else None
+        reason = scope["reason"] if _state(scope) in _WORST_FIRST else None
         notes = [*([reason] if reason else []), *scope["notes"]]
         if not notes and not scope["next"]:
             continue
-        colour = _COLOURS.get(scope["state"], Colour.BLUE)
-        text += f"\n{paint(scope['scope'], colour, out)}: {_words(scope['state'])}\n"
+        colour = _COLOURS.get(_state(scope), Colour.BLUE)
+        text += f"\n{paint(scope['scope'], colour, out)}: {_shown(scope)}\n"
         text += "".join(f"  {printable(note)}\n" for note in notes)
         text += "".join(f"  next: {command}\n" for command in scope["next"])
     return text
@@ -60,15 +60,18 @@ def _scope(name: str, scope: Status, notes: Sequence[str]) -> dict[str, Any]:
     notes = [note for note in notes if not reason or reason not in note]
     owner = (scope["lease"] or {}).get("owner") or None
     elsewhere = scope["state"] == "standby" and owner is not None
-    stage = "committed" if scope["state"] == "standby" else "handled"
+    reported = (scope["reported"] or {}) if elsewhere else {}
     return {
         "scope": name,
         "state": scope["state"],
         "followed_by": owner,
         "since": scope["since"],
-        "lag_seconds": scope["lag_seconds"].get(stage),
+        "reported_state": reported.get("state"),
+        "lag_seconds": reported.get("lag_seconds")
+        if elsewhere
+        else scope["lag_seconds"].get("handled"),
         "in_flight": scope["in_flight"]["events"],
-        "reason": reason or None,
+        "reason": reported.get("reason") or reason or None,
         "notes": notes,
         "next": [] if elsewhere else [*_next(name, scope, [reason, *notes])],
         "handlers": [
@@ -111,26 +114,33 @@ def _about(name: str, lines: Iterable[str]) -> list[str]:
 
 
 def _gravity(scope: Status) -> tuple[int, str]:
-    state = scope["state"]
-    if state in _WORST_FIRST and not _elsewhere(scope):
+    state = _state(scope)
+    if state in _WORST_FIRST:
         return _WORST_FIRST.index(state), scope["scope"]
     return len(_WORST_FIRST) + (not scope["notes"]), scope["scope"]
 
 
-def _elsewhere(scope: Status) -> bool:
-    """Whether another member follows the scope."""
-    return scope["state"] == "standby" and scope["followed_by"] is not None
+def _state(scope: Status) -> str:
+    """The state, as the process that follows the scope says it; empty if that is not known."""
+    if scope["state"] == "standby" and scope["followed_by"] is not None:
+        return scope["reported_state"] or ""
+    return str(scope["state"])
+
+
+def _shown(scope: Status) -> str:
+    """The state in words, and who says so."""
+    if scope["state"] == "standby" and scope["followed_by"] is not None:
+        state = _words(scope["reported_state"] or "followed")
+        return f"{state}, on {scope['followed_by']}"
+    return _words(scope["state"])
 
 
 def _rows(scope: Status) -> Iterable[tuple[str, ...]]:
     lag = scope["lag_seconds"]
     behind = UNKNOWN if lag is None else age(timedelta(seconds=lag))
-    state = _words(scope["state"])
-    if _elsewhere(scope):
-        state, behind = f"followed by {scope['followed_by']}", f"saved {behind} ago"
     counts = [each["dead_letters"] for each in scope["handlers"]]
     letters = UNKNOWN if None in counts else str(sum(counts))
-    yield scope["scope"], "", state, behind, str(scope["in_flight"]), letters
+    yield scope["scope"], "", _shown(scope), behind, str(scope["in_flight"]), letters
     for each in scope["handlers"]:
         waits = UNKNOWN if each["dead_letters"] is None else str(each["dead_letters"])
         state = f"down since {each['since'][:19]}Z" if each["since"] else _words(each["state"])

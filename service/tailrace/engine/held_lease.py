@@ -14,12 +14,21 @@ boot_clock: Callable[[], float] = partial(
 
 
 @dataclass(frozen=True, slots=True)
+class ScopeReport:
+    """What the process that follows a scope says of it. ``lag_seconds``: ``None`` if unknown."""
+
+    state: str
+    reason: str
+    lag_seconds: float | None
+
+
+@dataclass(frozen=True, slots=True)
 class ObservedLease:
     """What is known of a scope's lease. ``held``: this process has it.
 
     ``owner`` is empty if nobody follows the scope, and ``None`` if that is not known any more.
     ``reason`` says who follows it, for people. ``outlived``: the lease is gone, but a handler call
-    of this process has not ended.
+    of this process has not ended. ``report``: what the owner, another process, says of the scope.
     """
 
     owner: str | None
@@ -27,6 +36,7 @@ class ObservedLease:
     held: bool
     reason: str = ""
     outlived: bool = False
+    report: ScopeReport | None = None
 
 
 @dataclass(slots=True, eq=False)

@@ -257,17 +257,10 @@ class Supervisor:
     def readings(self) -> list[tuple[str, int, float | None]]:
         """By scope, the changes read since the start, and the lag in seconds, if it is known.
 
-        If another member follows the scope, the lag is from the position in the store.
+        If another member follows the scope, the lag is what that one says.
         """
         return [
-            (
-                each.name,
-                each.status.events,
-                each.status.lags.get(
-                    "committed" if each.status.state is WatcherState.STANDBY else "handled"
-                ),
-            )
-            for each in self.watchers
+            (watcher.name, watcher.status.events, watcher.status.lag) for watcher in self.watchers
         ]
 
     def status(self) -> dict[str, Any]:

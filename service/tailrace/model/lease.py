@@ -43,6 +43,8 @@ class Member:
     """Seconds since it joined."""
     scopes: frozenset[str] = frozenset()
     """The scopes that it configures; empty if that is not known."""
+    report: str = ""
+    """What it says of the scopes that it follows (:mod:`tailrace.replicas.scope_reports`)."""
 
     @classmethod
     def named(cls, name: str, host: str, nonce: str, max_scopes: int = 0) -> Member:

@@ -4,10 +4,11 @@ It ages: after the end of a lease, as it was read, the process does not know who
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from tailrace.engine.held_lease import ObservedLease
+from tailrace.engine.held_lease import ObservedLease, ScopeReport
 from tailrace.model.lease import Lease, LeaseTable, Member
+from tailrace.replicas.scope_reports import read_reports
 from tailrace.replicas.times import LeaseTimes
 
 
@@ -22,10 +23,13 @@ class LeaseView:
     _failure: str = ""
     """Why the last read failed; empty if it did not."""
     _read_at: float = 0.0
+    _reports: Mapping[str, Mapping[str, ScopeReport]] = field(default_factory=dict)
+    """By a member's id, what it says of its scopes."""
 
     def took(self, table: LeaseTable, sent: float) -> None:
         """Notes an answer to a read that was sent at ``sent``."""
         self.table, self._read_at, self._failure = table, sent, ""
+        self._reports = {member.id: read_reports(member.report) for member in table.members}
 
     def failed(self, why: str) -> None:
         """Notes that the last read failed."""
@@ -62,9 +66,9 @@ class LeaseView:
         if self.table.alive(lease.owner):
             owner = self.table.name(lease.owner)
             doubt = f", as far as is known: {self._failure}" if self._failure else ""
-            return ObservedLease(
-                owner, lease.epoch, held=False, reason=f"{owner} follows it{doubt}"
-            )
+            report = self._reports.get(lease.owner, {}).get(scope)
+            reason = f"{owner} follows it{doubt}"
+            return ObservedLease(owner, lease.epoch, held=False, reason=reason, report=report)
         reason = f"no process follows it: {abandoned(lease, lease.seconds_left - age)}"
         return ObservedLease("", lease.epoch, held=False, reason=reason)
 

@@ -86,6 +86,11 @@ class LeasedScope:
         return self.lease
 
     @property
+    def followed(self) -> Watcher | None:
+        """The watcher, while this process has the lease."""
+        return self._watcher if self.lease is not None else None
+
+    @property
     def waiting(self) -> bool:
         """Whether the watcher waits for the lease."""
         return self._granted is not None

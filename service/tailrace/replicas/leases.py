@@ -25,6 +25,7 @@ from tailrace.replicas.assignment import intent
 from tailrace.replicas.lease_view import LeaseView
 from tailrace.replicas.leased_scope import LeasedScope
 from tailrace.replicas.ports import LeaseStore
+from tailrace.replicas.scope_reports import report_text
 from tailrace.replicas.times import LeaseTimes
 from tailrace.stream import Interrupt
 
@@ -119,8 +120,7 @@ class Leases:
 
     @property
     def _held(self) -> Mapping[str, HeldLease]:
-        scopes = self._scopes.items()
-        return {name: scope.lease for name, scope in scopes if scope.lease is not None}
+        return {each.name: each.lease for each in self._scopes.values() if each.lease is not None}
 
     # --- renewal -------------------------------------------------------------------------------
 
@@ -146,6 +146,7 @@ class Leases:
     async def _renew(self) -> None:
         """Renews all leases and the heartbeat in one command; if in doubt, requests a read."""
         held = {name: each for name, each in self._held.items() if self._scopes[name].renewable}
+        self.me = replace(self.me, report=report_text(self._scopes.values()))
         sent, renewed = self.clock(), -1
         try:
             renewed = await self.store.renew(self.me.id, held, self.times.lease, self.me)

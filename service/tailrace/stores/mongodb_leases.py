@@ -49,6 +49,7 @@ _READ: tuple[Mapping[str, Any], ...] = (
             "name": _typed("name", "string"),
             "max_scopes": _typed("max_scopes", "int", "long"),
             "leaving": _typed("leaving", "bool"),
+            "report": {"$ifNull": [_typed("report", "string"), ""]},
             "age": _since("joined", ["$$NOW", "$joined"]),
             "scopes": {"$cond": [{"$isArray": "$scopes"}, {"$filter": _TEXTS}, None]},
         }
@@ -136,6 +137,7 @@ def _heartbeat(member: Member, until: Mapping[str, Any]) -> Mapping[str, Any]:
         "name": member.name,
         "max_scopes": member.max_scopes,
         "leaving": member.leaving,
+        "report": member.report,
         "scopes": sorted(member.scopes),
     }
     joined = {"$cond": [{"$eq": [{"$type": "$joined"}, "date"]}, "$joined", "$$NOW"]}
@@ -157,7 +159,7 @@ def _lease(document: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _member(document: Mapping[str, Any]) -> Mapping[str, Any]:
-    fields = {name: document[name] for name in ("name", "max_scopes", "leaving")}
+    fields = {name: document[name] for name in ("name", "max_scopes", "leaving", "report")}
     return {
         "id": document["_id"].removeprefix(_MEMBER),
         "age_seconds": _seconds(document["age"]),

@@ -27,8 +27,9 @@ UPDATE leases SET until = ?
 WHERE owner = ? AND boot = ? AND until > ? AND scope IN (SELECT value FROM json_each(?))
 """
 _HEARTBEAT = """
-INSERT INTO members VALUES (?, ?, ?, ?, ?, ?, ?)
-ON CONFLICT (id) DO UPDATE SET leaving = excluded.leaving, until = excluded.until
+INSERT INTO members VALUES (?, ?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT (id) DO UPDATE
+SET leaving = excluded.leaving, until = excluded.until, report = excluded.report
 """
 _CONFIGURES = """
 INSERT INTO member_scopes SELECT ?, value FROM json_each(?) WHERE true ON CONFLICT DO NOTHING
@@ -50,7 +51,8 @@ SELECT CAST(id AS BLOB),
     CASE typeof(max_scopes) WHEN 'integer' THEN max_scopes END,
     CASE typeof(leaving) WHEN 'integer' THEN leaving END,
     CASE typeof(joined) WHEN 'real' THEN joined END,
-    (SELECT json_group_array(scope) FROM member_scopes WHERE member = id)
+    (SELECT json_group_array(scope) FROM member_scopes WHERE member = id),
+    CASE typeof(report) WHEN 'text' THEN CAST(report AS BLOB) END
 FROM members WHERE boot = ? AND until > ? AND typeof(until) = 'real'
 """
 _FORGET = (
@@ -94,8 +96,9 @@ class SqliteLeases:
                     "leaving": None if leaving is None else bool(leaving),
                     "age_seconds": None if joined is None else now - joined,
                     "scopes": frozenset(json.loads(scopes)),
+                    "report": _text(report) or "",
                 }
-                for identity, name, most, leaving, joined, scopes in members.rows
+                for identity, name, most, leaving, joined, scopes, report in members.rows
             ],
             lambda name: f"{self._file.path}, leases, row {name!r}",
         )
@@ -125,7 +128,7 @@ class SqliteLeases:
         if (member := heartbeat) is not None:
             about = (member.id, member.name, member.max_scopes, member.leaving)
             await self._run(_CONFIGURES, member.id, json.dumps(sorted(member.scopes)))
-            await self._run(_HEARTBEAT, *about, boot, now, now + seconds)
+            await self._run(_HEARTBEAT, *about, boot, now, now + seconds, member.report)
         return renewed.changed
 
     async def release(self, scope: str, owner: str, epoch: int) -> None:

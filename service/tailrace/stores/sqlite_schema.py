@@ -81,7 +81,8 @@ CREATE TABLE members (
     leaving    INTEGER NOT NULL,
     boot       TEXT NOT NULL,
     joined     REAL NOT NULL,
-    until      REAL NOT NULL
+    until      REAL NOT NULL,
+    report     TEXT NOT NULL  -- what it says of the scopes that it follows
 ) WITHOUT ROWID;
 CREATE TABLE member_scopes (
     member TEXT NOT NULL,

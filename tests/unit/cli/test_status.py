@@ -27,6 +27,7 @@ def scope(state: str = "caught_up", reason: str = "", **fields: Any) -> dict[str
         "handlers": {"table": handler()},
         "snapshot": None,
         "lease": None,
+        "reported": None,
         **fields,
     }
 
@@ -111,7 +112,7 @@ def test_the_worst_comes_first_with_its_reason_and_the_next_command() -> None:
         "held caught up 2s 3 -",
         "table dead letters 2",
         "log well -",
-        "elsewhere followed by two saved 1m 5s ago 3 0",
+        "elsewhere followed, on two - 3 0",
         "table idle 0",
         "well caught up 2s 3 0",
         "table well 0",
@@ -122,6 +123,20 @@ def test_the_worst_comes_first_with_its_reason_and_the_next_command() -> None:
         f"\nout: waiting\n  {waiting}\n"
         f"\nheld: caught up\n  {letters}\n  next: tailrace dead-letters list\n"
     )
+
+
+def test_of_a_scope_that_another_member_follows_its_report_counts() -> None:
+    halted = {"by": "two", "state": "halted", "reason": "history is lost", "lag_seconds": 90.0}
+    report = report_of(
+        status(
+            a=scope("paused", "paused by anna"),
+            b=scope("standby", "two follows it", lease=ELSEWHERE, reported=halted),
+        )
+    )
+    assert [each["scope"] for each in report["scopes"]] == ["b", "a"]
+    text = text_of(report, sys.stdout)
+    assert "halted, on two  1m 30s" in text
+    assert "\nb: halted, on two\n  history is lost\n" in text
 
 
 def test_without_a_daemon_it_says_so(

@@ -3,12 +3,14 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from string import ascii_lowercase
+from typing import Any
 
 import anyio
 import pytest
 
 from tailrace.model.lease import Member
 from tailrace.replicas.assignment import assignment
+from tailrace.replicas.scope_reports import read_reports
 from tests.unit.engine.scripted_driver import refused
 from tests.unit.replicas.cluster import TTL, Cluster, Process, cluster_of, two, until_follows
 from tests.unit.replicas.remote_store import Trouble
@@ -53,6 +55,29 @@ async def test_a_process_that_drains_is_known_to_be_leaving_and_then_is_gone() -
         await until(lambda: owner.stopped)
         table = await cluster.leases.read()
         assert [each.id for each in table.members] == [rest.id]
+
+
+async def test_others_show_a_scope_as_its_owner_says_it_is() -> None:
+    async with one_scope_halts() as cluster:
+        owner = await halted(cluster)
+        other = cluster.start("two", scopes=["orders"])
+
+        def reported() -> dict[str, Any]:
+            return other.supervisor.status()["orders"]["reported"] or {}
+
+        await until(lambda: reported().get("state") == "halted")
+        assert reported()["by"] == owner.name
+        assert reported()["reason"] == owner.supervisor.status()["orders"]["reason"]
+        assert other.supervisor.status()["orders"]["state"] == "standby"
+        assert other.watcher.status.lag == reported()["lag_seconds"]
+        assert owner.supervisor.status()["orders"]["reported"] is None
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{", "[]", '{"a": 1}', '{"a": ["x", "y"]}', '{"a": ["", "", "x"]}']
+)
+def test_a_report_that_is_damaged_says_nothing(text: str) -> None:
+    assert read_reports(text) == {}
 
 
 async def test_a_scope_that_halted_stays_until_its_process_ends() -> None:

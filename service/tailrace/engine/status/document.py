@@ -54,6 +54,14 @@ def status_document(status: Status) -> dict[str, Any]:
         "lease": {"owner": lease.owner, "epoch": lease.epoch, "held": lease.held}
         if lease
         else None,
+        "reported": lease
+        and lease.report
+        and {
+            "by": lease.owner,
+            "state": lease.report.state,
+            "reason": lease.report.reason,
+            "lag_seconds": lease.report.lag_seconds,
+        },
         "last_error": last.message if last else None,
         "last_error_at": last.last_at if last else None,
         "errors": status.errors.documents(),

@@ -214,6 +214,15 @@ class Status:
         found = {stage: lag(now, reached) for stage, reached in stages.items()}
         return {stage: lag for stage, lag in found.items() if lag is not None}
 
+    @property
+    def lag(self) -> float | None:
+        """How far the handlers lag, as the process that follows the scope knows it."""
+        if self.state is not WatcherState.STANDBY:
+            return self.lags.get("handled")
+        lease = self.lease()
+        report = lease.report if lease is not None else None
+        return report.lag_seconds if report is not None else None
+
     def _server_time(self, state: WatcherState) -> Timestamp | None:
         """The time of the stream's own replies while they come, otherwise of the server's clock.
 
