@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import bson
 import pytest
 import trustme
 from nats.aio.client import Client
@@ -15,6 +16,7 @@ from nats.js.api import DiscardPolicy, StreamConfig
 from tailrace.engine import Handler
 from tailrace.errors import ConfigurationError, PermanentError, Refused, Unavailable
 from tailrace.event import ChangeEvent
+from tailrace.handlers.nats.publisher import Publisher
 from tailrace.model import Scope
 from tailrace.testing import Changes
 from tests.destinations.calling import attempted, opened, send
@@ -130,6 +132,44 @@ async def test_a_message_that_is_too_large_is_refused_before_anything_is_publish
     assert len(nats.messages) == 1
 
 
+async def test_a_long_key_is_sent_and_one_that_no_header_can_hold_is_refused(
+    tmp_path: Path, changes: Changes
+) -> None:
+    """A resume token holds the key, too: its hash stands for it."""
+    server = NatsServer(tmp_path, "max_payload: 4MB")
+    try:
+        nats = Nats(server, "app")
+        long = [changes.insert({"_id": each * 25_000}) for each in "ab"]
+        long = [_with_token(event, each * 50_000) for event, each in zip(long, "ab", strict=True)]
+        large = changes.insert({"_id": "x" * 70_000})
+        async with opened(nats.handler) as handler:
+            await deliver(handler, *long)
+            await deliver(handler, *long)
+            with pytest.raises(Refused, match=r"event 1: the headers of its message") as refusal:
+                await deliver(handler, long[0], large, long[1])
+            assert list(refusal.value.reasons) == [1]
+            await deliver(handler, changes.insert({"_id": "y" * 65_000}))
+        keys = [each.headers["Tailrace-Key"] for each in nats.messages]
+        assert [len(key) for key in keys] == [25_010, 25_010, 65_010]
+    finally:
+        server.close()
+
+
+@pytest.mark.parametrize("is_noticed", [True, False])
+async def test_a_connection_that_the_server_ended_is_replaced_without_an_outage(
+    nats: Nats, changes: Changes, monkeypatch: pytest.MonkeyPatch, is_noticed: bool
+) -> None:
+    events = [changes.insert({"_id": n}) for n in range(2)]
+    async with opened(nats.handler) as handler:
+        await deliver(handler, events[0])
+        nats.stop()
+        nats.start()
+        if not is_noticed:
+            monkeypatch.setattr(Publisher, "is_lost", False)
+        await deliver(handler, events[1])
+    assert len(nats.messages) == 2
+
+
 async def test_a_full_stream_and_one_that_is_gone_are_waited_for(
     nats: Nats, changes: Changes
 ) -> None:
@@ -170,7 +210,9 @@ async def test_a_stream_that_is_missing_refuses_the_start_in_one_line(
 
 async def test_a_trial_publishes_to_the_stream_without_storing_anything(nats: Nats) -> None:
     given = made_stream(nats)
-    assert f"takes {nats.name}.shop.orders" in await attempted(given)
+    said = await attempted(given)
+    assert f"takes {nats.name}.shop.orders" in said
+    assert "lost at a power cut" in said
     assert not nats.messages
 
 
@@ -267,6 +309,10 @@ async def test_credentials_file_is_the_login_where_an_operator_signs_users(
         assert len(server.messages("app")) == 1
     finally:
         server.close()
+
+
+def _with_token(event: ChangeEvent, token: str) -> ChangeEvent:
+    return ChangeEvent.from_document({**bson.decode(event.raw), "_id": {"_data": token}})
 
 
 def _context(ca: Path, certificate: Path) -> ssl.SSLContext:

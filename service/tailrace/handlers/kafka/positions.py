@@ -18,7 +18,7 @@ from tailrace.errors import InvalidPosition, Unavailable
 from tailrace.handlers.kafka.connection import ANSWER_SECONDS, KafkaConnection, Noted
 from tailrace.handlers.kafka.outcomes import classified, ends_waiting, outage
 from tailrace.handlers.kafka.records import POSITION, Record
-from tailrace.handlers.kafka.topics import create_topics
+from tailrace.handlers.kafka.topics import cleanup_policy, create_topics
 
 _FIRST_WINDOW = 1000
 _GROWTH = 16
@@ -98,6 +98,12 @@ class PositionsTopic:
             self._create(only_try=True)
             return f"topic {self._topic} can be created"
         self._require_topic()
+        policy = cleanup_policy(self._connection, self._topic, "positions_topic")
+        if policy not in ("", "compact"):
+            raise Unavailable(
+                f"handlers.{self._connection.name}.positions_topic: topic {self._topic} would lose "
+                f"positions: set its cleanup.policy to compact instead of {policy}"
+            )
         return f"topic {self._topic} exists"
 
     def _key(self, scope: str) -> bytes:

@@ -9,7 +9,7 @@ from threading import Lock
 
 import structlog
 from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, ConfigResource  # type: ignore[attr-defined]
 from confluent_kafka.cimpl import NewTopic
 
 from tailrace.config.name_template import Template
@@ -131,3 +131,18 @@ def create_topics(
                 if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
                     what = f"{key}: topic {topic} cannot be created"
                     raise outage(connection.name, error.args[0], what) from error
+
+
+def cleanup_policy(connection: KafkaConnection, topic: str, key: str) -> str:
+    """The setting of a topic that exists; empty without the right to read it, which ``run`` does
+    not need either."""
+    resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
+    with classified(connection.name, f"{key}: the settings of {topic} cannot be read"):
+        admin = connection.admin()
+        answer = admin.describe_configs([resource], request_timeout=ANSWER_SECONDS)[resource]
+        try:
+            return str(answer.result()["cleanup.policy"].value)
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.TOPIC_AUTHORIZATION_FAILED:
+                raise
+            return ""

@@ -3,19 +3,21 @@
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
+from hashlib import sha256
 from typing import Self
 
 from anyio import to_thread
 
 from tailrace.engine.batch import Batch, ScopeContext
 from tailrace.envelope import messages
-from tailrace.errors import PermanentError, Refused, Unavailable
+from tailrace.errors import Refused
 from tailrace.event import ChangeEvent
 from tailrace.event.memo import Memo
 from tailrace.handlers.handler_type import Opening, Trial
 from tailrace.handlers.namespace import Places
 from tailrace.handlers.nats import NatsHandlerSettings
-from tailrace.handlers.nats.publisher import NotStored, Outgoing, Publisher
+from tailrace.handlers.nats.answers import LARGEST_HEADERS, NotStored, failure
+from tailrace.handlers.nats.publisher import ConnectionLost, Outgoing, Publisher
 from tailrace.handlers.nats.streams import accepts, create_stream, require_streams
 from tailrace.handlers.nats.subjects import subject_of, subjects_of
 
@@ -25,8 +27,14 @@ MOST_PENDING = 1000
 _IN_A_THREAD = 50
 """From this many events on, converting them takes longer than starting a thread."""
 
-_TOO_LARGE = 10054
-"""``JSStreamMessageExceedsMaximumErr``: larger than the stream's ``max_msg_size``."""
+_LONGEST_ID = 500
+"""A longer id is replaced by its hash: a token holds the key of its document, and the headers of a
+message have a limit."""
+_POWER_CUT = (
+    "an acknowledged message can be lost at a power cut before the server has synced it "
+    "(sync_interval, 2 minutes unless it is set)"
+)
+"""https://jepsen.io/analyses/nats-2.12.1"""
 
 
 class NatsDestination:
@@ -71,12 +79,21 @@ class NatsDestination:
                 await accepts(publisher, subject, self._stream)
             server = publisher.client.connected_server_version
         named = ", ".join(dict.fromkeys(subjects)) or "no subject"
-        return f"JetStream of NATS {server} takes {named}"
+        return f"JetStream of NATS {server} takes {named}; {_POWER_CUT}"
 
     async def _send(self, events: Sequence[ChangeEvent], scope: str) -> None:
         make = partial(self._outgoing, events, scope)
         large = len(events) >= _IN_A_THREAD
         outgoing = await to_thread.run_sync(make) if large else make()
+        was_open = scope in self._publishers
+        try:
+            await self._publish(outgoing, scope)
+        except ConnectionLost:
+            if not was_open:
+                raise
+            await self._publish(outgoing, scope)  # by a new one: the server ends idle connections
+
+    async def _publish(self, outgoing: Sequence[Outgoing | None], scope: str) -> None:
         async with self._publisher(scope) as publisher:
             self._refuse_large(outgoing, publisher)
             ready = [each for each in outgoing if each is not None]
@@ -84,7 +101,7 @@ class NatsDestination:
                 for run in _runs(ready):
                     await publisher.publish(run)
             except NotStored as error:
-                raise _failure(error, len(events)) from error
+                raise failure(error, len(outgoing)) from error
 
     def _outgoing(self, events: Sequence[ChangeEvent], scope: str) -> list[Outgoing | None]:
         """The message of each event; ``None`` where the envelope has none."""
@@ -100,7 +117,7 @@ class NatsDestination:
                 continue
             database, collection = self._places.of(event, scope)
             headers = {
-                "Nats-Msg-Id": message.id,
+                "Nats-Msg-Id": _message_id(message.id),
                 **self._stream,
                 "Tailrace-Operation": event.operation_type,
                 "Tailrace-Namespace": f"{database}.{collection}",
@@ -114,10 +131,11 @@ class NatsDestination:
     def _refuse_large(self, outgoing: Sequence[Outgoing | None], publisher: Publisher) -> None:
         largest = min(publisher.client.max_payload, self._largest or publisher.client.max_payload)
         refused = {
-            at: f"its message has {each.size} bytes, NATS takes {largest}: raise max_payload of "
-            "the server and max_msg_size of the stream, or leave fields out"
+            at: reason
             for at, each in enumerate(outgoing)
-            if each is not None and each.may_exceed(largest) and each.size > largest
+            if each is not None
+            and each.may_exceed(largest, LARGEST_HEADERS)
+            and (reason := _too_large(each, largest))
         }
         if refused:
             raise Refused(refused)
@@ -128,6 +146,8 @@ class NatsDestination:
 
         An error, also a cancellation, closes it.
         """
+        if scope in self._publishers and self._publishers[scope].is_lost:
+            await self._close(scope)
         try:
             if scope not in self._publishers:
                 publisher = self._publishers[scope] = Publisher(self._name, self._settings)
@@ -163,9 +183,23 @@ def _runs(outgoing: Sequence[Outgoing]) -> Iterator[list[Outgoing]]:
         yield run
 
 
-def _failure(error: NotStored, events: int) -> Exception:
-    """What JetStream's answer means for a batch of so many events."""
-    if error.code == _TOO_LARGE:
-        # Others of a larger batch may be stored: delivered alone, the event at fault is refused.
-        return Refused({0: str(error)}) if events == 1 else PermanentError(str(error))
-    return Unavailable(str(error))
+def _too_large(message: Outgoing, largest: int) -> str:
+    """Why it cannot be published; empty if it can."""
+    if message.size > largest:
+        return (
+            f"its message has {message.size} bytes, NATS takes {largest}: raise max_payload of the "
+            "server and max_msg_size of the stream, or leave fields out"
+        )
+    if message.headers_size > LARGEST_HEADERS:
+        return (
+            f"the headers of its message, one of which is its document key, have "
+            f"{message.headers_size} bytes, JetStream takes {LARGEST_HEADERS}"
+        )
+    return ""
+
+
+def _message_id(identity: str) -> str:
+    """The header ``Nats-Msg-Id``, the same at each delivery."""
+    if len(identity) <= _LONGEST_ID:
+        return identity
+    return f"sha256-{sha256(identity.encode()).hexdigest()}"

@@ -17,16 +17,18 @@ import anyio
 from anyio import to_thread
 from nats.aio.client import Client
 from nats.aio.msg import Msg
-from nats.errors import AuthorizationError, Error
+from nats.errors import AuthorizationError, ConnectionClosedError, Error, StaleConnectionError
 from nats.js.errors import APIError
 
 from tailrace.errors import Unavailable, describe
 from tailrace.handlers.nats import NatsHandlerSettings
+from tailrace.handlers.nats.answers import NotStored
 
 _CONNECT_SECONDS = 5
 _CLOSING_SECONDS = 1.0
 _REFUSED_LOGIN = re.compile("authorization|authentication", re.IGNORECASE)
 """In what the server says; https://docs.nats.io/reference/reference-protocols/nats-protocol#ok-err."""
+_ENDED = (StaleConnectionError, ConnectionClosedError, OSError)
 _NAMES_OF_HEADERS = 200
 """At most the bytes of a message's headers without their values."""
 _AT_ONCE = 100
@@ -44,24 +46,24 @@ class Outgoing:
     """What the order of messages is about; ``None``: about all."""
 
     @property
+    def headers_size(self) -> int:
+        """The bytes of the headers."""
+        lines = sum(len(name) + len(text.encode()) + 4 for name, text in self.headers.items())
+        return len("NATS/1.0\r\n\r\n") + lines
+
+    @property
     def size(self) -> int:
         """The bytes that count for the server's ``max_payload``: headers and payload."""
-        lines = sum(len(name) + len(text.encode()) + 4 for name, text in self.headers.items())
-        return len("NATS/1.0\r\n\r\n") + lines + len(self.payload)
+        return self.headers_size + len(self.payload)
 
-    def may_exceed(self, size: int) -> bool:
-        """Whether :attr:`size` may be greater; it is cheaper to ask."""
-        characters = sum(map(len, self.headers.values()))
-        return len(self.payload) + 4 * characters + _NAMES_OF_HEADERS > size
+    def may_exceed(self, size: int, headers_size: int) -> bool:
+        """Whether :attr:`size` or :attr:`headers_size` may be greater; it is cheaper to ask."""
+        headers = 4 * sum(map(len, self.headers.values())) + _NAMES_OF_HEADERS
+        return len(self.payload) + headers > size or headers > headers_size
 
 
-class NotStored(Exception):
-    """JetStream's answer to a message that it does not store. ``code`` is an ``error_code`` of
-    https://github.com/nats-io/nats-server/blob/main/server/errors.json."""
-
-    def __init__(self, subject: str, code: int, description: str) -> None:
-        super().__init__(f"JetStream does not store a message for {subject!r}: {description}")
-        self.code = code
+class ConnectionLost(Unavailable):
+    """The connection has ended: what was not acknowledged may be stored or not."""
 
 
 class Publisher:
@@ -100,6 +102,11 @@ class Publisher:
             self._answers = self.client.new_inbox()
             await self.client.subscribe(f"{self._answers}.*", cb=self._answered)
 
+    @property
+    def is_lost(self) -> bool:
+        """Whether the connection has failed, as an idle one may."""
+        return self._failure is not None
+
     async def close(self) -> None:
         """Closes the connection. Does not raise."""
         with anyio.move_on_after(_CLOSING_SECONDS, shield=True), suppress(Exception):
@@ -108,7 +115,8 @@ class Publisher:
     async def publish(self, messages: Sequence[Outgoing]) -> None:
         """Publishes the messages and returns when all are stored.
 
-        Raises :class:`NotStored` for the first that is not, and :class:`Unavailable`.
+        Raises :class:`NotStored` for the first that is not, :class:`ConnectionLost`, and
+        :class:`Unavailable`.
         """
         seconds = self._settings.acknowledgement_seconds
         if self._failure is not None:
@@ -148,10 +156,11 @@ class Publisher:
 
     async def _failed(self, error: Exception) -> None:
         if self.client.is_connected:  # otherwise the connect raises it
-            self._fail(Unavailable(f"NATS: {describe(error)}"))
+            kind = ConnectionLost if isinstance(error, _ENDED) else Unavailable
+            self._fail(kind(f"NATS: {describe(error)}"))
 
     async def _closed(self) -> None:
-        self._fail(Unavailable("the connection to NATS was lost"))
+        self._fail(ConnectionLost("the connection to NATS was lost"))
 
     def _fail(self, error: Exception) -> None:
         self._failure = self._failure or error

@@ -3,14 +3,16 @@
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
+import structlog
 from nats.aio.client import Client
-from nats.js.api import StreamConfig, StreamInfo
+from nats.js.api import StorageType, StreamConfig, StreamInfo
 from nats.js.client import JetStreamContext
 from nats.js.errors import APIError, NotFoundError
 
 from tailrace.errors import ConfigurationError, Problem, Unavailable
 from tailrace.handlers.nats import NatsHandlerSettings
-from tailrace.handlers.nats.publisher import NotStored, Outgoing, Publisher, unavailable
+from tailrace.handlers.nats.answers import LARGEST_IN_FILE, NotStored
+from tailrace.handlers.nats.publisher import Outgoing, Publisher, unavailable
 from tailrace.handlers.nats.subjects import ANY, subjects_of, takes
 from tailrace.model import Scope
 
@@ -41,6 +43,7 @@ async def require_streams(
                 found.append(await _any(name, jetstream, subject))
             _require_subject(name, found[-1], subject)
     sizes = [info.config.max_msg_size or 0 for info in found]
+    sizes += [LARGEST_IN_FILE for info in found if info.config.storage is StorageType.FILE]
     return min((size for size in sizes if size > 0), default=None)
 
 
@@ -51,6 +54,8 @@ async def create_stream(name: str, settings: NatsHandlerSettings, client: Client
         if await _named(name, settings, settings.stream or "", jetstream) is None:
             everything = subjects_of(settings.subject, Scope(""))
             await jetstream.add_stream(StreamConfig(name=settings.stream, subjects=[everything]))
+            log = structlog.get_logger().bind(handler=name)
+            log.info("stream.created", stream=settings.stream)
 
 
 async def _named(
