@@ -1,15 +1,18 @@
 """A batch that the brokers cannot confirm in time is sent in smaller parts."""
 
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 
 import pytest
+from confluent_kafka import KafkaError
 from prometheus_client import CollectorRegistry
 
 from tailrace.config.delivery import DeliverySettings
 from tailrace.errors import Unavailable
 from tailrace.handlers.handler_type import Opening
-from tailrace.handlers.kafka import at_least_once
+from tailrace.handlers.kafka import at_least_once, sender
 from tailrace.handlers.kafka.at_least_once import Kafka
+from tailrace.handlers.kafka.connection import KafkaConnection
 from tailrace.handlers.kafka.records import Record
 from tailrace.handlers.kafka.sender import TooSlow
 from tailrace.handlers.kafka.topics import Topics
@@ -59,6 +62,36 @@ async def test_the_half_is_tried_and_is_the_size_from_then_on(write: Write) -> N
     await write(brokers, 3)
     assert brokers.calls[1:2] == [[0, 1, 2, 3, 4]]
     assert brokers.calls[2:] == [[0, 1], [2, 3], [4, 5], [6, 7], [8, 9], [0, 1], [2]]
+
+
+class Producer:
+    """Confirms the first records of a call, and no others in time."""
+
+    def __init__(self, options: object, most: int) -> None:
+        self.most = most
+        self.count = 0
+
+    def produce(self, *record: object, on_delivery: Callable[..., None], headers: object) -> None:
+        self.count += 1
+        if self.count > self.most:
+            on_delivery(KafkaError(KafkaError._MSG_TIMED_OUT), None)
+
+    def flush(self, seconds: float) -> int:
+        return 0
+
+
+@pytest.mark.parametrize(("most", "is_slow"), [(0, False), (1, True), (2, True), (3, None)])
+def test_brokers_are_slow_if_they_confirm_a_part_in_time(
+    monkeypatch: pytest.MonkeyPatch, most: int, is_slow: bool | None
+) -> None:
+    monkeypatch.setattr(sender, "Producer", partial(Producer, most=most))
+    made = sender.Sender(KafkaConnection("bus", settings()), {})
+    batch_of_three = [Record(at, "t", b"k", b"v", []) for at in range(3)]
+    if is_slow:
+        with pytest.raises(TooSlow, match="smaller parts"):
+            made.send(batch_of_three)
+    else:
+        assert len(made.send(batch_of_three)) == 3 - most
 
 
 async def test_brokers_that_do_not_answer_make_no_batch_smaller(write: Write) -> None:

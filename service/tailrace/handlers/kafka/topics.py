@@ -107,7 +107,16 @@ class Topics:
         if given.max_message_bytes > 1_000_000:  # and the broker's default is hardly more
             config["max.message.bytes"] = str(given.max_message_bytes + 4096)
         partitions, replicas = given.partitions or -1, given.replication_factor or -1
-        created = [NewTopic(each, partitions, replicas, config=config) for each in names]
+        ddl = {"cleanup.policy": "delete"}  # whatever the broker's default is
+        created = [
+            NewTopic(
+                topic,
+                partitions,
+                replicas,
+                config=config | ddl if topic == given.ddl_topic else config,
+            )
+            for topic in names
+        ]
         create_topics(self._connection, created, "create_topics", only_try=only_try)
 
 

@@ -181,7 +181,7 @@ def unavailable(place: str) -> Iterator[None]:
                 "the NATS server refuses the login: correct user, password, token or "
                 f"credentials_file of {place}"
             )
-        raise Unavailable(message) from error
+        raise (ConnectionLost if isinstance(error, _ENDED) else Unavailable)(message) from error
 
 
 def _login(settings: NatsHandlerSettings) -> dict[str, Any]:
