@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any
 
 import anyio
@@ -19,6 +20,7 @@ from tailrace.event import ChangeEvent
 from tailrace.model import Scope, SnapshotProgress
 from tailrace.model.cluster import ClusterIdentity
 from tailrace.model.failure_policy import Backoff, FailurePolicy
+from tailrace.model.order import Order
 from tailrace.model.snapshot import SnapshotRequest, SnapshotState
 from tailrace.observe.metrics import Metrics
 from tailrace.snapshot.snapshots import SnapshotOptions, Snapshots
@@ -118,6 +120,18 @@ class Copy:
                     self.store.failing = 1_000_000
                     tasks.cancel_scope.cancel()
                 stop.set()
+
+    def ordered(self, wanted: SnapshotRequest | str) -> str:
+        """Gives the watcher an order; returns why it is refused, or nothing.
+
+        copy.ordered(copy.snapshots.pause(paused=True))
+        """
+        if isinstance(wanted, str):
+            return wanted
+        number, at = next(_NUMBERS), datetime.now(UTC)
+        order = Order(self.scope.name, number, False, "ann", at, snapshot=wanted, asked=number)
+        self.watcher.obey(order)
+        return ""
 
     def _watcher(self, driver: CommandDriver) -> Watcher:
         failure = self.failure

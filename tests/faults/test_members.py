@@ -90,3 +90,25 @@ def test_a_start_and_stops_while_nobody_is_primary_are_clean(orders: Orders) -> 
     orders.insert(1)
     run.start()
     assert_whole(run, 2)
+
+
+def test_a_member_that_applies_nothing_is_named_as_behind(orders: Orders) -> None:
+    """It still answers each read, and its own time stands still."""
+    run = orders.daemon(scope={"read_preference": "secondary"}).start()
+    orders.insert(1)
+    run.until_events(1)
+    member = home(orders)
+    orders.server.fail_point("rsSyncApplyStop", "alwaysOn", member=member)
+    try:
+        orders.insert(2)
+        until(lambda: (run.metric("tailrace_lag_seconds", stage="read") or 0) > 5, "the lag")
+        until(lambda: orders.server.hosts[member] in run.status()["reason"], "the reason")
+        assert run.status()["state"] == "catching_up"
+        assert orders.server.hosts[member] in run.get("/readyz")[1]
+    finally:
+        orders.server.fail_point("rsSyncApplyStop", "off", member=member)
+    run.until_events(2)
+    until(lambda: run.status()["reason"] == "", "the end of the reason")
+    assert [log["member"] for log in run.logged("member.fallen_behind")] == [
+        orders.server.hosts[member]
+    ]

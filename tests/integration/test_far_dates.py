@@ -10,7 +10,7 @@ from tailrace.model.snapshot import SnapshotMode
 from tailrace.snapshot.snapshots import SnapshotOptions
 from tailrace.stores import mongodb
 from tests.contract.streams import DRIVER_NAMES, connected
-from tests.snapshots import Scene, ordered
+from tests.snapshots import Scene
 
 FAR = DatetimeMS(8_640_000_000_000_000)
 """13 September 275760, the last date of JavaScript."""
@@ -59,7 +59,7 @@ async def test_a_filter_may_name_any_date_and_keeps_it(scene: Scene) -> None:
     copy = scene.copy("c", options=SnapshotOptions())
     async with copy.run():
         await copy.until(lambda: copy.saved is not None or bool(copy.store.records))
-        assert ordered(copy.snapshots, copy.snapshots.start(filter=given)) == ""
+        assert copy.ordered(copy.snapshots.start(filter=given)) == ""
         await copy.until_done()
     assert copy.saved is not None
     assert (copy.saved.mode, copy.saved.filter) == (SnapshotMode.REQUESTED, given)

@@ -15,7 +15,7 @@ from tailrace.model.snapshot import RangeState, SnapshotMode
 from tailrace.snapshot.snapshots import SnapshotOptions
 from tests.mongod import ReplicaSet
 from tests.orders import QUICK
-from tests.snapshots import Copy, Recorder, Scene, behind_gap, fold, ordered
+from tests.snapshots import Copy, Recorder, Scene, behind_gap, fold
 from tests.writers import Writers, mixed_ids
 
 SLOW = SnapshotOptions(initial=True, chunk_documents=20, documents_per_second=1000)
@@ -169,7 +169,7 @@ async def test_an_error_that_passes_does_not_cancel_an_operators_snapshot(
     async with copy.run():
         for number, code in enumerate(PASSING, start=1):
             scene.server.fail(command, 2, errorCode=code)
-            assert ordered(copy.snapshots, copy.snapshots.start()) == ""
+            assert copy.ordered(copy.snapshots.start()) == ""
             await copy.until(lambda count=number: copy.recorder.count("snapshotEnd") == count)
     assert len(copy.recorder.rows) == 20 * len(PASSING)
 
@@ -278,10 +278,10 @@ async def test_the_oplog_may_be_shorter_than_the_copy(forgetful: Scene) -> None:
     copy = forgetful.copy("a", options=SLOW)
     async with copy.run():
         await copy.until_rows(50)
-        ordered(copy.snapshots, copy.snapshots.pause(paused=True))
+        copy.ordered(copy.snapshots.pause(paused=True))
         forgetful.db.a.delete_many({"v": 1, "_id": {"$type": "string"}})
         await anyio.to_thread.run_sync(forgetful.server.forget_history)
-        ordered(copy.snapshots, copy.snapshots.pause(paused=False))
+        copy.ordered(copy.snapshots.pause(paused=False))
         await copy.until_done()
         await copy.until_handled(forgetful.now())
     assert fold(copy.recorder.events) == forgetful.source("a")

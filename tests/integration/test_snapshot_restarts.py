@@ -13,7 +13,7 @@ from tailrace.model import SnapshotProgress
 from tailrace.model.snapshot import SnapshotState
 from tailrace.snapshot.snapshots import SnapshotOptions, Snapshots
 from tests.handlers import handler
-from tests.snapshots import Recorder, Scene, fold, ordered
+from tests.snapshots import Recorder, Scene, fold
 
 SLOW = SnapshotOptions(initial=True, chunk_documents=10, documents_per_second=200)
 
@@ -86,9 +86,9 @@ async def test_no_row_is_older_than_what_its_handler_has(scene: Scene) -> None:
     )
     async with copy.run():
         await copy.until_rows(40)
-        ordered(copy.snapshots, copy.snapshots.pause(paused=True))
+        copy.ordered(copy.snapshots.pause(paused=True))
         await copy.until(lambda: copy.saved is not None and copy.saved.paused)
-        behind.before = lambda: ordered(copy.snapshots, copy.snapshots.pause(paused=False))
+        behind.before = lambda: copy.ordered(copy.snapshots.pause(paused=False))
         scene.db.c.insert_one({"_id": "stop"})
         last_first = [ReplaceOne({"_id": n}, {"v": "new"}) for n in reversed(range(200))]
         scene.db.c.bulk_write(last_first)

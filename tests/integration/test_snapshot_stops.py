@@ -11,7 +11,7 @@ from tailrace.model.failure_policy import Backoff, FailurePolicy
 from tailrace.model.snapshot import SnapshotState
 from tailrace.snapshot.snapshots import SnapshotOptions
 from tests.handlers import handler
-from tests.snapshots import Copy, Recorder, Scene, ordered
+from tests.snapshots import Copy, Recorder, Scene
 
 
 @pytest.mark.parametrize("by_batch", [True, False])
@@ -86,7 +86,7 @@ async def test_an_order_survives_a_stop_while_a_change_waits(scene: Scene, order
     assert (copy.saved.state is SnapshotState.CANCELLED) is (order == "cancel")
     async with copy.run():
         await copy.until_handled(scene.now())
-        ordered(copy.snapshots, copy.snapshots.pause(paused=False))
+        copy.ordered(copy.snapshots.pause(paused=False))
         if order != "cancel":
             await copy.until_done()
     rows = [(row.document_key or {})["_id"] for row in copy.recorder.rows]
@@ -95,15 +95,15 @@ async def test_an_order_survives_a_stop_while_a_change_waits(scene: Scene, order
 
 
 def copy_start(copy: Copy) -> Callable[[], bool]:
-    assert ordered(copy.snapshots, copy.snapshots.start()) == ""
+    assert copy.ordered(copy.snapshots.start()) == ""
     return lambda: copy.snapshots.progress is not None
 
 
 def copy_pause(copy: Copy) -> Callable[[], bool]:
-    assert ordered(copy.snapshots, copy.snapshots.pause(paused=True)) == ""
+    assert copy.ordered(copy.snapshots.pause(paused=True)) == ""
     return lambda: copy.snapshots.progress is not None and copy.snapshots.progress.paused
 
 
 def copy_cancel(copy: Copy) -> Callable[[], bool]:
-    assert ordered(copy.snapshots, copy.snapshots.cancel()) == ""
+    assert copy.ordered(copy.snapshots.cancel()) == ""
     return lambda: copy.snapshots.progress is not None and copy.snapshots.progress.over

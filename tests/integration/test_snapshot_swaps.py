@@ -15,7 +15,7 @@ from tailrace.model import Scope
 from tailrace.model.snapshot import RangeState, SnapshotState
 from tailrace.snapshot.snapshots import SnapshotOptions
 from tests.mongod import Client
-from tests.snapshots import Copy, Scene, fold, ordered, source
+from tests.snapshots import Copy, Scene, fold, source
 from tests.writers import mixed_ids
 
 SLOW = SnapshotOptions(initial=True, chunk_documents=20, documents_per_second=1000)
@@ -189,7 +189,7 @@ async def test_a_chosen_collection_is_read_again_after_a_swap(scene: Scene) -> N
     copy = scene.copy(options=replace(SLOW, initial=False))
     async with copy.run():
         await copy.until(lambda: bool(copy.store.records))
-        assert ordered(copy.snapshots, copy.snapshots.start(("a", "zoo"))) == ""
+        assert copy.ordered(copy.snapshots.start(("a", "zoo"))) == ""
         await copy.until_rows(100)
         rename_within(scene.client, scene.database)
         await copy.until_done()

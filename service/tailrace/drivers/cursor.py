@@ -61,6 +61,11 @@ class PinnedCursor:
         self._commands.mode = Nearest()  # reaches the cursor's server, whatever its role is now
 
     @property
+    def member(self) -> str:
+        """The address of its server; empty for a direct connection."""
+        return "" if self._pin.address is None else "{}:{}".format(*self._pin.address)
+
+    @property
     def first(self) -> Reply:
         """The aggregate's own reply, which is released when the cursor is read."""
         if self._first is None:

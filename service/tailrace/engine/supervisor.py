@@ -229,14 +229,15 @@ class Supervisor:
 
     def degraded(self) -> list[str]:
         """What an operator should know of a ready service: paused scopes, outages of destinations,
-        handler calls that run for long or outlived the lease of their scope, positions that cannot
-        be saved, and dead letters that wait."""
+        members of the source that are behind, handler calls that run for long or outlived the lease
+        of their scope, positions that cannot be saved, and dead letters that wait."""
         outages = [
             f"scope {watcher.name}: {watcher.status.reason}"
             for watcher in self.watchers
             if watcher.status.state is WatcherState.PAUSED
             or (watcher.status.state is WatcherState.WAITING and watcher.status.reason)
             or (watcher.status.outlived is not None and _followed_elsewhere(watcher))
+            or (watcher.status.state in READING and watcher.status.stream.member_lag)
         ]
         unsaved = [
             f"scope {watcher.name}: {trouble}"

@@ -13,6 +13,10 @@ from tailrace.observe.recent_errors import RecentErrors
 from tailrace.stream.resumable import reason
 from tailrace.stream.server_clock import LATE_SECONDS, ServerClock
 
+MEMBER_LAG_SECONDS = 5.0
+"""By how much a member may be behind the set before that is said. Members that replicate are behind
+by far less, also in a set without writes: a no-op counts, too."""
+
 
 @dataclass(slots=True)
 class StreamActivity:
@@ -23,6 +27,12 @@ class StreamActivity:
     errors: RecentErrors = field(default_factory=RecentErrors)
     server_time: Timestamp | None = None
     """The newest time of the server; an older one, as after an election, is ignored."""
+    set_time: Timestamp | None = None
+    """The newest time that any member of the set had told when the last answer came."""
+    member: str = ""
+    """The server that answers."""
+    member_lag: float = 0.0
+    """Seconds by which it is behind the set, if that is more than a member may be."""
     answered_at: float | None = None
     heard: float | None = None
     """The same moment as ``answered_at``, by the clock's ``monotonic``."""
@@ -43,6 +53,10 @@ class StreamActivity:
         self.clock.answered(server_time)
         if server_time is not None and (self.server_time is None or server_time > self.server_time):
             self.server_time = server_time
+        if server_time is not None and (newest := self.clock.newest) is not None:
+            self.set_time, behind = newest, newest.time - server_time.time
+            if behind > MEMBER_LAG_SECONDS or self.member_lag:
+                self._compared(behind)
 
     @property
     def late(self) -> bool:
@@ -65,9 +79,10 @@ class StreamActivity:
         self.errors.note(describe(error))
         self._enter(describe(error), searching=False)
 
-    def opened(self, server_time: Timestamp | None) -> None:
+    def opened(self, server_time: Timestamp | None, member: str = "") -> None:
         """The server answered an aggregate, and searches for the first change."""
         self.cursors += 1
+        self.member = member
         self.answered(server_time)
         self._enter("", searching=True)
 
@@ -81,6 +96,15 @@ class StreamActivity:
         """The stream has returned the server's reply, or is closed."""
         if self.searching or self.resuming:
             self._enter("", searching=False)
+
+    def _compared(self, behind: float) -> None:
+        """Notes by how much the member is behind, and logs when that begins and ends."""
+        before, self.member_lag = self.member_lag, behind if behind > MEMBER_LAG_SECONDS else 0.0
+        log = structlog.get_logger().bind(scope=self.scope, member=self.member)
+        if self.member_lag and not before:
+            log.warning("member.fallen_behind", seconds=behind)
+        elif before and not self.member_lag:
+            log.info("member.caught_up")
 
     def _enter(self, resuming: str, *, searching: bool) -> None:
         if (resuming, searching) != (self.resuming, self.searching):

@@ -168,7 +168,7 @@ class ChangeStream:
         reply = self._cursor.first
         if not reply.bounds:
             self._position.advance(reply.post_batch_token)
-        self.activity.opened(reply.operation_time)
+        self.activity.opened(reply.operation_time, self._cursor.member)
         return reply
 
     def _accept(self, reply: Reply) -> RawBatch:

@@ -49,6 +49,10 @@ class Cursor(Protocol):
     def first(self) -> Reply:
         """The aggregate's own reply."""
 
+    @property
+    def member(self) -> str:
+        """The address of its server, for people; empty if it is not known."""
+
     async def next_batch(self, await_ms: int | None = None) -> Reply:
         """One ``getMore``; raises :class:`tailrace.errors.DriverError`.
 

@@ -31,6 +31,11 @@ class ServerClock:
             self._time = server_time
 
     @property
+    def newest(self) -> Timestamp | None:
+        """The newest time that any member has told; ``None`` before the first."""
+        return self._time
+
+    @property
     def up(self) -> bool | None:
         """Whether the server answers; ``None`` before the first answer."""
         return None if self._heard is None else self._silence <= SILENCE_SECONDS

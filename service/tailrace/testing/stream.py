@@ -76,6 +76,8 @@ class MemorySession:
 class MemoryCursor:
     """A cursor of one stream: the changes of its scope from its start on."""
 
+    member = ""
+
     def __init__(self, oplog: Oplog, request: CursorRequest, stage: Mapping[str, Any]) -> None:
         self._oplog = oplog
         self._shown = Shown.of_stage(stage)

@@ -110,6 +110,7 @@ class ScriptedSession:
 
 
 class ScriptedCursor:
+    member = "db1:27017"
     at_work: AtWork
     most: int
     bounds: tuple[str, str]

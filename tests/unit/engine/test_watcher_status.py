@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from tailrace.engine.position.watermark import Place, Watermark
 from tailrace.engine.status.document import status_document
@@ -265,3 +266,24 @@ def test_gauges_count_what_is_in_flight() -> None:
     assert gauges.lags == watched.lags
     assert gauges.checkpoint_saved_at is not None
     assert gauges.last_round_trip is not None
+
+
+def test_a_member_that_applies_nothing_is_behind_the_set_and_named() -> None:
+    """It answers as before, and its own time says nothing."""
+    watched = Watched()
+    watched.status.enter(WatcherState.CAUGHT_UP)
+    watched.status.stream.member = "db2:27017"
+    with capture_logs() as logs:
+        for n in (100, 103, 124, 140):
+            watched.clock.answered(time(n))
+            _, state = watched.reply(batch([], token(100)), 100)
+            watched.status.enter(state)
+            assert watched.lags["read"] == n - 100
+        assert watched.status.state is WatcherState.CATCHING_UP
+        assert "db2:27017, is 40 s behind the set" in watched.status.reason
+        _, state = watched.reply(batch([], token(140)), 140)
+        watched.status.enter(state)
+    assert (watched.lags["read"], watched.status.state) == (0, WatcherState.CAUGHT_UP)
+    assert watched.status.reason == ""
+    changes = [(log["event"], log["member"]) for log in logs if "member" in log]
+    assert changes == [("member.fallen_behind", "db2:27017"), ("member.caught_up", "db2:27017")]

@@ -144,6 +144,7 @@ class FakeCursor:
     driver: FakeDriver
     first: Reply
     killed: bool = False
+    member: str = "db1:27017"
 
     async def next_batch(self, await_ms: int | None = None) -> Reply:
         assert not self.killed, "a cursor that was left is read"

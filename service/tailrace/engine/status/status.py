@@ -122,6 +122,12 @@ class Status:
             return "; ".join(down.values())
         if self._state in READING and self.stream.resuming:
             return f"resumes after: {self.stream.resuming}"
+        if self._state in READING and self.stream.member_lag:
+            return (
+                f"the member that is read, {self.stream.member or 'the only one of the URI'}, is "
+                f"{self.stream.member_lag:.0f} s behind the set: see its replication, or let "
+                "read_preference choose another one"
+            )
         if self._state is WatcherState.STANDBY and (lease := self.lease()) is not None:
             return lease.reason
         return self._reason
@@ -164,9 +170,9 @@ class Status:
 
     @property
     def read_lag(self) -> float:
-        """Seconds that the stream lags behind the server; 0 if unknown."""
+        """Seconds that the stream lags behind the set; 0 if unknown."""
         read = self.watermark.read_time if self.watermark is not None else None
-        return lag(self.stream.server_time, read) or 0.0
+        return lag(self.stream.set_time or self.stream.server_time, read) or 0.0
 
     @property
     def obstacle(self) -> str:
@@ -186,7 +192,8 @@ class Status:
             return WatcherState.STREAMING
         now = self.stream.server_time
         read = self.watermark.read_time if self.watermark is not None else None
-        if self.read_lag > _CAUGHT_UP_SECONDS or (opening and read != later(now, read)):
+        behind = self.read_lag > _CAUGHT_UP_SECONDS or self.stream.member_lag
+        if behind or (opening and read != later(now, read)):
             return WatcherState.CATCHING_UP
         return WatcherState.CAUGHT_UP
 
@@ -224,11 +231,14 @@ class Status:
         return report.lag_seconds if report is not None else None
 
     def _server_time(self, state: WatcherState) -> Timestamp | None:
-        """The time of the stream's own replies while they come, otherwise of the server's clock.
+        """The set's time as of the stream's last reply while they come, otherwise its time now.
 
-        Measured by the server's clock, an idle stream would show a lag before each reply.
+        Measured by the time now, an idle stream would show a lag before each reply.
         """
-        now, follows = self.stream.server_time, (WatcherState.STREAMING, WatcherState.CAUGHT_UP)
+        now, follows = (
+            self.stream.set_time or self.stream.server_time,
+            (WatcherState.STREAMING, WatcherState.CAUGHT_UP),
+        )
         if state in follows and not self.stream.late:
             return now
         return later(now, self.clock.now())
