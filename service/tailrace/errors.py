@@ -122,10 +122,9 @@ class StreamInterrupted(StreamError):
 
 
 class HandlerFailed(TailraceError):
-    """A handler raised on ``event``: the digest of a token, or another description of the call."""
+    """A handler raised on ``what``: an event, by its key, or another description of the call."""
 
-    def __init__(self, handler: str, event: str, error: BaseException, why: str = "") -> None:
-        what = f"event {event}" if " " not in event else event
+    def __init__(self, handler: str, what: str, error: BaseException, why: str = "") -> None:
         end = f", {why}" if why else ""
         super().__init__(f"handler {handler!r} failed on {what}: {describe(error)}{end}")
 

@@ -26,6 +26,11 @@ def described(event: ChangeEvent) -> str:
     return f"{event.operation_type}{of} in {event.ns}{at}"
 
 
+def identified(event: ChangeEvent) -> str:
+    """The same with its id, by which logs and stores find it."""
+    return f"event {event.token.digest} ({described(event)})"
+
+
 def document_key(event: ChangeEvent) -> str:
     """``documentKey`` as relaxed Extended JSON; empty for an event without a key (DDL)."""
     try:

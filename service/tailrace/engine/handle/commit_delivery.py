@@ -8,6 +8,7 @@ import anyio
 from tailrace.engine.handle.delivery import Delivery, Handled
 from tailrace.engine.handle.isolation import closes
 from tailrace.engine.handle.refused_events import divided
+from tailrace.engine.naming import identified
 from tailrace.engine.ports import Call, PerBatch, RunIdentity
 from tailrace.errors import (
     DestinationUnavailable,
@@ -64,7 +65,7 @@ class CommitDelivery(Delivery):
         assert isinstance(self._calls, PerBatch)  # noqa: S101 - for the type checker
         self._taken_events += len(events)
         payload = self._calls.payload(events)
-        await self._part(call, payload, events[0], "what it takes in")
+        await self._part(call, payload, events, "what it takes in")
         if refused:
             self._taken_events -= len(events)
         elif self._owns and self._calls.on_ddl is not None:
@@ -83,14 +84,17 @@ class CommitDelivery(Delivery):
         async def call(payload: None, identity: RunIdentity) -> Any:
             return await commit.call(identity)
 
-        await self._part(call, None, None, "a commit")
+        await self._part(call, None, (), "a commit")
         self.position.committed()
         self._outages.over()
         self._recorder.handled(self._taken_seconds, self._taken_events)
         self._taken_events, self._taken_seconds = 0, 0.0
 
-    async def _part(self, call: Call, payload: Any, first: ChangeEvent | None, what: str) -> None:
+    async def _part(
+        self, call: Call, payload: Any, events: Sequence[ChangeEvent], what: str
+    ) -> None:
         """Makes one of the calls that belong to a commit; together they count as one call."""
+        first = events[0] if events else None
         if self._lease is not None:
             self._lease.require()
         began = self.clock()
@@ -114,6 +118,8 @@ class CommitDelivery(Delivery):
                 raise await self.position.judged(error) from error
             if isinstance(error, TailraceError):
                 raise
+            if isinstance(error, Refused) and (reasons := error.of(len(events))):
+                what = identified(events[min(reasons)])
             if self._retry.policy.halt:
                 why = "after one attempt (on_failure: halt)"
                 raise HandlerGaveUp(self.name, what, error, why) from error

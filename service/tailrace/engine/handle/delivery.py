@@ -96,7 +96,7 @@ class Delivery(Attempts):
             if reasons := error.of(len(events)):
                 await self._set_refused_aside(events, reasons, handled)
                 return
-        spent = await self._retry.retry(lambda: self._once_more(events), error, events[0])
+        spent = await self._retry.retry(lambda: self._once_more(events), error, events)
         if spent is None:
             return
         error, attempts = spent

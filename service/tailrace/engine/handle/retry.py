@@ -5,14 +5,14 @@ handler) are stored after it without an attempt, until an operator replays or di
 """
 
 from collections import deque
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 import structlog
 
 from tailrace.engine.held_lease import HeldLease
-from tailrace.engine.naming import named
+from tailrace.engine.naming import identified, named
 from tailrace.engine.ports import DeadLetterStore, RunIdentity
 from tailrace.errors import (
     DeliveryInterrupted,
@@ -99,21 +99,24 @@ class Retry:
         self,
         attempt: Callable[[], Awaitable[BaseException | None]],
         error: BaseException,
-        event: ChangeEvent,
+        events: Sequence[ChangeEvent],
     ) -> tuple[BaseException, int] | None:
         """Makes further attempts after ``error``, by the policy; ``attempt`` returns its error.
 
         Returns the last error and the number of attempts, or ``None`` if an attempt has worked.
         Raises :class:`DeliveryInterrupted` if a stop comes.
         """
-        number, digest, failing = 1, event.token.digest, self.recorder.failing
+        number, digest, failing = 1, events[0].token.digest, self.recorder.failing
+        # Which event of several is at fault is not known yet.
+        which = f" on {identified(events[0])}" if len(events) == 1 else f" on {len(events)} events"
+        fields = named(events[0]) if len(events) == 1 else {"events": len(events)}
         while number < self.policy.attempts and not isinstance(error, PermanentError):
             delay = self._delay(error, number)
             self.recorder.retries += 1
-            self.errors.note(f"handler {self.handler!r}: {describe(error)}")
+            self.errors.note(f"handler {self.handler!r}{which}: {describe(error)}")
             structlog.get_logger().bind(scope=self.identity.scope, handler=self.handler).warning(
                 "handler.failed",
-                **named(event),
+                **fields,
                 attempt=number,
                 error=describe(error),
                 delay_seconds=round(delay, 3),
@@ -142,9 +145,11 @@ class Retry:
         elif reason := self.breaker.trips():
             why = f"and {reason}: fix the handler, or raise delivery.dead_letters' limits"
         if why:
-            raise HandlerGaveUp(self.handler, event.token.digest, error, why) from error
+            raise HandlerGaveUp(self.handler, identified(event), error, why) from error
         await self._dead_letter(event, describe(error), attempts)
-        self.errors.note(f"handler {self.handler!r}, event became a dead letter: {describe(error)}")
+        self.errors.note(
+            f"handler {self.handler!r}, {identified(event)} became a dead letter: {describe(error)}"
+        )
         structlog.get_logger().bind(scope=self.identity.scope, handler=self.handler).error(
             "event.dead_lettered",
             **named(event),

@@ -51,7 +51,8 @@ async def test_a_failure_that_halts_names_handler_event_and_cause(
     to = delivery_to(handler("audit", refuse, failure=HALT), recorder=recorder)
     with pytest.raises(HandlerGaveUp) as failed:
         await to.deliver_all([EVENT], Handled())
-    assert f"handler 'audit' failed on event {token(1).digest}" in str(failed.value)
+    what = f'event {token(1).digest} (insert of {{"_id": 1}} in shop.orders at '
+    assert f"handler 'audit' failed on {what}" in str(failed.value)
     assert "OSError: [Errno 28] No space left on device" in str(failed.value)
     assert isinstance(failed.value.__cause__, OSError)
     assert recorder.outcomes == {"ok": 0, "error": 1, "dead_letter": 0}

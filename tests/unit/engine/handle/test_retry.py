@@ -6,8 +6,10 @@ from typing import Any
 
 import anyio
 import pytest
+from structlog.testing import capture_logs
 
 from tailrace.engine.handle.delivery import Delivery, Handled
+from tailrace.engine.naming import identified
 from tailrace.errors import (
     DeliveryInterrupted,
     HandlerGaveUp,
@@ -109,12 +111,26 @@ async def test_after_the_last_attempt_it_is_set_aside_whole() -> None:
     (letter,) = await case.set_aside()
     assert (letter.scope, letter.handler, letter.attempts) == ("orders", "audit", 3)
     assert letter.error == "OSError: refused"
+    which = identified(event(1))
     assert [(each["message"], each["times"]) for each in case.errors.documents()] == [
-        ("handler 'audit', event became a dead letter: OSError: refused", 1),
-        ("handler 'audit': OSError: refused", 2),
+        (f"handler 'audit', {which} became a dead letter: OSError: refused", 1),
+        (f"handler 'audit' on {which}: OSError: refused", 2),
     ]
     assert letter.raw == event(1).raw
     assert case.recorder.outcomes == {"ok": 0, "error": 3, "dead_letter": 1}
+
+
+async def test_no_event_of_a_batch_is_named_before_the_one_at_fault_is_known() -> None:
+    case = Case(Refusing(n2=99), batches=True, attempts=2, halt=True)
+    with capture_logs() as logs, pytest.raises(HandlerGaveUp) as failed:
+        await case.delivery.deliver_all([event(n) for n in (1, 2, 3)], Handled())
+    (log,) = [log for log in logs if log["event"] == "handler.failed"]
+    assert log["events"] == 3
+    assert "document_key" not in log
+    assert case.errors.last is not None
+    assert case.errors.last.message == "handler 'audit' on 3 events: OSError: refused"
+    assert f"handler 'audit' failed on {identified(event(2))}" in str(failed.value)
+    assert '{"_id": 2}' in str(failed.value)
 
 
 async def test_a_permanent_error_is_not_tried_again() -> None:
