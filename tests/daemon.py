@@ -124,6 +124,17 @@ class Daemon:
         self.signal()
         return self.wait()
 
+    def halts(self) -> str:
+        """Waits until its scope halts, and stops the process, which stays; returns the reason."""
+        halted = until(
+            lambda: self._logged("scope.halted", self._begin) or self._dead(), "the halt"
+        )
+        assert halted is not True, f"the service ended:\n{self.log}"
+        self.until_answers()
+        assert self.get("/readyz")[0] == 503
+        assert self.stop() in (0, 3), self.log  # 3: it is fenced, and cannot save its last
+        return str(halted["error"])
+
     def kill(self) -> None:
         """Sends SIGKILL if the process runs."""
         if self.process is not None and self.process.poll() is None:

@@ -250,6 +250,7 @@ class _Service:
         self.settings, self.control.runtime = settings, runtime
         self.control.inquiries = self._asked(settings, server=server)
         self._supervisor.silence_seconds = settings.http.liveness_seconds
+        self._supervisor.stays = settings.supervisor.when_all_halted == "wait"
         if changed and self.api is not None:
             self.api.access = access_of(settings, loopback=self.api.access.loopback)
         logs.configure(settings.logging.level, settings.logging.format)

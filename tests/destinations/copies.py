@@ -26,10 +26,8 @@ def following(orders: Orders, target: Target, directory: str = "run", **more: An
 
 
 def halted(run: Daemon) -> str:
-    """Why the only scope halts; the process ends with it."""
-    assert run.wait() == 1
-    (found,) = run.logged("scope.halted")
-    return str(found["error"])
+    """Why the only scope halts. It stops the process."""
+    return run.halts()
 
 
 def until_equal(orders: Orders, target: Target, collection: str = "orders") -> list[bytes]:

@@ -127,7 +127,7 @@ def test_on_failure_halt_stops_at_the_event(orders: Orders) -> None:
     run = picky.run.start()
     for n in range(3):
         picky.write(n, "same")
-    assert run.wait() == 1
+    run.halts()
     assert "on_failure: halt" in run.logged("scope.halted")[0]["error"]
     picky.poison()
     run.start()
@@ -141,7 +141,7 @@ def test_a_bad_deploy_halts_at_max_consecutive_dead_letters(orders: Orders) -> N
     picky = Picky(orders, " ".join(map(str, numbers)), dead_letters={"max_consecutive": 5})
     run = picky.run.start()
     orders.insert_each({"_id": n, "n": n} for n in numbers)
-    assert run.wait() == 1
+    run.halts()
     assert "5 events in a row became dead letters" in run.logged("scope.halted")[0]["error"]
     assert len(run.command("dead-letters", "export").splitlines()) <= 5
 

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from tests.daemon import Make, files, until
+from tests.machine import free_port
 from tests.mongod import Client, ReplicaSet
 from tests.orders import Orders
 
@@ -73,9 +74,40 @@ def test_a_required_image_that_was_not_stored_halts_the_scope(orders: Orders, op
     run.until_events(1)
     with orders.server.client() as client:
         client[orders.database].orders.update_one({"_id": 1}, {"$set": {"n": 1}})
-    assert run.wait() == 1
-    assert "enable changeStreamPreAndPostImages" in run.logged("scope.halted")[0]["error"]
+    error = run.halts()
+    assert "a required image is missing" in error
+    assert "tailrace scopes skip orders" in error
     assert [event["operationType"] for event in run.events()] == ["insert"]
+
+
+@pytest.mark.parametrize("driver", ["motor", "pymongo"])
+def test_a_change_without_its_image_is_set_aside_and_everything_else_is_handed_over(
+    orders: Orders, driver: str
+) -> None:
+    """All of it comes in one reply, the last part in one transaction of one time."""
+    port = {"port": free_port()}
+    run = orders.daemon(scope={"full_document": "required"}, driver=driver, http=port).start()
+    with orders.server.client() as client:
+        collection = client[orders.database].orders
+        collection.insert_one({"_id": 0})
+        run.until_events(1)
+        assert run.stop() == 0
+        collection.insert_many([{"_id": number} for number in range(1, 51)])
+        with client.start_session() as session, session.start_transaction():
+            collection.insert_one({"_id": 51}, session=session)
+            collection.update_one({"_id": 1}, {"$set": {"n": 1}}, session=session)
+            collection.insert_one({"_id": 52}, session=session)
+    run.start(ready=False).until_answers()
+    (halted,) = until(lambda: run.logged("scope.halted"), "the halt")
+    assert f'the update of {{"_id": 1}} in {orders.database}.orders' in halted["error"]
+    assert "tailrace scopes skip orders" in halted["error"]
+    assert run.ids() == list(range(52))
+    assert "Dry run" in run.command("scopes", "skip", "orders", "--dry-run")
+    assert "is moved" in run.command("scopes", "skip", "orders")
+    run.until_events(53)
+    assert run.ids() == list(range(53))
+    assert run.stop() == 0
+    assert '"_id": 1' in run.command("checkpoints", "show", "orders")
 
 
 def test_images_that_have_expired_are_null_or_halt_the_scope(

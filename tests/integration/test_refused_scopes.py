@@ -63,6 +63,6 @@ def test_an_event_beyond_16_mb_halts_and_names_the_option(orders: Orders) -> Non
         collection.insert_one({"_id": 1, "text": "x" * 9_000_000})
         run.until_events(1)
         collection.update_one({}, {"$set": {"text": "y" * 9_000_000}})
-    assert run.wait() == 1
+    run.halts()
     assert "set split_large_events: true" in run.logged("scope.halted")[0]["error"]
     assert run.ids() == [1]

@@ -62,7 +62,7 @@ def test_a_source_that_was_restored_while_nobody_followed_it_halts_the_scope(
     backup.restore()
     orders.insert(3)
     run.start(ready=False)
-    assert run.wait() == 1
+    run.halts()
     assert_halted(run)
     assert run.ids() == [1, 2]
 
@@ -75,7 +75,7 @@ def test_a_source_that_is_restored_beneath_a_daemon_halts_the_scope(orders: Orde
     until(lambda: idle(run), "an idle position")
     backup.restore()
     orders.insert(3)
-    assert run.wait() == 1
+    run.halts()
     assert_halted(run)
     assert run.ids() == [2]
 

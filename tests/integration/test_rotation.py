@@ -59,6 +59,33 @@ SHARED = {
 }
 
 
+@pytest.mark.parametrize("driver", ["motor", "pymongo"])
+def test_a_role_and_a_user_that_are_missing_for_a_while_are_waited_for(
+    orders: Orders, driver: str
+) -> None:
+    """The server also logs the connections of a removed user out, for ever."""
+    rotated = Rotated(orders, driver)
+    run, (name, password) = rotated.run, rotated.user()
+    rotated.log_in(name, password)
+    run.start()
+    absences: list[tuple[dict[str, Any], dict[str, Any]]] = [
+        ({"updateUser": name, "roles": []}, {"updateUser": name, "roles": ROLES}),
+        ({"dropUser": name}, {"createUser": name, "pwd": password, "roles": ROLES}),
+    ]
+    with orders.server.client() as client:
+        for number, (away, back) in enumerate(absences):
+            client.admin.command(away)
+            until(lambda: run.status()["state"] == "backing_off", "the wait")
+            assert run.get("/readyz")[0] == 503
+            assert "It is tried again until it works" in run.status()["reason"]
+            orders.insert(number)
+            client.admin.command(back)
+            until(lambda number=number: number in run.numbers("orders"), "the change")  # type: ignore[misc]
+    run.until_ready()
+    assert run.stop() == 0
+    assert not run.logged("scope.halted")
+
+
 @pytest.mark.parametrize(("driver", "sections"), [("motor", SHARED), ("pymongo", {})])
 def test_a_new_user_takes_over_while_changes_come(
     orders: Orders, driver: str, sections: dict[str, Any]

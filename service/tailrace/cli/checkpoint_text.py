@@ -49,6 +49,8 @@ def details(checkpoint: Checkpoint, now: datetime) -> str:
         "sequence": str(checkpoint.sequence),
         "saved at": f"{utc_text(checkpoint.saved_at)} ({age(now - checkpoint.saved_at)} ago)",
     }
+    if checkpoint.halted:
+        record["halted"] = checkpoint.halted
     beyond = [("beyond", _beyond(*each)) for each in position.beyond.items()]
     return fields([*record.items(), *beyond])
 

@@ -71,12 +71,17 @@ class DeliverySettings(Section):
 
 
 class SupervisorSettings(Section):
-    """How long a failed scope waits before it is started again."""
+    """How long a failed scope waits before it is started again, and what happens if all halt."""
 
     first_seconds: Seconds = 0.5
     """The first delay. It doubles, with jitter, until the checkpoint has moved."""
 
     cap_seconds: Seconds = 30.0
     """The longest delay. A scope may recover this much later than the server."""
+
+    when_all_halted: Literal["wait", "exit"] = "wait"
+    """What the process does when no scope runs any more and one needs an operator: `wait`, not
+    ready, with its page, API and metrics, until a scope is restarted; or `exit` with code 1, for
+    where something else than `/readyz` and the alerts is to notice it."""
 
     _cap = field_validator("cap_seconds")(not_below_first)

@@ -59,11 +59,16 @@ class Service:
             raise StartRefused(self.report(f"ended with code {code}{when}"))
 
     async def progress(self) -> ServiceProgress:
-        """What ``/status`` says of the scope; nothing is known if the service does not answer."""
+        """What ``/status`` says of the scope; nothing is known if the service does not answer.
+
+        Raises :class:`StartRefused` if the scope is halted.
+        """
         status, body = await self.get("/status")
         if status != 200:
             return ServiceProgress(lag=None, all_handled=False)
         scope = json.loads(body)["scopes"]["shop"]
+        if scope["state"] == "halted":
+            raise StartRefused(self.report(f"has halted its scope: {scope['reason']}"))
         snapshot_over = (scope["snapshot"] or {}).get("state") == "done"
         return ServiceProgress(
             lag=scope["lag_seconds"].get("handled"),

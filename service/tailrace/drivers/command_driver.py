@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import anyio
 
 from tailrace.drivers import finds, lookup, snapshot_find
-from tailrace.drivers.connection import COMMAND_MS, Connection, mapped
+from tailrace.drivers.connection import COMMAND_MS, Client, Connection, mapped
 from tailrace.drivers.cursor import PinnedCursor
 from tailrace.drivers.pinned_commands import PinnedCommands
 from tailrace.errors import ConnectionFailed, DriverError
@@ -48,22 +48,15 @@ class CommandDriver(Connection):
     It is an async context manager that owns the client.
     """
 
-    def __init__(
-        self,
-        client: Any,
-        start_session: Callable[[], Awaitable[Any]],
-        close: Callable[[], Awaitable[None]],
-    ) -> None:
-        super().__init__(client)
-        self._start_session = start_session
-        self._close = close
+    def __init__(self, open_client: Callable[[], Client]) -> None:
+        super().__init__(open_client)
         self._watching = anyio.CancelScope()
-        self._spare_sessions: list[Any] = []
+        self._spare_sessions: list[tuple[Client, Any]] = []
         """Sessions of earlier finds: starting and ending one costs as much as a small find."""
 
     async def start_session(self) -> ClientSession:
         with mapped():
-            return ClientSession(self, await self._start_session())
+            return ClientSession(self, await self.opened.start_session())
 
     async def first_batch(self, database: str, command: Mapping[str, Any]) -> Reply:
         """The first documents of a command's cursor, undecoded, from the primary."""
@@ -82,13 +75,15 @@ class CommandDriver(Connection):
 
     async def _in_session(self, find: Callable[[Any], Awaitable[T]]) -> T:
         """Calls a find with a session of its own; gives up if the find takes too long."""
-        spare = self._spare_sessions
+        spare, opened = self._spare_sessions, self.opened
+        while spare and spare[-1][0] is not opened:
+            spare.pop()  # its client was replaced
         with mapped():
-            session = spare.pop() if spare else await self._start_session()
+            session = spare.pop()[1] if spare else await opened.start_session()
         try:
             with anyio.move_on_after(finds.FIND_SECONDS):
                 found = await find(session)
-                spare.append(session)
+                spare.append((opened, session))
                 return found
             raise ConnectionFailed(f"a find has had no answer for {finds.FIND_SECONDS:g} s")
         except BaseException:
@@ -110,7 +105,7 @@ class CommandDriver(Connection):
         assert background is not None  # noqa: S101 - for the type checker: __aenter__ set it
         self._watching.cancel()
         try:
-            for session in self._spare_sessions:
+            for _, session in self._spare_sessions:
                 with suppress(DriverError), mapped():
                     await session.end_session()
             background.cancel_scope.deadline = anyio.current_time() + KILL_SECONDS
@@ -120,6 +115,6 @@ class CommandDriver(Connection):
             for _ in range(2):
                 # The second call only frees resources and sends nothing to the server.
                 with anyio.move_on_after(KILL_SECONDS, shield=True) as scope:
-                    await self._close()
+                    await self.opened.close()
                 if not scope.cancelled_caught:
                     break

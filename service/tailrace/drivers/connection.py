@@ -1,10 +1,12 @@
 """Runs commands on a Motor or PyMongo client, and maps its errors to ours."""
 
 import re
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, cast
 
+import structlog
 from anyio.abc import TaskGroup
 from bson.codec_options import CodecOptions, DatetimeConversion
 from bson.errors import BSONError
@@ -26,6 +28,8 @@ _DECODED: CodecOptions[dict[str, Any]] = CodecOptions(
 )
 """Dates beyond Python's years become ``DatetimeMS``, so that no reply fails."""
 
+
+_UNAUTHORIZED = 13
 
 _COMMAND = re.compile(r"( to execute command )\{ (\w+): .*", re.DOTALL)
 """A missing privilege, as mongod words it: with the whole command, its session and cluster time."""
@@ -55,43 +59,81 @@ def _ours(error: Exception, wire_version: int) -> DriverError:
     )
 
 
-class Connection:
-    """A client, with its background tasks: killCursors and the watch of reads."""
+def _logged_out(error: CommandFailed) -> bool:
+    """Whether the server has forgotten the login of a connection, as after ``dropUser``.
 
-    def __init__(self, client: Any) -> None:
-        self._client = client
+    The user may be there again. But no driver logs an open connection in again: each of them is
+    refused for ever (mongod, src/mongo/db/commands.cpp; tried with 6.0.5, Motor and PyMongo).
+    """
+    return error.code == _UNAUTHORIZED and "requires authentication" in str(error)
+
+
+@dataclass(frozen=True, slots=True)
+class Client:
+    """A driver's client, and what differs between drivers."""
+
+    client: Any
+    start_session: Callable[[], Awaitable[Any]]
+    close: Callable[[], Coroutine[Any, Any, None]]
+
+
+class Connection:
+    """A client, with its background tasks: killCursors and the watch of reads.
+
+    A client whose connections the server has logged out is replaced by a new one.
+    """
+
+    def __init__(self, open_client: Callable[[], Client]) -> None:
+        self._open_client = open_client
+        self.opened = open_client()
         self._background: TaskGroup | None = None
         self.reads = Reads(lambda: self.topology)
 
     def read_preference(self, mode: str | None) -> Any:
         """The mode that a scope names, as MongoDB spells it; by default the URI's."""
         if mode is None:
-            return self._client.read_preference
+            return self.opened.client.read_preference
         return make_read_preference(read_pref_mode_from_name(mode), None)
 
     @property
     def read_concern(self) -> Mapping[str, Any]:
         """The URI's read concern as a field of an aggregate; drivers do not add it to commands."""
-        document = self._client.read_concern.document
+        document = self.opened.client.read_concern.document
         return {"readConcern": document} if document else {}
 
     @property
     def topology(self) -> TopologyDescription:
         """What the client's monitors know about the servers; a new object after each change."""
-        return cast(TopologyDescription, self._client.topology_description)
+        return cast(TopologyDescription, self.opened.client.topology_description)
 
     def database(self, name: str) -> Any:
         """The client's object for a database. Cursors keep it, since it is expensive to create."""
-        return self._client[name]
+        return self.opened.client[name]
 
     async def run(self, database: str, command: Mapping[str, Any]) -> dict[str, Any]:
         """Runs one command on the primary and decodes its reply: for the store and for probes."""
         limited = {**command, "maxTimeMS": command.get("maxTimeMS", COMMAND_MS)}
-        with mapped():
-            reply: dict[str, Any] = await self._client[database].command(
+        with self.replacing(), mapped():
+            reply: dict[str, Any] = await self.database(database).command(
                 limited, codec_options=_DECODED
             )
         return reply
+
+    @contextmanager
+    def replacing(self, used: Client | None = None) -> Iterator[None]:
+        """Replaces the client if a command says that its connections are logged out.
+
+        ``used``: the client of the command, if it is not the current one.
+        """
+        used = used or self.opened
+        try:
+            yield
+        except CommandFailed as error:
+            if _logged_out(error) and used is self.opened:
+                structlog.get_logger().warning("client.replaced", reason=str(error))
+                self.opened = self._open_client()
+                self.in_background(used.close, "close of a client")
+            raise
 
     def in_background(self, call: Callable[[], Coroutine[Any, Any, None]], name: str) -> None:
         """Runs ``call`` in the background, unless the driver is closing."""

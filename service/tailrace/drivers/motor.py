@@ -6,6 +6,7 @@ from typing import Any
 import anyio.to_thread
 
 from tailrace.drivers.command_driver import CommandDriver
+from tailrace.drivers.connection import Client
 from tailrace.drivers.options import client_options, refusals
 
 _THREADS = 1024
@@ -22,14 +23,17 @@ def motor_driver(uri: str, streams: int, **options: Any) -> CommandDriver:
     os.environ.setdefault("MOTOR_MAX_WORKERS", str(workers))
     from motor.motor_asyncio import AsyncIOMotorClient
 
-    with refusals(uri):
-        client: Any = AsyncIOMotorClient(uri, **keywords)
+    def open_client() -> Client:
+        with refusals(uri):
+            client: Any = AsyncIOMotorClient(uri, **keywords)
 
-    async def start_session() -> Any:
-        return await client.start_session(causal_consistency=False)
+        async def start_session() -> Any:
+            return await client.start_session(causal_consistency=False)
 
-    async def close() -> None:
-        # In a thread: close() sends endSessions first, and the server may not answer.
-        await anyio.to_thread.run_sync(client.close, abandon_on_cancel=True)
+        async def close() -> None:
+            # In a thread: close() sends endSessions first, and the server may not answer.
+            await anyio.to_thread.run_sync(client.close, abandon_on_cancel=True)
 
-    return CommandDriver(client, start_session, close)
+        return Client(client, start_session, close)
+
+    return CommandDriver(open_client)

@@ -28,6 +28,7 @@ class PinnedCommands:
         self.pin = Pin()
         self._connection = connection
         self._session = session
+        self._opened = connection.opened
         self._database = connection.database(database)
 
     async def run(self, command: Mapping[str, Any], *, of_events: bool = False) -> Reply:
@@ -72,7 +73,7 @@ class PinnedCommands:
         self._connection.in_background(kill, f"kill cursor {cursor_id}")
 
     async def _send(self, command: Mapping[str, Any], database: Any, session: Any) -> bytes:
-        with pinned(self.pin), mapped(self.pin):
+        with self._connection.replacing(self._opened), pinned(self.pin), mapped(self.pin):
             reply: RawBSONDocument = await database.command(
                 dict(command), read_preference=self.mode, codec_options=RAW, session=session
             )

@@ -3,6 +3,7 @@
 from typing import Any
 
 from tailrace.drivers.command_driver import CommandDriver
+from tailrace.drivers.connection import Client
 from tailrace.drivers.options import client_options, refusals
 
 
@@ -11,10 +12,14 @@ def pymongo_driver(uri: str, streams: int, **options: Any) -> CommandDriver:
     from pymongo import AsyncMongoClient
 
     keywords = client_options(uri, streams, **options)
-    with refusals(uri):
-        client: AsyncMongoClient[dict[str, Any]] = AsyncMongoClient(uri, **keywords)
 
-    async def start_session() -> Any:
-        return client.start_session(causal_consistency=False)
+    def open_client() -> Client:
+        with refusals(uri):
+            client: AsyncMongoClient[dict[str, Any]] = AsyncMongoClient(uri, **keywords)
 
-    return CommandDriver(client, start_session, client.close)
+        async def start_session() -> Any:
+            return client.start_session(causal_consistency=False)
+
+        return Client(client, start_session, client.close)
+
+    return CommandDriver(open_client)

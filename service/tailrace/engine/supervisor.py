@@ -6,7 +6,6 @@ While it runs, scopes may be added, changed and removed. Each such change touche
 import math
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import anyio
@@ -15,6 +14,7 @@ from anyio.abc import TaskGroup
 
 from tailrace.engine.handle.isolation import required
 from tailrace.engine.handle.long_calls import LongCalls
+from tailrace.engine.scope_task import Begin, ScopeTask
 from tailrace.engine.status.document import status_document
 from tailrace.engine.status.watcher_state import ENDED, READING, WatcherState
 from tailrace.engine.watcher import Watcher
@@ -26,19 +26,7 @@ from tailrace.stream.server_clock import LATE_SECONDS
 
 Follow = Callable[[Watcher, Interrupt], Awaitable[None]]
 
-Begin = Callable[[], Awaitable[Watcher | None]]
-"""Makes the watcher that follows a scope from now on; ``None`` if none is to follow it."""
-
 _READY = {WatcherState.WAITING, WatcherState.PAUSED, WatcherState.STOPPED}
-
-
-@dataclass(eq=False, slots=True)
-class _ScopeTask:
-    """The task of one scope: ``end`` drains its watcher, and ``begin`` makes the next one."""
-
-    end: Callable[[float], None] = lambda deadline: None
-    deadline: float = math.inf
-    begin: Begin | None = None
 
 
 _SIDE_CALL_SECONDS = 1.0
@@ -47,36 +35,52 @@ _SIDE_CALL_SECONDS = 1.0
 
 class Supervisor:
     """Keeps the ``watchers``. One that reads but hears nothing for ``silence_seconds`` is not
-    alive."""
+    alive. ``stays``: whether it goes on while all scopes are halted, for an operator."""
 
-    def __init__(self, silence_seconds: float) -> None:
+    def __init__(self, silence_seconds: float, *, stays: bool = True) -> None:
         self.watchers: list[Watcher] = []
+        self.stays = stays
         self._follow: Follow = Watcher.run
         self.silence_seconds = silence_seconds
         self._stop = Interrupt()
         self._tasks: TaskGroup | None = None
-        self._scopes: dict[str, _ScopeTask] = {}
+        self._ended = anyio.Event()
+        """Set when the task of a scope has ended."""
+        self._scopes: dict[str, ScopeTask] = {}
         """By scope, its task while it runs."""
 
     async def run(self, stop: Interrupt, follow: Follow = Watcher.run) -> None:
-        """Returns when every watcher has stopped or halted. ``follow`` runs a watcher until the
-        stop: always, or while this process has the lease of its scope."""
+        """Returns when every watcher has stopped, or halted unless it ``stays``. ``follow`` runs a
+        watcher until the stop: always, or while this process has the lease of its scope."""
         self._stop, self._follow = stop, follow
         with LongCalls(self._recorders).watching():
             async with anyio.create_task_group() as self._tasks:
                 for watcher in self.watchers:
                     self._start(watcher)
+                self._tasks.start_soon(self._stay, name="halted scopes")
         await self.end_side_calls(None, _SIDE_CALL_SECONDS)
 
-    def _start(self, watcher: Watcher) -> None:
-        self._run_task(watcher.name, _ScopeTask(), watcher)
+    async def _stay(self) -> None:
+        """Waits while scopes run, or are halted and may be restarted."""
+        with self._stop.interrupts():
+            while not self._over:
+                self._ended = anyio.Event()
+                await self._ended.wait()
 
-    def _run_task(self, name: str, task: _ScopeTask, watcher: Watcher | None = None) -> None:
+    @property
+    def _over(self) -> bool:
+        """Whether the process ends: it was told to, or no scope runs, and none is waited for."""
+        return self._stop.is_set or not (self._scopes or (self.stays and self.halted))
+
+    def _start(self, watcher: Watcher) -> None:
+        self._run_task(watcher.name, ScopeTask(), watcher)
+
+    def _run_task(self, name: str, task: ScopeTask, watcher: Watcher | None = None) -> None:
         assert self._tasks is not None  # noqa: S101 - for the type checker
         self._scopes[name] = task
         self._tasks.start_soon(self._keep, name, task, watcher, name=f"watcher {name}")
 
-    async def _keep(self, name: str, task: _ScopeTask, watcher: Watcher | None) -> None:
+    async def _keep(self, name: str, task: ScopeTask, watcher: Watcher | None) -> None:
         """Runs a watcher until its state ends it, and then the next one, if there is to be one."""
         try:
             while True:
@@ -90,8 +94,9 @@ class Supervisor:
         finally:
             if self._scopes.get(name) is task:
                 del self._scopes[name]
+            self._ended.set()
 
-    async def _run_watcher(self, watcher: Watcher, task: _ScopeTask) -> None:
+    async def _run_watcher(self, watcher: Watcher, task: ScopeTask) -> None:
         """Runs a watcher until its state ends it; if anybody else cancels its task, again."""
         name = f"the watcher of scope {watcher.name!r}"
         with self._stop.child() as stop, anyio.CancelScope() as running:
@@ -126,7 +131,7 @@ class Supervisor:
         replaces the earlier one.
         """
         if (task := self._scopes.get(name)) is None:
-            self._run_task(name, _ScopeTask(begin=begin))
+            self._run_task(name, ScopeTask(begin=begin))
             return
         task.begin = begin
         task.deadline = min(task.deadline, anyio.current_time() + grace_seconds)
@@ -137,7 +142,7 @@ class Supervisor:
         """Why scopes cannot be added, changed or removed now; empty if they can."""
         if self._tasks is None or not self.watchers:
             return "the service is starting: ask again when /readyz answers 200"
-        if self._stop.is_set or not self._scopes:
+        if self._over:
             return "the process is ending: start it again instead"
         return ""
 
@@ -173,7 +178,7 @@ class Supervisor:
             return f"scope {name!r} is {state}: only a halted one is restarted"
         if name in self._scopes:
             return f"scope {name!r} is being changed by a reload, and starts again with that"
-        if self._stop.is_set or all(w.status.state in ENDED for w in self.watchers):
+        if self._over:
             return "the process is ending: start it again instead"
         self.watchers[index] = halted.anew(by)
         self._start(self.watchers[index])
@@ -212,7 +217,7 @@ class Supervisor:
         if not self.watchers:
             return ["starting"]
         states = [(watcher, watcher.status.state) for watcher in self.watchers]
-        if all(state in ENDED for _, state in states):
+        if all(state in ENDED for _, state in states) and not self.halted:
             return ["no scope is followed any more"]
         return [
             f"scope {watcher.name}: {state.value}"

@@ -15,6 +15,7 @@ from bson.timestamp import Timestamp
 
 from tailrace.engine.checkpointer import CheckpointClaim
 from tailrace.engine.error_policy import Decision, Reason, decide
+from tailrace.engine.halt_record import note_halt
 from tailrace.engine.handle.frames import waits_for
 from tailrace.engine.handle.isolation import required
 from tailrace.engine.handle.retry import Breaker
@@ -211,6 +212,11 @@ class Watcher:
         if self._restarts_elsewhere(decision, error, run):
             return True
         if decision.halt:
+            if not self.fenced:
+                noted = await note_halt(
+                    self._runtime.store, self._claim, self.status.checkpoint, decision.message
+                )
+                self.status.checkpoint = noted or self.status.checkpoint
             self.status.enter(WatcherState.HALTED, decision.message)
             self._log.error("scope.halted", error=decision.message)
             return False

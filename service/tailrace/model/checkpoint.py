@@ -18,7 +18,8 @@ class Checkpoint(StoredRecord):
 
     ``epoch`` counts owners and ``sequence`` an owner's writes: stores refuse a write that is not
     newer in this order. ``obeyed`` is the number of the last operator's order whose position it has
-    taken (:class:`tailrace.model.order.Order`).
+    taken (:class:`tailrace.model.order.Order`). ``halted``: why the scope is halted, until it runs
+    again; empty if it is not.
     """
 
     NAME: ClassVar = "checkpoint"
@@ -34,6 +35,7 @@ class Checkpoint(StoredRecord):
     sequence: int
     saved_at: datetime
     obeyed: int = 0
+    halted: str = ""
 
     @classmethod
     def nowhere(cls, scope: str) -> Checkpoint:

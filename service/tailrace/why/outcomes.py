@@ -160,6 +160,8 @@ class Evidence:
             return Outcome(State.NOT_READ, "the scope has not started")
         until = iso_time(checkpoint.position.cluster_time)
         who = self.elsewhere or "no daemon answers here; it is read when one runs"
+        if checkpoint.halted:
+            who = f"the scope is halted: {checkpoint.halted}"
         return Outcome(State.AFTER_CHECKPOINT, f"it is after the checkpoint ({until}): {who}")
 
 

@@ -4,11 +4,13 @@ import json
 from time import monotonic
 from typing import Any
 
+import anyio
 import pytest
 
 from tailrace.engine import WatcherState
 from tailrace.engine.status.status import Status
 from tailrace.model import Scope
+from tailrace.stream import Interrupt
 from tests.unit.engine.changes import change, token, until
 from tests.unit.engine.scripted_driver import ScriptedDriver, disconnected, refused
 from tests.unit.engine.watching import NEVER, Destination, Watching, running, supervisor_of
@@ -156,3 +158,29 @@ async def test_a_restart_is_only_for_scopes_halted_here_while_the_process_runs()
             supervisor.restart("nowhere")
     assert "the process is ending" in supervisor.restart("users")
     assert supervisor.halted == ["users"]
+
+
+async def test_while_all_scopes_are_halted_it_stays_and_one_can_be_restarted_or_changed() -> None:
+    one, handled = watching("orders", change(1))
+    one.driver.unsent = {1}
+    supervisor = supervisor_of(one)
+    async with running(supervisor):
+        await one.until_state(WatcherState.HALTED)
+        assert supervisor.unchangeable == ""
+        (reason,) = supervisor.not_ready()
+        assert reason.startswith("scope orders: halted: ")
+        one.driver.unsent = set()
+        assert supervisor.restart("orders") == ""
+        await until(lambda: handled.handled == [1])
+    assert supervisor.halted == []
+
+
+async def test_it_ends_with_its_last_scope_if_it_is_not_to_stay() -> None:
+    one, _ = watching("orders", change(1))
+    one.driver.unsent = {1}
+    supervisor = supervisor_of(one)
+    supervisor.stays = False
+    with anyio.fail_after(5):
+        await supervisor.run(Interrupt())
+    assert supervisor.halted == ["orders"]
+    assert "the process is ending" in supervisor.restart("orders")

@@ -139,3 +139,25 @@ async def test_an_invalidate_is_handled_and_saved_and_the_stream_continues_after
     assert watching.counted("invalidates_total") == 1
     states = ["catching_up", "draining", "starting", "catching_up", "streaming"]
     assert watching.states[:5] == states
+
+
+async def test_the_reason_of_a_halt_is_in_the_store_until_the_scope_runs_again() -> None:
+    driver, store = ScriptedDriver(*changes(1, 6)), ScriptedStore(STORED)
+    driver.unsent = {4}
+    reason = await halted(Watching(driver, Destination().routed(), store=store))
+    noted = store.records["orders"]
+    assert noted.halted == reason
+    assert noted.position.event_token == token(3)
+    driver.unsent = set()
+    audit = Destination()
+    async with Watching(driver, audit.routed(), store=store).run():
+        await until(lambda: len(audit.handled) == 2)
+    assert not store.records["orders"].halted
+
+
+async def test_a_halt_before_the_first_position_is_noted_and_is_no_position() -> None:
+    driver, store = ScriptedDriver(*changes(1, 6)), ScriptedStore()
+    driver.refused_starts = {"at 1": refused(20), "now": refused(20)}
+    reason = await halted(Watching(driver, Destination().routed(), store=store))
+    assert store.records["orders"].halted == reason
+    assert store.records["orders"].is_reset

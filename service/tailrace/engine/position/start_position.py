@@ -111,7 +111,8 @@ class StartPosition:
         )
         chosen = checkpoint is not None and CHOSEN in checkpoint.position.sink_digests
         elsewhere = chosen or self.leads is not None
-        return RunStart(position, before, position if known and not elsewhere else None, elsewhere)
+        again = not known or elsewhere or (checkpoint is not None and checkpoint.halted != "")
+        return RunStart(position, before, None if again else position, elsewhere)
 
     def _lacks(self, progress: Progress) -> bool:
         there = self.there

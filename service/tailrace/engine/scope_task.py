@@ -1,0 +1,19 @@
+"""The task of one scope in the supervisor."""
+
+import math
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from tailrace.engine.watcher import Watcher
+
+Begin = Callable[[], Awaitable[Watcher | None]]
+"""Makes the watcher that follows a scope from now on; ``None`` if none is to follow it."""
+
+
+@dataclass(eq=False, slots=True)
+class ScopeTask:
+    """The task of one scope: ``end`` drains its watcher, and ``begin`` makes the next one."""
+
+    end: Callable[[float], None] = lambda deadline: None
+    deadline: float = math.inf
+    begin: Begin | None = None
