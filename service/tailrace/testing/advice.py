@@ -43,7 +43,12 @@ _ADVICE = {
     "that writes, and raise Fenced if they differ. The epoch alone does not stop a process that "
     "was paused in mid transaction.",
 }
+_RESTORED = (
+    "Compare the stored text with batch.former in the transaction that writes, and raise Fenced if "
+    "they differ: only so is a restored destination noticed. Return the stored text from begin."
+)
 _BY_KIND = {
+    FaultKind.RESTORE: _RESTORED,
     FaultKind.PLAIN: "This happens without any fault.",
     FaultKind.ERROR: _ADVICE[FaultKind.ERROR, Symptom.MISSING],
     FaultKind.REPEAT: "Changes that come again must not go back: compare, or let the last one win.",

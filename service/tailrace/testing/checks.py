@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
@@ -12,7 +11,7 @@ from tailrace.testing.changes import Changes
 from tailrace.testing.comparison import Mismatch, of_log, of_state
 from tailrace.testing.harness import Harness, NotHandled
 from tailrace.testing.history import ChangeHistory, Document, numbered
-from tailrace.testing.scenarios import FaultKind, Scenario, scenarios
+from tailrace.testing.scenarios import Backup, FaultKind, Scenario, answer, emptied, scenarios
 
 Holds: TypeAlias = Callable[[], Any | Awaitable[Any]]
 """Reads what the destination holds: a mapping of each ``_id`` to its row, or a sequence with the
@@ -41,6 +40,8 @@ async def each_change_once(
     document: Document = numbered,
     row: Callable[[dict[str, Any]], Any] = lambda document: document,
     drops: bool | None = None,
+    backup: Backup | None = None,
+    empty: Callable[[], Any] | None = None,
     **more: Any,
 ) -> Sequence[str]:
     """Asserts that the destination gets each change once, whatever happens.
@@ -52,10 +53,13 @@ async def each_change_once(
 
     ``document`` makes the documents, for a destination that takes only some; ``row`` says what the
     destination holds of a document, if not the whole. ``drops``: the destination applies the drop
-    of a collection (by default, if its class has ``on_ddl``). ``target``, ``options`` and ``more``
-    are as for :class:`tailrace.testing.Harness`.
+    of a collection (by default, if its class has ``on_ddl``). ``backup`` copies what the
+    destination holds, with its positions, and returns a function that puts the copy back: then
+    restored backups are tried. ``empty`` deletes all of it; then a snapshot brings it back, if
+    ``holds`` returns rows. ``target``, ``options`` and ``more`` are as for
+    :class:`tailrace.testing.Harness`.
     """
-    check = _Check(target, holds, document, row, drops, once=True)
+    check = _Check(target, holds, document, row, drops, once=True, backup=backup, empty=empty)
     return await check.run(options, **more)
 
 
@@ -86,6 +90,8 @@ class _Check:
     row: Callable[[dict[str, Any]], Any]
     drops: bool | None
     once: bool
+    backup: Backup | None = None
+    empty: Callable[[], Any] | None = None
     _first: int = 0
     _tried: list[str] = field(default_factory=list)
 
@@ -104,10 +110,12 @@ class _Check:
         self._first = changes.oplog.end
         scope = {"snapshot": "initial", **(scope or {})}
         async with Harness(self.target, options, changes=changes, scope=scope, **more) as harness:
-            for each in scenarios(once=self.once, drops=drops):
+            for each in scenarios(once=self.once, drops=drops, backup=self.backup):
                 step = 1
                 while await self._try(harness, history, each, step) and each.by_step:
                     step += 1 + step // 3  # a call may await hundreds of times
+            if self.empty is not None and isinstance(await answer(self.holds()), Mapping):
+                await self._try(harness, history, emptied(self.empty), 1)
         return self._tried
 
     async def _try(
@@ -131,9 +139,7 @@ class _Check:
         return happened
 
     async def _differences(self, harness: Harness) -> list[Mismatch]:
-        held = self.holds()
-        if inspect.isawaitable(held):
-            held = await held
+        held = await answer(self.holds())
         if isinstance(held, Mapping):
             return of_state(harness.changes, held, self.row)
         return of_log(harness.changes, held, harness.delivered, first=self._first, once=self.once)

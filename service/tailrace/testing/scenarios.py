@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from tailrace.testing.faults import Fault, Method, When
 from tailrace.testing.harness import Harness
@@ -19,11 +20,14 @@ class FaultKind(StrEnum):
     ERROR = "an error"
     REPEAT = "a restart"
     KILL = "a kill"
+    RESTORE = "a restored backup"
     HAND_OVER = "a hand-over"
 
 
 Plan: TypeAlias = Callable[[Harness, int], Fault | None]
 Happens: TypeAlias = Callable[[Harness, ChangeHistory], Awaitable[None]]
+Backup: TypeAlias = Callable[[], Callable[[], Any] | Awaitable[Callable[[], Any]]]
+"""Copies what the destination holds, with its positions; returns what puts the copy back."""
 
 
 def _nothing(harness: Harness, step: int) -> None:
@@ -49,7 +53,7 @@ class Scenario:
     by_step: bool = False
 
 
-def scenarios(*, once: bool, drops: bool) -> Iterator[Scenario]:
+def scenarios(*, once: bool, drops: bool, backup: Backup | None = None) -> Iterator[Scenario]:
     """The faults, from the harmless ones on. ``drops``: the destination applies a drop."""
 
     async def drop(harness: Harness, history: ChangeHistory) -> None:
@@ -77,6 +81,8 @@ def scenarios(*, once: bool, drops: bool) -> Iterator[Scenario]:
             plan = _kill("before" if when == "before" else "after", "on_ddl")
             yield Scenario(FaultKind.KILL, f"a kill {when} on_ddl", plan, drop)
     yield from _around_commits()
+    if backup is not None:
+        yield from _restores(backup)
     if once:
         yield from _hand_overs()
 
@@ -106,6 +112,50 @@ def _around_commits() -> Iterator[Scenario]:
         yield Scenario(FaultKind.KILL, f"a kill {when} a commit", _kill(at, "commit"))
     inside = _kill("inside", "commit")
     yield Scenario(FaultKind.KILL, "a kill in a commit, at await", inside, by_step=True)
+
+
+def _restores(backup: Backup) -> Iterator[Scenario]:
+    """The destination is set back while the process runs, or while it does not."""
+
+    def restored(then: Callable[[Harness], Awaitable[None]]) -> Happens:
+        async def happen(harness: Harness, history: ChangeHistory) -> None:
+            restore = await answer(backup())
+            history.burst()
+            await harness.saved()
+            await answer(restore())
+            await then(harness)
+            history.burst()
+
+        return happen
+
+    async def nothing(harness: Harness) -> None: ...
+
+    async def outage(harness: Harness) -> None:
+        harness.outage(3)
+
+    async def restart(harness: Harness) -> None:
+        await harness.restart()
+
+    kind = FaultKind.RESTORE
+    yield Scenario(kind, "a backup restored before a call", happens=restored(nothing))
+    yield Scenario(kind, "a backup restored in an outage", happens=restored(outage))
+    yield Scenario(kind, "a backup restored before a start", happens=restored(restart))
+
+
+def emptied(empty: Callable[[], Any]) -> Scenario:
+    """The destination loses all that it has, with its positions, and a snapshot brings it back."""
+
+    async def happen(harness: Harness, history: ChangeHistory) -> None:
+        await answer(empty())
+        history.burst()
+        await harness.snapshot()
+
+    return Scenario(FaultKind.RESTORE, "an emptied destination, and a snapshot", happens=happen)
+
+
+async def answer(value: Any) -> Any:
+    """What a function of the test returned, which may be a coroutine function."""
+    return await value if inspect.isawaitable(value) else value
 
 
 def _hand_overs() -> Iterator[Scenario]:

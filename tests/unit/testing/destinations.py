@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Self
 
 import anyio
@@ -19,6 +19,18 @@ class Database:
         self.log: list[dict[str, Any]] = []
         self.positions: dict[str, str] = {}
         self.epochs: dict[str, int] = {}
+
+    def backup(self) -> Callable[[], None]:
+        """Copies what it holds, with its positions; returns what puts the copy back."""
+        rows, log, positions = self.rows.copy(), self.log.copy(), self.positions.copy()
+
+        def restore() -> None:
+            self.rows, self.log, self.positions = rows, log, positions
+
+        return restore
+
+    def empty(self) -> None:
+        self.rows, self.log, self.positions = {}, [], {}
 
     async def answer(self) -> None:
         """A round trip to the database."""

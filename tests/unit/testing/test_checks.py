@@ -17,8 +17,17 @@ RESTARTS = {"on_failure": "dead_letter"}
 @pytest.mark.parametrize("what", ["rows", "log"])
 async def test_a_handler_that_does_it_right_gets_each_change_once(what: str) -> None:
     database = Database()
-    tried = await each_change_once(lambda: of.Good(database), holds=lambda: getattr(database, what))
+    tried = await each_change_once(
+        lambda: of.Good(database),
+        holds=lambda: getattr(database, what),
+        backup=database.backup,
+        empty=database.empty,
+    )
+    assert ("an emptied destination, and a snapshot" in tried) == (what == "rows")
     for fault in (
+        "a backup restored before a call",
+        "a backup restored in an outage",
+        "a backup restored before a start",
         "a snapshot of what was there before",
         "a lost connection in a call, at await 2",
         "an outage at the start",
@@ -34,9 +43,13 @@ async def test_a_handler_that_does_it_right_gets_each_change_once(what: str) -> 
 async def test_a_handler_that_commits_is_checked_around_its_commits() -> None:
     database = Database()
     tried = await each_change_once(
-        lambda: of.Committing(database), holds=lambda: database.log, handler=RESTARTS
+        lambda: of.Committing(database),
+        holds=lambda: database.log,
+        handler=RESTARTS,
+        backup=database.backup,
     )
     for fault in (
+        "a backup restored before a call",
         "a lost connection before a commit",
         "a lost connection after a commit",
         "a kill in a commit, at await 2",
@@ -51,6 +64,15 @@ async def test_a_handler_that_keeps_what_it_accepted_before_a_failure_is_found_o
         await each_change_once(
             lambda: of.NothingRolledBack(database), holds=lambda: database.log, handler=RESTARTS
         )
+
+
+async def test_a_handler_that_does_not_notice_a_restored_backup_is_found_out() -> None:
+    database = Database()
+    with pytest.raises(GuaranteeBroken, match="only so is a restored destination noticed") as found:
+        await each_change_once(
+            lambda: of.NothingCompared(database), holds=lambda: database.log, backup=database.backup
+        )
+    assert found.value.fault == "a backup restored before a call"
 
 
 @pytest.mark.parametrize("what", ["rows", "log"])
