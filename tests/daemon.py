@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 import urllib.error
+import urllib.parse
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -202,9 +203,12 @@ class Daemon:
 
     def letters(self) -> list[dict[str, Any]]:
         """The dead letters that wait in its store. It counts them for its metric only at times."""
-        body = self.get("/dead-letters")[1]
-        found: list[dict[str, Any]] = json.loads(body)["letters"] if body else []
-        return found
+        letters, next = list[dict[str, Any]](), ""
+        while next is not None:
+            body = self.get(f"/dead-letters?after={urllib.parse.quote(next)}")[1]
+            page = json.loads(body) if body else {"letters": [], "next": None}
+            letters, next = letters + page["letters"], page["next"]
+        return letters
 
     @property
     def log(self) -> str:

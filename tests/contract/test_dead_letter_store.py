@@ -96,7 +96,7 @@ async def test_every_field_comes_back_and_the_event_to_the_byte(
     async with backing.open() as opened:
         store = opened.dead_letters
         assert list(await store.letters()) == [kept]
-        await store.claim("orders", 1)
+        await store.claim(kept.scope, 1)
         assert list(store.held(kept.scope, kept.handler)) == [kept.key]
         assert await store.holds(kept.scope, kept.handler, kept.key)
 
@@ -143,10 +143,29 @@ async def test_letters_are_in_the_order_in_which_they_came(store: DeadLetterStor
     assert await store.letters("user", "lake") == await store.letters("users", "") == []
     assert await store.letters_of("orders", {key(2)}.__contains__) == [kept[2], kept[4]]
     assert await store.letters_of("users", {key(0), key(2)}.__contains__) == [
-        *(kept[3], kept[0], kept[5]),
+        *(kept[0], kept[3], kept[5]),
     ]
     assert await store.letters_of("orders", {key(0)}.__contains__) == []
-    assert await store.letters_of(None, {key(2)}.__contains__) == [kept[2], kept[4], kept[3]]
+    assert await store.letters_of(None, {key(2)}.__contains__) == [kept[2], kept[3], kept[4]]
+
+
+async def test_pages_of_letters_go_on_where_the_last_one_ended(store: DeadLetterStore) -> None:
+    """Also after those that were resolved meanwhile, and without the events."""
+    for n in range(7):
+        await store.add(letter(n, key=n % 2, scope="users" if n == 3 else "orders"), 1)
+    first = await store.heads("orders", limit=2)
+    assert [head.id for head in first] == [letter(0).id, letter(1).id]
+    assert await store.read(first[1]) == letter(1, key=1)
+    assert await store.resolve(first[1], "discarded")
+    assert await store.read(first[1]) is None
+    rest = await store.heads("orders", "audit", after=first[1].arrival)
+    assert [head.id for head in rest] == [letter(n).id for n in (2, 4, 5, 6)]
+    assert await store.heads(after=rest[-1].arrival) == []
+    assert [head.id for head in await store.queue(rest[0].queue)] == [
+        letter(n).id for n in (0, 2, 4, 6)
+    ]
+    with pytest.raises(ValueError, match="invalid literal"):
+        await store.heads(after="odd")
 
 
 async def test_the_same_letter_is_stored_once_and_keeps_its_place(backing: Backing) -> None:

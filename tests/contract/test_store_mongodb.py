@@ -1,6 +1,7 @@
 """The MongoDB store: the commands that it sends, and how it handles errors and odd replies."""
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
@@ -104,9 +105,13 @@ async def test_lists_are_what_a_majority_has() -> None:
         assert list(await store.checkpoints.gaps("orders")) == []
         assert commands[0]["filter"] == {"_id": {"$gt": "gap:orders:", "$lt": "gap:orders;"}}
         assert commands[0]["readConcern"] == {"level": "majority"}
-    async with scripted(found(kept(3)), found(kept(1)), found()) as (store, commands):
+    letters = (found(kept(1), kept(3)), found(kept(1)), found(kept(3)), found())
+    async with scripted(*letters) as (store, commands):
         assert await store.dead_letters.letters() == [letter(1), letter(3)]
         assert {command["readConcern"]["level"] for command in commands} == {"majority"}
+        assert commands[0]["sort"] == {"sequence": 1}
+        assert "event" not in commands[0]["projection"]
+        assert commands[-1]["filter"]["sequence"] == {"$gt": Timestamp(1, 3)}
 
 
 async def test_keys_are_asked_for_by_ranges_of_the_index_without_events() -> None:
@@ -204,7 +209,11 @@ async def test_an_error_names_the_collection_and_the_cause() -> None:
 async def test_a_dead_letter_that_cannot_be_read_is_named(damage: dict[str, Any]) -> None:
     where = r"^d\.dead_letters, document 'orders/audit/.*cannot be read"
     damaged = (found(kept(**damage)), found())
-    async with scripted(*damaged, *CLAIMED, *damaged) as (store, _):
+    page = found(kept(**damage), kept(2))
+    async with scripted(page, found(kept(2)), page, *CLAIMED, *damaged) as (store, _):
+        bad, good = await store.dead_letters.heads()
+        assert re.match(where, bad.unreadable)
+        assert await store.dead_letters.read(good) == letter(2)
         with pytest.raises(DeadLetterError, match=where):
             await store.dead_letters.letters()
         if "key" in damage:

@@ -5,6 +5,7 @@ import sqlite3
 from contextlib import closing
 from typing import Any
 
+from tests.actions import act
 from tests.daemon import Daemon, until
 from tests.orders import Orders
 
@@ -194,3 +195,67 @@ def test_letters_that_wait_are_counted_in_the_store(orders: Orders) -> None:
 def waiting(run: Daemon) -> tuple[float | None, Any]:
     metric = run.metric("tailrace_dead_letters_waiting", scope="orders", handler="mine")
     return metric, run.status()["handlers"]["mine"]["waiting"]
+
+
+# Stores its position with its data, and refuses the documents that the file "poison" names.
+OWNER = """
+import json
+from pathlib import Path
+
+
+class Table:
+    async def begin(self, scope):
+        self.data = {"position": None, "rows": {}}
+        if Path("table").exists():
+            self.data = json.loads(Path("table").read_text())
+        return self.data["position"]
+
+    async def write(self, batch):
+        poison = Path("poison").read_text().split()
+        for event in batch:
+            number = str(event.document_key["_id"])
+            if event.operation_type == "delete":
+                self.data["rows"].pop(number, None)
+            elif number in poison:
+                raise ValueError(f"poison {number}")
+            else:
+                self.data["rows"][number] = event.full_document["n"]
+        self.data["position"] = batch.position
+        Path("new").write_text(json.dumps(self.data))
+        Path("new").rename("table")
+"""
+
+
+def test_letters_of_a_handler_with_a_position_are_replayed_as_a_snapshot_of_their_documents(
+    orders: Orders,
+) -> None:
+    run = orders.daemon(
+        targets={"table": {"target": "mine:Table", "on_failure": "dead_letter"}},
+        source=OWNER,
+        delivery={"retry": {"attempts": 1}},
+    )
+    (run.directory / "poison").write_text("1 2 3")
+    run.start()
+    orders.insert_each({"_id": n, "n": n} for n in range(5))
+    with orders.server.client() as client:
+        collection = client[orders.database].orders
+        collection.update_one({"_id": 1}, {"$set": {"n": 10}})
+        collection.delete_one({"_id": 3})
+    until(lambda: len(run.letters()) == 5, "the letters")
+    (run.directory / "poison").write_text("")
+    _, dry = act(run, "/dead-letters/replay", dry_run=True)
+    assert "5 dead letters of handler 'table' of scope 'orders' would be disc" in dry["message"]
+    status, result = act(run, "/dead-letters/replay")
+    assert status == 202
+    outcomes = [each["outcome"] for each in result["letters"]]
+    assert outcomes.count("discarded for a snapshot of its document") == 3
+    assert sum("its document was deleted" in each for each in outcomes) == 1
+
+    def rows() -> Any:
+        return json.loads((run.directory / "table").read_text())["rows"]
+
+    until(lambda: rows() == {"0": 0, "1": 10, "2": 2, "4": 4}, "the rows of the snapshot")
+    assert [each["event"]["documentKey"] for each in run.letters()] == [{"_id": 3}] * 2
+    orders.insert_each([{"_id": 5, "n": 5}])
+    until(lambda: rows().get("5") == 5, "the next change")
+    assert run.stop() == 0, run.log

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime
 
 from bson import json_util
@@ -15,34 +16,51 @@ from tailrace.cli.terminal_text import (
     fields,
     printable,
 )
-from tailrace.engine.handle.replay import event_of, queues
+from tailrace.engine.handle.replay import event_of
 from tailrace.event.extended_json import to_json
-from tailrace.model.dead_letter import DeadLetter
+from tailrace.model.dead_letter import DeadLetter, LetterHead, LetterQueue
 from tailrace.model.time_text import utc_text
 
 _KEY, _ERROR = 40, 60
 
 
-def table(letters: Sequence[DeadLetter], now: datetime) -> str:
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A dead letter in a table. ``id``, ``queue``: as in :class:`LetterHead`."""
+
+    id: str
+    queue: LetterQueue
+    fields: dict[str, str]
+
+
+def row(letter: DeadLetter, now: datetime) -> Row:
+    """The row of a letter, without its event."""
+    return Row(letter.id, (letter.scope, letter.handler, letter.key), _record(letter, now))
+
+
+def table(rows: Sequence[Row]) -> str:
     """One line for each letter, oldest first; times in UTC; counts at the end."""
-    first_of, records = _queued(letters), [_record(letter, now) for letter in letters]
-    for letter, record in zip(letters, records, strict=True):
-        error, first = _short(record["error"], _ERROR), first_of.get(letter.identity)
-        record["key"] = _short(record["key"], _KEY)
-        record["error"] = f"(waits for {first}) {error}".rstrip() if first else error or UNKNOWN
-    counts = number(len(letters))
-    if first_of:
-        counts += f", {len(first_of)} of them wait for another of the same document"
+    first, records, waiting = dict[LetterQueue, str](), list[dict[str, str]](), 0
+    for each in rows:
+        ahead = first.setdefault(each.queue, each.id)
+        waits = f"(waits for {ahead}) " if ahead != each.id else ""
+        waiting += bool(waits)
+        error = f"{waits}{_short(each.fields['error'], _ERROR)}".rstrip() or UNKNOWN
+        records.append(each.fields | {"key": _short(each.fields["key"], _KEY), "error": error})
+    counts = number(len(rows))
+    if waiting:
+        counts += f", {waiting} of them wait for another of the same document"
     headings = [name.upper() for name in records[0]]
     return f"{columns(headings, [[*record.values()] for record in records])}\n{counts}.\n"
 
 
-def details(letter: DeadLetter, letters: Sequence[DeadLetter], now: datetime) -> str:
-    """Every field on its own line, and the whole event; ``letters`` are all waiting letters."""
+def details(letter: DeadLetter, first: str, now: datetime) -> str:
+    """Every field on its own line, and the whole event; ``first``: the id before which none of its
+    document is replayed."""
     record = _record(letter, now)
     record["at"] += f" ({record.pop('age')} ago)"
     error = record.pop("error") or UNKNOWN
-    record |= {"waits for": _queued(letters).get(letter.identity, UNKNOWN), "error": error}
+    record |= {"waits for": first if first != letter.id else UNKNOWN, "error": error}
     head = fields(record.items())
     try:
         event = json.loads(to_json(letter.raw, canonical=True))
@@ -61,9 +79,10 @@ def document_id(letter: DeadLetter) -> str:
     return printable(json_util.dumps(key["_id"], ensure_ascii=False))
 
 
-def summary(letter: DeadLetter) -> str:
-    """A letter in one line."""
-    return f"{letter.id}  {letter.scope}  {letter.handler}  {document_id(letter)}"
+def summary(letter: DeadLetter | LetterHead) -> str:
+    """A letter in one line; without its event, its document is not known."""
+    key = f"  {document_id(letter)}" if isinstance(letter, DeadLetter) else ""
+    return f"{letter.id}  {letter.scope}  {letter.handler}{key}"
 
 
 def number(count: int) -> str:
@@ -84,13 +103,6 @@ def _record(letter: DeadLetter, now: datetime) -> dict[str, str]:
         "at": utc_text(letter.at),
         "age": age(now - letter.at),
         "error": printable(letter.error),
-    }
-
-
-def _queued(letters: Sequence[DeadLetter]) -> dict[tuple[str, str, str], str]:
-    """For each letter that is not the first of its queue, the id of the first one."""
-    return {
-        letter.identity: queue[0].id for queue in queues(letters).values() for letter in queue[1:]
     }
 
 

@@ -13,7 +13,8 @@ import asyncio
 import os
 import signal
 import socket
-from collections.abc import Collection, Mapping, Sequence
+import sys
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
@@ -30,7 +31,7 @@ from tailrace.cli.arguments import (
     refuse,
     result_text,
 )
-from tailrace.cli.dead_letter_text import details, number, summary, table
+from tailrace.cli.dead_letter_text import details, number, row, summary, table
 from tailrace.cli.dead_letters_daemon import through_daemon
 from tailrace.cli.scopes import followers
 from tailrace.cli.terminal_text import printable
@@ -38,14 +39,17 @@ from tailrace.cli.waiting_bar import waiting_bar
 from tailrace.config import Settings
 from tailrace.config.store import MemoryStoreSettings
 from tailrace.control.client import NoDaemon
-from tailrace.engine.handle.replay import queues, refusal, replay_letters
+from tailrace.control.letter_choice import LetterChoice
+from tailrace.control.letter_list import named
+from tailrace.engine.handle.replay import in_order, refusal, replay_letters
 from tailrace.engine.ports import DeadLetterStore, Handler
 from tailrace.errors import CheckpointCorrupt, ConfigurationError, Problem
-from tailrace.model.dead_letter import DeadLetter
+from tailrace.model.dead_letter import DeadLetter, LetterHead, LetterUnreadable
 from tailrace.replicas.command_leases import CommandLeases
 from tailrace.replicas.times import LeaseTimes
 from tailrace.stores import Store
 from tailrace.stores.records import letter_line
+from tailrace.why.key import read_key
 
 NONE = "No dead letters.\n"
 
@@ -62,8 +66,8 @@ def add(parser: argparse.ArgumentParser) -> None:
     replay = verbs.add_parser("replay", help="deliver them to their handlers again, in order")
     discard = verbs.add_parser("discard", help="delete them: their events are never handled")
     for verb, otherwise in (
-        (replay, "default: all, or those of --scope and --handler"),
-        (discard, "without ids: all of --scope and --handler, one of which is needed"),
+        (replay, "default: all, or those that the options choose"),
+        (discard, "without ids: those that the options choose, one of which is needed"),
     ):
         verb.add_argument("id", nargs="*", help=f"ids of dead letters; {otherwise}")
         verb.add_argument("--dry-run", action="store_true", help="say what would happen")
@@ -71,6 +75,8 @@ def add(parser: argparse.ArgumentParser) -> None:
     for verb in verbs.choices.values():
         verb.add_argument("--scope", help="only dead letters of this scope")
         verb.add_argument("--handler", help="only dead letters of this handler")
+        verb.add_argument("--key", metavar="JSON", help="only of the document with this _id")
+        verb.add_argument("--error", metavar="TEXT", help="only those whose error contains this")
         add_config(verb)
 
 
@@ -80,8 +86,8 @@ def run(options: argparse.Namespace) -> int:
 
 
 async def _ask(options: argparse.Namespace) -> int:
-    settings, now = read_settings(options), datetime.now(UTC)
-    if options.verb in ("replay", "discard") and not options.dry_run:
+    settings, choice = read_settings(options), _choice(options)
+    if options.verb in ("replay", "discard"):
         _require_choice(options, settings)
         try:
             return through_daemon(client_of(settings, options.config), options)
@@ -90,29 +96,51 @@ async def _ask(options: argparse.Namespace) -> int:
                 raise
     async with open_store(settings) as opened:
         store = opened.dead_letters
-        if options.verb == "replay":
-            return await _replay(options, settings, opened)
+        if options.verb in ("replay", "discard"):
+            chosen = [head async for head in choice.heads(store)]
+            require_waiting(options.id, chosen)
+            act = _replay if options.verb == "replay" else _discard
+            return await act(options, settings, opened, chosen)
         with waiting_bar("reading the dead letters", 30):
-            letters = await store.letters(options.scope, options.handler)
-        match options.verb:
-            case "list" | "show" if options.json:
-                chosen = select(letters, [options.id] if options.verb == "show" else [])
-                text = f"[{','.join(f'{chr(10)}  {letter_line(each)}' for each in chosen)}\n]\n"
-            case "list":
-                text = table(letters, now) if letters else NONE
-            case "show":
-                text = show_letter(letters, options.id, now=now)
-            case "export":
-                text = "".join(f"{letter_line(letter)}\n" for letter in letters)
-            case _:
-                _require_choice(options, settings)
-                return await _discard(options, settings, opened, select(letters, options.id))
-    print(text, end="")
+            if options.verb == "show":
+                require_waiting([options.id], [head async for head in choice.heads(store)])
+            match options.verb:
+                case "list" | "show" if options.json:
+                    lines = [letter_line(each) async for each in letters(store, choice)]
+                    print(f"[{','.join(f'{chr(10)}  {line}' for line in lines)}\n]")
+                case "list":
+                    now = datetime.now(UTC)
+                    rows = [row(each, now) async for each in letters(store, choice)]
+                    print(table(rows) if rows else NONE, end="")
+                case "show":
+                    print(await show_letter(store, choice, now=datetime.now(UTC)), end="")
+                case _:
+                    async for letter in letters(store, choice):
+                        print(letter_line(letter))
     return 0
 
 
+def _choice(options: argparse.Namespace) -> LetterChoice:
+    ids = [options.id] if options.verb == "show" else getattr(options, "id", [])
+    try:
+        key = read_key(options.key) if options.key is not None else None
+    except ValueError as error:
+        refuse("--key", str(error))
+    return LetterChoice(options.scope, options.handler, key, options.error, frozenset(ids))
+
+
+async def letters(store: DeadLetterStore, choice: LetterChoice) -> AsyncIterator[DeadLetter]:
+    """The letters that are meant, one after another. Those that cannot be read are told."""
+    async for head in choice.heads(store):
+        try:
+            if (letter := await store.read(head)) is not None:
+                yield letter
+        except LetterUnreadable as error:
+            print(printable(str(error)), file=sys.stderr)
+
+
 async def _discard(
-    options: argparse.Namespace, settings: Settings, opened: Store, chosen: Sequence[DeadLetter]
+    options: argparse.Namespace, settings: Settings, opened: Store, chosen: Sequence[LetterHead]
 ) -> int:
     scopes = {letter.scope for letter in chosen}
     if not options.json:
@@ -125,23 +153,19 @@ async def _discard(
         end = f"Discarded {number(len(gone))}."
     text = "".join(f"{summary(letter)}\n" for letter in gone) + end if chosen else NONE.rstrip()
     done = 0 if options.dry_run else len(gone)
-    letters = [
-        _named(letter, "would be discarded" if options.dry_run else "discarded") for letter in gone
-    ]
-    print(
-        result_text(options, {"message": text, "done": done, "failed": 0, "letters": letters}),
-        end="",
-    )
+    outcome = "would be discarded" if options.dry_run else "discarded"
+    reported = [named(letter) | {"outcome": outcome} for letter in gone]
+    answer = {"message": text, "done": done, "failed": 0, "letters": reported}
+    print(result_text(options, answer), end="")
     return 0
 
 
-async def _replay(options: argparse.Namespace, settings: Settings, opened: Store) -> int:
+async def _replay(
+    options: argparse.Namespace, settings: Settings, opened: Store, chosen: Sequence[LetterHead]
+) -> int:
     from tailrace.handlers import open_handlers
 
-    _require_choice(options, settings)
     store = opened.dead_letters
-    letters = await store.letters(options.scope, options.handler)
-    chosen = select(letters, options.id)
     if not chosen:
         print(result_text(options, {"message": NONE.rstrip(), "letters": []}), end="")
         return 0
@@ -151,9 +175,9 @@ async def _replay(options: argparse.Namespace, settings: Settings, opened: Store
     scopes = {letter.scope for letter in chosen}
     reported: list[dict[str, str]] = []
 
-    def report(letter: DeadLetter, what: str) -> None:
-        reported.append(_named(letter, what))
-        bar.share = len(reported) / len(chosen)
+    def report(letter: DeadLetter | LetterHead, what: str) -> None:
+        reported.append(named(letter) | {"outcome": what})
+        bar.share = min(len(reported) / len(chosen), 1.0)
         if not options.json:
             bar.print(f"{summary(letter)}  {printable(what)}")
 
@@ -161,8 +185,8 @@ async def _replay(options: argparse.Namespace, settings: Settings, opened: Store
         print(await followers(opened, settings, scopes), end="")
     async with open_handlers(known, settings.delivery) as handlers:
         if options.dry_run:
-            would = would_replay(letters, chosen, handlers).rstrip()
-            print(result_text(options, {"message": would, "dry_run": True}), end="")
+            would = await would_replay(store, chosen, handlers)
+            print(result_text(options, {"message": would.rstrip(), "dry_run": True}), end="")
             return 0
         epochs = {scope: await _epoch(opened, scope) for scope in scopes}
         leases = _leases(settings, opened, scopes)
@@ -184,15 +208,11 @@ async def _replay(options: argparse.Namespace, settings: Settings, opened: Store
     return 1 if done.failed else 0
 
 
-def _named(letter: DeadLetter, outcome: str) -> dict[str, str]:
-    named = {"id": letter.id, "scope": letter.scope, "handler": letter.handler}
-    return named | {"outcome": outcome}
-
-
 def _require_choice(options: argparse.Namespace, settings: Settings) -> None:
     """Refuses a replay to an unknown handler, and a discard of nothing in particular."""
-    if options.verb == "discard" and not (options.id or options.scope or options.handler):
-        refuse("", "say which dead letters: by their ids, --scope or --handler")
+    said = (options.id, options.scope, options.handler, options.key, options.error)
+    if options.verb == "discard" and not any(said):
+        refuse("", "say which dead letters: by their ids, --scope, --handler, --key or --error")
     if options.verb == "replay" and options.handler not in (None, *settings.handlers):
         refuse(f"handler {options.handler!r}", "is not in the configuration")
 
@@ -211,27 +231,33 @@ async def _epoch(opened: Store, scope: str) -> int:
     return 0
 
 
-def show_letter(letters: Sequence[DeadLetter], letter: str, *, now: datetime) -> str:
+async def show_letter(store: DeadLetterStore, choice: LetterChoice, *, now: datetime) -> str:
     """Every field and the whole event of a letter, for each handler that could not handle it."""
-    return "\n".join(details(each, letters, now) for each in select(letters, [letter]))
+    texts = list[str]()
+    async for head in choice.heads(store):
+        if (letter := await store.read(head)) is not None:
+            queue = await in_order(store, await store.queue(head.queue))
+            texts.append(details(letter, queue[0].id if queue else letter.id, now))
+    return "\n".join(texts)
 
 
 async def discard_letters(
-    store: DeadLetterStore, chosen: Sequence[DeadLetter]
-) -> Sequence[DeadLetter]:
+    store: DeadLetterStore, chosen: Sequence[LetterHead]
+) -> Sequence[LetterHead]:
     """Removes letters, so that their events are never handled; returns those that waited."""
     return [letter for letter in chosen if await store.resolve(letter, "discarded")]
 
 
-def would_replay(
-    letters: Sequence[DeadLetter], chosen: Collection[DeadLetter], handlers: Mapping[str, Handler]
+async def would_replay(
+    store: DeadLetterStore, chosen: Collection[LetterHead], handlers: Mapping[str, Handler]
 ) -> str:
     """The letters that ``replay`` would replay: the whole queues of the chosen ones, in order."""
     lines, count = [], 0
-    for queue in queues(letters, chosen).values():
-        reason = refusal(handlers[queue[0].handler])
+    for name in dict.fromkeys(head.queue for head in chosen):
+        reason = refusal(handlers[name[1]])
         outcome = f"would be refused: {reason}" if reason else "would be replayed"
-        lines += [f"{summary(letter)}  {outcome}\n" for letter in queue]
+        queue = await in_order(store, await store.queue(name))
+        lines += [f"{summary(head)}  {outcome}\n" for head in queue]
         count += 0 if reason else len(queue)
     return f"{''.join(lines)}Dry run: {number(count)} would be replayed, none was.\n"
 
@@ -246,10 +272,9 @@ def require_configured(names: Collection[str], known: Collection[str]) -> None:
         raise ConfigurationError(*(Problem(f"handler {name!r}", advice) for name in missing))
 
 
-def select(letters: Sequence[DeadLetter], ids: Collection[str]) -> Sequence[DeadLetter]:
-    """The letters with these ids, or all if no ids are given. Refuses ids that no letter has."""
+def require_waiting(ids: Collection[str], letters: Collection[LetterHead]) -> None:
+    """Refuses ids that no letter has."""
     if unknown := set(ids) - {letter.id for letter in letters}:
         advice = "is not waiting; 'tailrace dead-letters list' shows those that are"
-        named = (f"dead letter {each!r}" for each in sorted(unknown))
-        raise ConfigurationError(*(Problem(each, advice) for each in named))
-    return [letter for letter in letters if not ids or letter.id in ids]
+        problems = (f"dead letter {each!r}" for each in sorted(unknown))
+        raise ConfigurationError(*(Problem(each, advice) for each in problems))

@@ -112,7 +112,8 @@ class Api:
         assert route.read is not None  # noqa: S101 - for the type checker
         try:
             taken = route.takes and read_body(route.takes, body, request.query)
-            return _json(200, await route.read(self.control, values, taken))
+            found = await route.read(self.control, values, taken)
+            return _json(200, found) if not isinstance(found, str) else _json_text(found)
         except ActionRefused as refused:
             return line(refused.status, str(refused))
 
@@ -165,6 +166,10 @@ _PROBES = ("/livez", "/readyz")
 def _json(status: int, content: Mapping[str, Any]) -> Answer:
     text = json.dumps(content, default=str, indent=2) + "\n"
     return Answer(status, text.encode(), "application/json")
+
+
+def _json_text(text: str) -> Answer:
+    return Answer(200, text.encode(errors="replace"), "application/json")
 
 
 def _refused(refusal: Refusal) -> Answer:

@@ -76,15 +76,31 @@ class ReplayBody(Body):
     """End the replay that is running."""
 
 
-class LettersQuery(Body):
+class LetterFilter(Body):
     scope: str | None = None
     """Only dead letters of this scope."""
     handler: str | None = None
     """Only dead letters of this handler."""
     key: str | None = None
     """Only those of the document with this `_id`, as Extended JSON."""
+    error: str | None = None
+    """Only those whose error contains this text."""
+    ids: list[str] = Field(default=[], max_length=1000)
+    """Only those with these ids."""
+    after: str = Field(default="", max_length=1000)
+    """The `next` of the last answer: goes on where that ended."""
+
+
+class LettersQuery(LetterFilter):
     limit: int = Field(default=100, ge=1, le=1000)
-    """At most so many; `count` is that of all."""
+    """At most so many, and fewer if their events are large; `count` is that of all."""
+    events: bool = True
+    """`false`: without their events and keys, which may be large."""
+
+
+class LettersBody(LetterFilter):
+    dry_run: bool = False
+    """Only say what would be done."""
 
 
 class LetterBody(Body):

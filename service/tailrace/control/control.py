@@ -7,13 +7,21 @@ from typing import Any, Protocol
 import anyio
 from anyio.abc import TaskGroup
 
-from tailrace.control.bodies import LetterBody, LettersQuery, ReplayBody, SeekBody, WhyQuery
+from tailrace.control.bodies import (
+    LetterBody,
+    LettersBody,
+    LettersQuery,
+    ReplayBody,
+    SeekBody,
+    WhyQuery,
+)
 from tailrace.control.letters import DeadLetters
 from tailrace.control.orders import Given, give
 from tailrace.control.outcome import ActionRefused, Done
 from tailrace.control.seeking import Seeking, positions_of
 from tailrace.control.server_positions import ServerPositions, moment
 from tailrace.control.skipping import SkipBody, find_unsendable
+from tailrace.control.snapshot_orders import SnapshotOrders
 from tailrace.control.span import find_span
 from tailrace.control.spans import (
     SpanReplay,
@@ -30,7 +38,6 @@ from tailrace.engine import (
     WatcherState,
 )
 from tailrace.errors import CheckpointError, DeadLetterError, describe
-from tailrace.model.snapshot import SnapshotRequest
 from tailrace.why.followed import followed
 from tailrace.why.inquiry import Inquiry
 from tailrace.why.key import read_key
@@ -67,8 +74,7 @@ class Control:
     spans: dict[str, SpanReplay] = field(default_factory=dict)
     """By scope, its last replay of a span of time."""
     patience_seconds: float = 5.0
-    _snapshot_orders: anyio.Lock = field(default_factory=anyio.Lock)
-    """Held while an order for a snapshot is made of what is under way, and stored."""
+    snapshots: SnapshotOrders | None = None
 
     async def reload(self, *, dry_run: bool) -> Done:
         """Applies what has changed in the configuration, or says what that is."""
@@ -206,23 +212,33 @@ class Control:
             raise ActionRefused(503, describe(error)) from error
         return answer.to_document()
 
-    async def dead_letters(self, query: LettersQuery) -> Mapping[str, Any]:
-        """The dead letters that wait."""
+    async def dead_letters(self, query: LettersQuery) -> str:
+        """A page of the dead letters that wait, as JSON."""
         return await self._letters.show(query)
 
     async def replay_letter(self, id: str, body: LetterBody, by: str) -> Done:
         """Hands a dead letter, and all others of its document, to the handler again."""
-        return await self._letters.replay(id, body)
+        return await self._letters.replay_one(id, body, by)
 
     async def discard_letter(self, id: str, body: LetterBody, by: str) -> Done:
         """Removes a dead letter for good."""
-        return await self._letters.discard(id, body)
+        return await self._letters.discard_one(id, body)
+
+    async def replay_letters(self, body: LettersBody, by: str) -> Done:
+        """Hands the dead letters that are meant to their handlers again."""
+        return await self._letters.replay(body, by)
+
+    async def discard_letters(self, body: LettersBody, by: str) -> Done:
+        """Removes the dead letters that are meant for good."""
+        return await self._letters.discard(body)
 
     @property
     def _letters(self) -> DeadLetters:
         if self.runtime is None:
             raise _STARTING
-        self.letters = self.letters or DeadLetters(self.supervisor, self.runtime.letters)
+        if self.letters is None:
+            order = self._snapshots(self.runtime).store
+            self.letters = DeadLetters(self.supervisor, self.runtime.letters, order)
         return self.letters
 
     async def snapshot(
@@ -230,29 +246,11 @@ class Control:
     ) -> Done:
         """Starts, pauses, resumes or cancels a scope's snapshot."""
         watcher, runtime = self._ordered(scope)
-        rows = watcher.plan.rows
-        require_here(watcher)
-        if watcher.status.state is WatcherState.HALTED:
-            message = f"scope {scope!r} is halted, and its snapshot with it: restart it first"
-            raise ActionRefused(409, message)
-        calls: dict[str, Callable[[], SnapshotRequest | str]] = {
-            "start": lambda: rows.start(collections, filter),
-            "pause": lambda: rows.pause(paused=True),
-            "resume": lambda: rows.pause(paused=False),
-            "cancel": rows.cancel,
-        }
-        seen = rows.observed()
-        before = f"snapshot {seen.progress.id} {seen.progress.state.value}" if seen else "none"
-        async with self._snapshot_orders:
-            try:
-                wanted = calls[action]()
-            except ValueError as error:
-                raise ActionRefused(400, str(error)) from error
-            if isinstance(wanted, str):
-                raise ActionRefused(409, wanted)
-            given = await give(runtime.orders, scope, by, {"snapshot": wanted})
-            watcher.obey(given.order)
-        return Done(f"scope {scope!r}: {action} of its snapshot is accepted", before, action)
+        return await self._snapshots(runtime).ask(watcher, action, collections, filter, by)
+
+    def _snapshots(self, runtime: Runtime) -> SnapshotOrders:
+        self.snapshots = self.snapshots or SnapshotOrders(runtime.orders)
+        return self.snapshots
 
     async def _until(self, watcher: Watcher, obeyed: Callable[[], bool]) -> WatcherState:
         """Waits for a while until an order is obeyed; returns the state then."""

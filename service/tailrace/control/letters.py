@@ -1,30 +1,77 @@
 """Dead letters in the process that follows their scope: replayed through the open handler."""
 
-import hashlib
-import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Awaitable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import count
-from typing import Any
+from itertools import groupby
+from operator import itemgetter
+from typing import Any, Protocol, TypeVar
 
 import anyio
-from bson import json_util
 
-from tailrace.control.bodies import LetterBody, LettersQuery
+from tailrace.control.bodies import LetterBody, LettersBody, LettersQuery
+from tailrace.control.letter_choice import ChosenQueues, LetterChoice, Progress
+from tailrace.control.letter_list import listed, named
+from tailrace.control.letter_snapshot import BY_SNAPSHOT, LetterSnapshot
 from tailrace.control.outcome import ActionRefused, Done
 from tailrace.control.spans import require_followed, require_here, require_replayable
 from tailrace.engine import Supervisor, Watcher, WatcherState
-from tailrace.engine.handle.replay import Replayed, Report, event_of, queues, replay_letters
+from tailrace.engine.handle.replay import refusal, replay_letters
 from tailrace.engine.ports import DeadLetterStore, Handler
 from tailrace.errors import CheckpointFenced, DeadLetterError, describe
-from tailrace.event.extended_json import to_json
-from tailrace.model.dead_letter import DeadLetter
-from tailrace.why.key import read_key
+from tailrace.model.dead_letter import DeadLetter, LetterHead, LetterQueue
+from tailrace.model.snapshot import SnapshotRequest
+
+T = TypeVar("T")
 
 _MOST_SECONDS = 8.0
-"""After this time a replay begins no letter but its first, so that its answer comes."""
+"""After this time a request begins no letter but its first, so that its answer comes."""
+
+
+class OrderSnapshot(Protocol):
+    """Stores what is wanted of a scope's snapshot."""
+
+    async def __call__(self, watcher: Watcher, wanted: SnapshotRequest, *, by: str) -> None:
+        """Raises :class:`ActionRefused`."""
+
+
+@dataclass(slots=True)
+class _Outcome:
+    """What a request has done so far."""
+
+    ends: float
+    begun: bool = False
+    done: int = 0
+    failed: int = 0
+    left: int = 0
+    letters: list[dict[str, str]] = field(default_factory=list)
+    refused: dict[str, ActionRefused] = field(default_factory=dict)
+    next: Progress | None = None
+
+    def more(self) -> bool:
+        """Whether another letter may be begun."""
+        first, self.begun = not self.begun, True
+        return first or anyio.current_time() < self.ends
+
+    def note(self, letter: DeadLetter | LetterHead, what: str) -> None:
+        """Notes what became of a letter."""
+        self.failed += what.startswith("failed: ")
+        self.done += not what.startswith("failed: ")
+        self.letters.append(named(letter) | {"outcome": what})
+
+    def answer(self, verb: str, more: str = "") -> Done:
+        """Raises :class:`ActionRefused` if all that was asked for was refused."""
+        if self.refused and not self.letters:
+            raise next(iter(self.refused.values()))
+        message = f"{verb} {number(self.done)}{more}"
+        message += "".join(f". Not those of {of}: {why}" for of, why in self.refused.items())
+        details: dict[str, Any] = {"failed": self.failed, "left": self.left}
+        details |= {verb: self.done, "letters": self.letters}
+        details["refused"] = {of: str(why) for of, why in self.refused.items()}
+        details["next"] = str(self.next) if self.next is not None else None
+        return Done(message, number(self.done + self.left), number(self.left), details)
 
 
 @dataclass(slots=True, eq=False)
@@ -33,86 +80,121 @@ class DeadLetters:
 
     supervisor: Supervisor
     store: DeadLetterStore
+    order: OrderSnapshot
     most_seconds: float = _MOST_SECONDS
     _busy: set[str] = field(default_factory=set)
     """The scopes whose letters are being replayed or discarded."""
 
-    async def show(self, query: LettersQuery) -> Mapping[str, Any]:
-        """The waiting letters, oldest first, in JSON types."""
-        if query.key is None:
-            found = await self._letters(query.scope, query.handler)
-        else:
-            found = await self._of_document(query.key, query.scope, query.handler)
-        return {"count": len(found), "letters": [shown(each) for each in found[: query.limit]]}
+    async def show(self, query: LettersQuery) -> str:
+        """A page of the waiting letters, oldest first, as JSON."""
+        return await _stored(listed(self.store, query))
 
-    async def _of_document(
-        self, text: str, scope: str | None, handler: str | None
-    ) -> Sequence[DeadLetter]:
-        try:
-            key = read_key(text)
-        except ValueError as error:
-            raise ActionRefused(400, f"key: {error}") from error
-        found = await _stored(partial(self.store.letters_of, scope, key.is_of))
-        chosen = [each for each in found if handler in (None, each.handler)]
-        return sorted(chosen, key=lambda each: each.at)
+    async def replay(self, body: LettersBody, by: str) -> Done:
+        """Hands the letters to their handlers again, with all letters of their documents."""
+        choice, after = LetterChoice.of(body), Progress.of(body.after)
+        chosen = await _stored(choice.queues(self.store, after))
+        if not body.after and (unknown := sorted(choice.ids - chosen.ids)):
+            raise _unknown(unknown[0])
+        if body.dry_run:
+            return self._would_replay(chosen)
+        outcome = _Outcome(anyio.current_time() + self.most_seconds)
+        before, by_snapshot = None, set[tuple[str, str]]()
+        for of, run in groupby(chosen.first, key=itemgetter(0, 1)):
+            queues = list(run)
+            if of in by_snapshot or _text(*of) in outcome.refused:
+                continue
+            if before is not None and anyio.current_time() >= outcome.ends:
+                outcome.next = Progress(chosen.first[before].arrival)
+                break
+            before = queues[-1]
+            with ExitStack() as alone:
+                try:
+                    watcher, handler = self._open(*of)
+                    alone.enter_context(self._alone(watcher.name))
+                    if refusal(handler):
+                        by_snapshot.add(of)
+                        queues = [queue for queue in chosen.first if queue[:2] == of]
+                        order = partial(self.order, watcher, by=by)
+                        snapshot = LetterSnapshot(watcher, self.store, order)
+                        await _stored(snapshot.instead(queues, outcome.note))
+                        continue
+                    require_replayable(watcher, handler)
+                except ActionRefused as error:
+                    outcome.refused[_text(*of)] = error
+                    continue
+                heads = [chosen.first[queue] for queue in queues]
+                rest = await self._replay(watcher, handler, heads, outcome)
+            if rest:
+                left = await _stored(self.store.queue(rest[0]))
+                at = left[0].identity if left else None
+                outcome.next = Progress(chosen.first[rest[0]].arrival, at)
+                break
+        return outcome.answer("replayed", f"; {outcome.failed} failed again, {outcome.left} left")
 
-    async def replay(self, id: str, body: LetterBody) -> Done:
-        """Hands a letter to its handler again, with all letters of its document."""
-        chosen = await self._chosen(id, body)
-        handled, failed, left = 0, 0, 0
-        outcomes = list[Mapping[str, str]]()
+    async def replay_one(self, id: str, body: LetterBody, by: str) -> Done:
+        """Hands a letter to its handler again, with all letters of its document.
 
-        def report(letter: DeadLetter, what: str) -> None:
-            outcomes.append(_named(letter) | {"outcome": what})
+        ``next`` of the answer is the letter to ask for then.
+        """
+        one = LettersBody(ids=[id], scope=body.scope, handler=body.handler)
+        done = await self.replay(one, by)
+        at = Progress.of(done.details["next"] or "").rest
+        return replace(done, details={**done.details, "next": at[-1] if at else None})
 
-        for scope, letters in _by_scope(chosen):
-            watcher = self._owner(scope)
-            with self._alone(scope):
-                handlers = _handlers(watcher, {each.handler for each in letters})
-                done = await self._replay(watcher, handlers, letters, report)
-            handled, failed, left = (
-                handled + done.replayed,
-                failed + done.failed,
-                left + done.left,
-            )
-        message = f"replayed {number(handled)}; {failed} failed again, {left} left"
-        details = {"replayed": handled, "failed": failed, "left": left, "letters": outcomes}
-        if left and not failed:  # the time is over
-            found = queues(await self._letters(body.scope, body.handler), chosen).values()
-            details["next"] = next((each[0].id for each in found), None)
-        return Done(message, number(handled + left), number(left), details)
-
-    async def discard(self, id: str, body: LetterBody) -> Done:
+    async def discard_one(self, id: str, body: LetterBody) -> Done:
         """Removes a letter, so that its event is never handled."""
-        chosen = await self._chosen(id, body)
-        gone = list[Mapping[str, str]]()
-        for scope, letters in _by_scope(chosen):
-            if self.supervisor.find(scope) is not None:
-                self._owner(scope)
-            with self._alone(scope):
-                for letter in letters:
-                    if await _stored(partial(self.store.resolve, letter, "discarded")):
-                        gone.append(_named(letter) | {"outcome": "discarded"})
-        message = f"discarded {number(len(gone))}"
-        return Done(message, number(len(chosen)), "none", {"letters": gone})
+        done = await self.discard(LettersBody(ids=[id], scope=body.scope, handler=body.handler))
+        if not done.details["letters"]:
+            raise _unknown(id)
+        return done
+
+    async def discard(self, body: LettersBody) -> Done:
+        """Removes letters, so that their events are never handled."""
+        if not body.model_fields_set & {"scope", "handler", "key", "error", "ids"}:
+            raise ActionRefused(400, "say which: give scope, handler, key, error or ids")
+        choice = LetterChoice.of(body)
+        if body.dry_run:
+            would = await _stored(choice.count(self.store))
+            message = f"{number(would)} would be discarded. Dry run: nothing was changed"
+            return Done(message, details={"dry_run": True, "count": would})
+        outcome, last = _Outcome(anyio.current_time() + self.most_seconds), body.after
+        async for head in choice.heads(self.store, body.after):
+            if not outcome.more():
+                outcome.next = Progress(last)
+                break
+            last = head.arrival
+            if (of := f"scope {head.scope!r}") in outcome.refused:
+                continue
+            try:
+                if self.supervisor.find(head.scope) is not None:
+                    self._owner(head.scope)
+                with self._alone(head.scope):
+                    if await _stored(self.store.resolve(head, "discarded")):
+                        outcome.note(head, "discarded")
+            except ActionRefused as error:
+                outcome.refused[of] = error
+        return outcome.answer("discarded")
+
+    def _would_replay(self, chosen: ChosenQueues) -> Done:
+        """What a replay would do, by handler."""
+        sizes, whys = Counter[tuple[str, str]](), dict[tuple[str, str], str]()
+        for queue in chosen.first:
+            sizes[queue[:2]] += chosen.sizes[queue]
+        for of in sizes:
+            try:
+                _, handler = self._open(*of)
+                whys[of] = BY_SNAPSHOT if refusal(handler) else "would be replayed"
+            except ActionRefused as error:
+                whys[of] = f"would be refused: {error}"
+        texts = [f"{number(sizes[of])} of {_text(*of)} {why}" for of, why in whys.items()]
+        message = f"{'; '.join(texts) or number(0)}. Dry run: nothing was changed"
+        return Done(message, details={"dry_run": True, "count": sizes.total()})
 
     async def _replay(
-        self,
-        watcher: Watcher,
-        handlers: Mapping[str, Handler],
-        letters: Sequence[DeadLetter],
-        report: Report,
-    ) -> Replayed:
-        ends, claim = anyio.current_time() + self.most_seconds, watcher.claim
-        asked, replayed = count(), 0
-
-        def counted(letter: DeadLetter, what: str) -> None:
-            nonlocal replayed
-            replayed += what == "replayed"
-            report(letter, what)
-
-        def more() -> bool:
-            return next(asked) == 0 or anyio.current_time() < ends
+        self, watcher: Watcher, handler: Handler, heads: Sequence[LetterHead], outcome: _Outcome
+    ) -> Sequence[LetterQueue]:
+        """Replays the queues of the letters; returns those that are left when the time is over."""
+        claim = watcher.claim
 
         def require() -> None:
             if self.supervisor.find(watcher.name) is not watcher:
@@ -125,24 +207,34 @@ class DeadLetters:
                 claim.lease.require()
 
         try:
-            return await replay_letters(
+            done = await replay_letters(
                 self.store,
-                handlers,
-                letters,
-                counted,
+                {handler.name: handler},
+                heads,
+                outcome.note,
                 {watcher.name: claim.epoch},
                 require,
                 watcher.turn,
-                more,
+                outcome.more,
             )
         except CheckpointFenced as error:
-            message = f"replayed {number(replayed)}, and the others still wait: {error}"
+            message = f"replayed {number(outcome.done)}, and the others still wait: {error}"
             raise ActionRefused(409, message) from error
         except DeadLetterError as error:
-            message = (
-                f"replayed {number(replayed)}; when the store answers, GET /dead-letters shows"
-            )
-            raise ActionRefused(503, f"{message} what still waits: {describe(error)}") from error
+            message = f"replayed {number(outcome.done)}; when the store answers, "
+            message += "GET /dead-letters shows what still waits"
+            raise ActionRefused(503, f"{message}: {describe(error)}") from error
+        outcome.left += done.left
+        return done.rest
+
+    def _open(self, scope: str, name: str) -> tuple[Watcher, Handler]:
+        """The watcher of a scope that this process follows, and its open handler."""
+        watcher = self._owner(scope)
+        handlers = {each.handler.name: each.handler for each in watcher.plan.routed}
+        if name not in handlers:
+            message = f"handler {name!r} gets no changes of scope {watcher.name!r} any more"
+            raise ActionRefused(409, f"{message}: discard its dead letters, or add the route")
+        return watcher, handlers[name]
 
     def _owner(self, scope: str) -> Watcher:
         """The watcher of a scope that this process follows."""
@@ -166,67 +258,21 @@ class DeadLetters:
         finally:
             self._busy.discard(scope)
 
-    async def _chosen(self, id: str, body: LetterBody) -> Sequence[DeadLetter]:
-        letters = await self._letters(body.scope, body.handler)
-        found = [each for each in letters if each.id == id]
-        if not found:
-            message = (
-                f"dead letter {id!a:.60} is not waiting: GET /dead-letters shows those that are"
-            )
-            raise ActionRefused(404, message)
-        return found
 
-    async def _letters(self, scope: str | None, handler: str | None) -> Sequence[DeadLetter]:
-        found: Sequence[DeadLetter] = await _stored(partial(self.store.letters, scope, handler))
-        return found
-
-
-def _handlers(watcher: Watcher, names: Iterable[str]) -> Mapping[str, Handler]:
-    """The scope's handlers, if those of these names can get letters."""
-    handlers = {each.handler.name: each.handler for each in watcher.plan.routed}
-    for name in sorted(names):
-        if name not in handlers:
-            message = f"handler {name!r} gets no changes of scope {watcher.name!r} any more"
-            raise ActionRefused(409, f"{message}: discard its dead letters, or add the route")
-        require_replayable(watcher, handlers[name])
-    return handlers
-
-
-async def _stored(call: Callable[[], Any]) -> Any:
+async def _stored(call: Awaitable[T]) -> T:
     try:
-        return await call()
+        return await call
     except DeadLetterError as error:
         raise ActionRefused(503, f"{describe(error)}: ask again when it answers") from error
 
 
-def shown(letter: DeadLetter) -> Mapping[str, Any]:
-    """A letter in JSON types, with its whole event as relaxed Extended JSON.
-
-    ``document`` is the same for all letters of a document.
-    """
-    event = event_of(letter)
-    try:
-        content = json.loads(to_json(letter.raw, canonical=False))
-    except ValueError:
-        content = None
-    return {
-        **_named(letter),
-        "key": json_util.dumps(event.document_key) if event and event.document_key else None,
-        "document": hashlib.sha256(letter.key).hexdigest()[:12] if letter.key else None,
-        "error": letter.error,
-        "attempts": letter.attempts,
-        "at": letter.at.isoformat(),
-        "event": content,
-    }
+def _unknown(id: str) -> ActionRefused:
+    message = f"dead letter {id!a:.60} is not waiting: GET /dead-letters shows those that are"
+    return ActionRefused(404, message)
 
 
-def _named(letter: DeadLetter) -> dict[str, str]:
-    return {"id": letter.id, "scope": letter.scope, "handler": letter.handler}
-
-
-def _by_scope(letters: Sequence[DeadLetter]) -> Iterator[tuple[str, Sequence[DeadLetter]]]:
-    for scope in dict.fromkeys(each.scope for each in letters):
-        yield scope, [each for each in letters if each.scope == scope]
+def _text(scope: str, handler: str) -> str:
+    return f"handler {handler!r} of scope {scope!r}"
 
 
 def number(letters: int) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 from tailrace.control.bodies import (
     Body,
     LetterBody,
+    LettersBody,
     LettersQuery,
     NoBody,
     ReloadBody,
@@ -42,7 +43,7 @@ class HttpRoute:
     takes: type[Body] | None = None
     pace: Pace = Pace.WAITS
     gives: str = "application/json"
-    read: Callable[[Control, Values, Any], Awaitable[Mapping[str, Any]]] | None = None
+    read: Callable[[Control, Values, Any], Awaitable[Mapping[str, Any] | str]] | None = None
 
     @property
     def name(self) -> str:
@@ -105,12 +106,20 @@ async def _span(control: Control, values: Values, _: NoBody) -> Mapping[str, Any
     return await control.span(values["name"])
 
 
-async def _letters(control: Control, values: Values, query: LettersQuery) -> Mapping[str, Any]:
+async def _letters(control: Control, values: Values, query: LettersQuery) -> str:
     return await control.dead_letters(query)
 
 
 async def _replay_letter(control: Control, values: Values, body: LetterBody, by: str) -> Done:
     return await control.replay_letter(values["id"], body, by)
+
+
+async def _replay_letters(control: Control, values: Values, body: LettersBody, by: str) -> Done:
+    return await control.replay_letters(body, by)
+
+
+async def _discard_letters(control: Control, values: Values, body: LettersBody, by: str) -> Done:
+    return await control.discard_letters(body, by)
 
 
 async def _discard_letter(control: Control, values: Values, body: LetterBody, by: str) -> Done:
@@ -215,9 +224,28 @@ ROUTES = (
     HttpRoute(
         "GET",
         "/dead-letters",
-        "The dead letters that wait, oldest first, with their events.",
+        "A page of the dead letters that wait, oldest first, with their events. If there are more, "
+        "`next` is the `after` of the next page.",
         takes=LettersQuery,
         read=_letters,
+    ),
+    HttpRoute(
+        "POST",
+        "/dead-letters/replay",
+        "Hands the dead letters that are meant, and all others of their documents, to their "
+        "handlers again, in order; without a filter, all. To a handler that stores its own "
+        "position comes a snapshot of their documents in their place. If that takes longer than 8 "
+        "seconds, `next` is the `after` to go on with.",
+        _replay_letters,
+        LettersBody,
+    ),
+    HttpRoute(
+        "POST",
+        "/dead-letters/discard",
+        "Removes the dead letters that are meant: their events are never handled. It needs a "
+        "filter, and goes on as a replay does.",
+        _discard_letters,
+        LettersBody,
     ),
     HttpRoute(
         "POST",

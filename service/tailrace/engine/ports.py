@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from tailrace.event import ChangeEvent
 from tailrace.event.batch import Events
 from tailrace.model import Checkpoint, SinkPosition
-from tailrace.model.dead_letter import DeadLetter, How
+from tailrace.model.dead_letter import DeadLetter, How, LetterHead, LetterQueue
 from tailrace.model.failure_policy import FailurePolicy
 from tailrace.model.gap import Gap
 from tailrace.model.order import Order, OrderTable
@@ -252,21 +252,39 @@ class DeadLetterStore(Protocol):
     async def count(self) -> Mapping[tuple[str, str], int]:
         """The number of unresolved letters in the store now, by scope and handler."""
 
+    async def heads(
+        self,
+        scope: str | None = None,
+        handler: str | None = None,
+        *,
+        after: str = "",
+        limit: int = 1000,
+    ) -> Sequence[LetterHead]:
+        """At most ``limit`` unresolved letters after that ``arrival``, without their events.
+
+        Raises ``ValueError`` for an ``after`` that is no arrival.
+        """
+
+    async def queue(self, queue: LetterQueue) -> Sequence[LetterHead]:
+        """The unresolved letters of a document, in the order of arrival."""
+
+    async def read(self, head: LetterHead) -> DeadLetter | None:
+        """The letter with its event; ``None`` if it does not wait any more.
+
+        Raises :class:`tailrace.model.dead_letter.LetterUnreadable` if its record is damaged.
+        """
+
     async def letters(
         self, scope: str | None = None, handler: str | None = None
     ) -> Sequence[DeadLetter]:
-        """Unresolved letters, in the order of arrival."""
+        """All unresolved letters with their events, in the order of arrival: for few of them."""
 
     async def letters_of(
         self, scope: str | None, is_key: Callable[[bytes | None], bool]
     ) -> Sequence[DeadLetter]:
-        """The unresolved letters of a scope, or of all, whose key is asked for.
+        """The unresolved letters of a scope, or of all, whose key is asked for."""
 
-        Those of one handler and key are in the order of arrival. Reads all keys of the scope, and
-        only the events of these.
-        """
-
-    async def resolve(self, letter: DeadLetter, how: How) -> bool:
+    async def resolve(self, letter: DeadLetter | LetterHead, how: How) -> bool:
         """Records durably how a letter was resolved; returns True if it was still unresolved."""
 
 

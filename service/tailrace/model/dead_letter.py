@@ -4,6 +4,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal, TypeAlias
 
+from tailrace.errors import DeadLetterError
+
+
+class LetterUnreadable(DeadLetterError):
+    """The record of a letter is damaged: that concerns only this letter."""
+
+
 How: TypeAlias = Literal["replayed", "discarded"]
 """How a letter was resolved."""
 
@@ -29,3 +36,36 @@ class DeadLetter:
     def identity(self) -> tuple[str, str, str]:
         """The key of a letter in a store: scope, handler and id."""
         return self.scope, self.handler, self.id
+
+
+@dataclass(frozen=True, slots=True)
+class LetterHead:
+    """A dead letter without its event, which may be large.
+
+    ``arrival`` says where it stands among all of its store: later ones are greater.
+    ``unreadable``: why its record cannot be read; its other fields are then as far as they can be.
+    """
+
+    scope: str
+    handler: str
+    id: str
+    key: bytes | None
+    error: str
+    attempts: int
+    at: datetime
+    arrival: str
+    unreadable: str = ""
+
+    @property
+    def identity(self) -> tuple[str, str, str]:
+        """As of the letter."""
+        return self.scope, self.handler, self.id
+
+    @property
+    def queue(self) -> "LetterQueue":
+        """The letters that are replayed in order, of which this is one."""
+        return self.scope, self.handler, self.key
+
+
+LetterQueue: TypeAlias = tuple[str, str, bytes | None]
+"""Scope, handler and key of a document: its letters are replayed in order."""

@@ -6,10 +6,10 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 
 from anyio import Lock
 
-from tailrace.model.dead_letter import DeadLetter
+from tailrace.model.dead_letter import DeadLetter, LetterHead
+from tailrace.model.dead_letter import LetterQueue as Key
 
-Key = tuple[str, str, bytes | None]
-"""Scope, handler and key of a document."""
+__all__ = ["IndexedLetters", "Key"]
 
 
 class IndexedLetters(ABC):
@@ -25,11 +25,12 @@ class IndexedLetters(ABC):
     async def claim(self, scope: str, epoch: int) -> None:
         async with self._lock:
             await self._claim(scope, epoch)
-            found = list(await self._keys(None))
-            for keys in self._held.values():
-                keys.clear()
-            for each, handler, key in found:
-                self._held[each, handler].add(key)
+            found = list(await self._keys(scope))
+            for (of, _), keys in self._held.items():
+                if of == scope:
+                    keys.clear()
+            for _, handler, key in found:
+                self._held[scope, handler].add(key)
 
     async def add(self, letter: DeadLetter, epoch: int) -> None:
         async with self._lock:
@@ -51,8 +52,40 @@ class IndexedLetters(ABC):
     async def letters_of(
         self, scope: str | None, is_key: Callable[[bytes | None], bool]
     ) -> Sequence[DeadLetter]:
-        keys = sorted({key for key in await self._keys(scope) if is_key(key[2])}, key=_order)
-        return [letter for key in keys for letter in await self._letters_of(key)]
+        return await self._whole(scope, None, is_key)
+
+    async def letters(
+        self, scope: str | None = None, handler: str | None = None
+    ) -> Sequence[DeadLetter]:
+        return await self._whole(scope, handler)
+
+    async def _whole(
+        self,
+        scope: str | None,
+        handler: str | None,
+        is_key: Callable[[bytes | None], bool] = lambda key: True,
+    ) -> Sequence[DeadLetter]:
+        """Letters with their events."""
+        letters, after = list[DeadLetter](), ""
+        while page := await self.heads(scope, handler, after=after):
+            for head in page:
+                if is_key(head.key) and (letter := await self.read(head)) is not None:
+                    letters.append(letter)
+            after = page[-1].arrival
+        return letters
+
+    @abstractmethod
+    async def heads(
+        self,
+        scope: str | None = None,
+        handler: str | None = None,
+        *,
+        after: str = "",
+        limit: int = 1000,
+    ) -> Sequence[LetterHead]: ...
+
+    @abstractmethod
+    async def read(self, head: LetterHead) -> DeadLetter | None: ...
 
     @abstractmethod
     async def _claim(self, scope: str, epoch: int) -> None: ...
@@ -64,14 +97,5 @@ class IndexedLetters(ABC):
     async def _find(self, key: Key) -> bool: ...
 
     @abstractmethod
-    async def _keys(self, scope: str | None) -> Iterable[Key]:
-        """The key of each unresolved letter, of one scope or of all."""
-
-    @abstractmethod
-    async def _letters_of(self, key: Key) -> Sequence[DeadLetter]:
-        """The unresolved letters of a key, in the order of arrival."""
-
-
-def _order(key: Key) -> tuple[str, str, bytes]:
-    scope, handler, document = key
-    return scope, handler, document or b""
+    async def _keys(self, scope: str) -> Iterable[Key]:
+        """The key of each unresolved letter of a scope."""

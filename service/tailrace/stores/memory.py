@@ -4,9 +4,10 @@ from collections import Counter
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from itertools import islice
 
 from tailrace.model import Checkpoint
-from tailrace.model.dead_letter import DeadLetter, How
+from tailrace.model.dead_letter import DeadLetter, How, LetterHead
 from tailrace.model.gap import Gap
 from tailrace.model.order import Order, OrderTable
 from tailrace.stores import Store
@@ -100,22 +101,44 @@ class MemoryDeadLetters(IndexedLetters):
     def __init__(self, *letters: DeadLetter) -> None:
         super().__init__()
         self._letters = {letter.identity: letter for letter in letters}
+        self._arrivals = {identity: n for n, identity in enumerate(self._letters, 1)}
+        self._arrived = len(self._letters)
         self._epochs = dict[str, int]()
         """By scope, the greatest epoch that has claimed it."""
 
     async def count(self) -> Mapping[tuple[str, str], int]:
         return Counter((scope, handler) for scope, handler, _ in self._letters)
 
-    async def letters(
-        self, scope: str | None = None, handler: str | None = None
-    ) -> Sequence[DeadLetter]:
-        return [
-            letter
+    async def heads(
+        self,
+        scope: str | None = None,
+        handler: str | None = None,
+        *,
+        after: str = "",
+        limit: int = 1000,
+    ) -> Sequence[LetterHead]:
+        behind = int(after or 0)
+        heads = (
+            self._head(letter)
             for letter in self._letters.values()
-            if scope in (None, letter.scope) and handler in (None, letter.handler)
-        ]
+            if scope in (None, letter.scope)
+            and handler in (None, letter.handler)
+            and self._arrivals[letter.identity] > behind
+        )
+        return list(islice(heads, limit))
 
-    async def resolve(self, letter: DeadLetter, how: How) -> bool:
+    async def queue(self, queue: Key) -> Sequence[LetterHead]:
+        return [self._head(each) for each in self._letters.values() if _key_of(each) == queue]
+
+    async def read(self, head: LetterHead) -> DeadLetter | None:
+        return self._letters.get(head.identity)
+
+    def _head(self, letter: DeadLetter) -> LetterHead:
+        named = (letter.scope, letter.handler, letter.id, letter.key, letter.error)
+        arrival = f"{self._arrivals[letter.identity]:019}"
+        return LetterHead(*named, letter.attempts, letter.at, arrival)
+
+    async def resolve(self, letter: DeadLetter | LetterHead, how: How) -> bool:
         return self._letters.pop(letter.identity, None) is not None
 
     async def _claim(self, scope: str, epoch: int) -> None:
@@ -128,16 +151,16 @@ class MemoryDeadLetters(IndexedLetters):
 
     async def _insert(self, letter: DeadLetter, epoch: int) -> None:
         self._require(letter.scope, epoch)
-        self._letters.setdefault(letter.identity, letter)
+        if letter.identity not in self._letters:
+            self._arrived += 1
+            self._letters[letter.identity] = letter
+            self._arrivals[letter.identity] = self._arrived
 
     async def _find(self, key: Key) -> bool:
         return key in await self._keys(key[0])
 
-    async def _keys(self, scope: str | None) -> list[Key]:
-        return [_key_of(letter) for letter in await self.letters(scope)]
-
-    async def _letters_of(self, key: Key) -> Sequence[DeadLetter]:
-        return [letter for letter in await self.letters(*key[:2]) if _key_of(letter) == key]
+    async def _keys(self, scope: str) -> list[Key]:
+        return [_key_of(letter) for letter in self._letters.values() if letter.scope == scope]
 
 
 def _key_of(letter: DeadLetter) -> Key:

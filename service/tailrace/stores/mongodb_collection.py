@@ -43,6 +43,7 @@ class RecordCollection:
         level: str,
         limit: int = 1,
         fields: Collection[str] = (),
+        sort: str = "_id",
     ) -> Documents:
         """The first matches, as the primary (``local``) or a majority (``majority``) has them.
 
@@ -52,7 +53,7 @@ class RecordCollection:
             "find": self.collection,
             "filter": query,
             "projection": dict.fromkeys(fields, 1),
-            "sort": {"_id": 1},
+            "sort": {sort: 1},
             "limit": limit,
             "batchSize": limit,
             "singleBatch": True,
@@ -102,9 +103,9 @@ class RecordCollection:
         found: dict[str, Any] | None = reply["value"]
         return found
 
-    async def create_index(self, index: Mapping[str, Any], where: str) -> None:
-        """Creates an index, unless it exists."""
-        await self._run({"createIndexes": self.collection, "indexes": [index]}, where)
+    async def create_indexes(self, *indexes: Mapping[str, Any], where: str) -> None:
+        """Creates indexes, unless they exist."""
+        await self._run({"createIndexes": self.collection, "indexes": list(indexes)}, where)
 
     async def update_all(self, updates: Sequence[Mapping[str, Any]], where: str) -> int:
         """Sends several updates in one command; returns how many documents they matched or made.

@@ -15,8 +15,8 @@ A resolved letter stays, with ``how`` and ``resolved_at``; a TTL index removes o
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
-from operator import itemgetter
 from typing import Any
 
 from bson.int64 import Int64
@@ -24,12 +24,12 @@ from bson.timestamp import Timestamp
 
 from tailrace.errors import DeadLetterError
 from tailrace.event import ChangeEvent
-from tailrace.model.dead_letter import DeadLetter, How
+from tailrace.model.dead_letter import DeadLetter, How, LetterHead, LetterUnreadable
 from tailrace.stores.indexed_letters import IndexedLetters, Key
 from tailrace.stores.mongodb_collection import RecordCollection
 from tailrace.stores.mongodb_letter_numbers import LetterNumbers
 from tailrace.stores.mongodb_letter_parts import PART_BYTES, WAITING, LetterParts, below
-from tailrace.stores.records import letter_record, read_letter, unreadable_letter
+from tailrace.stores.records import letter_record, read_head, read_letter, unreadable_letter
 
 _MOST_GROUPS = 100_000
 """The limit of one reply: more than there are pairs of scope and handler."""
@@ -37,6 +37,7 @@ _MOST_GROUPS = 100_000
 _ATTEMPTS = 3
 """How often a letter is tried that meets another document with its ``_id`` or its number."""
 
+_HEAD_FIELDS = ("scope", "handler", "letter", "key", "error", "attempts", "at", "sequence")
 _LETTERS = {"letter": {"$exists": True}} | WAITING  # not other documents of the collection
 
 
@@ -60,17 +61,48 @@ class MongoDeadLetters(IndexedLetters):
             for each in groups
         }
 
-    async def letters(
-        self, scope: str | None = None, handler: str | None = None
-    ) -> Sequence[DeadLetter]:
+    async def heads(
+        self,
+        scope: str | None = None,
+        handler: str | None = None,
+        *,
+        after: str = "",
+        limit: int = 1000,
+    ) -> Sequence[LetterHead]:
         query: dict[str, Any] = {**_LETTERS}
         if scope is not None:
-            query |= below(f"{scope}/")
+            query["scope"] = scope
         if handler is not None:
             query["handler"] = handler
-        return await self._read(query)
+        if after:  # a page begins with those that have no time: only damaged ones have none
+            query["sequence"] = {"$gt": _sequence(after)}
+        found = await self._records.find(
+            query,
+            self._name,
+            level="majority",
+            limit=limit,
+            fields=_HEAD_FIELDS,
+            sort="sequence",
+        )
+        return [self._head(each) for each in found]
 
-    async def resolve(self, letter: DeadLetter, how: How) -> bool:
+    async def queue(self, queue: Key) -> Sequence[LetterHead]:
+        query = _LETTERS | below(_key_prefix(*queue))
+        found = await self._records.find_all(
+            query, self._name, level="majority", fields=_HEAD_FIELDS
+        )
+        # By time, which is never less than that of an earlier one.
+        return [self._head(each) for each in sorted(found, key=_time_of)]
+
+    async def read(self, head: LetterHead) -> DeadLetter | None:
+        if head.unreadable:
+            raise LetterUnreadable(head.unreadable)
+        query = {"_id": letter_id(head)} | _LETTERS
+        for document in await self._records.find(query, self._name, level="majority"):
+            return from_document(await self._with_event(document), self._name)[1]
+        return None
+
+    async def resolve(self, letter: DeadLetter | LetterHead, how: How) -> bool:
         at, where = datetime.now(UTC), self._of(letter)
         query = {"_id": letter_id(letter)} | WAITING
         resolution = {"$set": {"resolved_at": at, "how": how}}
@@ -121,22 +153,25 @@ class MongoDeadLetters(IndexedLetters):
         query = below(_key_prefix(*key)) | WAITING
         return bool(await self._records.find(query, self._name, level="local", fields=("letter",)))
 
-    async def _keys(self, scope: str | None) -> Iterable[Key]:
-        query = _LETTERS if scope is None else _LETTERS | below(f"{scope}/")
+    async def _keys(self, scope: str) -> Iterable[Key]:
+        query = _LETTERS | below(f"{scope}/")
         fields = ("scope", "handler", "key")
         found = await self._records.find_all(query, self._name, level="local", fields=fields)
         return map(self._key, found)
 
-    async def _letters_of(self, key: Key) -> Sequence[DeadLetter]:
-        return await self._read(_LETTERS | below(_key_prefix(*key)))
+    def _head(self, document: Mapping[str, Any]) -> LetterHead:
+        where = f"{self._name}, document {document.get('_id')!r}"
+        sequence = document.get("sequence")
+        known = sequence if isinstance(sequence, Timestamp) else Timestamp(0, 0)
+        head = read_head(document, f"{known.time:010}.{known.inc:010}", where=where)
+        reason = _wrong(document, head)
+        return (
+            head
+            if head.unreadable or not reason
+            else replace(head, unreadable=str(unreadable_letter(where, reason)))
+        )
 
-    async def _read(self, query: Mapping[str, Any]) -> Sequence[DeadLetter]:
-        """The letters that match, in the order of arrival."""
-        found = await self._records.find_all(query, self._name, level="majority")
-        letters = [from_document(await self._whole(each), self._name) for each in found]
-        return [letter for _, letter in sorted(letters, key=itemgetter(0))]
-
-    async def _whole(self, document: Mapping[str, Any]) -> Mapping[str, Any]:
+    async def _with_event(self, document: Mapping[str, Any]) -> Mapping[str, Any]:
         """The document of a letter with its event, which may be in parts."""
         if "parts" not in document:
             return document
@@ -153,7 +188,7 @@ class MongoDeadLetters(IndexedLetters):
             raise unreadable_letter(where, "it lacks its scope, handler or key")
         return scope, handler, key or None
 
-    def _of(self, letter: DeadLetter) -> str:
+    def _of(self, letter: DeadLetter | LetterHead) -> str:
         return f"{self._name}, scope {letter.scope!r}, handler {letter.handler!r}"
 
 
@@ -171,15 +206,30 @@ def to_document(letter: DeadLetter) -> dict[str, Any]:
 def from_document(document: Mapping[str, Any], name: str) -> tuple[Timestamp, DeadLetter]:
     """The sequence and the letter in a document of the collection ``name``."""
     where = f"{name}, document {document.get('_id')!r}"
-    letter, sequence = read_letter(document, where=where), document.get("sequence")
+    letter = read_letter(document, where=where)
+    if reason := _wrong(document, letter):
+        raise unreadable_letter(where, reason)
+    return document["sequence"], letter
+
+
+def _wrong(document: Mapping[str, Any], letter: DeadLetter | LetterHead) -> str:
+    """What only the whole document shows to be damaged."""
     if document["_id"] != letter_id(letter):
-        raise unreadable_letter(where, "its _id is that of another letter")
-    if not isinstance(sequence, Timestamp):
-        raise unreadable_letter(where, "it has no sequence")
-    return sequence, letter
+        return "its _id is that of another letter"
+    return "" if isinstance(document.get("sequence"), Timestamp) else "it has no sequence"
 
 
-def letter_id(letter: DeadLetter) -> str:
+def _sequence(arrival: str) -> Timestamp:
+    time, _, inc = arrival.partition(".")
+    return Timestamp(int(time), int(inc))
+
+
+def _time_of(document: Mapping[str, Any]) -> tuple[int, int]:
+    sequence = document.get("sequence")
+    return (sequence.time, sequence.inc) if isinstance(sequence, Timestamp) else (0, 0)
+
+
+def letter_id(letter: DeadLetter | LetterHead) -> str:
     return _key_prefix(letter.scope, letter.handler, letter.key) + letter.id
 
 

@@ -22,6 +22,8 @@ _INDEX = {
     "unique": True,
     "partialFilterExpression": _NUMBERED,
 }
+_ARRIVALS = {"name": "arrivals", "key": {"resolved_at": 1, "sequence": 1}}
+"""For pages of the letters that wait, in the order of their arrival."""
 _ATTEMPTS = 10
 """How often to seal if others, which seal at the same time, take the number first."""
 
@@ -46,7 +48,7 @@ class LetterNumbers:
 
         Raises :class:`tailrace.errors.CheckpointFenced` if a greater epoch claimed the checkpoint.
         """
-        await self._letters.create_index(_INDEX, str(self._letters))
+        await self._letters.create_indexes(_INDEX, _ARRIVALS, where=str(self._letters))
         if self._known(scope, epoch) is None:
             await self._seal(scope, epoch)
         old = {"$lt": ["$sealed_at", {"$subtract": ["$$NOW", _KEEP_MS]}]}

@@ -3,13 +3,14 @@
 import json
 from collections.abc import Mapping
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 from tailrace.engine.ports import CheckpointStore
-from tailrace.errors import CheckpointFenced, DeadLetterError
+from tailrace.errors import CheckpointFenced
 from tailrace.event.extended_json import to_json
 from tailrace.model.checkpoint import Checkpoint
-from tailrace.model.dead_letter import DeadLetter
+from tailrace.model.dead_letter import DeadLetter, LetterHead, LetterUnreadable
 from tailrace.model.record_codec import document, instance
 from tailrace.model.stored_record import StoredRecord
 
@@ -74,6 +75,18 @@ def read_letter(record: Mapping[str, Any], *, where: str) -> DeadLetter:
         raise unreadable_letter(where, str(error)) from error
 
 
+def read_head(record: Mapping[str, Any], arrival: str, *, where: str) -> LetterHead:
+    """A record without its event. One that cannot be read is as far as it can be shown."""
+    try:
+        letter = read_letter({**record, "event": b""}, where=where)
+    except LetterUnreadable as error:
+        scope, handler, id = (str(record.get(name)) for name in ("scope", "handler", "letter"))
+        at = datetime.fromtimestamp(0, UTC)
+        return LetterHead(scope, handler, id, None, str(error), 0, at, arrival, str(error))
+    named = (letter.scope, letter.handler, letter.id, letter.key, letter.error)
+    return LetterHead(*named, letter.attempts, letter.at, arrival)
+
+
 def letter_fenced(scope: str, epoch: int, claimed: int, *, where: str) -> CheckpointFenced:
     """The error for a dead letter of an owner whose epoch is less than the ``claimed`` one."""
     return CheckpointFenced(
@@ -83,9 +96,9 @@ def letter_fenced(scope: str, epoch: int, claimed: int, *, where: str) -> Checkp
     )
 
 
-def unreadable_letter(where: str, reason: str) -> DeadLetterError:
+def unreadable_letter(where: str, reason: str) -> LetterUnreadable:
     """The error for a record that is not a dead letter; ``where`` names the record."""
-    return DeadLetterError(
+    return LetterUnreadable(
         f"{where}: the dead letter cannot be read: {reason}. Nothing was changed. Restore the "
         "store from a backup, or remove this record by hand if its event may be lost"
     )

@@ -10,12 +10,13 @@ from datetime import UTC, datetime
 from typing import Any
 
 from tailrace.errors import DeadLetterError
-from tailrace.model.dead_letter import DeadLetter, How
+from tailrace.model.dead_letter import DeadLetter, How, LetterHead
 from tailrace.stores.indexed_letters import IndexedLetters, Key
-from tailrace.stores.records import letter_fenced, letter_record, read_letter
+from tailrace.stores.records import letter_fenced, letter_record, read_head, read_letter
 from tailrace.stores.sqlite_file import Result, SqliteFile
 
-_COLUMNS = ("number", "scope", "handler", "letter", "key", "event", "error", "attempts", "at")
+_COLUMNS = ("number", "scope", "handler", "letter", "key", "error", "attempts", "at", "event")
+_HEAD = "SELECT number, scope, handler, letter, key, error, attempts, at"
 
 # The index "waiting" refuses a second row for an unresolved letter. One statement, so that no other
 # process can claim the scope between the comparison and the write.
@@ -26,21 +27,22 @@ WHERE NOT EXISTS (SELECT 1 FROM checkpoints WHERE scope = :scope AND epoch > :ep
 ON CONFLICT DO NOTHING
 """
 _CLAIMED = "SELECT epoch FROM checkpoints WHERE scope = ? AND epoch > ?"
-_LETTERS = """
-SELECT number, scope, handler, letter, key, event, error, attempts, at FROM dead_letters
-WHERE resolved_at IS NULL AND (?1 IS NULL OR scope = ?1) AND (?2 IS NULL OR handler = ?2)
-ORDER BY number
+_HEADS = f"""
+{_HEAD} FROM dead_letters
+WHERE resolved_at IS NULL AND number > ?1
+AND (?2 IS NULL OR scope = ?2) AND (?3 IS NULL OR handler = ?3)
+ORDER BY number LIMIT ?4
 """
+_READ = f"{_HEAD}, event FROM dead_letters WHERE resolved_at IS NULL AND number = ?"
 _FIND = """
 SELECT 1 FROM dead_letters
 WHERE resolved_at IS NULL AND scope = ? AND handler = ? AND key = ? LIMIT 1
 """
 _KEYS = """
-SELECT DISTINCT scope, handler, key FROM dead_letters
-WHERE resolved_at IS NULL AND (?1 IS NULL OR scope = ?1)
+SELECT DISTINCT scope, handler, key FROM dead_letters WHERE resolved_at IS NULL AND scope = ?
 """
-_OF_KEY = """
-SELECT number, scope, handler, letter, key, event, error, attempts, at FROM dead_letters
+_QUEUE = f"""
+{_HEAD} FROM dead_letters
 WHERE resolved_at IS NULL AND scope = ? AND handler = ? AND key = ? ORDER BY number
 """
 _COUNT = """
@@ -63,12 +65,28 @@ class SqliteDeadLetters(IndexedLetters):
         found = await self._run(_COUNT)
         return {(scope, handler): number for scope, handler, number in found.rows}
 
-    async def letters(
-        self, scope: str | None = None, handler: str | None = None
-    ) -> Sequence[DeadLetter]:
-        return self._read(await self._run(_LETTERS, (scope, handler)))
+    async def heads(
+        self,
+        scope: str | None = None,
+        handler: str | None = None,
+        *,
+        after: str = "",
+        limit: int = 1000,
+    ) -> Sequence[LetterHead]:
+        values = (int(after or 0), scope, handler, limit)
+        return self._heads(await self._run(_HEADS, values))
 
-    async def resolve(self, letter: DeadLetter, how: How) -> bool:
+    async def queue(self, queue: Key) -> Sequence[LetterHead]:
+        scope, handler, document = queue
+        return self._heads(await self._run(_QUEUE, (scope, handler, document or b"")))
+
+    async def read(self, head: LetterHead) -> DeadLetter | None:
+        for row in (await self._run(_READ, (int(head.arrival),))).rows:
+            record = dict(zip(_COLUMNS, row, strict=True))
+            return read_letter(record, where=self._where(record))
+        return None
+
+    async def resolve(self, letter: DeadLetter | LetterHead, how: How) -> bool:
         values = (datetime.now(UTC).isoformat(), how, *letter.identity)
         return (await self._run(_RESOLVE, values, _of(letter))).changed > 0
 
@@ -86,24 +104,22 @@ class SqliteDeadLetters(IndexedLetters):
         scope, handler, document = key
         return bool((await self._run(_FIND, (scope, handler, document or b""))).rows)
 
-    async def _keys(self, scope: str | None) -> Iterable[Key]:
+    async def _keys(self, scope: str) -> Iterable[Key]:
         found = await self._run(_KEYS, (scope,))
         return ((scope, handler, key or None) for scope, handler, key in found.rows)
 
-    async def _letters_of(self, key: Key) -> Sequence[DeadLetter]:
-        scope, handler, document = key
-        return self._read(await self._run(_OF_KEY, (scope, handler, document or b"")))
-
-    def _read(self, found: Result) -> Sequence[DeadLetter]:
-        records = [dict(zip(_COLUMNS, row, strict=True)) for row in found.rows]
+    def _heads(self, found: Result) -> Sequence[LetterHead]:
+        records = [dict(zip(_COLUMNS[:-1], row, strict=True)) for row in found.rows]
         return [
-            read_letter(each, where=f"{self._file.path}, letter number {each['number']}")
-            for each in records
+            read_head(each, f"{each['number']:019}", where=self._where(each)) for each in records
         ]
+
+    def _where(self, record: Mapping[str, Any]) -> str:
+        return f"{self._file.path}, letter number {record['number']}"
 
     async def _run(self, sql: str, values: Any = (), where: str = "") -> Result:
         return await self._file.run(sql, values, where, DeadLetterError)
 
 
-def _of(letter: DeadLetter) -> str:
+def _of(letter: DeadLetter | LetterHead) -> str:
     return f", scope {letter.scope!r}, handler {letter.handler!r}"

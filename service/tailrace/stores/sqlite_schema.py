@@ -57,14 +57,15 @@ CREATE TABLE dead_letters (
     handler     TEXT NOT NULL,
     letter      TEXT NOT NULL,     -- the digest of the event's token
     key         BLOB NOT NULL,     -- of the changed document: tailrace/event/document_key.py
-    event       BLOB NOT NULL,     -- BSON
     error       TEXT NOT NULL,
     attempts    INTEGER NOT NULL,
     at          TEXT NOT NULL,
     resolved_at TEXT,              -- NULL: it waits
-    how         TEXT               -- replayed or discarded
+    how         TEXT,              -- replayed or discarded
+    event       BLOB NOT NULL      -- BSON. The last: what is behind large values is slow
 );
 CREATE UNIQUE INDEX waiting ON dead_letters (scope, handler, letter) WHERE resolved_at IS NULL;
+CREATE INDEX waiting_by_number ON dead_letters (number) WHERE resolved_at IS NULL;
 CREATE INDEX waiting_by_key ON dead_letters (scope, handler, key) WHERE resolved_at IS NULL;
 CREATE TABLE leases (
     scope     TEXT PRIMARY KEY NOT NULL,

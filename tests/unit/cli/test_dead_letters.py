@@ -8,13 +8,14 @@ import bson
 import pytest
 from bson import ObjectId, json_util
 
-from tailrace.cli.dead_letter_text import table
+from tailrace.cli.dead_letter_text import details, row, table
 from tailrace.cli.dead_letters import (
     discard_letters,
     require_configured,
     show_letter,
     would_replay,
 )
+from tailrace.control.letter_choice import LetterChoice
 from tailrace.errors import ConfigurationError
 from tailrace.stores.memory import MemoryDeadLetters
 from tailrace.stores.records import letter_line
@@ -42,18 +43,18 @@ DAMAGED = replace(FIRST, raw=b"no BSON")
 
 
 def test_dead_letters_are_listed_as_a_table_in_the_order_in_which_they_came() -> None:
-    assert table(ALL, NOW) == LISTED.format(FIRST.id, BEHIND.id)
+    assert table([row(each, NOW) for each in ALL]) == LISTED.format(FIRST.id, BEHIND.id)
 
 
 def test_control_characters_of_keys_and_errors_do_not_reach_the_terminal() -> None:
     raw = bson.encode(change(1, "\x1b[2J\x9b31m" + "k" * 100, ns={"db": "a\tb", "coll": "\x07c"}))
     odd = letter(raw=raw, error="\x1b[31m red\r\n" + "e" * 100)
-    text, whole = table([odd], NOW), show_letter([odd], odd.id, now=NOW)
+    text, whole = table([row(odd, NOW)]), details(odd, odd.id, NOW)
     for each in (text, whole):
         assert all(c.isprintable() or c == "\n" for c in each)
-    row = text.splitlines()[1]
-    assert "a b.\\u0007c" in row
-    assert row.endswith("e…")
+    line = text.splitlines()[1]
+    assert "a b.\\u0007c" in line
+    assert line.endswith("e…")
     assert "k" * 100 in whole
 
 
@@ -67,11 +68,11 @@ def test_control_characters_of_keys_and_errors_do_not_reach_the_terminal() -> No
     ],
 )
 def test_the_key_of_any_event_is_listed(raw: bytes, shown: str) -> None:
-    assert shown in table([letter(raw=raw)], NOW)
+    assert shown in table([row(letter(raw=raw), NOW)])
 
 
 def test_one_dead_letter_is_shown_with_every_field_and_its_event() -> None:
-    text = show_letter(ALL, BEHIND.id, now=NOW)
+    text = details(BEHIND, FIRST.id, NOW)
     head, event = text.split("  event:\n")
     assert head == (
         f"  letter:       {BEHIND.id}\n"
@@ -89,14 +90,19 @@ def test_one_dead_letter_is_shown_with_every_field_and_its_event() -> None:
     assert '\n  "operationType": "insert"' in event
 
 
-def test_an_event_that_several_handlers_refused_is_shown_for_each_of_them() -> None:
-    assert show_letter(ALL, FIRST.id, now=NOW).count("  event:\n") == 2
-    assert show_letter([OTHER], FIRST.id, now=NOW).count("  event:\n") == 1
+async def test_an_event_that_several_handlers_refused_is_shown_for_each_of_them() -> None:
+    store = MemoryDeadLetters(*ALL)
+    text = await show_letter(store, LetterChoice(ids=frozenset({FIRST.id})), now=NOW)
+    assert text.count("  event:\n") == 2
+    chosen = LetterChoice("users", ids=frozenset({FIRST.id}))
+    assert (await show_letter(store, chosen, now=NOW)).count("  event:\n") == 1
+    behind = await show_letter(store, LetterChoice(ids=frozenset({BEHIND.id})), now=NOW)
+    assert f"waits for:    {FIRST.id}\n" in behind
 
 
 def test_a_letter_whose_event_is_damaged_in_the_store_is_listed_and_shown() -> None:
-    assert "(unreadable)" in table([DAMAGED], NOW)
-    text = show_letter([DAMAGED], DAMAGED.id, now=NOW)
+    assert "(unreadable)" in table([row(DAMAGED, NOW)])
+    text = details(DAMAGED, DAMAGED.id, NOW)
     assert "(unreadable: " in text
     assert b"no BSON".hex() in text
     assert json.loads(letter_line(DAMAGED))["raw"] == b"no BSON".hex()
@@ -119,8 +125,9 @@ def test_an_exported_line_is_the_letter_as_extended_json() -> None:
 
 async def test_a_discard_returns_what_it_removes_and_leaves_the_others() -> None:
     store = MemoryDeadLetters(*ALL)
-    assert await discard_letters(store, [FIRST, OTHER]) == [FIRST, OTHER]
-    assert await discard_letters(store, [FIRST]) == []
+    first, _, other = await store.heads()
+    assert await discard_letters(store, [first, other]) == [first, other]
+    assert await discard_letters(store, [first]) == []
     assert await store.letters() == [BEHIND]
 
 
@@ -128,17 +135,20 @@ async def nothing(event: object) -> None:
     """Handles nothing, and has no position."""
 
 
-def test_a_dry_run_of_a_replay_says_what_would_be_refused() -> None:
+async def test_a_dry_run_of_a_replay_says_what_would_be_refused() -> None:
     handlers = {"lake": handler("lake", nothing, position=nothing)}
-    text = would_replay(ALL, [OTHER], handlers)
+    store = MemoryDeadLetters(*ALL)
+    text = await would_replay(store, await store.heads("users"), handlers)
     assert "would be refused: this handler stores its own position" in text
     assert "0 dead letters would be replayed" in text
 
 
-def test_a_dry_run_of_a_replay_shows_whole_queues_in_order() -> None:
-    assert would_replay(ALL, [BEHIND], {"audit": handler("audit", nothing)}) == (
-        f"{FIRST.id}  orders  audit  7  would be replayed\n"
-        f"{BEHIND.id}  orders  audit  7  would be replayed\n"
+async def test_a_dry_run_of_a_replay_shows_whole_queues_in_order() -> None:
+    store = MemoryDeadLetters(*ALL)
+    _, behind, _ = await store.heads()
+    assert await would_replay(store, [behind], {"audit": handler("audit", nothing)}) == (
+        f"{FIRST.id}  orders  audit  would be replayed\n"
+        f"{BEHIND.id}  orders  audit  would be replayed\n"
         "Dry run: 2 dead letters would be replayed, none was.\n"
     )
 

@@ -1,20 +1,23 @@
 """Dead letters in the process that follows their scope, while it goes on."""
 
+import json
 from collections.abc import Sequence
+from dataclasses import replace
 from math import inf
 from typing import Any
 
 import anyio
 import anyio.lowlevel
+import bson
 import pytest
 
 from tailrace.control import ActionRefused, Control
-from tailrace.control.bodies import LetterBody, LettersQuery
+from tailrace.control.bodies import LetterBody, LettersBody, LettersQuery
 from tailrace.engine import Supervisor, WatcherState
 from tailrace.engine.held_lease import HeldLease, ObservedLease
 from tailrace.errors import DeadLetterError
 from tailrace.event import ChangeEvent
-from tailrace.model.dead_letter import DeadLetter
+from tailrace.model.dead_letter import DeadLetter, LetterHead
 from tailrace.stores.memory import MemoryDeadLetters
 from tests.contract.stores import letter
 from tests.unit.engine.changes import change, number, until
@@ -55,6 +58,10 @@ def followed(
     return one, Control(supervisor_of(one), one.runtime), store
 
 
+async def shown(control: Control, **query: Any) -> Any:
+    return json.loads(await control.dead_letters(LettersQuery(**query)))
+
+
 async def test_letters_are_replayed_in_order_through_the_open_handler_beside_the_scope() -> None:
     """A handler that gets one call at a time gets one at a time. New letters of the document come,
     too: they are delivered after those that waited."""
@@ -86,11 +93,11 @@ async def test_a_letter_that_fails_again_keeps_those_behind_it() -> None:
         assert done.message == "replayed 1 dead letter; 1 failed again, 2 left"
         outcomes = [each["outcome"] for each in done.details["letters"]]
         assert outcomes == ["replayed", "failed: ValueError: still broken"]
-        found = await control.dead_letters(LettersQuery(scope="orders", key="7"))
+        found = await shown(control, scope="orders", key="7")
         assert [each["id"] for each in found["letters"]] == [each.id for each in LETTERS[1:]]
-        assert (await control.dead_letters(LettersQuery(handler="audit", key="7")))["count"] == 2
-        assert (await control.dead_letters(LettersQuery(handler="odd", key="7")))["count"] == 0
-        assert (await control.dead_letters(LettersQuery(key="8")))["count"] == 0
+        assert (await shown(control, handler="audit", key="7"))["count"] == 2
+        assert (await shown(control, handler="odd", key="7"))["count"] == 0
+        assert (await shown(control, key="8"))["count"] == 0
         gone = await control.discard_letter(LETTERS[1].id, ANY, BY)
         assert gone.message == "discarded 1 dead letter"
         assert (await control.replay_letter(LETTERS[2].id, ANY, BY)).details["left"] == 0
@@ -154,14 +161,14 @@ async def test_a_replay_that_cannot_be_is_refused(case: str, status: int, messag
         one.watcher.status.enter(WatcherState.STANDBY)
     if case == "store":
 
-        async def failing(*_: object) -> Sequence[DeadLetter]:
+        async def failing(*_: object, **__: object) -> Sequence[DeadLetter]:
             raise DeadLetterError("the disk is full")
 
-        store.letters = failing  # type: ignore[method-assign]
+        store.heads = failing  # type: ignore[assignment, method-assign]
     with pytest.raises(ActionRefused, match=message) as refused:
         await control.replay_letter("odd" if case == "unknown" else waiting.id, ANY, BY)
     assert refused.value.status == status
-    assert await MemoryDeadLetters.letters(store)
+    assert await store.count()
 
 
 async def test_a_scope_that_moves_during_a_replay_ends_it() -> None:
@@ -219,6 +226,98 @@ async def test_a_handler_is_not_closed_in_the_call_of_a_replay(ends: bool) -> No
         assert "was restarted, or changed by a reload: ask again" in refusals[0]
         assert refusals[0].startswith(f"replayed {'1 dead letter' if ends else '0 dead letters'}")
     assert len(await store.letters()) == (2 if ends else 3)
+
+
+class Counting(MemoryDeadLetters):
+    """Counts the events that are read, and the letters that are listed."""
+
+    events = listed = 0
+
+    async def read(self, head: LetterHead) -> DeadLetter | None:
+        self.events += 1
+        return await super().read(head)
+
+    async def heads(self, *names: Any, **page: Any) -> Sequence[LetterHead]:
+        heads = await super().heads(*names, **page)
+        self.listed += len(heads)
+        return heads
+
+
+def with_store(control: Control, store: MemoryDeadLetters) -> Control:
+    assert control.runtime is not None
+    control.runtime = replace(control.runtime, letters=store)
+    return control
+
+
+async def test_a_page_reads_only_the_events_that_it_shows() -> None:
+    store = Counting(*(letter(n, key=n) for n in range(100)))
+    control = with_store(followed(Alone())[1], store)
+    first = await shown(control, limit=20)
+    assert (first["count"], len(first["letters"]), store.events) == (100, 20, 20)
+    assert store.listed == 21
+    seen, page = [each["id"] for each in first["letters"]], first
+    while page["next"] is not None:
+        page = await shown(control, limit=30, after=page["next"])
+        seen += [each["id"] for each in page["letters"]]
+    assert seen == [letter(n).id for n in range(100)]
+    store.events = 0
+    assert (await shown(control, events=False))["letters"][99]["event"] is None
+    assert store.events == 0
+    with pytest.raises(ActionRefused, match="after: it is not the 'next' of an answer"):
+        await shown(control, after="odd")
+
+
+async def test_a_page_ends_where_its_events_have_many_bytes() -> None:
+    large = bson.encode(change(1, fullDocument={"text": "x" * 3_000_000}))
+    letters = [letter(n, raw=large, id=str(n)) for n in range(5)]
+    control = with_store(followed(Alone())[1], MemoryDeadLetters(*letters))
+    page = await shown(control)
+    assert [each["id"] for each in page["letters"]] == ["0", "1"]
+    rest = await shown(control, after=page["next"])
+    assert [each["id"] for each in rest["letters"]] == ["2", "3"]
+
+
+async def test_letters_are_replayed_and_discarded_by_filter_in_steps() -> None:
+    """A queue comes whole, also the letters of it that the filter does not choose."""
+    audit = Alone()
+    waiting = [
+        *LETTERS,
+        letter(4, key=8, error="TypeError: odd"),
+        letter(5, key=9, error="TypeError: odd"),
+        letter(6, key=9, error="", attempts=0),
+        letter(7, key=10, scope="gone"),
+    ]
+    _, control, store = followed(audit, *waiting)
+    async with running(control.supervisor):
+        await until(lambda: bool(audit.handled))
+        await shown(control)
+        assert control.letters is not None
+        control.letters.most_seconds = 0
+        body, replayed, asked = LettersBody(error="TypeError"), list[str](), 0
+        dry = await control.replay_letters(LettersBody(error="TypeError", dry_run=True), BY)
+        assert dry.message.startswith("3 dead letters of handler 'audit' of scope 'orders' would")
+        while True:
+            details = (await control.replay_letters(body, BY)).details
+            replayed += [each["id"] for each in details["letters"]]
+            asked += 1
+            if details["next"] is None:
+                break
+            body = LettersBody(error="TypeError", after=details["next"])
+        assert replayed == [letter(n).id for n in (4, 5, 6)]
+        assert asked == 3
+        control.letters.most_seconds = 8
+        with pytest.raises(ActionRefused, match="say which"):
+            await control.discard_letters(LettersBody(), BY)
+        gone = await control.discard_letters(LettersBody(key="7", ids=[LETTERS[0].id]), BY)
+        assert gone.message == "discarded 1 dead letter"
+        done = await control.replay_letters(LettersBody(), BY)
+        assert done.message == (
+            "replayed 2 dead letters; 0 failed again, 0 left. Not those of handler 'audit' of "
+            "scope 'gone': scope 'gone' of that dead letter is not configured here: add it again, "
+            "or discard the letter"
+        )
+        assert (await control.discard_letters(LettersBody(scope="gone"), BY)).details["discarded"]
+    assert await store.letters() == []
 
 
 async def test_before_the_start_nothing_is_known_of_letters() -> None:

@@ -15,9 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
-from tailrace.cli.dead_letter_text import table
-from tailrace.cli.dead_letters import show_letter
-from tailrace.engine.handle.replay import queues
+from tailrace.cli.dead_letter_text import details, row, table
+from tailrace.engine.handle.replay import event_of
 from tailrace.engine.plan.router import routed
 from tailrace.event import ChangeEvent, Image, Namespace
 from tailrace.handlers.log import LogHandlerSettings, log_handler
@@ -137,10 +136,10 @@ def test_a_letter_of_any_event_is_read_again_and_shown(shape: dict[str, Any]) ->
     record = bson.decode(bson.encode({**to_document(written), "sequence": Timestamp(1, 1)}))
     assert from_document(record, "letters")[1] == written
     assert json.loads(letter_line(written))["letter"] == written.id
-    assert list(queues([written]).values()) == [[written]]
+    assert event_of(written) is not None
     now = stores.NOW + timedelta(hours=1)
-    assert "\n1 dead letter" in table([written], now)
-    assert f"letter:       {written.id}" in show_letter([written], written.id, now=now)
+    assert "\n1 dead letter" in table([row(written, now)])
+    assert f"letter:       {written.id}" in details(written, written.id, now)
 
 
 @quick

@@ -10,7 +10,14 @@ import anyio.to_thread
 import httpx
 
 from tailrace.control import ActionRefused, Api, Done, Health
-from tailrace.control.bodies import LetterBody, LettersQuery, ReplayBody, SeekBody, WhyQuery
+from tailrace.control.bodies import (
+    LetterBody,
+    LettersBody,
+    LettersQuery,
+    ReplayBody,
+    SeekBody,
+    WhyQuery,
+)
 from tailrace.control.seeking import read_token
 from tailrace.control.server_positions import read_time
 from tailrace.control.skipping import SkipBody
@@ -69,8 +76,14 @@ class Service:
 
     discard_letter = replay_letter
 
-    async def dead_letters(self, query: LettersQuery) -> Mapping[str, Any]:
-        return {"count": 0, "letters": []}
+    async def replay_letters(self, body: LettersBody, by: str) -> Done:
+        self.ordered.append(("", "replay", tuple(body.ids), ""))
+        return Done("replayed")
+
+    discard_letters = replay_letters
+
+    async def dead_letters(self, query: LettersQuery) -> str:
+        return '{"count": 0, "next": null, "letters": []}\n'
 
     async def replay(self, scope: str, body: ReplayBody, by: str) -> Done:
         self._require(scope, "a replay is running")

@@ -3,7 +3,7 @@
 The letters of one scope, handler and key form a queue. Only the first of a queue may be handled.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cmp_to_key
@@ -11,41 +11,44 @@ from functools import cmp_to_key
 import anyio
 import bson
 from bson.errors import BSONError
+from bson.timestamp import Timestamp
 
 from tailrace.engine.handle.isolation import apart
 from tailrace.engine.handle.time_limit import require_done
 from tailrace.engine.ports import DeadLetterStore, Handler, RunIdentity, called_with
 from tailrace.errors import describe
 from tailrace.event.change_event import CODEC, ChangeEvent
-from tailrace.model.dead_letter import DeadLetter
+from tailrace.model.dead_letter import DeadLetter, LetterHead, LetterQueue, LetterUnreadable
+from tailrace.model.token import ResumeToken
 
 ROUNDS = 1000
 """How often to look for letters that joined meanwhile: a daemon may add letters as quickly as the
 command replays them, and the command must end."""
 
-_Queue = tuple[str, str, bytes | None]
-"""Scope, handler and key."""
-
 Turn = Callable[[str], AbstractAsyncContextManager[object]]
 """Waits until a handler, by its name, has no other call that it must not get beside."""
 
-Report = Callable[[DeadLetter, str], None]
+Report = Callable[[DeadLetter | LetterHead, str], None]
 """Called with each letter and its outcome."""
 
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """How many letters were handled, failed again, and are left (including the failed ones)."""
+    """How many letters were handled, failed again, and are left in the queues that were begun.
+
+    ``rest``: the queues that were not begun, or not ended, when the time was over.
+    """
 
     replayed: int
     failed: int
     left: int
+    rest: Sequence[LetterQueue] = ()
 
 
 async def replay_letters(
     store: DeadLetterStore,
     handlers: Mapping[str, Handler],
-    chosen: Collection[DeadLetter],
+    chosen: Iterable[DeadLetter | LetterHead],
     report: Report,
     epochs: Mapping[str, int],
     require: Callable[[], None],
@@ -55,47 +58,83 @@ async def replay_letters(
     """Replays the whole queues of the chosen letters: a single letter would break the order.
 
     A letter is resolved when its handler has returned. If the handler fails, the letter and all
-    letters after it stay. Letters that join these queues meanwhile are replayed as well. ``epochs``
-    are the epochs of the scopes' checkpoints, which handlers may take. ``require`` raises if
-    another process may replay: it is called before a letter is handed over, and before it is
-    resolved. No letter is begun once ``more`` says no.
+    letters after it stay. Letters that join these queues meanwhile are replayed as well. One event
+    is in memory at a time. ``epochs`` are the epochs of the scopes' checkpoints, which handlers may
+    take. ``require`` raises if another process may replay: it is called before a letter is handed
+    over, and before it is resolved. No letter is begun once ``more`` says no.
     """
-    replayed, stuck = 0, set[_Queue]()
-    for _ in range(ROUNDS):
-        before = replayed
-        for name, queue in queues(await store.letters(), chosen).items():
-            if name in stuck:
-                continue
-            handler = handlers[queue[0].handler]
-            identity = RunIdentity(queue[0].scope, "", "", epochs.get(queue[0].scope, 0))
-            for letter in queue:
+    names = list(dict.fromkeys((each.scope, each.handler, each.key) for each in chosen))
+    replayed, failed, begun = 0, 0, 0
+
+    async def replay(name: LetterQueue) -> bool:
+        """Replays a queue; returns whether the time is over before its end."""
+        nonlocal replayed, failed
+        scope, of, _ = name
+        handler, identity = handlers[of], RunIdentity(scope, "", "", epochs.get(scope, 0))
+        for _ in range(ROUNDS):
+            heads = await in_order(store, await store.queue(name))
+            for head in heads:
                 if not more():
-                    break
+                    return True
                 require()
-                async with turn(handler.name):
-                    error = await _failure(handler, letter, identity)
+                try:
+                    letter = await store.read(head)
+                    error = ""
+                except LetterUnreadable as unreadable:
+                    letter, error = None, str(unreadable)
+                if letter is not None:
+                    async with turn(handler.name):
+                        error = await _failure(handler, letter, identity)
                 if error:
-                    stuck.add(name)
-                    report(letter, f"failed: {error}")
-                    break
-                require()
-                await store.resolve(letter, "replayed")
-                replayed += 1
-                report(letter, "replayed")
-        if replayed == before:
+                    failed += 1
+                    report(letter or head, f"failed: {error}")
+                    return False
+                if letter is not None:
+                    require()
+                    await store.resolve(letter, "replayed")
+                    replayed += 1
+                    report(letter, "replayed")
+            if not heads:
+                break
+        return False
+
+    for begun, name in enumerate(names):  # noqa: B007 - where it ended
+        if await replay(name):
             break
-    left = queues(await store.letters(), chosen).values()
-    return Replayed(replayed, len(stuck), sum(map(len, left)))
+    else:
+        begun = len(names)
+    left = [len(await store.queue(name)) for name in names[: begun + 1]]
+    return Replayed(replayed, failed, sum(left), tuple(names[begun:]))
+
+
+async def in_order(store: DeadLetterStore, queue: Sequence[LetterHead]) -> Sequence[LetterHead]:
+    """The letters of a queue in the order of their events, as far as these say so.
+
+    If a scope restarts from an older checkpoint, earlier events of the same key come again and are
+    stored last. Replayed last, they would undo the later events.
+    """
+    if len(queue) < 2:
+        return queue
+    timed = list[tuple[ResumeToken, Timestamp, LetterHead]]()
+    for head in queue:
+        try:
+            letter = await store.read(head)
+        except LetterUnreadable:
+            return queue
+        event = event_of(letter) if letter is not None else None
+        if event is None or event.cluster_time is None:
+            return queue
+        timed.append((event.token, event.cluster_time, head))
+    return [head for _, _, head in sorted(timed, key=cmp_to_key(_compare))]
 
 
 def refusal(handler: Handler) -> str:
     """Why no letter can be replayed to this handler; empty if letters can."""
-    if handler.commit is not None and handler.position is not None:
-        return "this handler takes events from a running scope only: discard the dead letter"
     if handler.position is not None:
         return (
-            "this handler stores its own position, which an earlier change would set back: apply "
-            "the change by hand, then discard the dead letter"
+            "this handler stores its own position, which an earlier change would set back: the "
+            "daemon takes a snapshot of the document instead ('tailrace dead-letters replay' while "
+            "it runs)"
         )
     return ""
 
@@ -137,37 +176,10 @@ def event_of(letter: DeadLetter) -> ChangeEvent | None:
     return ChangeEvent.from_raw(letter.raw)
 
 
-def queues(
-    letters: Iterable[DeadLetter], chosen: Iterable[DeadLetter] | None = None
-) -> dict[_Queue, Sequence[DeadLetter]]:
-    """The letters by queue, in the order of their events; only queues with ``chosen`` letters.
-
-    If a scope restarts from an older checkpoint, earlier events of the same key come again and are
-    stored last. Replayed last, they would undo the later events.
-    """
-    names = None if chosen is None else {_queue(letter) for letter in chosen}
-    found: dict[_Queue, list[DeadLetter]] = {}
-    for letter in letters:
-        if names is None or _queue(letter) in names:
-            found.setdefault(_queue(letter), []).append(letter)
-    return {name: _in_order(queue) for name, queue in found.items()}
-
-
-def _queue(letter: DeadLetter) -> _Queue:
-    return letter.scope, letter.handler, letter.key
-
-
-def _in_order(queue: list[DeadLetter]) -> list[DeadLetter]:
-    events = [event for letter in queue if (event := event_of(letter)) is not None]
-    if len(events) < len(queue) or any(event.cluster_time is None for event in events):
-        return queue
-    order = sorted(zip(events, queue, strict=True), key=cmp_to_key(_compare))
-    return [letter for _, letter in order]
-
-
-def _compare(one: tuple[ChangeEvent, DeadLetter], other: tuple[ChangeEvent, DeadLetter]) -> int:
+def _compare(
+    one: tuple[ResumeToken, Timestamp, object], other: tuple[ResumeToken, Timestamp, object]
+) -> int:
     """Compares cluster times, which never decrease for a document; if equal, tokens if possible."""
-    mine, theirs = one[0].cluster_time, other[0].cluster_time
-    if mine is not None and theirs is not None and mine != theirs:
-        return -1 if mine < theirs else 1
-    return int(other[0].token.precedes(one[0].token)) - int(one[0].token.precedes(other[0].token))
+    if one[1] != other[1]:
+        return -1 if one[1] < other[1] else 1
+    return int(other[0].precedes(one[0])) - int(one[0].precedes(other[0]))

@@ -1,0 +1,84 @@
+"""A snapshot of documents in place of their dead letters.
+
+A handler that stores its own position takes no earlier change again: that would set the position
+back. The rows of a snapshot come in the stream, and bring the documents as they are.
+"""
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
+
+from bson import json_util
+
+from tailrace.control.outcome import ActionRefused
+from tailrace.engine import Watcher
+from tailrace.engine.handle.replay import Report, event_of, in_order
+from tailrace.engine.ports import DeadLetterStore
+from tailrace.event import ChangeEvent
+from tailrace.model.dead_letter import LetterHead, LetterQueue
+from tailrace.model.snapshot import SnapshotRequest
+
+BY_SNAPSHOT = (
+    "would be discarded for a snapshot of their documents, which the scope's handlers get: this "
+    "handler stores its own position, and takes no earlier change"
+)
+_MOST_DOCUMENTS = 500
+"""So many documents a snapshot: each checkpoint holds its filter until it is over."""
+_NO_DOCUMENT = "failed: its event names no document: apply it by hand, then discard the letter"
+_DELETED = (
+    "failed: its document was deleted, and a snapshot has no row of it: remove it from the "
+    "destination by hand, then discard the letter"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class LetterSnapshot:
+    """For the letters of one scope, which ``watcher`` follows."""
+
+    watcher: Watcher
+    store: DeadLetterStore
+    order: Callable[[SnapshotRequest], Awaitable[None]]
+    """Stores what is wanted of the scope's snapshot, whichever process follows it then."""
+
+    async def instead(self, queues: Sequence[LetterQueue], report: Report) -> None:
+        """Discards the letters of these queues for a snapshot of their documents.
+
+        The request is stored before a letter is discarded, paused, and begins after that: a row of
+        a document whose letters wait would become a letter behind them. Whatever ends the process,
+        the letters still wait or the snapshot is still there. Raises :class:`ActionRefused`.
+        """
+        letters, ids, collections = list[LetterHead](), list[object](), set[str]()
+        for queue in queues[:_MOST_DOCUMENTS]:
+            heads = await in_order(self.store, await self.store.queue(queue))
+            event = await self._event(heads[-1]) if heads else None
+            key = event.document_key if event is not None else None
+            if event is None or event.ns is None or not key or "_id" not in key:
+                for head in heads[:1]:
+                    report(head, _NO_DOCUMENT)
+            elif event.operation_type == "delete":
+                report(heads[-1], _DELETED)
+            else:
+                letters += heads
+                ids.append(key["_id"])
+                collections.add(str(event.ns))
+        if not letters:
+            return
+        wanted = self._request(tuple(sorted(collections)), ids)
+        await self.order(replace(wanted, paused=True))
+        for head in letters:
+            if await self.store.resolve(head, "discarded"):
+                report(head, "discarded for a snapshot of its document")
+        await self.order(wanted)
+
+    async def _event(self, head: LetterHead) -> ChangeEvent | None:
+        letter = await self.store.read(head)
+        return event_of(letter) if letter is not None else None
+
+    def _request(self, collections: tuple[str, ...], ids: Sequence[object]) -> SnapshotRequest:
+        text = json_util.dumps({"_id": {"$in": ids}}, json_options=json_util.CANONICAL_JSON_OPTIONS)
+        try:
+            wanted = self.watcher.plan.rows.start(collections, text)
+        except ValueError as error:
+            raise ActionRefused(422, str(error)) from error
+        if isinstance(wanted, str):
+            raise ActionRefused(409, f"scope {self.watcher.name!r}: {wanted}")
+        return wanted
