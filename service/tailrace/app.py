@@ -53,6 +53,7 @@ from tailrace.reload import SPARE_SCOPES, HangUps, Reloader, Wanted, source_clie
 from tailrace.replicas.leases import Leases
 from tailrace.replicas.member_name import require_own_name
 from tailrace.signals import LastResort, StopSignals
+from tailrace.source_settings import require_readable
 from tailrace.stream import Interrupt, ServerClock
 from tailrace.why.places import FindDocument
 
@@ -151,8 +152,7 @@ class _Service:
             # Local parts are opened first: a corrupt file can be reported without a server.
             store = await stack.enter_async_context(local_store(settings))
             pool = await stack.enter_async_context(handler_pool(self.metrics.registry))
-            plans = wanted.handlers.values()
-            pool.use(await pool.add(plans, settings.delivery, waits=True))
+            pool.use(await pool.add(wanted.handlers.values(), settings.delivery, waits=True))
             with self.stop.interrupts() as connecting:
                 wait = settings.mongodb.connect_timeout_seconds
                 self._cluster = cluster = await identify(factory, uri, wait)
@@ -175,6 +175,7 @@ class _Service:
             self._leases = leases
             self._server = watch = ClusterWatch(clients, ServerClock())
             self.metrics.server = watch.gauges
+            await require_readable(settings, watch.time)
             driver = clients.now.driver
             runtime = runtime_of(settings, driver, store, cluster, self.metrics, watch, leases)
             handlers = {n: each.handler(settings.delivery) for n, each in pool.open.items()}
@@ -281,8 +282,7 @@ class _Service:
         return ["stopping"] if self.stop.is_set else self._supervisor.not_ready()
 
     def _degraded(self) -> list[str]:
-        leases = self._leases.degraded() if self._leases else []
-        return self._supervisor.degraded() + leases
+        return self._supervisor.degraded() + (self._leases.degraded() if self._leases else [])
 
     def _status(self) -> dict[str, Any]:
         return {

@@ -13,12 +13,14 @@ from tailrace.assembly import followed_by, stream_options, target
 from tailrace.config import Settings
 from tailrace.config.store import MongodbStoreSettings, SqliteStoreSettings
 from tailrace.drivers import DRIVERS, CommandDriver, identify
+from tailrace.engine import ClusterWatch
 from tailrace.errors import ConfigurationError, DriverError, Problem, TailraceError, describe
 from tailrace.handlers.trial import try_handler
 from tailrace.snapshot.plan import count_documents
+from tailrace.source_settings import require_readable
 from tailrace.stores.mongodb import try_collections
 from tailrace.stores.sqlite_schema import try_file
-from tailrace.stream import ChangeStream
+from tailrace.stream import ChangeStream, ServerClock
 
 MOST_SECONDS = 30.0
 """How long each trial may take. A handler's start has no limit of its own."""
@@ -49,6 +51,10 @@ async def connect(settings: Settings, report: Callable[[str], None]) -> list[Pro
             problems.append(Problem(what, f"the trial has not ended after {MOST_SECONDS:g} s"))
 
     async with factory(uri, 1) as driver:
+        try:
+            await require_readable(settings, ClusterWatch(driver, ServerClock()).time)
+        except ConfigurationError as error:
+            problems.extend(error.problems)
         await attempt("store", _try_store(settings, driver))
         for name, handler in settings.handlers.items():
             scopes = followed_by(settings).get(name, [])

@@ -10,7 +10,7 @@ from pymongo import ReplaceOne
 from tailrace.errors import DestinationUnavailable
 from tailrace.event import ChangeEvent
 from tailrace.model import SnapshotProgress
-from tailrace.model.snapshot import SnapshotState
+from tailrace.model.snapshot import SnapshotRequest, SnapshotState
 from tailrace.snapshot.snapshots import SnapshotOptions, Snapshots
 from tests.handlers import handler
 from tests.snapshots import Recorder, Scene, fold
@@ -39,7 +39,8 @@ async def test_the_plan_is_saved_before_the_first_row(scene: Scene) -> None:
     assert (saved[0].state, len(saved[0].ranges)) == (SnapshotState.READING, 1)
 
 
-ORDERS: dict[str, tuple[Callable[[Snapshots], str], Callable[[SnapshotProgress], bool]]] = {
+Give = Callable[[Snapshots], SnapshotRequest | str]
+ORDERS: dict[str, tuple[Give, Callable[[SnapshotProgress], bool]]] = {
     "pause": (lambda of: of.pause(paused=True), lambda saved: saved.paused),
     "cancel": (lambda of: of.cancel(), lambda saved: saved.over),
 }
@@ -52,7 +53,7 @@ async def test_what_an_operator_orders_is_saved_at_once(scene: Scene, order: str
     copy = scene.copy(options=SLOW, checkpoint_seconds=600)
     async with copy.run():
         await copy.until_rows(20)
-        assert give(copy.snapshots) == ""
+        assert copy.ordered(give(copy.snapshots)) == ""
         await copy.until(lambda: copy.saved is not None and is_so(copy.saved))
 
 

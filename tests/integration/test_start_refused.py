@@ -52,6 +52,24 @@ def test_a_server_that_comes_within_connect_timeout_seconds_is_waited_for(
     assert run.stop() == 0
 
 
+@pytest.mark.parametrize(
+    ("options", "scope", "sentence"),
+    [
+        ("", {"start_at": "2099-01-01T00:00:00Z"}, "scopes[0].start_at: 2099-01-01T00:00:00Z is"),
+        ("&socketTimeoutMS=500", {}, "mongodb.uri: socketTimeoutMS=500 ends reads that wait"),
+    ],
+)
+def test_settings_with_which_nothing_would_come_are_refused_by_the_check_and_the_start(
+    mongod: ReplicaSet, daemon: Make, options: str, scope: dict[str, str], sentence: str
+) -> None:
+    scopes = [{"name": "orders", "database": "shop", **scope}]
+    run = daemon(mongod.uri + options, scopes=scopes)
+    run.configured()
+    code, errors = run.refused("check", "--connect")
+    assert (code, sentence in errors) == (1, True), errors
+    assert sentence in refused(run, 2)
+
+
 def test_a_standalone_server_is_refused(standalone: Standalone, daemon: Make) -> None:
     run = daemon(standalone.uri, mongodb=mongodb(standalone.uri))
     log = refused(run, 1)

@@ -6,10 +6,10 @@ is many times cheaper than the drivers' own change streams. :mod:`tailrace.strea
 
 from tailrace.drivers.command_driver import CommandDriver
 from tailrace.drivers.motor import motor_driver
-from tailrace.drivers.options import files_of
+from tailrace.drivers.options import files_of, socket_seconds
 from tailrace.drivers.probe import DriverFactory, identify
 from tailrace.drivers.pymongo_async import pymongo_driver
 
 DRIVERS: dict[str, DriverFactory] = {"motor": motor_driver, "pymongo": pymongo_driver}
 
-__all__ = ["DRIVERS", "CommandDriver", "DriverFactory", "files_of", "identify"]
+__all__ = ["DRIVERS", "CommandDriver", "DriverFactory", "files_of", "identify", "socket_seconds"]

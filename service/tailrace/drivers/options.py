@@ -62,6 +62,12 @@ def client_options(uri: str, streams: int, **more: Any) -> dict[str, Any]:
     return {"server_selector": select, **more, **own}
 
 
+def socket_seconds(uri: str) -> float:
+    """How long a connection may be silent before its command fails; 0: without a limit."""
+    options = {str(name).lower(): value for name, value in parsed(uri)["options"].items()}
+    return float(options.get("sockettimeoutms") or 0)
+
+
 def files_of(uri: str) -> list[str]:
     """The files that the options of a URI name: of certificates, keys and revocations."""
     names = ("tlscertificatekeyfile", "tlscafile", "tlscrlfile")

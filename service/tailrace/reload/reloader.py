@@ -27,6 +27,7 @@ from tailrace.reload.code_files import code_files
 from tailrace.reload.difference import Difference, difference, listed
 from tailrace.reload.wanted import Parts, Wanted
 from tailrace.replicas.leases import Leases
+from tailrace.source_settings import require_readable
 
 T = TypeVar("T")
 
@@ -95,6 +96,7 @@ class Reloader:
     async def _reload(self, *, dry_run: bool) -> Done:
         new, found = await self._read_in_time()
         details = {"dry_run": dry_run, **found.document()}
+        await require_readable(new.settings, self.runtime.now)
         if dry_run:
             return Done(f"{found}. Dry run: nothing was changed", details=details)
         self._require_changeable()

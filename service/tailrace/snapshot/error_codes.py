@@ -11,11 +11,14 @@ READ_LATER = frozenset({239, UNAVAILABLE})
 TOO_SLOW = frozenset({50, 262})
 """MaxTimeMSExpired, ExceededTimeLimit."""
 
+ACCESS = frozenset({11, 13, 18})
+"""UserNotFound, Unauthorized, AuthenticationFailed: the user may come back, as in a rotation."""
+
 _REFUSALS = frozenset(
     {
         *(2, 9, 14, 15, 168),  # BadValue, FailedToParse, TypeMismatch, Overflow, unknown operator
         *(4, 31, 52, 139, 241),  # a wrong path or field, JavaScript, a conversion
-        *(11, 13, 18),  # UserNotFound, Unauthorized, AuthenticationFailed
+        *ACCESS,
         *(20, 59, 72, 73, 115, 166, 303),  # what the server or this kind of collection cannot do
     }
 )

@@ -19,7 +19,7 @@ from tailrace.model import Scope, SnapshotProgress
 from tailrace.model.failure_policy import Backoff
 from tailrace.model.snapshot import SnapshotMode, SnapshotRequest, SnapshotState, StoredRows
 from tailrace.snapshot.earliest import EarliestTime
-from tailrace.snapshot.error_codes import READ_LATER, is_refusal
+from tailrace.snapshot.error_codes import ACCESS, READ_LATER, is_refusal
 from tailrace.snapshot.pace import ChunkPace
 from tailrace.snapshot.plan import NothingToRead, plan, warn_of_left_out
 from tailrace.snapshot.reading import Reading, progress_rows
@@ -264,10 +264,11 @@ class Snapshots:
             if error.code in READ_LATER:
                 self._fail(error)
                 raise TimeUnavailable from error
-            if not is_refusal(error):
-                self._fail(error)
-            elif progress.mode is not SnapshotMode.REQUESTED:
+            own = progress.mode is not SnapshotMode.REQUESTED
+            if own and is_refusal(error):
                 raise
+            if not is_refusal(error) or error.code in ACCESS:
+                self._fail(error)
             else:
                 self._refuse(progress, describe(error))
         except NothingToRead as error:

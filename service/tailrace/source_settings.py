@@ -1,0 +1,54 @@
+"""What the source cannot do with the settings, for ``run``, a reload and ``check --connect``."""
+
+import time
+from collections.abc import Awaitable, Callable, Iterator
+
+from bson.timestamp import Timestamp
+
+from tailrace.assembly import start_point
+from tailrace.config import Settings
+from tailrace.drivers import socket_seconds
+from tailrace.errors import ConfigurationError, Problem
+from tailrace.model.time_text import utc_text
+
+_AWAIT_MS = 1000
+"""How long a read waits for a change without ``max_await_time_ms`` (mongod, awaitDataState)."""
+_SPARE_MS = 1000
+"""How much longer an answer may take on its way."""
+_EARLY_SECONDS = 60
+"""A scope may begin this much later: clocks differ, and an idle server's time stands still."""
+
+
+async def require_readable(
+    settings: Settings, now: Callable[[], Awaitable[Timestamp | None]]
+) -> None:
+    """Raises :class:`ConfigurationError` with every problem. ``now`` asks for the server's time."""
+    problems = list(_interrupted(settings))
+    if any(start_point(scope).at_operation_time for scope in settings.scopes):
+        server_time = await now()
+        problems += _in_future(settings, server_time or Timestamp(int(time.time()), 1))
+    if problems:
+        raise ConfigurationError(*problems)
+
+
+def _interrupted(settings: Settings) -> Iterator[Problem]:
+    """A read that waits for longer than its socket may be silent fails, again and again."""
+    seconds = socket_seconds(settings.mongodb.uri.get_secret_value())
+    longest = max((scope.max_await_time_ms or _AWAIT_MS for scope in settings.scopes), default=0)
+    if seconds and seconds * 1000 < longest + _SPARE_MS:
+        yield Problem(
+            "mongodb.uri",
+            f"socketTimeoutMS={seconds * 1000:.0f} ends reads that wait up to {longest} ms for a "
+            f"change: leave it out, or give at least {longest + _SPARE_MS}",
+        )
+
+
+def _in_future(settings: Settings, now: Timestamp) -> Iterator[Problem]:
+    for index, scope in enumerate(settings.scopes):
+        start = start_point(scope).at_operation_time
+        if start is not None and start.time > max(now.time, time.time()) + _EARLY_SECONDS:
+            yield Problem(
+                f"scopes[{index}].start_at",
+                f"{utc_text(start)} is in the future: no change would come until then, and the "
+                f"server's time is {utc_text(now)}; give a time up to that, or now",
+            )
