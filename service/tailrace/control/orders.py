@@ -60,8 +60,13 @@ async def give(orders: OrderStore, scope: str, by: str, changes: Mapping[str, An
 
 
 def _none(scope: str, by: str) -> Order:
-    """Stands for the order of a scope that was given none."""
-    return Order(scope, 0, paused=False, by=by, at=datetime.now(UTC))
+    """Stands for the order of a scope that has none.
+
+    Its record may have been removed by hand. Then the next number must still be greater than those
+    that the checkpoint and the processes know, which count up from a time before.
+    """
+    now = datetime.now(UTC)
+    return Order(scope, int(now.timestamp() * 1000), paused=False, by=by, at=now)
 
 
 def _next(last: Order, by: str, changes: Mapping[str, Any]) -> Order:

@@ -63,8 +63,8 @@ class CheckpointClaim:
             raise CheckpointFenced(
                 f"scope {self.scope!r}: the store holds epoch {stored[0]}, sequence {stored[1]}, "
                 f"newer than this process's {self.epoch}, {self.sequence}: another process "
-                "follows the scope now, or an operator has set or reset its position. Restart "
-                "this scope to follow from there"
+                "follows the scope now, or an operator has set or reset its position. "
+                f"'tailrace scopes restart {self.scope}' follows from there"
             )
         self.obeyed = found.obeyed if found is not None else 0
         return None if found is not None and found.is_reset else found

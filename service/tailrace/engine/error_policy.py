@@ -139,6 +139,12 @@ def _judge(
             refused = _refusal(error, scope, leader, blame, advice)
             if refused is not None:
                 return refused
+    if isinstance(error, errors.HandlerGaveUp):
+        advice = (
+            "Correct the handler or its settings, then 'tailrace reload' and 'tailrace scopes "
+            f"restart {scope}'; or let the handler set such events aside (on_failure: dead_letter)"
+        )
+        return Decision(True, Reason.HANDLER, f"{error}. {advice}")
     for kind, halt, reason in _BY_CLASS:
         if isinstance(error, kind):
             return Decision(halt, reason, str(error) if halt else describe(error))
@@ -202,7 +208,6 @@ _BY_CLASS = [
     (errors.ScopeHalted, True, Reason.POSITION),
     (errors.SourceRestored, True, Reason.HISTORY_LOST),
     (errors.SegmentUnreadable, True, Reason.POSITION),
-    (errors.HandlerGaveUp, True, Reason.HANDLER),
     (errors.CheckpointError, False, Reason.CHECKPOINT),
     (errors.DeadLetterError, False, Reason.DEAD_LETTERS),
     (errors.DestinationUnavailable, False, Reason.DESTINATION),

@@ -167,7 +167,7 @@ class Supervisor:
 
         Raises :class:`LookupError` for a scope that is not followed here.
         """
-        if not self.watchers:
+        if not self.watchers or self._tasks is None:
             return "the service is starting"
         index = next((i for i, one in enumerate(self.watchers) if one.name == name), None)
         if index is None:

@@ -16,16 +16,17 @@ from tailrace.model.stored_record import StoredRecord
 class Order(StoredRecord):
     """The last order for a scope, which the process that follows it obeys, now or when it starts.
 
-    ``number`` grows with each order, from 1. ``by``: who gave it, ``at``: when. ``seek``: where the
-    scope is to continue; ``sought`` is the number of the order that said so, and a checkpoint
-    whose ``obeyed`` is not less has been there. ``fingerprint``: of the pipeline and options to
-    which the tokens of ``seek`` belong; empty: the current ones. ``set_aside``: the one event that
-    the scope leaves out by that move, and why; empty for any other move. ``snapshot``: what is
-    wanted of its snapshot; ``asked`` is the number of the order that said so.
+    ``number`` grows with each order, from the time of the first on. ``by``: who gave it, ``at``:
+    when. ``seek``: where the scope is to continue; ``sought`` is the number of the order that said
+    so, and a checkpoint whose ``obeyed`` is not less has been there. ``fingerprint``: of the
+    pipeline and options to which the tokens of ``seek`` belong; empty: the current ones.
+    ``set_aside``: the one event that the scope leaves out by that move, and why; empty for any
+    other move. ``snapshot``: what is wanted of its snapshot; ``asked`` is the number of the order
+    that said so.
     """
 
     NAME: ClassVar = "order"
-    REMEDY: ClassVar = "remove this record: the scope is then not paused"
+    REMEDY: ClassVar = "remove this record: the scope is then not paused, and obeys the next order"
 
     scope: str
     number: int

@@ -44,7 +44,7 @@ def fenced(checkpoint: Checkpoint, stored: object, *, where: str) -> CheckpointF
     return CheckpointFenced(
         f"{where}: {found}, so epoch {checkpoint.epoch}, sequence {checkpoint.sequence} was not "
         "saved: another process follows this scope now, or an operator has set or reset its "
-        "position. Restart this scope to follow from there"
+        "position. 'tailrace scopes restart SCOPE' follows from there"
     )
 
 
@@ -92,7 +92,7 @@ def letter_fenced(scope: str, epoch: int, claimed: int, *, where: str) -> Checkp
     return CheckpointFenced(
         f"{where}, scope {scope!r}: epoch {claimed} has claimed the scope, so no dead letter of "
         f"epoch {epoch} is stored: another process follows this scope now, or an operator has set "
-        "or reset its position. Restart this scope to follow from there"
+        "or reset its position. 'tailrace scopes restart SCOPE' follows from there"
     )
 
 

@@ -180,7 +180,8 @@ class ChangeStream:
             self._abandon()
             self._failure = MissingResumeToken(
                 f"scope {self.scope.name!r}: Cannot provide resume functionality when the resume "
-                "token is missing: a stage of the pipeline removes _id from change events"
+                "token is missing: a stage of the pipeline removes _id from change events: correct "
+                "the scope's pipeline"
             )
             if nameless == 0:
                 raise self._failure

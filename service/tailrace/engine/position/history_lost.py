@@ -77,7 +77,7 @@ class LostHistory:
             raise ScopeHalted(
                 f"scope {plan.scope.name!r}: its history was lost {MOST_SKIPS} times without one "
                 f"change in between: {self._refusal}. Look at the size of the server's oplog, then "
-                "restart"
+                f"'tailrace scopes restart {plan.scope.name}'"
             )
         position = position_at(checkpoint, plan.start)
         token, since = position.token, position.cluster_time

@@ -156,7 +156,7 @@ def start_position(
                 consequence="it stored a position before and now reports none: continuing from "
                 "the checkpoint. Earlier changes are not repeated: if the destination was emptied, "
                 f"'tailrace snapshot start {identity.scope}' delivers the documents of now, and "
-                "'tailrace checkpoints set' the changes since a time",
+                "'tailrace scopes seek' the changes since a time",
             )
         if position is not None and known is None:
             own[name] = position
@@ -217,7 +217,8 @@ def _wanted(
             f"scope {scope!r}: its checkpoint belongs to the cluster {stored}, and "
             f"mongodb.uri leads to {cluster}. A token of another cluster can skip changes "
             "silently. Correct the URI, use another checkpoint store, or forget the position: "
-            f"'tailrace checkpoints reset {scope}'"
+            f"'tailrace checkpoints reset {scope}', then 'tailrace scopes restart {scope}', and "
+            f"'tailrace snapshot start {scope}' for the documents that are there"
         )
     # What was set aside stays so: its time and the order of tokens depend on no pipeline.
     aside = checkpoint.position.kind is PositionKind.SET_ASIDE
@@ -227,7 +228,8 @@ def _wanted(
         raise ScopeHalted(
             f"scope {scope!r}: its pipeline or options changed since the checkpoint, whose "
             "token is not valid with the new ones, and its time is not known. Restore them, or "
-            f"choose a position: 'tailrace checkpoints set {scope} --at TIME'"
+            f"choose a position: 'tailrace scopes seek {scope} --at TIME', then 'tailrace scopes "
+            f"restart {scope}'"
         )
     structlog.get_logger().warning(
         "checkpoint.pipeline_changed",

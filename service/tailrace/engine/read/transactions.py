@@ -9,8 +9,9 @@ empty reply. Until then its events are held back.
 from collections.abc import Sequence
 
 from tailrace.engine.handle.transaction import same_transaction
+from tailrace.engine.naming import described
 from tailrace.errors import ScopeHalted
-from tailrace.event import RawBatch, Slice
+from tailrace.event import ChangeEvent, RawBatch, Slice
 from tailrace.event.batch import SLICE, join
 from tailrace.event.layout import TRANSACTION, transaction_at
 
@@ -80,10 +81,12 @@ class Transactions:
         size = sum(map(len, self._held))
         if size > self._most_bytes:
             raise ScopeHalted(
-                f"scope {self._scope!r}: a transaction has more than {size} bytes of events, and "
+                f"scope {self._scope!r}: a transaction has more than {size} bytes of events, from "
+                f"the {described(ChangeEvent(self._held[0]))} on, and "
                 f"delivery.max_in_flight_bytes allows {self._most_bytes}. Raise it, or let the "
                 "scope hand over transactions in parts (transactions: separate, and no parquet "
-                "handler, which always lands them whole), then restart"
+                "handler, which always lands them whole), then 'tailrace reload' and 'tailrace "
+                f"scopes restart {self._scope}'"
             )
 
     def _slices(self, batch: RawBatch, ends: Sequence[int], size: int) -> list[Slice]:

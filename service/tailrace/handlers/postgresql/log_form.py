@@ -11,7 +11,7 @@ from tailrace.event.field_mapping import FieldMapping
 from tailrace.event.layout import SECONDS
 from tailrace.handlers.postgresql.connection import Connection
 from tailrace.handlers.postgresql.names import identifier
-from tailrace.handlers.postgresql.nul import without_nul
+from tailrace.handlers.postgresql.nul import HELD, without_nul
 from tailrace.handlers.postgresql.statements import LogStatements
 from tailrace.handlers.postgresql.table_check import require_columns
 from tailrace.handlers.postgresql.tables import made
@@ -49,7 +49,7 @@ class LogForm:
         ):
             text = without_nul(message.value or b"null", replace=self._replace_nul)
             if text is None:
-                refused[number] = f"it holds a NUL character ({event.ns}, {event.key_text!s:.120})"
+                refused[number] = f"it {HELD}: {event.ns}, {event.key_text!s:.120}"
                 continue
             namespace = event.ns
             ids.append(message.id)

@@ -3,6 +3,9 @@
 import re
 
 _ESCAPED = rb"\u0000"
+HELD = "holds a NUL character (nul: replace stores U+FFFD instead)"
+"""Why an event is refused, after what holds it."""
+
 _NUL = re.compile(rb"(?<!\\)((?:\\\\)*)\\u0000")
 """The escape of a NUL in JSON, and not a backslash before ``u0000``."""
 

@@ -15,7 +15,7 @@ from tailrace.event.document_identity import (
 from tailrace.event.field_mapping import FieldMapping
 from tailrace.event.json_lines import RELAXED, json_texts
 from tailrace.event.layout import INCREMENT, NAMESPACE, OPERATION, SECONDS
-from tailrace.handlers.postgresql.nul import without_nul
+from tailrace.handlers.postgresql.nul import HELD, without_nul
 from tailrace.handlers.postgresql.values import NulRefused, Values
 
 _LONGEST_ID = 64
@@ -96,7 +96,7 @@ class RowMaker:
                 continue
             stored = without_nul(text, replace=self.replace_nul)
             if stored is None:
-                refused[number] = _refusal(event, "its document holds a NUL character")
+                refused[number] = _refusal(event, f"its document {HELD}")
             elif not columns or self._take_values(number, event, document, rows, refused):
                 rows.ids.append(row_id(key, len(parts[NAMESPACE])))
                 rows.keys.append(key_after_text(event))

@@ -8,7 +8,7 @@ from typing import Any
 
 from tailrace.event.bson import ARRAY, DOCUMENT, INT32, NULL, UNDEFINED, walk_between
 from tailrace.handlers.postgresql.column_types import Column, Misfit, column
-from tailrace.handlers.postgresql.nul import without_nul
+from tailrace.handlers.postgresql.nul import HELD, without_nul
 
 
 class NulRefused(Exception):
@@ -82,4 +82,4 @@ class Values:
             return value
         elif self._replace_nul:
             return value.replace("\0", "\ufffd")
-        raise NulRefused(f"{self.paths[index]} holds a NUL character")
+        raise NulRefused(f"{self.paths[index]} {HELD}")
