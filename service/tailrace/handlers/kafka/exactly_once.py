@@ -5,11 +5,13 @@ its transactional id, which the next process takes over in ``begin``; the epoch,
 stores then; and the former position, which it reads after that.
 """
 
+from typing import Any
+
 from anyio import to_thread
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaError, KafkaException
 
 from tailrace.engine.batch import Batch, ScopeContext
-from tailrace.errors import Fenced, TemporaryError
+from tailrace.errors import Fenced, PermanentError, TemporaryError
 from tailrace.handlers.handler_type import Opening, Trial
 from tailrace.handlers.kafka.at_least_once import Kafka, failure
 from tailrace.handlers.kafka.outcomes import classified, fences
@@ -61,15 +63,18 @@ class ExactlyOnceKafka(Kafka):
         self._stored[name] = stored
         return stored.position
 
-    def _taken_over(self, scope: str) -> Sender:
-        """A producer that fenced those before it, and ended their transactions."""
+    def _taken_over(self, scope: str, more: dict[str, Any] | None = None) -> Sender:
+        """A producer that fenced those before it, and ended their transactions.
+
+        ``more``: further options of librdkafka.
+        """
         given = self.connection.settings
-        options = {
+        options: dict[str, Any] = {
             "transactional.id": f"{given.positions_topic}.{self.connection.name}.{scope}",
             "transaction.timeout.ms": round(given.transaction_timeout_seconds * 1000),
         }
         with classified(self.connection.name, "positions_topic: no transaction can begin"):
-            sender = Sender(self.connection, options)
+            sender = Sender(self.connection, options | (more or {}))
             sender.wait_for(sender.producer.init_transactions)
         return sender
 
@@ -117,8 +122,25 @@ class ExactlyOnceKafka(Kafka):
                 raise KafkaException(error)
         if failed:
             sender.wait_for(producer.abort_transaction)
-            raise failure(self.connection.name, records, failed, events)
+            raised = failure(self.connection.name, records, failed, events)
+            if isinstance(raised, PermanentError) and (
+                alone := self._refused_alone(scope, records)
+            ):
+                raised = failure(self.connection.name, records, alone, 1)
+            raise raised
         sender.wait_for(producer.commit_transaction)
+
+    def _refused_alone(self, scope: str, records: list[Record]) -> dict[int, KafkaError]:
+        """What the broker refuses if each record is sent alone: none is refused with another.
+
+        The transaction is always aborted: whose turn it is, only ``begin`` knows.
+        """
+        self._drop(scope)
+        sender = self.senders[scope] = self._taken_over(scope, {"batch.num.messages": 1})
+        sender.producer.begin_transaction()
+        failed = sender.send(records)
+        sender.wait_for(sender.producer.abort_transaction)
+        return failed
 
     def _fenced(self, scope: str) -> Exception:
         """What to raise if the broker has a newer producer.
