@@ -32,6 +32,7 @@ class ShardedCollection:
     seconds: int = 1_700_000_000
     documents: dict[tuple[Any, Any], Document] = field(default_factory=dict)
     sent: list[list[Event]] = field(default_factory=list)
+    on_send: Callable[[], None] = lambda: None
     _open: list[tuple[int, Event]] | None = None
     _times: Iterator[int] = field(default_factory=lambda: count(1))
 
@@ -149,6 +150,7 @@ class ShardedCollection:
                 for place, (number, _, event) in enumerate(by_token)
             ]
         )
+        self.on_send()
 
     def _identifier(self, event: Event) -> tuple[str, ...]:
         key = tuple(map(str, event["documentKey"].values()))

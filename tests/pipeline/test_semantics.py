@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 from tests.pipeline.events import Stream
 from tests.pipeline.pipeline import Pipeline
 from tests.scratch import MakeDirectory
+from tests.sharded import SEQUENCES, Sequence, ShardedCollection
 
 Events = list[dict[str, Any]]
 Batches = Callable[[Stream, str], list[Events]]
@@ -69,6 +70,26 @@ def moved(s: Stream, k: str, *, insert_first: bool, old: dict[str, Any]) -> Even
 
 
 EU, US = {"region": "eu"}, {"region": "us"}
+
+
+def in_shards(sequence: Sequence, *, version: int, images: bool) -> Batches:
+    """What mongos sends for a document, a transaction in a batch at the most."""
+
+    def batches(s: Stream, k: str) -> list[Events]:
+        collection = ShardedCollection(version, images=images)
+        sequence(collection, k)
+        first, second, *rest = [*collection.sent, [], []]
+        return [first, second, [event for group in rest for event in group]]
+
+    return batches
+
+
+def documents_of(sequence: Sequence) -> list[tuple[Any, bool]]:
+    """The documents that there are after each transaction, and whether each is the last one."""
+    collection, seen = ShardedCollection(), list[Any]()
+    collection.on_send = lambda: seen.append(collection.living().get("k"))
+    sequence(collection, "k")
+    return [(each, at == len(seen) - 1) for at, each in enumerate(seen) if each is not None]
 
 
 def shard_moves(*, insert_first: bool, old: dict[str, Any]) -> Batches:
@@ -231,6 +252,13 @@ CASES = [
 ]
 
 
+SHARDED = {
+    f"{name}, tokens {version}, {'images' if images else 'descriptions'}": (sequence, images)
+    for name, sequence in SEQUENCES.items()
+    for version, images in ((1, True), (2, True), (1, False))
+}
+
+
 @pytest.fixture(scope="module")
 def documents(
     spark: SparkSession, session_directory: MakeDirectory
@@ -241,6 +269,10 @@ def documents(
     batches: list[Events] = [[], [], []]
     for case in CASES:
         for batch, events in zip(batches, case.batches(stream, case.name), strict=False):
+            batch.extend(events)
+    for name, (sequence, images) in SHARDED.items():
+        made = in_shards(sequence, version=2 if "tokens 2" in name else 1, images=images)
+        for batch, events in zip(batches, made(stream, name), strict=True):
             batch.extend(events)
     for batch in batches:
         # A scope's events come in order of time, except for repeated or late ones.
@@ -257,3 +289,17 @@ def test_a_document(case: Case, documents: Any) -> None:
     assert [document for key, document in current.items() if key == case.name] == live
     versions = [tuple(version[1:]) for version in history if version[0] == case.name]
     assert versions == case.versions
+
+
+@pytest.mark.parametrize("name", SHARDED)
+def test_a_document_of_a_sharded_collection(name: str, documents: Any) -> None:
+    current, history = documents
+    expected = [
+        ({key: value for key, value in document.items() if key != "_id"}, last)
+        for document, last in documents_of(SHARDED[name][0])
+    ]
+    live = [document for key, document in current.items() if key == name]
+    assert live == [document for document, last in expected if last]
+    assert [version[1] for version in history if version[0] == name] == [
+        document for document, _ in expected
+    ]

@@ -6,7 +6,7 @@ table, and whether it has an image of the document.
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from struct import Struct
 from typing import Any
@@ -17,6 +17,7 @@ from bson import json_util
 from bson.codec_options import DatetimeConversion
 
 from tailrace.event.bson import encoded
+from tailrace.event.document_identity import changed_key
 from tailrace.event.document_key import identity
 from tailrace.event.extended_json import to_json
 from tailrace.lake.segment import Documents
@@ -25,6 +26,7 @@ from tailrace.pipeline.schemas import DOCUMENT_OPERATIONS, NO_TABLE, TEXTS, tabl
 
 _AFTER = frozenset({"insert", "replace", "update", "read"})
 _NULL_IMAGE = '"fullDocument":null'
+_AROUND_ID = len('{"_id":}')
 _USUAL = (('{"_id":{"$oid":', 2), ('{"_id":"', 1))
 _WHOLE = re.compile(r'\{"_id":\{"\$number(?:Int|Long)":"(0|-?[1-9][0-9]{0,17})"\}\}').fullmatch
 _OPTIONS = json_util.CANONICAL_JSON_OPTIONS.with_options(
@@ -52,7 +54,9 @@ def decode(
         keys = [None if text is None else key_of(text) for text in texts["document_key"]]
         images = list(map(image_of, operations, texts["full_document"], texts["extra"]))
         tables = list(map(_table, operations, databases, collections, keys))
-        made = {**texts, "token": token, "key": keys, "image": images, "table": tables}
+        after = _keys_after(keys, operations, texts)
+        made = {**texts, "token": token, "image": images, "table": tables}
+        made |= {"key": keys, "key_after": after}
         arrays = [
             pa.array(made[field.name], field.type)
             if field.name in made
@@ -66,6 +70,34 @@ def _table(operation: str, database: str | None, collection: str | None, key: st
     if operation in DOCUMENT_OPERATIONS and database and collection and key is not None:
         return table_name(database, collection)
     return NO_TABLE
+
+
+def _keys_after(
+    keys: Sequence[str | None], operations: Sequence[str], texts: Mapping[str, list[str | None]]
+) -> list[str | None]:
+    """The document keys after the events; ``None`` for keys that are only an ``_id``."""
+    found: list[str | None] = [None] * len(keys)
+    rows = zip(
+        keys,
+        operations,
+        texts["document_key"],
+        texts["full_document"],
+        texts["update_description"],
+        strict=True,
+    )
+    for at, (key, operation, document_key, document, description) in enumerate(rows):
+        if key is None or document_key is None or len(document_key) == len(key) + _AROUND_ID:
+            continue
+        before = json.loads(document_key)
+        if len(before) > 1:
+            changed = changed_key(
+                before,
+                operation,
+                None if document is None else json.loads(document),
+                None if description is None else json.loads(description),
+            )
+            found[at] = json.dumps(changed, ensure_ascii=False, separators=(",", ":"))
+    return found
 
 
 def key_of(document_key: str) -> str | None:

@@ -83,6 +83,11 @@ class Publication:
         return any(each.low.get("operation", "delete") <= "delete" for each in self._news)
 
     @property
+    def has_moves(self) -> bool:
+        """Whether there may be events of a sharded collection."""
+        return any("key_after" in each.low or not each.low for each in self._news)
+
+    @property
     def _news(self) -> Iterator[DataFile]:
         return (each for source in self.sources for each in source.news)
 
@@ -216,6 +221,7 @@ def next_state(
         partial=work.is_partial,
         shared=len(scopes) > 1,
         deletions=work.has_deletions,
+        moves=work.has_moves,
     )
     made = evaluated(made, "IF(live AND NOT gone, document, NULL)", work.columns)
     if metrics is not None:

@@ -53,6 +53,7 @@ CHANGES = _columns(
     collection=_TEXT,
     key=_TEXT,
     document_key=_TEXT,
+    key_after=_TEXT,
     image=_TEXT,
     full_document=_TEXT,
     full_document_before_change=_TEXT,
@@ -61,7 +62,8 @@ CHANGES = _columns(
     token=_TEXT,
     table=_TEXT,
 )
-"""The log: every event, every field; documents as canonical Extended JSON."""
+"""The log: every event, every field; documents as canonical Extended JSON. ``key_after``: in a
+sharded collection the document key after the event, which an update changes."""
 
 _DERIVED = ("cluster_time", "position")
 DECODED = T.StructType([field for field in CHANGES if field.name not in _DERIVED])

@@ -157,6 +157,7 @@ def _versions(works: Sequence[Publication], log_snapshot: LogSnapshot) -> DataFr
         partial=works[0].is_partial,
         shared=len(scopes) > 1,
         deletions=any(work.has_deletions for work in works),
+        moves=any(work.has_moves for work in works),
     )
 
 

@@ -18,10 +18,7 @@ from tailrace.pipeline.lineage import BEFORE_ALL, VersionRoute, position_sql, ti
 OPEN, KNOWN, NEW = 0, 1, 2
 """The stages of a sequence's rows."""
 
-_SAME = (
-    *("key", "document_key", "operation", "cluster_seconds", "cluster_increment"),
-    *("scope", "ordinal"),
-)
+_SAME = ("key", "operation", "cluster_seconds", "cluster_increment", "scope", "ordinal")
 
 _BEFORE = f"{BEFORE_ALL + 1}L - 1"  # Spark cannot read the least number
 
@@ -45,11 +42,29 @@ _PUBLISHED = (
     f"at, token) = {KNOWN}, false)"
 )
 
+# An insert that moves a document to another shard may come before events of the same transaction
+# from the shard that it leaves (tailrace/event/document_identity.py): they are overtaken.
+_IN_TRANSACTION = "PARTITION BY line, key, at ORDER BY stage, scope, ordinal ROWS BETWEEN UNBOUNDED"
+_ENDS = (
+    f"collect_list(IF(stage = {NEW} AND NOT stale AND (operation = 'delete' OR key_before <> "
+    "document_key), struct(key_before, ordinal), NULL)) "
+    f"OVER ({_IN_TRANSACTION} PRECEDING AND UNBOUNDED FOLLOWING)"
+)
+_LIVES = (
+    f"stage = {NEW} AND NOT stale AND operation <> 'delete' AND NOT exists(ends, each -> "
+    "each.key_before = document_key AND each.ordinal > ordinal)"
+)
+_OVERTAKEN = (
+    f"stage = {NEW} AND NOT lives AND "
+    f"coalesce(max(lives) OVER ({_IN_TRANSACTION} PRECEDING AND 1 PRECEDING), false)"
+)
+
 # The last document key. A delete with another key is for the same `_id` on another shard: a change
 # of the shard key inserts there and deletes here, in one transaction and in any order. Outside a
 # transaction, a key with other fields is older than the collection's shard key.
 _OWN = (
-    "last_value(IF(operation = 'delete' OR stale, NULL, struct(document_key, at)), true) "
+    "last_value(IF(operation = 'delete' OR stale OR overtaken, NULL, "
+    "struct(document_key, at)), true) "
     f"OVER ({_ORDER} ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)"
 )
 _OF_ANOTHER = (
@@ -62,6 +77,8 @@ def of_open(rows: DataFrame, table: str) -> DataFrame:
     """Open versions as rows of a sequence; ``table``: SQL for the name of their table."""
     return rows.selectExpr(
         *_SAME,
+        "document_key",
+        "document_key AS key_before",
         "document",
         "CAST(-1 AS BIGINT) AS segment",
         "valid_from_position AS at",
@@ -78,6 +95,8 @@ def of_events(rows: DataFrame, stage: int | str) -> DataFrame:
     """Events as rows of a sequence; ``stage``: :data:`KNOWN`, :data:`NEW`, or SQL for one."""
     return rows.where("key IS NOT NULL").selectExpr(
         *_SAME,
+        "coalesce(key_after, document_key) AS document_key",
+        "document_key AS key_before",
         "full_document AS document",
         "segment",
         f"coalesce(position, {_BEFORE}) AS at",
@@ -97,6 +116,7 @@ def versions(
     partial: bool,
     shared: bool,
     deletions: bool,
+    moves: bool,
 ) -> DataFrame:
     """A sequence with the effect of each row, and the position and operation of the next row.
 
@@ -104,14 +124,21 @@ def versions(
     document. ``partial``: some events have no image, so updates are applied by
     :mod:`tailrace.pipeline.folding`. ``shared``: several scopes have landed the events.
     ``deletions``: some may delete a document; without them, Spark sorts the rows once less.
+    ``moves``: some documents may have changed their shards.
     """
     stale = f"({_STALE}) OR ({_PUBLISHED})" if shared else _STALE
     rows = _routed(sequence, ways).selectExpr("*", f"{stale} AS stale")
-    live = f"NOT stale AND stage <> {KNOWN}"
+    overtaken = "false"
+    if deletions and moves:
+        rows = rows.selectExpr("*", f"{_ENDS} AS ends").selectExpr("*", f"{_LIVES} AS lives")
+        overtaken = _OVERTAKEN
+    rows = rows.selectExpr("*", f"{overtaken} AS overtaken")
+    live = f"NOT stale AND NOT overtaken AND stage <> {KNOWN}"
     if deletions:
         rows = rows.selectExpr("*", f"{_OWN} AS own")
         live = f"{live} AND NOT ({_OF_ANOTHER})"
-    rows = rows.selectExpr("*", f"{live} AS live").drop("own")
+    rows = rows.selectExpr("*", f"{live} AS live")
+    rows = rows.drop("own", "ends", "lives", "overtaken", "key_before")
     rows = rows.selectExpr(
         "*",
         f"lead(at) OVER ({_ALIVE}) AS next",
