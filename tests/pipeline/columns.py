@@ -1,11 +1,12 @@
 """Values of every BSON type for columns of every type, and which of them fit."""
 
+import json
 from decimal import Decimal
 from typing import Any
 
-from bson import Binary, DatetimeMS, Decimal128, Int64, MaxKey, MinKey, ObjectId
+from bson import Binary, DatetimeMS, Decimal128, Int64, MaxKey, MinKey, ObjectId, json_util
 
-KINDS = ("string", "long", "double", "boolean", "timestamp", "decimal")
+KINDS = ("string", "long", "double", "boolean", "timestamp", "decimal", "objectId", "json")
 COLUMNS: dict[str, Any] = {
     **{f"{kind}.of_it": kind for kind in KINDS},
     "long.of_it": {"type": "long", "path": "long.of it"},
@@ -17,6 +18,7 @@ ABSENT = object()
 
 VALUES: list[Any] = [
     ABSENT, None, "", "text", "5", 'ä\u2028\0"\\ {"$numberInt":"5"}', True, False, {}, [], [1],
+    {"b": [1, "é"], "a": {"x": None}}, [{"id": ObjectId("5" * 24)}, "t"],
     *(0, 5, -1, 2**31 - 1, Int64(0), Int64(2**53), Int64(2**53 + 1), Int64(2**63 - 1)),
     *(Int64(-(2**63)), 0.0, -0.0, 3.0, 2.5, 0.1, 0.12345678901234567, 1e22, 1e300, 5e-324),
     *(float("nan"), float("inf"), float("-inf")),
@@ -47,6 +49,12 @@ def fitting(value: Any, kind: str) -> Any:
             return int(value)
         case "decimal", Decimal128():
             return decimal(value.to_decimal())
+        case "objectId", ObjectId():
+            return str(value)
+        case "json", list() | dict():
+            text = json_util.dumps({"": value}, json_options=json_util.CANONICAL_JSON_OPTIONS)
+            found = json.loads(text)[""]
+            return json.dumps(found, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
     return ABSENT
 
 

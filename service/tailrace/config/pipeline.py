@@ -7,7 +7,9 @@ from pydantic import AfterValidator, BeforeValidator, Field, TypeAdapter, Valida
 
 from tailrace.config.fields import Count, Flag, Port, Seconds, SecondsOrZero, Section, Text, like
 
-ColumnType = Literal["string", "long", "double", "boolean", "timestamp", "decimal"]
+ColumnType = Literal[
+    "string", "long", "double", "boolean", "timestamp", "decimal", "objectId", "json"
+]
 
 OWN_COLUMNS = frozenset(
     {

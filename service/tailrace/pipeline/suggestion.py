@@ -15,8 +15,8 @@ import orjson
 from pyarrow import parquet
 
 from tailrace.config.pipeline import ColumnType, columns_of
+from tailrace.pipeline.column_values import FIRST_YEAR, LAST_YEAR
 from tailrace.pipeline.tables import TableVersion
-from tailrace.pipeline.typed_columns import FIRST_YEAR, LAST_YEAR
 
 _SHARE = 0.9
 """A column is proposed if this share of the values at the path fit it."""
@@ -130,7 +130,7 @@ def fitting(value: Any) -> tuple[str, tuple[ColumnType, ...]]:
         case bool():
             return "bool", ("boolean",)
         case list():
-            return "array", ()
+            return "array", ("json",)
         case {"$numberInt": str(), **more} if not more:
             return "int", ("long", "double")
         case {"$numberLong": str(text), **more} if not more:
@@ -145,8 +145,8 @@ def fitting(value: Any) -> tuple[str, tuple[ColumnType, ...]]:
             return "date", ("timestamp",) if FIRST_YEAR <= int(text) <= LAST_YEAR else ()
         case dict() if any(name.startswith("$") for name in value):
             name = min(value).lstrip("$")  # $binary, $timestamp, $minKey, …
-            return {"oid": "objectId"}.get(name, name), ()
-    return "document", ()
+            return ("objectId", ("objectId",)) if name == "oid" else (name, ())
+    return "document", ("json",)
 
 
 def _decimal_fits(text: str) -> bool:

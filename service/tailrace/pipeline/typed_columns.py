@@ -4,7 +4,7 @@ A value is in its column or, unchanged, in ``_rescued``. A value does not fit if
 round or truncate it. Everything is SQL over the document's canonical text, parsed once as VARIANT.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from pyspark.sql import DataFrame
@@ -12,6 +12,7 @@ from pyspark.sql import types as T  # noqa: N812
 
 from tailrace.config.pipeline import ColumnType, TypedColumn
 from tailrace.errors import PipelineRefused
+from tailrace.pipeline.column_values import FORMS, VALUES
 
 Columns = Mapping[str, TypedColumn]
 """Declared columns by name."""
@@ -27,6 +28,9 @@ UNREADABLE = "document"
 _PATH = "tailrace.path"
 """The key in a stored column's metadata of the path that it holds."""
 
+_TYPE = "tailrace.type"
+"""The key there of the type, if it is stored as text and is not ``string``."""
+
 _STORED: Mapping[ColumnType, T.DataType] = {
     "string": T.StringType(),
     "long": T.LongType(),
@@ -35,19 +39,9 @@ _STORED: Mapping[ColumnType, T.DataType] = {
     "timestamp": T.TimestampType(),
     "decimal": T.DecimalType(38, 10),
 }
+_AS_TEXT: Sequence[ColumnType] = ("objectId", "json")
 
 _NUMBER = r"-?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?"
-_EXACT_DECIMAL = (
-    "IF(instr({text}, 'E') = 0 AND (instr({text}, '.') = 0 OR "
-    "length({text}) - instr({text}, '.') <= 10), true, {text} LIKE '%E+%' OR "
-    r"length(rtrim('0', regexp_extract({text}, r'\.([0-9]*)', 1))) "
-    r"+ coalesce(try_cast(regexp_extract({text}, r'E-([0-9]+)$', 1) AS INT), 0) <= 10)"
-)
-"""Whether ten digits after the point are enough: MongoDB writes E+ only for whole numbers. Usual
-numbers need no pattern, which would cost as much as to parse the document."""
-
-FIRST_YEAR, LAST_YEAR = -62_135_596_800_000, 253_402_300_799_999
-"""The range of TIMESTAMP in SQL, the years 1 to 9999, in milliseconds."""
 
 
 def schema_with(schema: T.StructType, columns: Columns) -> T.StructType:
@@ -56,6 +50,9 @@ def schema_with(schema: T.StructType, columns: Columns) -> T.StructType:
 
 
 def stored_field(name: str, column: TypedColumn) -> T.StructField:
+    if column.type in _AS_TEXT:
+        metadata = {_PATH: column.path, _TYPE: column.type}
+        return T.StructField(name, T.StringType(), True, metadata)
     return T.StructField(name, _STORED[column.type], True, {_PATH: column.path})
 
 
@@ -63,7 +60,9 @@ def stored_columns(schema: T.StructType) -> Columns:
     """The typed columns of a table as it is stored."""
     kinds = {str(stored): kind for kind, stored in _STORED.items()}
     return {
-        field.name: TypedColumn(type=kinds[str(field.dataType)], path=field.metadata[_PATH])
+        field.name: TypedColumn(
+            type=field.metadata.get(_TYPE, kinds[str(field.dataType)]), path=field.metadata[_PATH]
+        )
         for field in schema
         if _PATH in field.metadata
     }
@@ -119,11 +118,11 @@ def evaluated(
         for at, tree in enumerate(trees)
         for name, column in tree.items()
     }
-    variants = [name for name, column in columns.items() if _FORMS[column.type] == "variant"]
+    variants = [name for name, column in columns.items() if FORMS[column.type] == "variant"]
     texts = {name: f"json_{at}" for at, name in enumerate(variants)}
     rows = rows.selectExpr("*", *(f"to_json({found[name]}) AS {texts[name]}" for name in texts))
     found |= texts
-    values = {name: _TYPES[column.type](found[name]) for name, column in columns.items()}
+    values = {name: VALUES[column.type](found[name]) for name, column in columns.items()}
     if where is not None:
         values = {name: f"IF({where[name]}, {value}, NULL)" for name, value in values.items()}
     typed = (f"{values[name]} AS typed_{at}" for at, name in enumerate(columns))
@@ -161,7 +160,7 @@ def _shape(tree: Columns) -> str:
         inside = nested
         for parent in parents:
             inside = inside.setdefault(parent, {})
-        inside[name] = _FORMS[column.type]
+        inside[name] = FORMS[column.type]
 
     def text(fields: Mapping[str, Any]) -> str:
         some = (
@@ -232,66 +231,3 @@ def _found(column: TypedColumn) -> str:
     """SQL for whatever is at the path of a column."""
     path = "".join(f'["{name}"]' for name in _parts(column))
     return f"variant_get(parsed, '${path}')"
-
-
-_FORMS: Mapping[ColumnType, str] = {
-    "string": "variant",
-    "boolean": "variant",
-    "long": "struct<`$numberInt`: string, `$numberLong`: string>",
-    "double": "struct<`$numberDouble`: string, `$numberInt`: string, `$numberLong`: string>",
-    "timestamp": "struct<`$date`: struct<`$numberLong`: string>>",
-    "decimal": "struct<`$numberDecimal`: string>",
-}
-"""A canonical value as a type of Spark. All else becomes null there, but in a variant. That is
-written as JSON, because any value would be cast to a string."""
-
-
-def _string(json: str) -> str:
-    """Only text with an escape is parsed. (To cast a variant, Spark makes an expression a row.)"""
-    text = (
-        f"IF(instr({json}, char(92)) = 0, btrim({json}, '\"'), CAST(parse_json({json}) AS STRING))"
-    )
-    return f"IF(startswith({json}, '\"'), {text}, NULL)"
-
-
-def _boolean(json: str) -> str:
-    return f"CASE {json} WHEN 'true' THEN true WHEN 'false' THEN false END"
-
-
-def _long(found: str) -> str:
-    texts = (f"{found}.`{name}`" for name in ("$numberInt", "$numberLong"))
-    return f"coalesce({', '.join(f'try_cast({text} AS BIGINT)' for text in texts)})"
-
-
-def _double(found: str) -> str:
-    """Any double, and integers that a double holds exactly."""
-    whole = f"try_cast({found}.`$numberLong` AS BIGINT)"
-    number = f"CAST({whole} AS DOUBLE)"
-    # A cast of 2 ** 63 gives the largest long, which would then seem equal.
-    exact = f"{number} < 9223372036854775808D AND CAST({number} AS BIGINT) = {whole}"
-    return (
-        f"coalesce(try_cast({found}.`$numberDouble` AS DOUBLE), "
-        f"try_cast({found}.`$numberInt` AS DOUBLE), IF({exact}, {number}, NULL))"
-    )
-
-
-def _timestamp(found: str) -> str:
-    milliseconds = f"try_cast({found}.`$date`.`$numberLong` AS BIGINT)"
-    fits = f"{milliseconds} BETWEEN {FIRST_YEAR} AND {LAST_YEAR}"
-    return f"IF({fits}, timestamp_millis({milliseconds}), NULL)"
-
-
-def _decimal(found: str) -> str:
-    text = f"{found}.`$numberDecimal`"
-    fits = _EXACT_DECIMAL.format(text=text)
-    return f"IF({fits}, try_cast({text} AS DECIMAL(38, 10)), NULL)"
-
-
-_TYPES: Mapping[ColumnType, Callable[[str], str]] = {
-    "string": _string,
-    "long": _long,
-    "double": _double,
-    "boolean": _boolean,
-    "timestamp": _timestamp,
-    "decimal": _decimal,
-}
