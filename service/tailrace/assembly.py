@@ -17,7 +17,7 @@ from bson.timestamp import Timestamp
 from tailrace.config import Settings
 from tailrace.config.scopes import ScopeSettings
 from tailrace.config.store import MongodbStoreSettings, SqliteStoreSettings, local_token_file
-from tailrace.drivers import DRIVERS, identify
+from tailrace.drivers import DRIVERS, identify, socket_seconds
 from tailrace.engine import (
     ByteBudget,
     ClusterWatch,
@@ -155,12 +155,12 @@ def scope_plans(
     only: Container[str] | None = None,
 ) -> Sequence[ScopePlan]:
     """The plan of each scope, or ``only`` of these. Snapshots read documents from ``server``."""
-    routes = routes_of(settings)
+    routes, uri = routes_of(settings), settings.mongodb.uri.get_secret_value()
     backoff = Backoff(settings.supervisor.first_seconds, settings.supervisor.cap_seconds)
     return [
         ScopePlan(
             scope=target(scope),
-            options=stream_options(scope),
+            options=_patient(stream_options(scope), uri),
             routed=_grouped(scope, routed(scope.name, routes, handlers)),
             backoff=backoff,
             start=start_point(scope),
@@ -250,6 +250,23 @@ def stream_options(scope: ScopeSettings) -> ChangeStreamOptions:
     return ChangeStreamOptions(**options)
 
 
+def requires_images(scope: ScopeSettings) -> bool:
+    """Whether a change without stored images halts the scope."""
+    return "required" in (scope.full_document, scope.full_document_before_change)
+
+
+SPARE_MS = 1000
+"""How much longer than the server's wait an answer may take on its way."""
+
+
+def _patient(options: ChangeStreamOptions, uri: str) -> ChangeStreamOptions:
+    """The options with the longer wait of an idle stream cut to what the URI's time-out permits."""
+    seconds, wait, idle = socket_seconds(uri), options.max_await_time_ms, options.idle_await_ms
+    if not seconds or wait is None or idle is None:
+        return options
+    return replace(options, idle_await_ms=max(wait, min(idle, int(seconds * 1000) - SPARE_MS)))
+
+
 def _snapshots(scope: ScopeSettings, server: SnapshotServer) -> Snapshots:
     chosen = scope.snapshot
     options = SnapshotOptions(
@@ -260,6 +277,7 @@ def _snapshots(scope: ScopeSettings, server: SnapshotServer) -> Snapshots:
         documents_per_second=chosen.documents_per_second,
         parallel=chosen.parallel,
         read_preference=chosen.read_preference,
+        images=requires_images(scope),
     )
     return Snapshots(target(scope), server, options)
 

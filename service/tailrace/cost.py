@@ -5,11 +5,13 @@ The figures come from ``python -m tests.bench.lookups`` and docs/servers.md.
 
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from tailrace.assembly import target
 from tailrace.config.lookup_stages import refusal
 from tailrace.config.scopes import ScopeSettings
+from tailrace.errors import CommandFailed
 from tailrace.snapshot.plan import listed
 from tailrace.snapshot.server import SnapshotServer
 
@@ -67,9 +69,10 @@ async def of_images(server: SnapshotServer, scopes: Sequence[ScopeSettings]) -> 
     asked: set[str] = set()
     for scope in scopes:
         asks = {scope.full_document, scope.full_document_before_change} & {*_STORED}
-        async for each in listed(server, target(scope)):
-            if each.images:
-                (asked if asks else stored).add(f"{each.database}.{each.name}")
+        with suppress(CommandFailed):  # the user may not list the collections
+            async for each in listed(server, target(scope)):
+                if each.images:
+                    (asked if asks else stored).add(f"{each.database}.{each.name}")
     for namespace in sorted(stored - asked):
         yield (
             f"{namespace} stores images of each change (changeStreamPreAndPostImages), and no "

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Iterator
 
 from bson.timestamp import Timestamp
 
-from tailrace.assembly import start_point
+from tailrace.assembly import SPARE_MS, start_point
 from tailrace.config import Settings
 from tailrace.drivers import socket_seconds
 from tailrace.errors import ConfigurationError, Problem
@@ -13,8 +13,6 @@ from tailrace.model.time_text import utc_text
 
 _AWAIT_MS = 1000
 """How long a read waits for a change without ``max_await_time_ms`` (mongod, awaitDataState)."""
-_SPARE_MS = 1000
-"""How much longer an answer may take on its way."""
 _EARLY_SECONDS = 60
 """A scope may begin this much later: clocks differ, and an idle server's time stands still."""
 
@@ -35,11 +33,11 @@ def _interrupted(settings: Settings) -> Iterator[Problem]:
     """A read that waits for longer than its socket may be silent fails, again and again."""
     seconds = socket_seconds(settings.mongodb.uri.get_secret_value())
     longest = max((scope.max_await_time_ms or _AWAIT_MS for scope in settings.scopes), default=0)
-    if seconds and seconds * 1000 < longest + _SPARE_MS:
+    if seconds and seconds * 1000 < longest + SPARE_MS:
         yield Problem(
             "mongodb.uri",
             f"socketTimeoutMS={seconds * 1000:.0f} ends reads that wait up to {longest} ms for a "
-            f"change: leave it out, or give at least {longest + _SPARE_MS}",
+            f"change: leave it out, or give at least {longest + SPARE_MS}",
         )
 
 

@@ -3,19 +3,30 @@
 It also reports what the streams cost the server.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 
 import anyio
 from anyio import to_thread
 
 from tailrace import cost
-from tailrace.assembly import followed_by, stream_options, target
+from tailrace.assembly import followed_by, requires_images, stream_options, target
 from tailrace.config import Settings
+from tailrace.config.scopes import ScopeSettings
 from tailrace.config.store import MongodbStoreSettings, SqliteStoreSettings
 from tailrace.drivers import DRIVERS, CommandDriver, identify
 from tailrace.engine import ClusterWatch
-from tailrace.errors import ConfigurationError, DriverError, Problem, TailraceError, describe
+from tailrace.errors import (
+    CommandFailed,
+    ConfigurationError,
+    DriverError,
+    Problem,
+    ScopeHalted,
+    TailraceError,
+    describe,
+)
 from tailrace.handlers.trial import try_handler
+from tailrace.snapshot.error_codes import UNAUTHORIZED
+from tailrace.snapshot.followed import examine
 from tailrace.snapshot.plan import count_documents
 from tailrace.source_settings import require_readable
 from tailrace.stores.mongodb import try_collections
@@ -60,13 +71,10 @@ async def connect(settings: Settings, report: Callable[[str], None]) -> list[Pro
             scopes = followed_by(settings).get(name, [])
             await attempt(f"handler {name}", try_handler(name, handler, scopes, str(cluster)))
         for index, scope in enumerate(settings.scopes):
-            followed = target(scope)
             try:
-                async with ChangeStream(driver, followed, stream_options(scope)):
-                    report(f"scope {scope.name}: {followed} can be followed")
-                documents = await count_documents(driver, followed)
-                report(f"scope {scope.name}: {_before(documents, scope.snapshot.mode)}")
-            except DriverError as error:
+                async for line in _followed(driver, scope):
+                    report(f"scope {scope.name}: {line}")
+            except (DriverError, ScopeHalted) as error:
                 problems.append(Problem(f"scopes[{index}]", f"{scope.name}: {describe(error)}"))
             for line in cost.of_options(scope):
                 report(f"scope {scope.name}: {line}")
@@ -76,6 +84,24 @@ async def connect(settings: Settings, report: Callable[[str], None]) -> list[Pro
             async for line in cost.of_images(driver, settings.scopes):
                 report(f"cost: {line}")
     return problems
+
+
+async def _followed(driver: CommandDriver, scope: ScopeSettings) -> AsyncIterator[str]:
+    """What is known of a scope, in lines. Raises what would halt it."""
+    followed = target(scope)
+    async with ChangeStream(driver, followed, stream_options(scope)):
+        yield f"{followed} can be followed"
+    found = await examine(driver, followed, images=requires_images(scope))
+    if found.missing:
+        yield f"warning: {found.missing}"
+    try:
+        yield _before(await count_documents(driver, followed), scope.snapshot.mode)
+    except CommandFailed as error:
+        if error.code != UNAUTHORIZED or scope.snapshot.mode != "never":
+            raise
+        yield "the user may not list collections: existing documents are not counted"
+    if found.refusal:
+        raise ScopeHalted(found.refusal)
 
 
 async def _try_store(settings: Settings, driver: CommandDriver) -> str:

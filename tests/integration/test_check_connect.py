@@ -229,3 +229,58 @@ def test_unused_images_are_reported(orders: Orders) -> None:
     (images,) = found[1:]
     assert images.startswith(f"{orders.database}.orders stores images of each change")
     assert any(line.startswith("scope orders: full_document: lookup gives") for line in lines)
+
+
+def test_collections_without_required_images_are_named(orders: Orders) -> None:
+    run = orders.daemon(scope={"full_document": "required", "collection": None})
+    with orders.server.client() as client:
+        images = {"enabled": True}
+        client[orders.database].create_collection("stored", changeStreamPreAndPostImages=images)
+        for name in ("bare", "plain"):
+            client[orders.database].create_collection(name)
+    code, out, err = checked(run)
+    assert code == 1
+    (line,) = err
+    assert f"stores none for {orders.database}.bare, {orders.database}.plain: " in line
+    assert any(each.endswith("can be followed") for each in out)
+
+
+@pytest.mark.parametrize(("there", "meant"), [("orders", "orders"), ("Ordres", "Ordres")])
+def test_a_collection_that_does_not_exist_is_told(orders: Orders, there: str, meant: str) -> None:
+    """It can be followed, and may be created later."""
+    run = orders.daemon(scope={"collection": "ordres"})
+    with orders.server.client() as client:
+        client[orders.database].create_collection(there)
+    code, out, err = checked(run)
+    assert (code, err) == (0, [])
+    (line,) = (each for each in out if "warning" in each)
+    assert line.startswith(
+        f"scope orders: warning: there is no collection {orders.database}.ordres"
+    )
+    assert line.endswith(f"did you mean {meant}?")
+
+
+@pytest.mark.parametrize("collection", ["orders", "cancellation.policies"])
+@pytest.mark.parametrize("mode", ["never", "initial"])
+def test_rights_on_a_single_collection_suffice_for_changes(
+    guarded: ReplicaSet, daemon: Make, mode: str, collection: str
+) -> None:
+    name = f"single_{mode}_{len(collection)}"
+    resource = {"db": "shop", "collection": collection}
+    privileges = [{"resource": resource, "actions": ["find", "changeStream"]}]
+    with guarded.client() as client:
+        client.admin.command("createRole", name, privileges=privileges, roles=[])
+        client.admin.command("createUser", name, pwd="right", roles=[name])
+        client.shop[collection].insert_one({"_id": name})
+    scope = {"collection": collection, "snapshot": mode, "full_document": "lookup"}
+    run = daemon(guarded.uri_as(name, "right"))
+    run.configuration["scopes"][0] |= scope
+    code, out, err = checked(run)
+    assert f"scope orders: shop.{collection} can be followed" in out
+    assert not any("warning: there is no" in each for each in out)
+    if mode == "never":
+        assert (code, err) == (0, [])
+    else:
+        assert code == 1
+        (line,) = err
+        assert "needs the action 'listCollections' on the database 'shop'" in line

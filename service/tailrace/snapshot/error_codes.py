@@ -2,6 +2,7 @@
 
 from tailrace.errors import CommandFailed
 
+UNAUTHORIZED = 13
 NOT_THERE = frozenset({26, 361})
 """NamespaceNotFound, CollectionUUIDMismatch: the collection was renamed or dropped just now."""
 UNAVAILABLE = 246

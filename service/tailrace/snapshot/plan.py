@@ -13,6 +13,7 @@ from bson import Binary
 from tailrace.errors import CommandFailed, DriverError
 from tailrace.model import Scope, SnapshotProgress
 from tailrace.model.snapshot import DocumentId, RangeProgress, RangeState, SnapshotState
+from tailrace.snapshot.error_codes import UNAUTHORIZED
 from tailrace.snapshot.filter import filter_of
 from tailrace.snapshot.server import SnapshotServer
 
@@ -20,6 +21,11 @@ _WITHOUT_EVENTS = frozenset({"admin", "config", "local"})
 """Databases that have no events in a cluster's change stream (mongod, change streams)."""
 
 _MOST_COUNTED = 100
+_MAY_NOT_LIST = (
+    "a snapshot lists the collections first, so the user needs the action 'listCollections' on the "
+    "database {database!r}, beside 'find' (the role 'read' on the database has both); or set "
+    "snapshot: never"
+)
 
 RANGE_DOCUMENTS = 5000
 """The fewest documents for which a range is worthwhile."""
@@ -209,9 +215,14 @@ async def listed(server: SnapshotServer, scope: Scope) -> AsyncIterator[ListedCo
         last = ""
         while True:
             wanted: dict[str, Any] = {"name": scope.collection or {"$gt": last}}
-            reply = await server.run(
-                database, {"listCollections": 1, "filter": wanted, "cursor": {}}
-            )
+            command = {"listCollections": 1, "filter": wanted, "cursor": {}}
+            try:
+                reply = await server.run(database, command)
+            except CommandFailed as error:
+                if error.code == UNAUTHORIZED:
+                    advice = _MAY_NOT_LIST.format(database=database)
+                    error.args = (f"{error.args[0]}: {advice}",)
+                raise
             cursor = reply["cursor"]
             documents = sorted(cursor["firstBatch"], key=lambda each: str(each["name"]))
             for document in documents:
@@ -225,7 +236,10 @@ async def listed(server: SnapshotServer, scope: Scope) -> AsyncIterator[ListedCo
 
 
 async def count_documents(server: SnapshotServer, scope: Scope) -> int:
-    """About how many documents a scope has in its first ``_MOST_COUNTED`` collections."""
+    """About how many documents a scope has in its first ``_MOST_COUNTED`` collections.
+
+    Raises :class:`CommandFailed` if the user may not list the collections.
+    """
     documents = collections = 0
     async for each in listed(server, scope):
         if not each.refusal:

@@ -20,6 +20,7 @@ from tailrace.model.failure_policy import Backoff
 from tailrace.model.snapshot import SnapshotMode, SnapshotRequest, SnapshotState, StoredRows
 from tailrace.snapshot.earliest import EarliestTime
 from tailrace.snapshot.error_codes import ACCESS, READ_LATER, is_refusal
+from tailrace.snapshot.followed import warn_of_followed
 from tailrace.snapshot.pace import ChunkPace
 from tailrace.snapshot.plan import NothingToRead, plan, warn_of_left_out
 from tailrace.snapshot.reading import Reading, progress_rows
@@ -50,6 +51,8 @@ class SnapshotOptions:
     documents_per_second: float = 0.0
     parallel: int = 1
     read_preference: str | None = None
+    images: bool = False
+    """Whether the scope requires images of the changes of its collections."""
 
 
 class Snapshots:
@@ -74,6 +77,7 @@ class Snapshots:
         self._failures = 0
         self._trouble = ""
         self._to_warn = False
+        self._to_examine = False
         self._log = structlog.get_logger().bind(scope=scope.name)
 
     # --- what runs call --------------------------------------------------------------------
@@ -96,6 +100,7 @@ class Snapshots:
         self._order, self._obeyed = None, stored.order if stored is not None else 0
         self.progress = with_target_of(self.scope, stored)
         self._earliest = EarliestTime(known=stored is None or stored.over)
+        self._to_examine = fresh or self._options.images
         if fresh and self._options.initial:
             self._begin_own(SnapshotMode.INITIAL, asked)
         elif fresh:
@@ -127,6 +132,9 @@ class Snapshots:
 
     async def ready(self) -> None:
         """Returns when the next rows may be read. Lists the collections first."""
+        if self._to_examine:
+            self._to_examine = False
+            await warn_of_followed(self._server, self.scope, images=self._options.images)
         if self._to_warn:
             self._to_warn = False
             await warn_of_left_out(self._server, self.scope)

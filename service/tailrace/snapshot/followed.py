@@ -1,0 +1,100 @@
+"""What a scope needs of the collections that it follows, asked before their changes come.
+
+``check --connect`` refuses what would halt the scope, and ``run`` logs it: the collection that
+lacks something may never change.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+
+import structlog
+
+from tailrace.errors import CommandFailed, DriverError
+from tailrace.model import Scope
+from tailrace.snapshot.error_codes import UNAUTHORIZED
+from tailrace.snapshot.plan import listed
+from tailrace.snapshot.server import SnapshotServer
+
+_MOST_NAMED = 10
+
+
+@dataclass(frozen=True, slots=True)
+class FollowedCollections:
+    """What was found: the names of collections ``without_images``; a sentence if the scope's own
+    collection is ``missing``."""
+
+    without_images: Sequence[str] = ()
+    missing: str = ""
+
+    @property
+    def refusal(self) -> str:
+        """What will halt the scope; empty if nothing will."""
+        if not self.without_images:
+            return ""
+        names = ", ".join(self.without_images[:_MOST_NAMED])
+        more = len(self.without_images) - _MOST_NAMED
+        names += f" and {more} others" if more > 0 else ""
+        return (
+            f"'required' asks for images of each change, and the server stores none for {names}: "
+            "their first change would halt the scope. "
+            "Enable them (db.runCommand({collMod: NAME, changeStreamPreAndPostImages: "
+            "{enabled: true}})), or ask for 'whenAvailable'"
+        )
+
+
+async def examine(server: SnapshotServer, scope: Scope, *, images: bool) -> FollowedCollections:
+    """Looks at the collections of a scope; ``images``: it requires images of their changes.
+
+    A user who may not list collections is told nothing about images. Raises :class:`DriverError`.
+    """
+    found = None
+    try:
+        found = [each async for each in listed(server, scope)]
+    except CommandFailed as error:
+        if error.code != UNAUTHORIZED:
+            raise
+    missing = ""
+    if scope.collection is not None and not found:
+        missing = await _missing(server, scope)
+    without = [f"{each.database}.{each.name}" for each in found or () if not each.images]
+    return FollowedCollections(without if images else (), missing)
+
+
+async def warn_of_followed(server: SnapshotServer, scope: Scope, *, images: bool) -> None:
+    """Logs what :func:`examine` finds."""
+    log = structlog.get_logger().bind(scope=scope.name)
+    try:
+        found = await examine(server, scope, images=images)
+    except DriverError:
+        return  # the stream meets the same server, and says what is wrong
+    if found.missing:
+        log.warning("collection.missing", consequence=found.missing)
+    if found.refusal:
+        log.warning("images.missing", consequence=found.refusal)
+
+
+async def _missing(server: SnapshotServer, scope: Scope) -> str:
+    """A sentence if the scope's collection does not exist. It may be created later."""
+    database, collection = scope.database or "", scope.collection or ""
+    command = {"listCollections": 1, "nameOnly": True, "authorizedCollections": True, "cursor": {}}
+    try:
+        reply = await server.run(database, command)
+    except CommandFailed:
+        return ""
+    names = [str(each["name"]) for each in reply["cursor"]["firstBatch"]]
+    if collection in names or reply["cursor"]["id"]:
+        return ""
+    text = f"there is no collection {database}.{collection}: it is followed once it is created"
+    near = get_close_matches(collection, names, 1) or [
+        name for name in names if name.lower() == collection.lower()
+    ]
+    if not names:
+        databases = {"listDatabases": 1, "nameOnly": True, "authorizedDatabases": True}
+        try:
+            known = (await server.run("admin", databases))["databases"]
+        except CommandFailed:
+            known = []
+        others = get_close_matches(database, [str(each["name"]) for each in known], 1)
+        near = [f"the database {other}" for other in others]
+    return f"{text}; did you mean {near[0]}?" if near else text
