@@ -73,3 +73,10 @@ def test_a_key_reaches_the_plan_of_its_scope(
 ) -> None:
     assert attrgetter(attribute)(plan()) != expected
     assert attrgetter(attribute)(plan(**sections)) == expected
+
+
+@pytest.mark.parametrize(("limit", "idle"), [("", 4000), ("500000", 4000), ("3000", 2000)])
+def test_an_idle_stream_waits_no_longer_than_the_driver_does(limit: str, idle: int) -> None:
+    option = f"?socketTimeoutMS={limit}" if limit else ""
+    options = plan(mongodb={"uri": f"mongodb://a/{option}"}).options
+    assert (options.max_await_time_ms, options.idle_await_ms) == (1000, idle)
