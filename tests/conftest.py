@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import sys
+import warnings
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from socket import socket
@@ -107,7 +108,9 @@ def own_logging() -> Iterator[None]:
     """Resets the logging that a command configured in this process, before the next test."""
     root = logging.getLogger()
     handlers, level = list(root.handlers), root.level
+    shows = warnings.showwarning
     yield
+    warnings.showwarning = shows
     structlog.reset_defaults()
     root.handlers[:] = handlers
     root.setLevel(level)

@@ -29,6 +29,17 @@ def mongodb(uri: str, seconds: float = 0.5) -> dict[str, object]:
     return {"uri": uri, "connect_timeout_seconds": seconds}
 
 
+@pytest.mark.parametrize("driver", ["motor", "pymongo"])
+def test_a_login_that_needs_a_missing_package_is_a_mistake_of_the_configuration(
+    mongod: ReplicaSet, daemon: Make, driver: str
+) -> None:
+    uri = mongod.uri.replace("//", "//AKIA:secret@") + "&authMechanism=MONGODB-AWS"
+    run = daemon(uri, mongodb={**mongodb(uri), "driver": driver})
+    log = refused(run, 2)
+    assert "mongodb.uri: MONGODB-AWS authentication requires pymongo-auth-aws" in log
+    assert json.loads(whole_lines(run.log)[-1])["restart_helps"] is False
+
+
 def test_a_start_without_a_server_says_who_does_not_answer(daemon: Make) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))

@@ -10,13 +10,20 @@ import structlog
 from anyio.abc import TaskGroup
 from bson.codec_options import CodecOptions, DatetimeConversion
 from bson.errors import BSONError
+from pymongo.errors import ConfigurationError as InvalidSettings
 from pymongo.errors import NotPrimaryError, OperationFailure, PyMongoError
 from pymongo.read_preferences import make_read_preference, read_pref_mode_from_name
 from pymongo.topology_description import TopologyDescription
 
 from tailrace.drivers.pinning import Pin
 from tailrace.drivers.reads import Reads
-from tailrace.errors import CommandFailed, ConnectionFailed, DriverError
+from tailrace.errors import (
+    CommandFailed,
+    ConfigurationError,
+    ConnectionFailed,
+    Problem,
+    TailraceError,
+)
 
 COMMAND_MS = 30_000
 """How long the server may work on a command that sets no limit of its own. Otherwise the server's
@@ -37,14 +44,19 @@ _COMMAND = re.compile(r"( to execute command )\{ (\w+): .*", re.DOTALL)
 
 @contextmanager
 def mapped(pin: Pin | None = None) -> Iterator[None]:
-    """Raises error replies as :class:`CommandFailed`, other errors as :class:`ConnectionFailed`."""
+    """Raises error replies as :class:`CommandFailed`, other errors as :class:`ConnectionFailed`.
+
+    A URI that needs a missing package is a :class:`ConfigurationError`.
+    """
     try:
         yield
     except (PyMongoError, BSONError) as error:
         raise _ours(error, pin.wire_version if pin else 0) from error
 
 
-def _ours(error: Exception, wire_version: int) -> DriverError:
+def _ours(error: Exception, wire_version: int) -> TailraceError:
+    if isinstance(error, InvalidSettings) and _lacks_package(error):
+        return ConfigurationError(Problem("mongodb.uri", f"{error}, or correct the URI"))
     if not isinstance(error, (OperationFailure, NotPrimaryError)):
         return ConnectionFailed(f"{type(error).__name__}: {error}")
     # NotPrimaryError is a connection error for the driver, but the server has answered.
@@ -57,6 +69,12 @@ def _ours(error: Exception, wire_version: int) -> DriverError:
         labels=frozenset(map(str, details.get("errorLabels", ()))),
         wire_version=wire_version,
     )
+
+
+def _lacks_package(error: InvalidSettings) -> bool:
+    """Whether the URI asks for what a package provides that is not installed, as for an
+    authMechanism: drivers look for it only when they connect."""
+    return isinstance(error.__cause__, ImportError) or "must be installed" in str(error)
 
 
 def _logged_out(error: CommandFailed) -> bool:

@@ -6,6 +6,7 @@ and whole resume tokens are never logged, and secrets are masked.
 
 import logging
 import sys
+import warnings
 from collections.abc import MutableMapping
 from typing import Any
 
@@ -78,8 +79,23 @@ def configure(level: str, choice: str) -> None:
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(LEVELS[level])
+    warnings.showwarning = _log_warning
     for name in _OUR_LIBRARIES:
         logging.getLogger(name).setLevel(max(logging.WARNING, LEVELS[level]))
+
+
+def _log_warning(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: object = None,
+    line: str | None = None,
+) -> None:
+    """Logs what :mod:`warnings` would print, such as that a compressor's package is missing."""
+    at = f"{filename}:{lineno}"
+    log = structlog.get_logger()
+    log.warning("python.warned", category=category.__name__, warning=str(message), at=at)
 
 
 def _mask(logger: object, method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:

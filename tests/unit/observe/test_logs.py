@@ -4,6 +4,7 @@ import json
 import logging
 import re
 import sys
+import warnings
 from collections.abc import Iterator
 
 import pytest
@@ -183,3 +184,13 @@ def test_a_traceback_on_a_console_shows_no_variables(capsys: pytest.CaptureFixtu
     written = capsys.readouterr().err
     assert "LookupError: of a" in written
     assert "hunter2" not in written
+
+
+def test_what_python_warns_of_is_a_line_like_others(capsys: pytest.CaptureFixture[str]) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        configure("info", "json")
+        warnings.warn("zstandard is not installed", RuntimeWarning, stacklevel=1)
+    (line,) = lines(capsys)
+    assert (line["event"], line["level"]) == ("python.warned", "warning")
+    assert (line["category"], line["warning"]) == ("RuntimeWarning", "zstandard is not installed")

@@ -75,6 +75,20 @@ async def test_the_position_of_a_resume_s_own_reply_counts_and_is_no_reply_of_th
     assert driver.starts[1:] == [{"startAtOperationTime": TIME}, {"resumeAfter": "p"}]
 
 
+async def test_the_token_of_an_empty_reply_never_moves_the_position_back() -> None:
+    """MongoDB 9.0 may send one that is older than the event resumed from (SERVER-135099)."""
+    older, event, newer = (f"826500000{n}000000012B04" for n in range(3))
+    driver = FakeDriver(
+        [reply(post_batch=older), reply(post_batch=older)],
+        [reply(post_batch=older), NETWORK, reply(post_batch=older), reply(post_batch=newer)],
+    )
+    start = StartPoint(resume_after=token(event))
+    async with ChangeStream(driver, SCOPE, start=start) as stream:
+        places = [(await stream.next_batch()).token for _ in range(4)]
+    assert places == [token(event), token(event), token(event), token(newer)]
+    assert driver.starts == [{"resumeAfter": event}, {"resumeAfter": event}]
+
+
 async def test_a_resume_whose_cursor_is_closed_at_once_is_over() -> None:
     driver = FakeDriver([reply(), reply(closed=True)], [NETWORK])
     async with ChangeStream(driver, SCOPE) as stream:
