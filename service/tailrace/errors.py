@@ -164,6 +164,10 @@ class Unavailable(Exception):
         self.retry_after = retry_after
 
 
+class BatchTooLarge(Unavailable):
+    """The same, but fewer events may not meet this limit. Of one event it is an outage."""
+
+
 class Refused(Exception):
     """Raised by handlers of batches: the destination refuses these events, and no others.
 
@@ -179,10 +183,6 @@ class Refused(Exception):
         if not all(type(at) is int and 0 <= at < count for at in self.reasons):
             return {}
         return {at: str(why) or "no reason was given" for at, why in self.reasons.items()}
-
-
-class BatchTooLarge(Exception):
-    """Raised by handlers of batches: fewer events may not meet this limit. Nothing was stored."""
 
 
 class EventRefused(TailraceError):

@@ -12,10 +12,11 @@ from tailrace.engine.handle.isolation import apart, cancelled_by_us, closes, str
 from tailrace.engine.handle.outage import Outages
 from tailrace.engine.handle.retry import Retry
 from tailrace.engine.handle.time_limit import Returned, TimeLimit
+from tailrace.engine.handle.transaction import units
 from tailrace.engine.held_lease import HeldLease
 from tailrace.engine.plan.loop_share import LoopShare
 from tailrace.engine.ports import Call, Handler, RunIdentity, called_with
-from tailrace.errors import DestinationUnavailable, Fenced, TailraceError
+from tailrace.errors import BatchTooLarge, DestinationUnavailable, Fenced, TailraceError
 from tailrace.event import ChangeEvent
 
 
@@ -72,9 +73,18 @@ class Attempts:
         An outage meanwhile is waited out.
         """
         error = await self._tried(events)
-        if error is not None and self._outages.is_one(error):
+        if error is not None and self._is_outage(events, error):
             return await self._waited_out(events, error)
         return error
+
+    def _is_outage(self, events: Sequence[ChangeEvent], error: BaseException) -> bool:
+        """Whether the destination is down, and not only for so many events."""
+        is_one = self._outages.is_one(error)
+        return is_one and not (isinstance(error, BatchTooLarge) and len(self._units(events)) > 1)
+
+    def _units(self, events: Sequence[ChangeEvent]) -> Sequence[Sequence[ChangeEvent]]:
+        """The smallest calls that the events can be divided into."""
+        return units(events) if self.handler.whole_transactions else [[one] for one in events]
 
     async def _waited_out(
         self, events: Sequence[ChangeEvent], error: BaseException
@@ -82,7 +92,7 @@ class Attempts:
         """Tries until the destination answers; returns the error that it answers, if any."""
         answer: BaseException | None = error
         with self._outages.outage(error) as outage:
-            while answer is not None and self._outages.is_one(answer):
+            while answer is not None and self._is_outage(events, answer):
                 await outage.wait(answer)
                 answer = await self._tried(events)
             outage.over()

@@ -48,7 +48,7 @@ class CallSize:
         events = sum(map(len, units))
         self._most, self._worked = events // 2, 0
         structlog.get_logger().warning(
-            "batch.reduced",
+            "batch.reduced" if isinstance(error, BatchTooLarge) else "handler.failed",
             scope=self.scope,
             handler=self.handler,
             events=events,

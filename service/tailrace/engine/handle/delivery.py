@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 
 from tailrace.engine.handle.attempts import Attempts
 from tailrace.engine.handle.refused_events import divided, parts
-from tailrace.engine.handle.transaction import units
 from tailrace.engine.ports import PerBatch, called_with
 from tailrace.errors import EventRefused, Refused
 from tailrace.event import ChangeEvent
@@ -77,7 +76,7 @@ class Delivery(Attempts):
         self, events: Sequence[ChangeEvent], error: BaseException, handled: Handled
     ) -> None:
         """Gets the events handled after ``error``, or makes dead letters of those at fault."""
-        if self._outages.is_one(error):
+        if self._is_outage(events, error):
             after_it = await self._waited_out(events, error)
             if after_it is None:
                 return
@@ -144,10 +143,6 @@ class Delivery(Attempts):
             self._retry.require_running()
             await self._handle(await self._unheld(others, handled), handled)
             await self._dead_letter_refused(refused, handled)
-
-    def _units(self, events: Sequence[ChangeEvent]) -> Sequence[Sequence[ChangeEvent]]:
-        """The smallest calls that the events can be divided into."""
-        return units(events) if self.handler.whole_transactions else [[one] for one in events]
 
     async def _handle(self, events: Sequence[ChangeEvent], handled: Handled) -> None:
         error = await self._once_more(events)

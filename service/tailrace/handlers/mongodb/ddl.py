@@ -2,36 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Literal
 
 from pymongo.errors import OperationFailure
 
+from tailrace.engine.batch import ScopeContext
 from tailrace.errors import PermanentError
 from tailrace.event import ChangeEvent, Namespace
 from tailrace.event.bson import encoded
 from tailrace.event.document_key import identities
 from tailrace.event.snapshot_barrier import REFUSED, SnapshotBarrier
+from tailrace.handlers.ddl_mark import ddl_mark
 from tailrace.handlers.mongodb.names import Names
 from tailrace.handlers.mongodb.outcomes import NAMESPACE_NOT_FOUND
 from tailrace.handlers.mongodb.run import DestinationRun
 from tailrace.handlers.mongodb.statements import Change, changes
+from tailrace.handlers.renames import Rename
+from tailrace.model import Scope
 
 
 @dataclass(frozen=True, slots=True)
 class Barriers:
     """Handles the events of one run that are not about a document, by the policy ``ddl``.
 
-    ``copy`` makes the copy of a collection; ``dead_letter_keys`` are those of the scope's context.
-    An event may be repeated after a crash.
+    ``copy`` makes the copy of a collection. An event may be repeated after a crash: the last one
+    that was applied is noted beside the position.
     """
 
     run: DestinationRun
     names: Names
     policy: Literal["follow", "keep", "refuse"]
     copy: Callable[[Namespace], Awaitable[Namespace]]
-    dead_letter_keys: Collection[bytes | None]
+    follows: Scope
+    scope: ScopeContext
 
     async def handle(self, event: ChangeEvent) -> None:
         """Raises the driver's errors, and :class:`PermanentError` for what is refused."""
@@ -47,6 +52,9 @@ class Barriers:
         """Drops or renames a copy. After ``dropDatabase`` nothing is left to do: each collection
         has had a ``drop`` of its own."""
         source, kind = event.ns, event.operation_type
+        rename = Rename.of(event, self.follows)
+        if rename is not None:
+            rename.warn(self.scope)
         if self.policy == "keep" or source is None:
             return
         if self.policy == "refuse":
@@ -54,26 +62,47 @@ class Barriers:
                 f"the {kind} of {source} is refused (ddl: refuse). With keep its copy stays as it "
                 "is, with follow the same happens to it"
             )
-        await self.run.position.require()
-        copy = self.names.of(self.run.scope, source)
-        if not await self.run.registry.has(copy, source):
-            return  # nothing was copied, or it is done already
-        if kind == "drop":
+        position, mark = self.run.position, ddl_mark(event)
+        await position.require()
+        if position.ddl is not None and position.ddl >= mark:
+            return  # repeated
+        if rename is None or (rename.leaves and not rename.arrives):
+            await self._drop(source)
+        elif rename.leaves and await self._has(source):
+            await self._rename(source, rename.to)
+        elif rename.arrives:
+            await self._drop(rename.to)  # what it replaced
+        await position.note_ddl(mark)
+        if rename is not None and rename.leaves:
+            await self._forget(source)  # not before: the event may come again
+
+    async def _has(self, source: Namespace) -> bool:
+        return await self.run.registry.has(self.names.of(self.run.scope, source), source)
+
+    async def _drop(self, source: Namespace) -> None:
+        """Drops the copy of a collection, if there is one."""
+        if await self._has(source):
+            copy = self.names.of(self.run.scope, source)
             await self.run.cluster.database(copy.db).drop_collection(str(copy.coll))
-        elif event.to is not None:
-            to = self.names.of(self.run.scope, event.to)
-            if to == copy:
-                return
-            await self.copy(event.to)
-            command = {"renameCollection": str(copy), "to": str(to), "dropTarget": True}
-            try:
-                await self.run.cluster.client.admin.command(command)
-            except OperationFailure as error:
-                if error.code != NAMESPACE_NOT_FOUND:
-                    raise
-            if self.run.sweeps:
-                await self.run.unseen.rename(copy, to)
-        await self.run.registry.forget(copy)
+            await self._forget(source)
+
+    async def _rename(self, source: Namespace, new: Namespace) -> None:
+        copy, to = (self.names.of(self.run.scope, each) for each in (source, new))
+        if to == copy:
+            return
+        await self.copy(new)
+        command = {"renameCollection": str(copy), "to": str(to), "dropTarget": True}
+        try:
+            await self.run.cluster.client.admin.command(command)
+        except OperationFailure as error:
+            if error.code != NAMESPACE_NOT_FOUND:
+                raise
+        if self.run.sweeps:
+            await self.run.unseen.rename(copy, to)
+
+    async def _forget(self, source: Namespace) -> None:
+        if await self._has(source):
+            await self.run.registry.forget(self.names.of(self.run.scope, source))
         self.run.copies.pop(source, None)
 
     async def begin_snapshot(self, event: ChangeEvent) -> None:
@@ -93,7 +122,7 @@ class Barriers:
         snapshot, noted = SnapshotBarrier.of(event), self.run.position.snapshot
         if noted is None or noted["id"] != snapshot.id:
             return  # repeated
-        kept, follows = identities(self.dead_letter_keys), self.policy == "follow"
+        kept, follows = identities(self.scope.dead_letter_keys), self.policy == "follow"
         if self.run.sweeps:
             for source, copy in await self._copies_of(event.ns):
                 if not snapshot.is_complete(source, dropped=follows):

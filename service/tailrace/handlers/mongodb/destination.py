@@ -29,7 +29,6 @@ from tailrace.handlers.mongodb.outcomes import (
     DUPLICATE_KEYS,
     INVALID_NAMESPACE,
     Rejected,
-    limits,
     message,
     outages,
 )
@@ -44,6 +43,7 @@ from tailrace.handlers.mongodb.statements import (
 )
 from tailrace.handlers.mongodb.sweep import Unseen
 from tailrace.handlers.mongodb.trial import refusal
+from tailrace.model import Scope
 
 _ORDERS: Sequence[Order] = ("last", "anew", "stream")
 """Tried one after another where a value of a unique index may have changed hands, or the outbox has
@@ -58,6 +58,7 @@ class MongodbDestination:
     def __init__(self, opening: Opening, settings: MongodbHandlerSettings) -> None:
         self._name = opening.name
         self._follows = opening.follows
+        self._scopes = {each.name: each for each in opening.follows}
         self._settings = settings
         self._names = settings.names
         self._mapping = settings.fields.mapping()
@@ -120,7 +121,7 @@ class MongodbDestination:
 
     async def write(self, batch: Batch) -> None:
         run = self._runs[batch.scope.name]
-        with outages(), limits(len(batch)):
+        with outages():
             for order in _ORDERS:
                 try:
                     await self._store(run, batch, order)
@@ -143,7 +144,8 @@ class MongodbDestination:
                 self._names,
                 self._settings.ddl,
                 lambda source: self._copy(run, source),
-                scope.dead_letter_keys,
+                self._scopes.get(scope.name, Scope(scope.name)),
+                scope,
             )
             await barriers.handle(event)
 

@@ -81,7 +81,7 @@ LIMITS = frozenset(
         372,  # TransactionTooLargeForCache
     }
 )
-"""Errors that fewer events may not meet; with one event they are no event's fault."""
+"""Errors that fewer events may not meet, and that are no event's fault."""
 
 REFUSALS = DUPLICATE_KEYS | {
     2,  # BadValue
@@ -125,9 +125,9 @@ class Rejected(Exception):
 
     def outcome(self, events: int) -> Exception:
         """What the handler raises for it, if the call has so many events."""
-        if self.code in LIMITS and events > 1:
+        if self.code in LIMITS:
             return BatchTooLarge(str(self))
-        if self.code in OUTAGES or self.code in LIMITS:
+        if self.code in OUTAGES:
             return Unavailable(str(self))
         if self.code not in REFUSALS:
             return self
@@ -137,25 +137,17 @@ class Rejected(Exception):
 
 
 @contextmanager
-def limits(events: int) -> Iterator[None]:
-    """Raises :class:`BatchTooLarge` if a call with several events meets a limit of the server."""
-    try:
-        yield
-    except PyMongoError as error:
-        if events > 1 and getattr(error, "code", None) in LIMITS:
-            raise BatchTooLarge(message(error)) from error
-        raise
-
-
-@contextmanager
 def outages() -> Iterator[None]:
-    """Raises an error that is no event's fault as :class:`Unavailable`; others stay."""
+    """Raises an error that is no event's fault as :class:`Unavailable`, or :class:`BatchTooLarge`
+    for a limit; others stay."""
     try:
         yield
     except PyMongoError as error:
         if _is_outage(error):
-            advice = OUTAGES.get(getattr(error, "code", None) or 0, "")
-            reason = message(error)
+            code, reason = getattr(error, "code", None) or 0, message(error)
+            if code in LIMITS:
+                raise BatchTooLarge(reason) from error
+            advice = OUTAGES.get(code, "")
             raise Unavailable(f"{reason}: {advice}" if advice else reason) from error
         raise
 

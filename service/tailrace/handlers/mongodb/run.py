@@ -56,7 +56,7 @@ class DestinationRun:
             if batch is None:
                 await self.position.require(session)
             else:
-                await self.position.move(session, batch.former, batch.position)
+                await self.position.move(session, batch.former, batch.position, batch[0])
             for command in plan:
                 await self._send(command)
             await session.commit_transaction()

@@ -1,6 +1,6 @@
 """What Tailrace stores beside the copies: positions, and which collection each copy is of.
 
-tailrace_positions    {_id: "HANDLER/SCOPE", epoch, position, session, snapshot}
+tailrace_positions    {_id: "HANDLER/SCOPE", epoch, position, session, snapshot, ddl}
 tailrace_collections  {_id: "COPY", db, coll}
 """
 
@@ -18,7 +18,8 @@ from pymongo.asynchronous.collection import AsyncCollection
 from pymongo.errors import CollectionInvalid, DuplicateKeyError, OperationFailure
 
 from tailrace.errors import Fenced, ScopeHalted, Unavailable
-from tailrace.event import Namespace
+from tailrace.event import ChangeEvent, Namespace
+from tailrace.handlers.ddl_mark import is_before
 from tailrace.handlers.mongodb.cluster import Cluster
 from tailrace.handlers.mongodb.names import POSITIONS, shared
 from tailrace.handlers.mongodb.outcomes import NAMESPACE_EXISTS
@@ -43,6 +44,8 @@ class PositionDocument:
     """What is stored, as of the last call that worked."""
     snapshot: Mapping[str, Any] | None = None
     """The snapshot whose rows come, as :mod:`tailrace.handlers.mongodb.sweep` notes it."""
+    ddl: str | None = None
+    """The mark of the last drop or rename that was applied."""
 
     @property
     def where(self) -> str:
@@ -81,6 +84,7 @@ class PositionDocument:
                 continue
             if found is not None:
                 self.text, self.snapshot = found.get("position"), found.get("snapshot")
+                self.ddl = found.get("ddl")
                 return
         raise Unavailable(f"{self.where}: other processes make it at the same time")
 
@@ -89,9 +93,14 @@ class PositionDocument:
         session: AsyncClientSession,
         former: str | None,
         position: str | None,
+        first: ChangeEvent,
     ) -> None:
-        """Replaces the former position in the session's transaction. Raises :class:`Fenced`."""
-        await self._change({"$set": {"position": position}}, former, session)
+        """Replaces the former position in the session's transaction by that after a batch whose
+        first event this is. Raises :class:`Fenced`."""
+        update: dict[str, Any] = {"position": position}
+        if self.ddl is not None and is_before(first, self.ddl):
+            update["ddl"] = self.ddl = None  # it comes again, too
+        await self._change({"$set": update}, former, session)
 
     async def require(self, session: AsyncClientSession | None = None) -> None:
         """Raises :class:`Fenced` unless this process still owns it. It writes, so that the
@@ -102,6 +111,11 @@ class PositionDocument:
         """Stores what is known about a snapshot. Raises :class:`Fenced`."""
         await self._change({"$set": {"snapshot": snapshot}}, self.text, None)
         self.snapshot = snapshot
+
+    async def note_ddl(self, mark: str) -> None:
+        """Stores that a drop or a rename was applied. Raises :class:`Fenced`."""
+        await self._change({"$set": {"ddl": mark}}, self.text, None)
+        self.ddl = mark
 
     async def _change(
         self,

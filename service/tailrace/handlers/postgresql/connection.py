@@ -23,8 +23,8 @@ _DEFAULTS: Mapping[str, Any] = {
 """What the connection string does not say: a peer that vanished is noticed within 30 s."""
 
 Meaning = Literal["place", "limit", "event"]
-"""What an error is about: the server, which is waited for; a limit that fewer events may not meet
-(for one event: the server, too); or a row, which is refused."""
+"""What an error is about: the server, which is waited for; a limit that fewer events may not meet;
+or a row, which is refused."""
 
 # https://www.postgresql.org/docs/current/errcodes-appendix.html
 MEANINGS: Mapping[str, Meaning] = {
@@ -97,24 +97,15 @@ def is_of_data(error: psycopg.Error) -> bool:
 
 
 @contextmanager
-def limits(events: int) -> Iterator[None]:
-    """Raises :class:`BatchTooLarge` if a call with several events meets a limit of the server."""
-    try:
-        yield
-    except psycopg.Error as error:
-        if events > 1 and meaning(error) == "limit":
-            raise BatchTooLarge(server_message(error)) from error
-        raise
-
-
-@contextmanager
 def outages() -> Iterator[None]:
-    """Raises :class:`Unavailable` for errors that say that the server is down."""
+    """Raises :class:`Unavailable` for errors that say that the server is down, and
+    :class:`BatchTooLarge` for a limit."""
     try:
         yield
     except psycopg.Error as error:
         if is_outage(error):
-            raise Unavailable(server_message(error)) from error
+            kind = BatchTooLarge if meaning(error) == "limit" else Unavailable
+            raise kind(server_message(error)) from error
         raise
 
 

@@ -25,7 +25,6 @@ from tailrace.handlers.postgresql.connection import (
     connected,
     is_of_data,
     is_outage,
-    limits,
     outages,
     server_message,
     transaction,
@@ -113,7 +112,7 @@ class PostgreSQL:
         rows = await self._rows(events, scope.name, refused)
         if refused:
             raise Refused(refused)
-        async with self._closed_after_failure(scope.name, len(events)):
+        async with self._closed_after_failure(scope.name):
             try:
                 await self._store(session, batch, events, rows)
             except psycopg.Error as error:
@@ -218,10 +217,10 @@ class PostgreSQL:
                 await made(connection, schema, name, create, allowed=allowed)
 
     @asynccontextmanager
-    async def _closed_after_failure(self, scope: str, events: int = 1) -> AsyncIterator[None]:
-        """Closes the connection of the scope unless the block, of so many events, ends well."""
+    async def _closed_after_failure(self, scope: str) -> AsyncIterator[None]:
+        """Closes the connection of the scope unless the block ends well."""
         try:
-            with outages(), limits(events):
+            with outages():
                 yield
         except BaseException:
             await self._close(scope)

@@ -8,10 +8,9 @@ transaction, and one with another store.
 from typing import Any
 
 from tailrace.engine.batch import ScopeContext
-from tailrace.envelope.identity import event_id
 from tailrace.errors import Fenced
 from tailrace.event import ChangeEvent
-from tailrace.event.layout import INCREMENT, SECONDS
+from tailrace.handlers.ddl_mark import cluster_time_digits, ddl_mark
 from tailrace.handlers.postgresql.connection import Connection
 from tailrace.handlers.postgresql.names import quoted
 
@@ -72,7 +71,7 @@ class PositionsTable:
         first: ChangeEvent,
     ) -> None:
         """Stores the position of a batch whose first event this is. Raises :class:`Fenced`."""
-        time = None if first.operation_type == "read" else _time(first)
+        time = None if first.operation_type == "read" else cluster_time_digits(first)
         more = {"position": position, "former": former, "first": time}
         moved = await connection.execute(self._move, {**self._of(scope), **more})
         if moved.rowcount != 1:
@@ -97,7 +96,7 @@ class PositionsTable:
                 return False
             snapshot = mark
         else:
-            mark = f"{_time(event) or ''}{event_id(event)}"  # resume tokens sort as the events do
+            mark = ddl_mark(event)
             if ddl is not None and ddl >= mark:
                 return False
             ddl = mark
@@ -113,10 +112,3 @@ class PositionsTable:
             f"the position of handler {self._handler!r}, scope {scope.name!r}, is not the one that "
             "this process stored: another process writes there, or the database was restored"
         )
-
-
-def _time(event: ChangeEvent) -> str | None:
-    """The cluster time as a text that sorts as it does."""
-    parts = event.parts
-    seconds = parts[SECONDS]
-    return None if seconds is None else f"{seconds << 32 | parts[INCREMENT]:016x}"

@@ -20,6 +20,7 @@ from tailrace.handlers.postgresql.rows import EPOCH_SECONDS, RowMaker, TableRows
 from tailrace.handlers.postgresql.statements import TableStatements
 from tailrace.handlers.postgresql.table_check import order_matters, require_columns
 from tailrace.handlers.postgresql.tables import Registry, lock_names, made
+from tailrace.handlers.renames import Rename
 from tailrace.model import Scope
 
 Policy = Literal["follow", "keep", "refuse"]
@@ -105,6 +106,9 @@ class TableForm:
         operation = event.operation_type
         if operation == "snapshotEnd":
             await self._sweep(connection, scope, event)
+        rename = Rename.of(event, self._follows.get(scope.name, Scope(scope.name)))
+        if rename is not None:
+            rename.warn(scope)
         if operation not in ("drop", "rename", "dropDatabase") or self._policy == "keep":
             return
         if self._policy == "refuse":
@@ -120,9 +124,9 @@ class TableForm:
             for each, name in found.items():
                 if each.db == namespace.db:
                     await self._empty(connection, name, time)
-        elif operation == "rename" and event.to is not None and self._covers(scope, event.to):
+        elif rename is not None and rename.arrives:
             source = found.get(namespace)
-            await self._rename(connection, scope, source, event.to, time, checked)
+            await self._rename(connection, scope, source, rename.to, time, checked)
         elif namespace in found:
             await self._empty(connection, found[namespace], time)
 
@@ -153,10 +157,6 @@ class TableForm:
             table = TableStatements(self._schema, name, columns, soft=self._soft)
             self._known[name] = table
         return table
-
-    def _covers(self, scope: ScopeContext, namespace: Namespace) -> bool:
-        followed = self._follows.get(scope.name)
-        return followed is not None and followed.covers(namespace.db, namespace.coll)
 
     async def _empty(self, connection: Connection, name: str, time: Timestamp) -> None:
         await connection.execute(self._table(name).empty, {"at": version_of(time)})

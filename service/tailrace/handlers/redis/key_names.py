@@ -10,7 +10,6 @@ from bson.codec_options import DatetimeConversion
 from bson.json_util import JSONMode
 
 from tailrace.errors import ConfigurationError, Problem
-from tailrace.event import Namespace
 from tailrace.event.document_key import identities, identity
 from tailrace.event.snapshot_barrier import SnapshotBarrier
 from tailrace.handlers.redis import RedisHandlerSettings
@@ -129,10 +128,6 @@ class KeyNames:
             for each, of_it in identities(dead_letter_keys).items()
         }
         return ListedKeys(done, expression, [*prefixes], held)
-
-    def follows(self, scope: str, ns: Namespace) -> bool:
-        """Whether a scope follows a collection."""
-        return self._scopes.get(scope, Scope(scope)).covers(ns.db, ns.coll)
 
     def _expression(self, scope: str) -> re.Pattern[str]:
         follows = self._scopes.get(scope, Scope(scope))

@@ -12,6 +12,7 @@ from tailrace.event import ChangeEvent, Namespace
 from tailrace.event.document_identity import LastChange, last_changes, shard_key_in, shows
 from tailrace.event.snapshot_barrier import SnapshotBarrier
 from tailrace.event.snapshot_events import SNAPSHOT_BEGIN, SNAPSHOT_END
+from tailrace.handlers.ddl_mark import ddl_mark
 from tailrace.handlers.handler_type import Opening, Trial
 from tailrace.handlers.namespace import Places
 from tailrace.handlers.redis import RedisHandlerSettings
@@ -20,6 +21,8 @@ from tailrace.handlers.redis.key_names import KeyNames, ListedKeys
 from tailrace.handlers.redis.server import Command, RedisConnection, RedisServer
 from tailrace.handlers.redis.streams import IN_A_THREAD
 from tailrace.handlers.redis.sweep import Sweep, found_keys
+from tailrace.handlers.renames import Rename
+from tailrace.model import Scope
 
 TRIAL = "tailrace:trial"
 
@@ -28,6 +31,8 @@ class RedisKeys:
     """The last state of each document of a batch is set in one transaction."""
 
     def __init__(self, opening: Opening, settings: RedisHandlerSettings) -> None:
+        self._name = opening.name
+        self._scopes = {scope.name: scope for scope in opening.follows}
         self._server = RedisServer(opening.name, settings)
         self._fence = Fence(opening.name, settings)
         self._settings = settings
@@ -75,11 +80,13 @@ class RedisKeys:
     async def on_ddl(self, event: ChangeEvent, scope: ScopeContext) -> None:
         async with self._server.connection(scope.name) as connection:
             await connection.at_once([await self._fence.claim(connection, scope)])
+            if (
+                rename := Rename.of(event, self._scopes.get(scope.name, Scope(scope.name)))
+            ) is not None:
+                await self._rename(connection, event, rename, scope)
             match event.operation_type, event.ns:
                 case "drop", Namespace(db, str(coll)):
                     await self._remove(connection, self._names.prefix(db, coll, scope.name))
-                case "rename", Namespace(db, str(coll)):
-                    await self._rename(connection, Namespace(db, coll), event.to, scope)
                 case operation, _ if operation in (SNAPSHOT_BEGIN, SNAPSHOT_END):
                     await self._snapshot(connection, event, scope)
 
@@ -114,14 +121,25 @@ class RedisKeys:
             await connection.one("UNLINK", *keys)
 
     async def _rename(
-        self, connection: RedisConnection, of: Namespace, to: Namespace | None, scope: ScopeContext
+        self, connection: RedisConnection, event: ChangeEvent, rename: Rename, scope: ScopeContext
     ) -> None:
         """Gives the keys of a collection the names of another one, if the scope follows it."""
+        rename.warn(scope)
+        of, to = rename.source, rename.to
         prefix = self._names.prefix(of.db, of.coll or "", scope.name)
-        if to is None or to.coll is None or not self._names.follows(scope.name, to):
-            await self._remove(connection, prefix)
+        if not rename.arrives:
+            if rename.leaves:
+                await self._remove(connection, prefix)
             return
-        new, former = self._names.prefix(to.db, to.coll, scope.name).encode(), len(prefix.encode())
+        target = self._names.prefix(to.db, to.coll or "", scope.name)
+        mark, noted = ddl_mark(event), self._settings.own_key("renamed", self._name, scope.name)
+        if target != prefix and (await connection.one("GET", noted) or b"") < mark.encode():
+            # Once: if the event comes again, these keys may be those that have got their names.
+            await self._remove(connection, target)
+            await connection.one("SET", noted, mark)
+        if not rename.leaves:
+            return  # they are another scope's, which follows the old name
+        new, former = target.encode(), len(prefix.encode())
         sweep = await self._sweep(scope, connection)
         pattern = self._names.pattern(prefix)
         async for keys in found_keys(connection, pattern, ListedKeys({prefix}).owns):
