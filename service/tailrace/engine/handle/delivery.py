@@ -81,6 +81,10 @@ class Delivery(Attempts):
             if after_it is None:
                 return
             error = after_it
+        # What a failed call stored is handled, and the indices of a refusal are without it.
+        events = await self.position.missing(events)
+        if not events:
+            return
         if self.size.reduced(left := self._units(events), error):
             while left:
                 self._retry.require_running()
@@ -89,12 +93,9 @@ class Delivery(Attempts):
                 handled.tokens.update(event.token for event in part)
                 self.size.worked(len(part))
             return
-        if isinstance(error, Refused):
-            # The call got only what was missing: its indices are of these events.
-            events = await self.position.missing(events)
-            if reasons := error.of(len(events)):
-                await self._set_refused_aside(events, reasons, handled)
-                return
+        if isinstance(error, Refused) and (reasons := error.of(len(events))):
+            await self._set_refused_aside(events, reasons, handled)
+            return
         spent = await self._retry.retry(lambda: self._once_more(events), error, events)
         if spent is None:
             return
