@@ -4,7 +4,9 @@ from typing import Any
 
 import pymongo
 import pytest
+from structlog.testing import capture_logs
 
+from tailrace.testing import Harness
 from tests.daemon import Daemon, until
 from tests.destinations.copies import following, halted, until_equal
 from tests.destinations.mongodb import Target, raw_documents
@@ -160,3 +162,37 @@ def test_a_collection_that_is_renamed_during_a_further_snapshot_is_swept_under_i
         until_equal(orders, target, "renamed")
         until(lambda: not copy.tailrace_unseen.count_documents({}), "an empty list")
     assert run.stop() == 0
+
+
+async def test_a_copy_that_is_set_back_in_a_run_gets_what_it_lacks(target: Target) -> None:
+    """A restored one from its position on; an emptied one by a snapshot."""
+    names = ("orders", "tailrace_positions")
+    with target.client() as client:
+        copy = client[target.database]
+
+        def ids() -> list[int]:
+            return sorted(each["_id"] for each in copy.orders.find())
+
+        async with Harness(target.handler) as harness:
+            harness.changes.insert({"_id": 1})
+            await harness.handled()
+            backup = {name: list(copy[name].find()) for name in names}
+            harness.changes.insert({"_id": 2})
+            await harness.saved()
+            for name, documents in backup.items():
+                copy[name].delete_many({})
+                copy[name].insert_many(documents)
+            harness.changes.insert({"_id": 3})
+            with capture_logs() as logs:
+                await harness.handled()
+            assert ids() == [1, 2, 3]
+            assert len([each for each in logs if "its destination was restored" in str(each)]) == 1
+            for name in names:
+                copy[name].delete_many({})
+            harness.changes.insert({"_id": 4})
+            with capture_logs() as logs:
+                await harness.handled()
+            assert ids() == [4]
+            assert any("'tailrace snapshot start" in str(each) for each in logs)
+            await harness.snapshot()
+        assert ids() == [1, 2, 3, 4]
