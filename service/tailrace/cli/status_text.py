@@ -83,12 +83,23 @@ def _scope(name: str, scope: Status, notes: Sequence[str]) -> dict[str, Any]:
 
 def _handler(scope: str, name: str, handler: Status, *, idle: bool) -> dict[str, Any]:
     down, letters = handler["down_since"], handler["waiting"]
-    state = "down" if down else "dead_letters" if letters else "idle" if idle else "well"
+    call = None if down else handler["call_since"]
+    state = (
+        "down"
+        if down
+        else "in_call"
+        if call
+        else "dead_letters"
+        if letters
+        else "idle"
+        if idle
+        else "well"
+    )
     return {
         "handler": name,
         "state": state,
-        "since": down,
-        "reason": handler["down_cause"],
+        "since": down or call,
+        "reason": handler["down_cause"] or (handler["call"] if call else None),
         "handled": handler["ok"],
         "dead_letters": letters,
         "next": [f"tailrace dead-letters list --scope {shlex.quote(scope)}"] if letters else [],
@@ -143,7 +154,8 @@ def _rows(scope: Status) -> Iterable[tuple[str, ...]]:
     yield scope["scope"], "", _shown(scope), behind, str(scope["in_flight"]), letters
     for each in scope["handlers"]:
         waits = UNKNOWN if each["dead_letters"] is None else str(each["dead_letters"])
-        state = f"down since {each['since'][:19]}Z" if each["since"] else _words(each["state"])
+        state, since = _words(each["state"]), each["since"]
+        state = f"{state} since {since[:19]}Z" if since else state
         yield "", each["handler"], state, "", "", waits
 
 

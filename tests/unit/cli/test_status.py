@@ -14,7 +14,8 @@ NOW = "2026-11-26T12:00:00+00:00"
 
 
 def handler(**fields: Any) -> dict[str, Any]:
-    return {"ok": 7, "waiting": 0, "down_since": None, "down_cause": None, **fields}
+    calls = {"down_since": None, "down_cause": None, "call_since": None, "call": None}
+    return {"ok": 7, "waiting": 0, **calls, **fields}
 
 
 def scope(state: str = "caught_up", reason: str = "", **fields: Any) -> dict[str, Any]:
@@ -91,7 +92,9 @@ def test_the_worst_comes_first_with_its_reason_and_the_next_command() -> None:
             "replicas: the store is slow",
             ready=False,
             well=scope(),
-            held=scope(handlers={"table": handler(waiting=2), "log": handler(waiting=None)}),
+            held=scope(
+                handlers={"table": handler(waiting=2), "log": handler(waiting=None, call_since=NOW)}
+            ),
             elsewhere=scope("standby", "two follows it", lease=ELSEWHERE),
             out=scope(
                 "waiting",
@@ -111,7 +114,7 @@ def test_the_worst_comes_first_with_its_reason_and_the_next_command() -> None:
         "table down since 2026-11-26T12:00:00Z 0",
         "held caught up 2s 3 -",
         "table dead letters 2",
-        "log well -",
+        "log in call since 2026-11-26T12:00:00Z -",
         "elsewhere followed, on two - 3 0",
         "table idle 0",
         "well caught up 2s 3 0",
