@@ -14,7 +14,9 @@ import anyio
 import bson
 import pytest
 from bson.timestamp import Timestamp
+from structlog.testing import capture_logs
 
+from tailrace.engine.status.document import status_document
 from tailrace.errors import DestinationUnavailable
 from tailrace.event import ChangeEvent
 from tailrace.snapshot.snapshots import SnapshotOptions
@@ -235,3 +237,38 @@ async def test_transactions_stay_whole_beside_rows(scene: Scene) -> None:
             transactions.setdefault(f"{event.lsid}/{event.txn_number}", set()).add(call)
     assert transactions
     assert all(len(calls) == 1 for calls in transactions.values())
+
+
+async def test_a_snapshot_is_done_when_its_rows_are_handled(scene: Scene) -> None:
+    """All documents are read long before."""
+    fill(scene, "c", range(40))
+    released = anyio.Event()
+
+    class Held(Recorder):
+        async def on_events(self, events: Sequence[ChangeEvent]) -> None:
+            if any(event.operation_type == "read" for event in events):
+                await released.wait()
+            await super().on_events(events)
+
+    copy = scene.copy("c", Held(), replace(SMALL, chunk_documents=100))
+
+    def shown() -> dict[str, Any]:
+        found = status_document(copy.watcher.status)["snapshot"]
+        assert isinstance(found, dict)
+        return found
+
+    async with copy.run():
+        read = copy.snapshots
+        await copy.until(lambda: read.progress is not None and read.progress.over)
+        with capture_logs() as logs:
+            snapshot = shown()
+            assert snapshot["state"] == "reading"
+            assert snapshot["collections"][0]["documents"] < 40
+            assert "handlers have still to handle" in snapshot["reason"]
+            documents = copy.watcher.status.gauges().snapshot
+            assert [count for count, _ in documents.values()] == [snapshot["documents"]]
+            released.set()
+            await copy.until(lambda: shown()["state"] == "done")
+            await copy.until(lambda: copy.saved is not None and copy.saved.over)
+            assert (shown()["documents"], shown()["remaining"]) == (40, 0)
+            await copy.until(lambda: "snapshot.done" in [log["event"] for log in logs])

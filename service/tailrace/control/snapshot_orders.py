@@ -35,7 +35,7 @@ class SnapshotOrders:
             "resume": lambda: rows.pause(paused=False),
             "cancel": rows.cancel,
         }
-        seen = rows.observed()
+        seen = watcher.status.handled_snapshot
         before = f"snapshot {seen.progress.id} {seen.progress.state.value}" if seen else "none"
         async with self._lock:
             try:
@@ -44,6 +44,9 @@ class SnapshotOrders:
                 raise ActionRefused(400, str(error)) from error
             if isinstance(wanted, str):
                 raise ActionRefused(409, wanted)
+            if wanted.new and seen is not None and not seen.progress.over and action == "start":
+                message = f"snapshot {seen.progress.id} is not over: {seen.trouble}"
+                raise ActionRefused(409, message)
             await self.store(watcher, wanted, by=by)
         return Done(f"scope {name!r}: {action} of its snapshot is accepted", before, action)
 

@@ -15,7 +15,8 @@ from tailrace.engine.position.watermark import Watermark
 from tailrace.engine.status.lag import later
 from tailrace.engine.status.status import Status
 from tailrace.errors import CheckpointCorrupt, CheckpointError, CheckpointFenced, describe
-from tailrace.model import Checkpoint, Position
+from tailrace.model import Checkpoint, Position, SnapshotProgress
+from tailrace.model.snapshot import SnapshotState
 from tailrace.stream import Interrupt
 
 SAVE_SECONDS = 5.0
@@ -181,12 +182,23 @@ class Checkpointer:
                 self.status.saving.fail(describe(error))
                 self.runtime.metrics.saves.labels(identity.scope, "error").inc()
                 raise
+            self._note_end(position.snapshot)
             self.stored = position
             self.status.saving.clear()
             self.runtime.metrics.saves.labels(identity.scope, "ok").inc()
             self.status.checkpoint = checkpoint
             self.status.committed(later(position.cluster_time, handled_time))
             await self._note(checkpoint)
+
+    def _note_end(self, snapshot: SnapshotProgress | None) -> None:
+        """Logs that a snapshot is done: its rows are handled, and that is stored."""
+        before = (self.stored or self._first).snapshot
+        if snapshot is None or snapshot.state is not SnapshotState.DONE or before == snapshot:
+            return
+        if before is None or before.id != snapshot.id or not before.over:
+            documents = sum(each.documents for each in snapshot.ranges.values())
+            log = structlog.get_logger().bind(scope=self.identity.scope)
+            log.info("snapshot.done", snapshot=snapshot.id, documents=documents)
 
     async def _note(self, checkpoint: Checkpoint) -> None:
         """Now and then keeps a position, so that an operator can go back to it."""

@@ -50,7 +50,7 @@ def status_document(status: Status) -> dict[str, Any]:
             }
             for name, each in status.recorders.items()
         },
-        "snapshot": described(status.snapshot(), status.obstacle),
+        "snapshot": described(status.handled_snapshot, status.obstacle),
         "lease": {"owner": lease.owner, "epoch": lease.epoch, "held": lease.held}
         if lease
         else None,

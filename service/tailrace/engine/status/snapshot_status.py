@@ -1,10 +1,40 @@
 """A scope's snapshot, for people and for Prometheus."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from tailrace.engine.plan.row_source import ObservedSnapshot
-from tailrace.model.snapshot import RangeProgress
+from tailrace.model import SnapshotProgress
+from tailrace.model.snapshot import RangeProgress, RangeState, SnapshotState
+
+
+def as_handled(
+    seen: ObservedSnapshot | None, handled: SnapshotProgress | None
+) -> ObservedSnapshot | None:
+    """What is seen of a snapshot, as far as all handlers have its rows.
+
+    ``handled``: the progress of the snapshot up to the watermark, or in the checkpoint.
+    """
+    if seen is None or seen.progress.state is SnapshotState.PLANNED:
+        return seen
+    read = seen.progress
+    if handled is None or handled.id != read.id:
+        ranges = {
+            name: replace(each, scanned=0, documents=0, state=RangeState.READING)
+            for name, each in read.ranges.items()
+        }
+        handled = replace(read, state=SnapshotState.READING, ranges=ranges)
+    shown = handled if handled.over else (read.ordered(handled) or read)
+    if not shown.over and read.state is SnapshotState.DONE:
+        waiting = _documents(read) - _documents(shown)
+        why = f"all documents are read; handlers have still to handle {waiting} of them"
+        return replace(seen, progress=shown, trouble=why)
+    return replace(seen, progress=shown)
+
+
+def _documents(progress: SnapshotProgress) -> int:
+    return sum(each.documents for each in progress.ranges.values())
 
 
 def described(seen: ObservedSnapshot | None, obstacle: str) -> dict[str, Any] | None:

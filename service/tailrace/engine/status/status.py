@@ -14,7 +14,7 @@ from tailrace.engine.position.watermark import Watermark
 from tailrace.engine.status.in_flight import Find
 from tailrace.engine.status.lag import MOST_LAG_SECONDS, awaited_call, iso, lag, later
 from tailrace.engine.status.saving import Saving
-from tailrace.engine.status.snapshot_status import documents_read
+from tailrace.engine.status.snapshot_status import as_handled, documents_read
 from tailrace.engine.status.watcher_state import IN_OUTAGES, READING, WatcherState
 from tailrace.model import Checkpoint, Scope
 from tailrace.observe.handler_recorder import HandlerRecorder
@@ -183,6 +183,13 @@ class Status:
             return f"the stream is {self.read_lag:.0f} s behind the server, and comes first"
         return ""
 
+    @property
+    def handled_snapshot(self) -> ObservedSnapshot | None:
+        """The scope's snapshot, as far as all handlers have its rows."""
+        checkpoint = self.checkpoint.position if self.checkpoint is not None else None
+        position = self.watermark.position if self.watermark is not None else checkpoint
+        return as_handled(self.snapshot(), position.snapshot if position is not None else None)
+
     def following(self, events: int, *, opening: bool) -> WatcherState:
         """The state after a reply with this number of events, which has its places.
 
@@ -259,6 +266,6 @@ class Status:
             checkpoint_saved_at=checkpoint.saved_at.timestamp() if checkpoint else None,
             last_round_trip=self.stream.answered_at,
             resumes=self.stream.resumes,
-            snapshot=documents_read(self.snapshot()),
+            snapshot=documents_read(self.handled_snapshot),
             lease=(lease.held, lease.epoch) if (lease := self.lease()) else None,
         )
