@@ -21,12 +21,14 @@ from tailrace.handlers.kafka.settings import KafkaHandlerSettings
 from tests.destinations import kafka
 
 
-def event(identity: Any = 7, operation: str = "insert", text: str = "") -> ChangeEvent:
+def event(
+    identity: Any = 7, operation: str = "insert", text: str = "", collection: str = "orders"
+) -> ChangeEvent:
     document: dict[str, Any] = {
         "_id": {"_data": f"8265{identity:08}"},
         "operationType": operation,
         "clusterTime": Timestamp(1_700_000_000, 1),
-        "ns": {"db": "shop", "coll": "orders"},
+        "ns": {"db": "shop", "coll": collection},
         "documentKey": {"_id": identity},
         "fullDocument": {"_id": identity, "text": text},
     }

@@ -72,6 +72,24 @@ async def test_a_topic_that_is_neither_there_nor_created_is_waited_for(
     assert ids(topics) == [7]
 
 
+@pytest.mark.parametrize("exactly_once", [False, True])
+async def test_events_whose_topic_the_broker_never_creates_are_refused_alone(
+    topics: kafka.Kafka, exactly_once: bool
+) -> None:
+    """``a.b`` and ``a_b`` have the same metrics."""
+    async with opened(topics, exactly_once=exactly_once) as bus:
+        former = await bus.begin(scope()) if exactly_once else None
+        await bus.write(batch(event(0, collection="a.b"), position="a", former=former))
+        mixed = event(1), event(2, collection="a_b"), event(3)
+        with pytest.raises(Refused, match=r"topic .*a_b cannot be created: .*collides") as refused:
+            await bus.write(batch(*mixed, position="c", former="a"))
+        assert set(refused.value.reasons) == {1}
+        await bus.write(batch(mixed[0], mixed[2], position="c", former="a"))
+        with pytest.raises(Unavailable, match="collides"):
+            await bus.attempt(Trial([Scope("more", "shop", "a_b")], ""))
+    assert ids(topics) == [1, 3]
+
+
 async def test_ddl_has_a_ddl_topic_of_its_own(topics: kafka.Kafka) -> None:
     drop = ChangeEvent.from_document(
         {"_id": {"_data": "82"}, "operationType": "drop", "ns": {"db": "shop", "coll": "orders"}}

@@ -17,7 +17,7 @@ from tailrace.handlers.kafka.outcomes import About, about, classified, outage
 from tailrace.handlers.kafka.records import POSITION, Record, Records
 from tailrace.handlers.kafka.sender import Sender, TooSlow
 from tailrace.handlers.kafka.settings import KafkaHandlerSettings
-from tailrace.handlers.kafka.topics import TopicNames, Topics
+from tailrace.handlers.kafka.topics import TopicNames, Topics, TopicsRefused
 from tailrace.handlers.kafka.trial import try_topics
 
 
@@ -88,7 +88,7 @@ class Kafka:
         """
         if not records:
             return
-        self.topics.require({record.topic for record in records})
+        self.require_topics(records)
         try:
             with classified(self.connection.name, "nothing can be sent"):
                 if scope not in self.senders:
@@ -100,6 +100,20 @@ class Kafka:
             self._drop(scope)
             self.topics.forget()  # one may be gone: then nobody confirms anything
             raise
+
+    def require_topics(self, records: Sequence[Record]) -> None:
+        """Returns when the topics of the records exist; raises :class:`Refused` for events whose
+        topic never will."""
+        try:
+            self.topics.require({record.topic for record in records})
+        except TopicsRefused as error:
+            raise Refused(
+                {
+                    record.at: error.reasons[record.topic]
+                    for record in records
+                    if record.topic in error.reasons
+                }
+            ) from error
 
     def _drop(self, scope: str) -> None:
         sender = self.senders.pop(scope, None)

@@ -99,7 +99,7 @@ class ExactlyOnceKafka(Kafka):
     def _commit(self, scope: str, records: list[Record], events: int, after: Stored | None) -> None:
         """Sends the records of so many events and the position after them, if it moves, in one
         transaction."""
-        self.topics.require({record.topic for record in records})
+        self.require_topics(records)
         position = [] if after is None else [self._positions.record(scope, after)]
         try:
             with classified(self.connection.name, "the transaction failed"):

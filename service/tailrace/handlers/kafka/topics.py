@@ -4,7 +4,7 @@ https://debezium.io/documentation/reference/stable/connectors/mongodb.html#mongo
 """
 
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from threading import Lock
 
 import structlog
@@ -21,6 +21,16 @@ from tailrace.model import Scope
 LONGEST_NAME = 249
 """https://github.com/apache/kafka/blob/trunk/clients/src/main/java/org/apache/kafka/common/internals/Topic.java"""
 _ILLEGAL = re.compile(r"[^A-Za-z0-9._-]")
+
+
+class TopicsRefused(Exception):
+    """The brokers never create topics with these names, such as ``a.b`` beside ``a_b``, which have
+    the same metrics (Topic.hasCollision). ``reasons``: by name."""
+
+    def __init__(self, reasons: Mapping[str, str]) -> None:
+        super().__init__("; ".join(reasons.values()))
+        self.reasons = reasons
+
 
 Namespaces = tuple[str, str, str]
 """Database, collection, scope."""
@@ -78,7 +88,8 @@ class Topics:
         self._lock = Lock()
 
     def require(self, names: Collection[str]) -> None:
-        """Returns when all exist. Blocks; raises :class:`Unavailable` if one does not."""
+        """Returns when all exist. Blocks; raises :class:`Unavailable` if one does not, and
+        :class:`TopicsRefused` if one never will."""
         if self._known.issuperset(names):
             return
         with self._lock:
@@ -123,7 +134,11 @@ class Topics:
 def create_topics(
     connection: KafkaConnection, topics: list[NewTopic], key: str, *, only_try: bool = False
 ) -> None:
-    """Creates topics, unless they exist by now. ``key`` is what the user can look at."""
+    """Creates topics, unless they exist by now. ``key`` is what the user can look at.
+
+    Raises :class:`TopicsRefused` for names that can never be created.
+    """
+    refused: dict[str, str] = {}
     with classified(connection.name, f"{key}: the topics cannot be created"):
         admin: AdminClient = connection.admin()
         seconds = ANSWER_SECONDS
@@ -137,9 +152,13 @@ def create_topics(
                     log = structlog.get_logger().bind(handler=connection.name)
                     log.info("topic.created", topic=topic)
             except KafkaException as error:
-                if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
-                    what = f"{key}: topic {topic} cannot be created"
+                code, what = error.args[0].code(), f"{key}: topic {topic} cannot be created"
+                if code == KafkaError.TOPIC_EXCEPTION and not only_try:
+                    refused[topic] = f"{what}: {error.args[0].str()}"
+                elif code != KafkaError.TOPIC_ALREADY_EXISTS:
                     raise outage(connection.name, error.args[0], what) from error
+    if refused:
+        raise TopicsRefused(refused)
 
 
 def cleanup_policy(connection: KafkaConnection, topic: str, key: str) -> str:
