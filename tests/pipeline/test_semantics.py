@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from tests.pipeline.events import Stream
 from tests.pipeline.pipeline import Pipeline
 from tests.scratch import MakeDirectory
-from tests.sharded import SEQUENCES, Sequence, ShardedCollection
+from tests.scripted.sharded import SEQUENCES, Sequence, ShardedCollection
 
 Events = list[dict[str, Any]]
 Batches = Callable[[Stream, str], list[Events]]

@@ -70,7 +70,9 @@ def key_after(event: ChangeEvent) -> dict[str, Any] | None:
 def key_after_text(event: ChangeEvent) -> str:
     """:func:`key_after` as canonical Extended JSON."""
     key = event.field_bytes("documentKey") or encoded(b"")
-    return key_text(key if is_object_id(key) else bson.encode(key_after(event) or {}))
+    after = key_after(event) if shard_key(key) else None
+    unchanged = after == event.fresh().document_key
+    return key_text(key if after is None or unchanged else bson.encode(after))
 
 
 def shard_key_of_text(text: str) -> ShardKey:

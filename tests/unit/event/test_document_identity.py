@@ -14,11 +14,9 @@ from tailrace.event.document_identity import (
     overtaken,
     shard_key_of_text,
 )
-from tests.sharded import SEQUENCES, ShardedCollection
+from tests.scripted.sharded import IN_ONE_BATCH, SEQUENCES, ShardedCollection
 
 Batches = list[list[ChangeEvent]]
-_IN_PARTS = {"in one", "in a transaction"}
-"""Sequences whose transactions do more than one thing: their events come in one batch."""
 
 
 def cut(sent: Iterable[Sequence[dict[str, Any]]], how: str) -> Batches:
@@ -53,7 +51,7 @@ def kept(batches: Batches) -> dict[Any, tuple[str, dict[str, Any]]]:
 @pytest.mark.parametrize("path", ["region", "at.region"])
 @pytest.mark.parametrize("name", SEQUENCES)
 def test_a_document_stays_while_it_lives(name: str, path: str, version: int, how: str) -> None:
-    if how == "by event" and any(each in name for each in _IN_PARTS):
+    if how == "by event" and any(each in name for each in IN_ONE_BATCH):
         pytest.skip("the events of such a transaction are judged together")
     collection = ShardedCollection(version, path)
     SEQUENCES[name](collection, 1)

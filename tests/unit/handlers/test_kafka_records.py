@@ -1,5 +1,6 @@
 """What is sent to Kafka for an event, and what is refused before anything is sent."""
 
+import json
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from tailrace.handlers.kafka.records import Record, Records
 from tailrace.handlers.kafka.settings import KafkaHandlerSettings
 from tailrace.handlers.kafka.topics import TopicNames
 from tailrace.model import Scope
+from tests.scripted.sharded import SEQUENCES, ShardedCollection
 
 SCOPE = ScopeContext("orders", 1, 1, structlog.get_logger(), CollectorRegistry())
 KEY = b'{"_id":{"$numberInt":"7"}}'
@@ -152,3 +154,22 @@ def test_an_event_whose_topic_collides_is_refused_alone() -> None:
 
 
 # --- outcomes --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("envelope", ["document", "native", "debezium"])
+@pytest.mark.parametrize("name", SEQUENCES)
+def test_a_compacted_topic_forgets_a_sharded_document_only_when_it_is_gone(
+    name: str, envelope: str, version: int
+) -> None:
+    """And all its records have one key, however its shard key changes."""
+    collection = ShardedCollection(version)
+    SEQUENCES[name](collection, 7)
+    last: dict[bytes | None, bytes | None] = {}
+    for group in collection.sent:
+        events = [ChangeEvent.from_document(each) for each in group]
+        last |= {each.key: each.value for each in records(*events, envelope=envelope)}
+    ((_, value),) = last.items()
+    assert (value is not None) == bool(collection.living())
+    if value is not None and envelope == "document":
+        assert json.loads(value) == collection.living()[7]

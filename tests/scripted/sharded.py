@@ -266,3 +266,7 @@ SEQUENCES: Mapping[str, Sequence] = {
     "deleted, inserted elsewhere in one": _then(_insert("us"), _together(_delete, _insert("eu"))),
 }
 """What may happen to a document, by name."""
+
+IN_ONE_BATCH = ("in one", "in a transaction")
+"""In the names of those whose transactions do more than one thing to a document: an event alone
+does not tell then what comes of it."""
