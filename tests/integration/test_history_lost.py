@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.actions import act
 from tests.daemon import Daemon, Make, until
 from tests.machine import free_port
 from tests.mongod import ReplicaSet
@@ -66,6 +67,18 @@ def test_on_history_lost_halt_names_remedies_and_each_of_them_works(forgetful: O
     until(lambda: run.events()[-1]["operationType"] == "snapshotEnd", "the snapshot")
     assert run.stop() == 0
     assert sorted(run.ids()) == [0, 0, 1, 2, 2]
+
+
+def test_a_paused_scope_says_that_the_oplog_left_it_behind(forgetful: Orders) -> None:
+    run = followed(forgetful)
+    assert act(run, "/scopes/orders/pause")[0] == 202
+    forgetful.insert(1)
+    forgetful.server.forget_history()
+    lost = "changes are lost (see on_history_lost)"
+    until(lambda: lost in run.status()["reason"], "the reason")
+    assert lost in run.get("/readyz")[1]
+    until(lambda: run.logged("history.at_risk"), "the line")
+    assert run.stop() == 0
 
 
 def test_on_history_lost_snapshot_closes_the_gap(forgetful: Orders) -> None:

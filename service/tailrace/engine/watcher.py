@@ -35,6 +35,9 @@ from tailrace.model.order import Order
 from tailrace.model.start import NOW
 from tailrace.stream import Interrupt
 
+_RISK_SECONDS = 5.0
+"""The time between two looks whether a paused scope loses changes."""
+
 
 class Watcher:
     """Follows one scope until it is stopped or halted; :attr:`status` describes its state."""
@@ -178,7 +181,13 @@ class Watcher:
         since, name = order.at.isoformat(timespec="seconds"), self.name
         reason = f"paused by {order.by} at {since}: 'tailrace scopes resume {name}' continues"
         self.status.enter(WatcherState.PAUSED, reason)
-        await self._standing.until_newer(order.number, stop)
+        at_risk = False
+        while self._standing.number == order.number and not stop.is_set:
+            with anyio.move_on_after(_RISK_SECONDS):
+                await self._standing.until_newer(order.number, stop)
+            if (risk := self.status.history_risk) and not at_risk:
+                self._log.warning("history.at_risk", reason=risk)
+            at_risk = bool(risk)
         if not (stop.is_set or self._standing.pauses):
             assert self._standing.order is not None  # noqa: S101 - for the type checker
             self._log.info("scope.resumed", by=self._standing.order.by)

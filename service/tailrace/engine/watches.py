@@ -25,7 +25,7 @@ from tailrace.errors import (
 from tailrace.model.order import Order
 from tailrace.observe.metrics import Metrics
 from tailrace.observe.scrape import ServerGauges
-from tailrace.stream import ASK_SECONDS, ServerClock
+from tailrace.stream import ASK_SECONDS, OplogRange, ServerClock
 
 _PAUSE_RATIO = 50.0
 """After a slow count, the pause is this many times as long: counting takes 2 % of the time."""
@@ -39,7 +39,7 @@ class ClusterWatch:
     clock: ServerClock
     clock_seconds: float = ASK_SECONDS
     """Time between two questions for the server's time."""
-    oplog_seconds: float = 60.0
+    oplog_seconds: float = 10.0
     ask_seconds: float = 40.0
     """Time limit of a round of questions: a connection that looks open may never answer. Longer
     than the drivers search for a primary (serverSelectionTimeoutMS, by default 30 s)."""
@@ -95,14 +95,16 @@ class ClusterWatch:
 
     async def _ask_oplog(self) -> None:
         """A refusal (no role, a mongos) makes the span unknown; a network error changes nothing."""
-        window = used = None
+        window = used = oplog = None
         try:
             first, last, used = await self._entry(1), await self._entry(-1), await self._fill()
             if isinstance(first, Timestamp) and isinstance(last, Timestamp):
                 window = float(max(last.time - first.time, 0))
+                oplog = OplogRange(first, window / (used or 1.0))
         except CommandFailed as error:
             structlog.get_logger().debug("oplog.unreadable", reason=describe(error))
         self._window, self._used, self._read_at = window, used, time.monotonic()
+        self.clock.oplog = oplog
 
     async def _entry(self, order: int) -> object:
         """The time of the oplog's oldest (1) or newest (-1) entry."""

@@ -13,7 +13,7 @@ from tailrace.stream.driver_port import AtWork, CursorRequest, Driver, LookUp
 from tailrace.stream.interrupt import Interrupt
 from tailrace.stream.lookup import LookupStream
 from tailrace.stream.resumable import HISTORY_LOST, NO_ACCESS, may_be_of_event
-from tailrace.stream.server_clock import ASK_SECONDS, ServerClock
+from tailrace.stream.server_clock import ASK_SECONDS, OplogRange, ServerClock
 from tailrace.stream.unsent_event import UnsentEvent, find_unsent
 
 __all__ = [
@@ -28,6 +28,7 @@ __all__ = [
     "Interrupt",
     "LookUp",
     "LookupStream",
+    "OplogRange",
     "ServerClock",
     "StreamActivity",
     "UnsentEvent",

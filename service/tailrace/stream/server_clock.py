@@ -15,11 +15,21 @@ LATE_SECONDS = 1.5
 SILENCE_SECONDS = ASK_SECONDS + LATE_SECONDS
 
 
+@dataclass(frozen=True, slots=True)
+class OplogRange:
+    """From ``begin``, the oldest entry, to the newest one; when full it spans ``seconds``."""
+
+    begin: Timestamp
+    seconds: float
+
+
 @dataclass(slots=True)
 class ServerClock:
     """The newest time of the server; while it is unreachable, an estimate."""
 
     monotonic: Callable[[], float] = time.monotonic
+    oplog: OplogRange | None = None
+    """What the oplog holds, as last read; ``None`` if we may not read it."""
     _time: Timestamp | None = field(default=None, init=False)
     _heard: float | None = field(default=None, init=False)
     _heard_at: float = field(default=0.0, init=False)

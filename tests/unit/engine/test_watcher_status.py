@@ -13,7 +13,7 @@ from tailrace.engine.status.status import Status
 from tailrace.engine.status.watcher_state import WatcherState
 from tailrace.event import RawBatch
 from tailrace.model import Checkpoint, Position, PositionKind, ResumeToken, Scope
-from tailrace.stream.server_clock import LATE_SECONDS, SILENCE_SECONDS, ServerClock
+from tailrace.stream.server_clock import LATE_SECONDS, SILENCE_SECONDS, OplogRange, ServerClock
 from tests.unit.engine.changes import NOTHING, admit, batch, change, checkpoint, time, token
 
 ODD = ResumeToken.of({"_data": "not of mongod"})
@@ -287,3 +287,25 @@ def test_a_member_that_applies_nothing_is_behind_the_set_and_named() -> None:
     assert watched.status.reason == ""
     changes = [(log["event"], log["member"]) for log in logs if "member" in log]
     assert changes == [("member.fallen_behind", "db2:27017"), ("member.caught_up", "db2:27017")]
+
+
+@pytest.mark.parametrize(
+    ("now", "begin", "risk"),
+    [
+        (170, 40, ""),
+        (177, 40, "changes are lost in about 23 s"),
+        (220, 40, "changes are lost in about 0 s"),
+        (220, 101, "changes are lost (see on_history_lost)"),
+    ],
+)
+def test_a_paused_scope_says_when_the_oplog_leaves_it_behind(
+    now: int, begin: int, risk: str
+) -> None:
+    watched = Watched(Position(PositionKind.IDLE, token(100), token(100), time(100)))
+    watched.save()
+    watched.clock.answered(time(now))
+    watched.clock.oplog = OplogRange(time(begin), 100.0)
+    watched.status.enter(WatcherState.PAUSED, "paused by ann")
+    assert watched.status.reason.endswith(risk or "paused by ann")
+    watched.status.enter(WatcherState.CAUGHT_UP)
+    assert watched.status.reason == ""

@@ -11,6 +11,7 @@ from bson.timestamp import Timestamp
 from tailrace.engine.held_lease import ObservedLease
 from tailrace.engine.plan.row_source import ObservedSnapshot
 from tailrace.engine.position.watermark import Watermark
+from tailrace.engine.status.history_risk import history_risk
 from tailrace.engine.status.in_flight import Find
 from tailrace.engine.status.lag import MOST_LAG_SECONDS, awaited_call, iso, lag, later
 from tailrace.engine.status.saving import Saving
@@ -114,7 +115,20 @@ class Status:
 
     @property
     def reason(self) -> str:
-        """Why the watcher is in its state; empty if that needs no reason."""
+        """Why the watcher is in its state, and what that leads to; empty if it needs no reason."""
+        return "; ".join(filter(None, (self._cause, self.history_risk)))
+
+    @property
+    def history_risk(self) -> str:
+        """Why changes are lost, or soon will be, while the scope does not read; else empty."""
+        still = (WatcherState.PAUSED, WatcherState.WAITING, WatcherState.BACKING_OFF)
+        if self.state not in still or self.checkpoint is None:
+            return ""
+        at, clock = self.checkpoint.position.cluster_time, self.clock
+        return history_risk(at, clock.now(), clock.oplog)
+
+    @property
+    def _cause(self) -> str:
         if (gone := self.outlived) is not None:
             waits = self.waits_for() or "waits for the end of its last run"
             return f"{gone.reason}; this process cannot follow it: it {waits}"
