@@ -9,11 +9,20 @@ import anyio
 import pytest
 from aiohttp import web
 
+from tailrace.errors import Refused, Unavailable
 from tailrace.testing import Harness
-from tests.destinations.http_endpoint import Receiver, nothing, of, receiving, silence
+from tests.destinations.http_endpoint import (
+    Receiver,
+    event,
+    hook,
+    nothing,
+    of,
+    receiving,
+    silence,
+)
+from tests.handlers import deliver
 
 Fails = Callable[[web.Request], Any]
-FAST = {"retry": {"first_seconds": 0.001, "cap_seconds": 0.001}}
 
 
 def ids(body: bytes) -> list[Any]:
@@ -65,6 +74,21 @@ async def test_events_that_fail_alone_are_refused_and_the_others_pass(
     reasons = [letter.reason for letter in letters if letter.reason]
     assert len(reasons) == 6
     assert all("2 times while it accepted others" in reason for reason in reasons)
+
+
+async def test_an_event_that_was_refused_is_counted_anew_when_it_comes_again() -> None:
+    """As after a halt: by then the endpoint may be down."""
+    async with receiving() as endpoint, hook(endpoint.url, lone_failures=1) as handler:
+        bad: set[Any] = {2}
+        failing(endpoint, bad, status)
+        await deliver(handler, event(identity=1))
+        for raised in (Unavailable, Refused):
+            with pytest.raises(raised):
+                await deliver(handler, event(identity=2))
+        bad.add(1)
+        for _ in range(3):
+            with pytest.raises(Unavailable):
+                await deliver(handler, event(identity=2))
 
 
 @pytest.mark.parametrize("batch_size", [1, 20])

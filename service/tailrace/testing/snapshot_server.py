@@ -27,7 +27,7 @@ class MemorySnapshotServer:
     async def run(self, database: str, command: Mapping[str, Any]) -> dict[str, Any]:
         oplog = self.oplog
         if "listCollections" in command:
-            wanted = command["filter"]
+            wanted = command.get("filter", {})
             listed = [
                 {"name": each.ns.coll, "type": "collection", "info": {"uuid": Binary(each.uuid, 4)}}
                 for each in oplog.collections.values()
@@ -70,6 +70,8 @@ def _is_wanted(each: CollectionHistory, wanted: Mapping[str, Any]) -> bool:
         return any(_is_wanted(each, one) for one in wanted["$or"])
     if "info.uuid" in wanted:
         return bytes(wanted["info.uuid"]) == each.uuid
+    if not wanted:
+        return True
     name = wanted["name"]
     if isinstance(name, Mapping):
         return str(each.ns.coll) > str(name["$gt"])

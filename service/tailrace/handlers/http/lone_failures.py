@@ -45,6 +45,10 @@ class LoneFailures:
         self._last_accepted = max(self._last_accepted, request)
         self._failing.pop(event, None)
 
+    def forget(self, event: Hashable) -> None:
+        """The event is not tried any more."""
+        self._failing.pop(event, None)
+
     def down(self) -> None:
         """The endpoint fails what it has accepted before."""
         self._first_failures += 1

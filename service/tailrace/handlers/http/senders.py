@@ -108,7 +108,10 @@ class EventSender(Sender):
         except RequestFailed as error:
             if self._lone.is_quiet(known_as):
                 await self._repeat(scope)
-            self._judge(error, event, self._lone.failed(known_as))
+            alone = self._lone.failed(known_as)
+            if alone >= self._settings.lone_failures:
+                self._lone.forget(known_as)  # it may come again, as after a halt
+            self._judge(error, event, alone)
         except Refused:
             self._lone.accepted(known_as, number)
             raise
