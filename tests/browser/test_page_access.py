@@ -57,7 +57,7 @@ def busy(session_directory: MakeDirectory) -> Any:
         server.fail(
             "aggregate",
             times=None,
-            code=13,
+            code=40324,
             message=LONG,
             where=lambda command: command.document["aggregate"] == "halted",
         )

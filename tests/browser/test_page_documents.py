@@ -20,6 +20,8 @@ from pathlib import Path
 async def handle(event):
     if event.full_document.get("price") is None and not Path("fixed").exists():
         raise ValueError("no price")
+    if event.full_document.get("price") == "odd":
+        raise TypeError("odd price")
 """
 
 
@@ -127,6 +129,38 @@ def test_dead_letters_are_shown_replayed_and_discarded_by_keyboard(
     page.unroute_all(behavior="ignoreErrors")
     done = [log["action"] for log in run.logged("action.done")]
     assert done == ["replay", "replay", "discard"]
+
+
+def test_dead_letters_are_replayed_and_discarded_by_their_error(
+    run: Daemon, mongod: ReplicaSet, database: str, visit: Open
+) -> None:
+    with mongod.client() as client:
+        client[database].c.insert_many([{"_id": n} for n in range(25)])
+        client[database].c.insert_many([{"_id": n, "price": "odd"} for n in range(30, 33)])
+    until(lambda: run.status()["handlers"]["file"]["waiting"] == 28, "the dead letters")
+    page = visit(run).page
+    groups, held = page.locator(".groups > li"), page.locator(".held > li")
+    said = page.locator("#said-what")
+    signed_in(page)
+    press(page, "Show dead letters of scope orders")
+    expect(groups).to_contain_text(
+        ["25 dead letters: ValueError: no price", "3 dead letters: TypeError: odd price"]
+    )
+    expect(held).to_have_count(20)
+    groups.last.get_by_role("button", name="Show only these").click()
+    expect(held).to_have_count(3)
+    expect(held.first).to_contain_text('insert of {"_id": 30}')
+
+    groups.last.get_by_role("button", name="Discard all").click()
+    expect(page.locator("#sure")).to_contain_text("Discard 3 dead letters of handler file?")
+    press(page, "Discard")
+    expect(said).to_have_text("Discarded 3 dead letters")
+    expect(groups).to_contain_text(["25 dead letters with the same error"])
+    (run.directory / "fixed").touch()
+    groups.get_by_role("button", name="Replay all").click()
+    press(page, "Replay")
+    expect(said).to_have_text("Replayed 25 dead letters")
+    expect(page.locator("#letters")).to_have_text("0")
 
 
 def test_the_page_tells_what_became_of_a_document(
