@@ -153,7 +153,7 @@ class Attempts:
                 return error  # no event's fault: nothing is counted
             self._recorder.failed(self.clock() - began, count)
             if isinstance(error, Fenced):
-                raise await self.position.judged(error) from error
+                raise await self.position.judged(error, first) from error
             if isinstance(error, DestinationUnavailable):
                 raise  # only a new run can give the destination its events again
             if self._owns and isinstance(error, TailraceError):

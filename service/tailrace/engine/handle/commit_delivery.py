@@ -115,7 +115,7 @@ class CommitDelivery(Delivery):
             seconds = self._taken_seconds + self.clock() - began
             self._recorder.failed(seconds, self._taken_events)
             if isinstance(error, Fenced):
-                raise await self.position.judged(error) from error
+                raise await self.position.judged(error, first) from error
             if isinstance(error, TailraceError):
                 raise
             if isinstance(error, Refused) and (reasons := error.of(len(events))):

@@ -166,13 +166,16 @@ class DestinationPosition:
                 break
         raise self._moved(known, position)
 
-    async def judged(self, error: Fenced) -> TailraceError:
+    async def judged(self, error: Fenced, first: ChangeEvent | None) -> TailraceError:
         """What ends the run if a call was fenced: another owner, or a destination that was set
-        back. The destination fences again, when it is asked, if it has another owner."""
+        back. The destination fences again, when it is asked, if it has another owner.
+
+        ``first``: the first event of the call, if it had any.
+        """
         if self.handler.position is not None:
             known = self._known
             position = await self.load()
-            if _was_set_back(known, position):
+            if _was_set_back(known, position, first):
                 return self._moved(known, position)
         return self._fenced(error)
 
@@ -247,13 +250,22 @@ def _is_same(one: SinkPosition | None, other: SinkPosition | None) -> bool:
     return one.token == other.token and one.rows == other.rows
 
 
-def _was_set_back(known: SinkPosition | None, position: SinkPosition | None) -> bool:
-    """Whether the destination lacks what it had; not if somebody has stored more."""
-    if known is None or _is_same(known, position):
+def _was_set_back(
+    known: SinkPosition | None, position: SinkPosition | None, first: ChangeEvent | None
+) -> bool:
+    """Whether the destination stands before the call; not if somebody has stored more."""
+    if _is_same(known, position):
         return False
-    if position is None or position.token in (NO_TOKEN, known.token):
+    if position is None or position.token in (NO_TOKEN, known and known.token):
         return True
-    return Progress(known.token, known.time).covers(position.token, position.time) is not False
+    if known is not None:
+        before = Progress(known.token, known.time).covers(position.token, position.time)
+        return before is not False
+    # A backup was restored into a destination that had nothing.
+    if first is None or position.is_at(first):
+        return False
+    at = Progress(first.token, first.cluster_time or first.token.cluster_time)
+    return at.covers(position.token, position.time) is True
 
 
 def _where(position: SinkPosition | None) -> str:
