@@ -20,6 +20,7 @@ from tailrace.config.store import MemoryStoreSettings
 from tailrace.control.bodies import SeekBody
 from tailrace.control.client import NoDaemon, operator
 from tailrace.control.orders import give
+from tailrace.control.outcome import ActionRefused
 from tailrace.control.seeking import Seeking, positions_of
 from tailrace.control.skipping import find_unsendable
 from tailrace.stores import Store
@@ -46,6 +47,13 @@ def add(verbs: Any) -> None:
     scope_replay.add(verbs.add_parser("replay", help="hand a span of time to one handler again"))
     positions = verbs.add_parser("positions", help="where a scope is and was, the latest first")
     positions.add_argument("--json", action="store_true", help="print them as JSON")
+    for verb in ("restart", "pause", "resume", "seek", "skip"):
+        verbs.choices[verb].add_argument(
+            "--wait",
+            type=float,
+            metavar="SECONDS",
+            help="wait for the effect, up to 300 s; exit code 1 if it has not come",
+        )
     for verb in ("restart", "pause", "resume", "seek", "skip", "replay"):
         add_json(verbs.choices[verb])
     for verb in VERBS:
@@ -61,10 +69,15 @@ async def answer(options: argparse.Namespace, settings: Settings) -> str:
     try:
         if options.verb == "positions":
             return _shown(options, client.get(f"/scopes/{quote(name, safe='')}/positions"))
-        body = _seek(options).model_dump() if options.verb == "seek" else {}
+        body = _seek(options).model_dump(exclude_none=True) if options.verb == "seek" else {}
         if options.verb == "skip":
             body = {"dry_run": options.dry_run}
-        return result_text(options, client.scope(name, options.verb, body))
+        if options.wait is not None:
+            body["wait"] = options.wait
+        done = client.scope(name, options.verb, body, (options.wait or 0.0) + 60)
+        if options.wait is not None and done.get("effective") is False:
+            raise ActionRefused(409, done["message"])
+        return result_text(options, done)
     except NoDaemon:
         if options.verb == "restart" or isinstance(settings.store, MemoryStoreSettings):
             raise
@@ -84,7 +97,9 @@ async def answer(options: argparse.Namespace, settings: Settings) -> str:
 
 
 def _seek(options: argparse.Namespace) -> SeekBody:
-    return SeekBody(at=options.at, token=options.token, undo=options.undo, dry_run=options.dry_run)
+    return SeekBody.model_validate(
+        {name: getattr(options, name) for name in ("at", "token", "undo", "dry_run")}
+    )
 
 
 async def _moved(body: SeekBody, settings: Settings, store: Store, name: str) -> Mapping[str, Any]:

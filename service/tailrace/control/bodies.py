@@ -30,6 +30,11 @@ class NoBody(Body):
     """For actions that need nothing said: no body, or an empty JSON object."""
 
 
+class OrderBody(NoBody):
+    wait: float | None = Field(default=None, ge=0, le=300)
+    """How many seconds the answer waits for the effect, if it takes long; without it, 5."""
+
+
 class SnapshotBody(Body):
     action: Literal["start", "pause", "resume", "cancel"] = "start"
     """What to do with the scope's snapshot."""
@@ -48,7 +53,7 @@ class WhyQuery(Body):
     """How long to search the oplog, and each lake."""
 
 
-class SeekBody(Body):
+class SeekBody(OrderBody):
     at: str | None = None
     """A time in ISO 8601 with its zone: changes from that second on come."""
     token: str | dict[str, Any] | None = None
@@ -116,14 +121,15 @@ class ReloadBody(Body):
 
 
 def read_body(model: type[B], body: bytes, query: str) -> B:
-    """What a request carries: the JSON object of its body or, without a body, its query.
+    """What a request carries: the JSON object of its body, and its query.
 
     Raises :class:`ActionRefused`.
     """
     try:
+        fields = _fields(model, query)
         if body:
-            return model.model_validate_json(json.dumps(_object(body)))
-        return model.model_validate(_fields(model, query))
+            return model.model_validate_json(json.dumps({**fields, **_object(body)}))
+        return model.model_validate(fields)
     except ValidationError as error:
         raise ActionRefused(400, _message(model, error)) from error
 
@@ -150,7 +156,7 @@ def _fields(model: type[Body], query: str) -> Mapping[str, Any]:
         field = model.model_fields.get(name)
         kind = field.annotation if field is not None else None
         found[name] = values if kind == list[str] else values[-1]
-        if kind is float:
+        if kind in (float, float | None):
             with suppress(ValueError):
                 found[name] = float(values[-1])
         if kind is int and values[-1].isdecimal():

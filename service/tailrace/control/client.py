@@ -49,9 +49,15 @@ class Client:
         """The answer to an action."""
         return self._ask("POST", path, json.dumps(body or {}), patience_seconds)
 
-    def scope(self, name: str, action: str, body: Mapping[str, Any] | None = None) -> Any:
+    def scope(
+        self,
+        name: str,
+        action: str,
+        body: Mapping[str, Any] | None = None,
+        patience_seconds: float = _SECONDS,
+    ) -> Any:
         """The answer to an action on a scope."""
-        return self.act(f"/scopes/{quote(name, safe='')}/{action}", body)
+        return self.act(f"/scopes/{quote(name, safe='')}/{action}", body, patience_seconds)
 
     def _ask(self, method: str, path: str, body: str | None, patience_seconds: float) -> Any:
         status, answer = health_check.request(

@@ -15,8 +15,9 @@ from tailrace.control.bodies import (
     SeekBody,
     WhyQuery,
 )
+from tailrace.control.effects import effect, progress
 from tailrace.control.letters import DeadLetters
-from tailrace.control.orders import Given, give
+from tailrace.control.orders import give
 from tailrace.control.outcome import ActionRefused, Done
 from tailrace.control.seeking import Seeking, positions_of
 from tailrace.control.server_positions import ServerPositions, moment
@@ -26,7 +27,6 @@ from tailrace.control.span import find_span
 from tailrace.control.spans import (
     SpanReplay,
     find_handler,
-    owner_of,
     require_followed,
     require_here,
 )
@@ -82,35 +82,37 @@ class Control:
             raise _STARTING
         return await self.reloads(dry_run=dry_run)
 
-    async def restart(self, scope: str, by: str) -> Done:
+    async def restart(self, scope: str, by: str, wait: float | None = None) -> Done:
         """Restarts a halted scope from its checkpoint."""
         watcher = self._watcher(scope)
         require_here(watcher)
         before = watcher.status.state.value
         if reason := self.supervisor.restart(scope):
             raise ActionRefused(409, reason)
-        return Done(f"scope {scope!r} starts again", before, "starting")
+        state, _ = await self._until(self._watcher(scope), _begun, wait or 0.0)
+        details = {"state": state.value}
+        return Done(f"scope {scope!r} starts again", before, state.value, details)
 
-    async def pause(self, scope: str, by: str) -> Done:
+    async def pause(self, scope: str, by: str, wait: float | None = None) -> Done:
         """Drains and saves the scope, and reads nothing more until it is resumed."""
-        return await self._pause(scope, by, paused=True)
+        return await self._pause(scope, by, wait, paused=True)
 
-    async def resume(self, scope: str, by: str) -> Done:
+    async def resume(self, scope: str, by: str, wait: float | None = None) -> Done:
         """Lets a paused scope continue."""
-        return await self._pause(scope, by, paused=False)
+        return await self._pause(scope, by, wait, paused=False)
 
-    async def _pause(self, scope: str, by: str, *, paused: bool) -> Done:
+    async def _pause(self, scope: str, by: str, wait: float | None, *, paused: bool) -> Done:
         watcher, runtime = self._ordered(scope)
         before = watcher.status.state.value
         given = await give(runtime.orders, scope, by, {"paused": paused})
         watcher.obey(given.order)
         word = "paused" if paused else "resumed"
-        state = await self._until(
-            watcher, lambda: (watcher.status.state is WatcherState.PAUSED) is paused
+        state, done = await self._until(
+            watcher, lambda of: (of.status.state is WatcherState.PAUSED) is paused, wait
         )
-        return Done(
-            _effect(watcher, given, word, state), before, state.value, {"state": state.value}
-        )
+        message = effect(watcher, given, word, state, done=done)
+        details = {"state": state.value, **progress(given, done=done)}
+        return Done(message, before, state.value, details)
 
     async def seek(self, scope: str, body: SeekBody, by: str) -> Done:
         """Lets the scope continue at another position."""
@@ -120,6 +122,7 @@ class Control:
             [each.handler.name for each in watcher.plan.routed],
             runtime.store,
             runtime.orders,
+            watcher.status.reached,
         )
         sought = await seeking.find(body)
         details: dict[str, Any] = {**sought.details, "dry_run": body.dry_run}
@@ -129,9 +132,14 @@ class Control:
             return Done(message, before, f"{after} (dry run)", details)
         given = await give(runtime.orders, scope, by, sought.order)
         watcher.obey(given.order)
-        state = await self._until(watcher, lambda: watcher.obeyed >= given.order.sought)
-        message = f"{_effect(watcher, given, 'moved', state)}: {sought.effect}"
-        return Done(message, before, after, details | {"state": state.value})
+        number = given.order.sought
+        state, done = await self._until(watcher, lambda of: of.obeyed >= number, body.wait)
+        if done:  # where it was is known only now: handler calls that were running have ended
+            sought = await seeking.obeyed(sought, number)
+            details |= sought.details
+        message = f"{effect(watcher, given, 'moved', state, done=done)}: {sought.effect}"
+        details |= {"state": state.value, **progress(given, done=done)}
+        return Done(message, before, after, details)
 
     async def skip(self, scope: str, body: SkipBody, by: str) -> Done:
         """Sets the next change aside, if the server cannot send it, and goes on after it."""
@@ -144,8 +152,9 @@ class Control:
         if watcher.status.state is WatcherState.HALTED:
             self.supervisor.restart(scope, by)
             watcher = self._watcher(scope)
-        state = await self._until(watcher, lambda: watcher.obeyed >= given.order.number)
-        return found.done(_effect(watcher, given, "moved", state))
+        number = given.order.number
+        state, done = await self._until(watcher, lambda of: of.obeyed >= number, body.wait)
+        return found.done(effect(watcher, given, "moved", state, done=done))
 
     async def replay(self, scope: str, body: ReplayBody, by: str) -> Done:
         """Hands the changes of a span of time to one handler again, beside the scope."""
@@ -252,12 +261,16 @@ class Control:
         self.snapshots = self.snapshots or SnapshotOrders(runtime.orders)
         return self.snapshots
 
-    async def _until(self, watcher: Watcher, obeyed: Callable[[], bool]) -> WatcherState:
-        """Waits for a while until an order is obeyed; returns the state then."""
-        with anyio.move_on_after(self.patience_seconds):
-            while not obeyed() and watcher.status.state not in _STILL:  # noqa: ASYNC110 - rare
+    async def _until(
+        self, watcher: Watcher, obeyed: Callable[[Watcher], bool], wait: float | None
+    ) -> tuple[WatcherState, bool]:
+        """Waits for a while until an order is obeyed; returns the state then, and whether it is."""
+        with anyio.move_on_after(self.patience_seconds if wait is None else wait):
+            while not obeyed(watcher) and watcher.status.state not in _STILL:  # noqa: ASYNC110
                 await anyio.sleep(0.01)
-        return watcher.status.state
+        state = watcher.status.state
+        elsewhere = state in (WatcherState.STANDBY, WatcherState.HALTED)
+        return state, not elsewhere and obeyed(watcher)
 
     def _ordered(self, scope: str) -> tuple[Watcher, Runtime]:
         """The scope's watcher, whose process need not be the one that obeys the order."""
@@ -278,20 +291,5 @@ class Control:
         return found
 
 
-def _effect(watcher: Watcher, given: Given, word: str, state: WatcherState) -> str:
-    """What became of an order."""
-    name = f"scope {watcher.name!r}"
-    if given.repeated:
-        return f"{name} is {word} already" if word == "paused" else f"{name} was not paused"
-    match state:
-        case WatcherState.STANDBY:
-            who = owner_of(watcher)
-            if who == "":
-                return f"{name}: stored; no process follows it now, and the next one obeys"
-            return f"{name}: stored; {who or 'the process that follows it'} obeys within a second"
-        case WatcherState.HALTED:
-            return f"{name}: stored; it is halted, and obeys when it is restarted"
-    if word == "paused" and state is not WatcherState.PAUSED:
-        why = watcher.status.explanation or "running handler calls end first"
-        return f"{name}: stored; it is {state.value} and is paused after that: {why}"
-    return f"{name} is {word}"
+def _begun(watcher: Watcher) -> bool:
+    return watcher.status.state is not WatcherState.STARTING

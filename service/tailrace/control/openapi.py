@@ -73,6 +73,9 @@ def _operation(route: HttpRoute) -> Mapping[str, Any]:
         taken = route.takes.model_json_schema()
         if route.method == "POST":
             content = {"application/json": {"schema": taken}}
+            if "wait" in taken.get("properties", {}):
+                wait = {"name": "wait", "in": "query", "required": False}
+                operation["parameters"].append(wait | {"schema": taken["properties"]["wait"]})
             operation["requestBody"] = {"required": bool(taken.get("required")), "content": content}
         else:
             operation["parameters"] += [

@@ -11,6 +11,7 @@ from tailrace.control.bodies import (
     LettersBody,
     LettersQuery,
     NoBody,
+    OrderBody,
     ReloadBody,
     ReplayBody,
     SeekBody,
@@ -61,16 +62,16 @@ class HttpRoute:
         return found.groupdict() if found else None
 
 
-async def _restart(control: Control, values: Values, _: NoBody, by: str) -> Done:
-    return await control.restart(values["name"], by)
+async def _restart(control: Control, values: Values, body: OrderBody, by: str) -> Done:
+    return await control.restart(values["name"], by, body.wait)
 
 
-async def _pause(control: Control, values: Values, _: NoBody, by: str) -> Done:
-    return await control.pause(values["name"], by)
+async def _pause(control: Control, values: Values, body: OrderBody, by: str) -> Done:
+    return await control.pause(values["name"], by, body.wait)
 
 
-async def _resume(control: Control, values: Values, _: NoBody, by: str) -> Done:
-    return await control.resume(values["name"], by)
+async def _resume(control: Control, values: Values, body: OrderBody, by: str) -> Done:
+    return await control.resume(values["name"], by, body.wait)
 
 
 async def _seek(control: Control, values: Values, body: SeekBody, by: str) -> Done:
@@ -158,8 +159,7 @@ ROUTES = (
         "/scopes/{name}/restart",
         "Restarts a halted scope from its checkpoint.",
         _restart,
-        NoBody,
-        pace=Pace.IN_TURN,
+        OrderBody,
     ),
     HttpRoute(
         "POST",
@@ -167,9 +167,9 @@ ROUTES = (
         "Drains and saves a scope, and reads nothing more until it is resumed, whichever process "
         "follows it.",
         _pause,
-        NoBody,
+        OrderBody,
     ),
-    HttpRoute("POST", "/scopes/{name}/resume", "Lets a paused scope continue.", _resume, NoBody),
+    HttpRoute("POST", "/scopes/{name}/resume", "Lets a paused scope continue.", _resume, OrderBody),
     HttpRoute(
         "POST",
         "/scopes/{name}/seek",

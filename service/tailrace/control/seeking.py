@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from bson.timestamp import Timestamp
@@ -25,6 +25,8 @@ class Seeking:
     handlers: Sequence[str]
     checkpoints: CheckpointStore
     orders: OrderStore
+    now: tuple[Position, Timestamp | None] | None = None
+    """As of :attr:`tailrace.engine.Status.reached`: later than what is saved."""
 
     async def find(self, body: SeekBody) -> "SeekTarget":
         """The position that is meant. Raises :class:`ActionRefused`."""
@@ -38,6 +40,8 @@ class Seeking:
         except CheckpointError as error:
             raise ActionRefused(503, f"nothing was changed: {describe(error)}") from error
         before = None if before is not None and before.is_reset else before
+        if before is not None and self.now is not None:
+            before = replace(before, position=self.now[0])
         current = fingerprint(self.server.scope, self.server.options)
         if body.undo:
             obeyed = before.obeyed if before is not None else 0
@@ -65,7 +69,20 @@ class Seeking:
             position = Position(PositionKind.IDLE, None, None, position.cluster_time)
         await self.server.require(position)
         reached = furthest(before, former).cluster_time if before is not None else None
-        return SeekTarget(name, position, current, before, reached, self.handlers)
+        in_flight = self.now[1] if self.now is not None else None
+        return SeekTarget(name, position, current, before, reached, self.handlers, in_flight)
+
+    async def obeyed(self, target: "SeekTarget", number: int) -> "SeekTarget":
+        """The same, from where the scope was when it obeyed the order with this number."""
+        try:
+            former = await self.orders.positions(target.scope)
+        except CheckpointError:
+            return target
+        left = next((i for i, each in enumerate(former) if each.obeyed < number), None)
+        if left is None or target.before is None:
+            return target
+        reached = furthest(former[left], former[left:]).cluster_time
+        return replace(target, before=former[left], reached=reached, in_flight=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +98,8 @@ class SeekTarget:
     before: Checkpoint | None
     reached: Timestamp | None
     handlers: Sequence[str]
+    in_flight: Timestamp | None = None
+    """Up to where changes are with handlers: some are handled before the scope moves."""
 
     @property
     def order(self) -> Mapping[str, Any]:
@@ -97,13 +116,21 @@ class SeekTarget:
         handlers = ", ".join(self.handlers) or "no handler"
         match self.direction:
             case "back":
-                return f"changes from {to} to {since} come again, to {handlers}"
+                more = ", and so do those that running handler calls end until then"
+                again = f"changes from {to} to {since} come again, to {handlers}"
+                return f"{again}{more if self.in_flight is not None else ''}"
             case "forward":
                 until = self.position.cluster_time
                 if self.reached is not None and until is not None and until <= self.reached:
                     message = f"changes from {since} to {to} do not come again"
                     return f"{message}: they came before, or were skipped before"
+                if self.in_flight is not None and until is not None and until <= self.in_flight:
+                    flying = f"changes from {since} to {moment(self.in_flight)} are with handlers"
+                    message = f"{flying} now: of those before {to} the unhandled ones are skipped"
+                    return f"{message}, and the handled ones after it come again"
                 return f"changes from {moment(self.reached)} to {to} are skipped, for {handlers}"
+            case "none" if self.in_flight is not None:
+                return f"changes from {since} on that running handler calls still end come again"
             case "none":
                 return f"nothing comes again and nothing is skipped: it is there, at {since}"
         return f"changes between {since} and {to} come again or are skipped: a time is not known"

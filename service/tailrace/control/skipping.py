@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tailrace.control.bodies import Body
+from tailrace.control.bodies import OrderBody
 from tailrace.control.outcome import ActionRefused, Done
 from tailrace.control.seeking import shown
 from tailrace.control.server_positions import ServerPositions
@@ -20,7 +20,7 @@ from tailrace.model import Checkpoint, Position, PositionKind, StartPoint
 from tailrace.stream import UnsentEvent, find_unsent, fingerprint
 
 
-class SkipBody(Body):
+class SkipBody(OrderBody):
     dry_run: bool = False
     """Only say which change would be set aside."""
 

@@ -271,7 +271,10 @@ class Supervisor:
 
     def status(self) -> dict[str, Any]:
         """By scope, the status of its watcher as JSON types."""
-        return {watcher.name: status_document(watcher.status) for watcher in self.watchers}
+        return {
+            watcher.name: {**status_document(watcher.status), **watcher.generations}
+            for watcher in self.watchers
+        }
 
 
 def _waits(scope: str, handler: str, letters: int) -> str:

@@ -108,6 +108,20 @@ class Watcher:
         """The number of the last order whose position the checkpoint has taken."""
         return self._claim.obeyed
 
+    @property
+    def generations(self) -> dict[str, int | None]:
+        """The number of the last operator's order, and that of the last one that has its effect.
+
+        The latter is ``None`` where another process follows the scope.
+        """
+        state, generation = self.status.state, self._standing.number
+        if state is WatcherState.STANDBY:
+            return {"generation": generation, "observed_generation": None}
+        paused = (state is WatcherState.PAUSED) is self._standing.pauses
+        seeks = self._standing.seeks(self._claim.obeyed) is not None
+        observed = generation if paused and not seeks else max(generation - 1, 0)
+        return {"generation": generation, "observed_generation": observed}
+
     def anew(self, by: str) -> Watcher:
         """A new watcher for a halted scope. It keeps the status, with its counts and errors."""
         self._count_restart(by)

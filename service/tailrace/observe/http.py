@@ -22,6 +22,8 @@ _MOST_WAITING = 16
 """How many requests may wait for their turn."""
 _MOST_AT_ONCE = 8
 """How many requests may wait for a store, a server or a handler at once."""
+_MOST_ORDERS = 64
+"""The same of orders: each may wait minutes for its effect."""
 _MOST_UNREAD_BYTES = 8 * 1024 * 1024
 """The limit for answers in memory that clients have not read yet."""
 
@@ -72,8 +74,8 @@ class HttpServer:
         self._application = application
         self._connections = Connections()
         self._server = server_of(self._app, self._connections, patience_seconds)
-        self._questions = _places()
-        self._orders = _places()
+        self._questions = _places(_MOST_AT_ONCE)
+        self._orders = _places(_MOST_ORDERS)
         """Of their own, so that no number of questions refuses an order."""
 
     @property
@@ -132,8 +134,8 @@ class HttpServer:
             return await call.answer(body)
 
 
-def _places() -> Mapping[Pace, anyio.Semaphore]:
-    return {Pace.IN_TURN: anyio.Semaphore(1), Pace.WAITS: anyio.Semaphore(_MOST_AT_ONCE)}
+def _places(most: int) -> Mapping[Pace, anyio.Semaphore]:
+    return {Pace.IN_TURN: anyio.Semaphore(1), Pace.WAITS: anyio.Semaphore(most)}
 
 
 async def _read(receive: Receive) -> bytes | None:

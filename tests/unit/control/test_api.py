@@ -68,6 +68,7 @@ def fitting(schema: dict[str, Any]) -> st.SearchStrategy[Any]:
         "boolean": st.booleans(),
         "integer": st.integers(schema.get("minimum"), schema.get("maximum")),
         "null": st.none(),
+        "number": st.floats(schema.get("minimum"), schema.get("maximum"), allow_nan=False),
     }
     return simple[schema["type"]]
 

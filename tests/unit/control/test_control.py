@@ -1,6 +1,7 @@
 """The actions of a process in each state of a scope, twice at once, and with a store that fails."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import anyio
@@ -13,11 +14,11 @@ from tailrace.control.skipping import SkipBody
 from tailrace.engine import WatcherState
 from tailrace.engine.held_lease import ObservedLease
 from tailrace.errors import CheckpointError
-from tailrace.model import Scope
+from tailrace.model import Checkpoint, Scope
 from tailrace.model.order import Order
 from tailrace.stores.memory import MemoryDeadLetters, MemoryOrders
 from tests.contract.stores import letter
-from tests.unit.engine.changes import changes, time, token, until
+from tests.unit.engine.changes import change, changes, time, token, until
 from tests.unit.engine.scripted_driver import ScriptedDriver, refused
 from tests.unit.engine.watching import Destination, Watching, running, supervisor_of
 
@@ -103,6 +104,58 @@ async def test_a_move_is_undone_and_a_dry_run_changes_nothing() -> None:
         again = next(each for each in found if each["at"] == moment(time(4)))
         await control.seek("orders", SeekBody(token=again["token"]), BY)
         await until(lambda: len(audit.handled) == 17)
+
+
+async def test_an_order_says_that_it_is_stored_until_it_has_its_effect() -> None:
+    """And a script that waits, or looks at the generations, sees when it has."""
+    audit = Destination()
+    one, control = controlled(audit)
+    async with running(control.supervisor):
+        await until(lambda: len(audit.handled) == 9)
+        await one.until_state(WatcherState.CAUGHT_UP)
+        audit.held = {50}
+        one.driver.oplog.append(change(50))
+        await until(lambda: 50 in audit.begun)
+        dry = await control.seek("orders", BACK.model_copy(update={"dry_run": True}), BY)
+        assert "and so do those that running handler calls end until then" in dry.message
+        moved = await control.seek("orders", BACK.model_copy(update={"wait": 0.0}), BY)
+        assert moved.message.startswith("scope 'orders': stored; it is ")
+        assert (moved.details["effective"], moved.details["generation"]) == (False, 1)
+        assert one.watcher.generations == {"generation": 1, "observed_generation": 0}
+        waiting = list[Done]()
+
+        async def again() -> None:
+            body = BACK.model_copy(update={"wait": 300.0})
+            waiting.append(await control.seek("orders", body, BY))
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(again)
+            await until(lambda: one.watcher.generations["generation"] == 2)
+            audit.held = set()
+        (done,) = waiting
+        assert done.details["effective"]
+        message = f"changes from {moment(time(4))} to {moment(time(50))} come again, to audit"
+        assert done.message == f"scope 'orders' is moved: {message}"
+        await until(lambda: one.watcher.generations["observed_generation"] == 2)
+
+
+async def test_a_dry_run_knows_what_is_handled_and_not_saved_yet() -> None:
+    audit = Destination()
+    one, control = controlled(audit)
+    async with running(control.supervisor):
+        await until(lambda: len(audit.handled) == 9)
+        await one.until_state(WatcherState.CAUGHT_UP)
+        saved = await one.store.load("orders")
+        assert saved is not None
+        early = replace(saved, position=replace(saved.position, cluster_time=time(2)))
+
+        async def load(scope: str) -> Checkpoint:
+            return early  # as of the last save
+
+        one.store.load = load  # type: ignore[method-assign]
+        tried = await control.seek("orders", BACK.model_copy(update={"dry_run": True}), BY)
+        message = f"changes from {moment(time(4))} to {moment(time(9))} come again"
+        assert message in tried.message
 
 
 async def test_an_undo_of_a_move_that_is_not_obeyed_yet_leaves_the_scope_where_it_is() -> None:

@@ -43,12 +43,12 @@ class Service:
         """If set, questions about documents wait for it."""
         self.status: dict[str, Any] = {"scopes": {"orders": {"state": "streaming", "odd": {1, 2}}}}
 
-    async def restart(self, scope: str, by: str) -> Done:
+    async def restart(self, scope: str, by: str, wait: float | None = None) -> Done:
         self._require(scope, "scope 'busy' is streaming: only a halted one is restarted")
         self.restarted.append(scope)
         return Done(f"scope {scope!r} starts again", "halted", "starting")
 
-    async def pause(self, scope: str, by: str) -> Done:
+    async def pause(self, scope: str, by: str, wait: float | None = None) -> Done:
         self._require(scope, "others give it orders now: ask again")
         self.ordered.append((scope, "pause", (), ""))
         return Done("paused")

@@ -17,7 +17,7 @@ from tailrace.engine.status.lag import MOST_LAG_SECONDS, awaited_call, iso, lag,
 from tailrace.engine.status.saving import Saving
 from tailrace.engine.status.snapshot_status import as_handled, documents_read
 from tailrace.engine.status.watcher_state import IN_OUTAGES, READING, WatcherState
-from tailrace.model import Checkpoint, Scope
+from tailrace.model import Checkpoint, Position, Scope
 from tailrace.observe.handler_recorder import HandlerRecorder
 from tailrace.observe.recent_errors import RecentErrors
 from tailrace.observe.scrape import ScopeGauges
@@ -268,6 +268,16 @@ class Status:
     def shown(self) -> Watermark | None:
         """The watermark, while the scope is followed here."""
         return self.watermark if self.outlived is None else None
+
+    @property
+    def reached(self) -> tuple[Position, Timestamp | None] | None:
+        """Up to where all is handled, saved or not, and up to where changes are with handlers.
+
+        The latter is ``None`` without such changes; all is ``None`` if it is not known here.
+        """
+        if (watermark := self.shown) is None:
+            return None
+        return watermark.position, watermark.read_time if watermark.events else None
 
     def gauges(self) -> ScopeGauges:
         """For a scrape."""
