@@ -135,8 +135,16 @@ def _scope_and_stage(command: Command) -> tuple[Scope, Mapping[str, Any]]:
     if "$changeStream" not in pipeline[0]:
         raise ServerError(40324, "the scripted server aggregates nothing but change streams")
     stage: Mapping[str, Any] = pipeline[0]["$changeStream"]
+    # mongod, src/mongo/db/pipeline/document_source_change_stream.cpp, assertIsLegalSpecification
+    if "resumeAfter" in stage and "startAfter" in stage:
+        raise ServerError(
+            50865,
+            "Do not specify both 'resumeAfter' and 'startAfter' in a $changeStream stage",
+        )
     if sum(option in stage for option in _START_OPTIONS) > 1:
-        raise ServerError(50865, "Only one type of resume option is allowed")
+        raise ServerError(
+            40674, "Only one type of resume option is allowed, but multiple were found"
+        )
     target = command.document["aggregate"]
     if stage.get("allChangesForCluster"):
         if command.database != "admin" or target != 1:

@@ -12,6 +12,7 @@ from tailrace.testing.tokens import event_token
 from .loop_thread import LoopThread
 from .scopes import Namespace
 from .server import Server
+from .sharded import ShardedCollection
 
 T = TypeVar("T")
 Token = dict[str, Any]
@@ -70,6 +71,13 @@ class Script:
         """Writes one insert of `{_id: …}` for each id, all at the same moment."""
         events = [_insert(namespace, {"_id": key}) for key in ids]
         return self._call(lambda: [self._server.oplog.append(event) for event in events])
+
+    def send(self, collection: ShardedCollection) -> int:
+        """Writes a sharded collection's events, each at a time of its own; returns how many."""
+        events = [event for group in collection.sent for event in group]
+        for event in events:
+            self.append({k: v for k, v in event.items() if k not in ("_id", "clusterTime")})
+        return len(events)
 
     def drop(self, namespace: str) -> Token:
         """Writes a drop; streams of the collection get an invalidate after it."""
