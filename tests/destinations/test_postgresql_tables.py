@@ -157,6 +157,16 @@ async def test_what_cannot_be_written_is_refused_at_the_start(
         await store.opened(ORDERS)
 
 
+@pytest.mark.parametrize("name", ["tailrace_positions", "tailrace_tables"])
+async def test_rights_on_the_tables_of_its_own_are_tried_at_the_start(
+    store: Store, name: str
+) -> None:
+    await store.opened(ORDERS)
+    store.server.execute(f"ALTER TABLE {name} OWNER TO postgres; GRANT SELECT ON {name} TO PUBLIC")
+    with pytest.raises(ConfigurationError, match=f"permission denied for table {name}"):
+        await store.opened(ORDERS)
+
+
 async def test_handlers_that_start_at_once_make_the_tables_of_an_empty_database_once(
     store: Store,
 ) -> None:

@@ -160,6 +160,28 @@ async def test_an_error_of_the_server_is_an_outage_or_refuses_its_event(
     assert await begin(handler) is None
 
 
+async def test_row_security_refuses_an_event_though_its_code_is_that_of_a_missing_right(
+    store: Store, changes: Changes
+) -> None:
+    handler = await store.opened(ORDERS)
+    store.server.execute("""
+        ALTER TABLE orders ENABLE ROW LEVEL SECURITY;
+        ALTER TABLE orders FORCE ROW LEVEL SECURITY;
+        CREATE POLICY rows_of_some ON orders USING (true) WITH CHECK (document ->> '_id' <> '1');
+    """)
+    with pytest.raises(Refused, match="SQLSTATE 42501") as raised:
+        await deliver(handler, *[changes.insert({"_id": n}) for n in range(3)])
+    assert list(raised.value.reasons) == [1]
+
+
+async def test_a_table_that_somebody_has_locked_does_not_hold_up_a_start(store: Store) -> None:
+    await store.opened(ORDERS)
+    with psycopg.connect(store.server.dsn) as locking:
+        locking.execute("LOCK TABLE orders")
+        with pytest.raises(Unavailable, match="SQLSTATE 55P03"):
+            await store.opened(ORDERS)
+
+
 async def test_a_process_that_is_paused_in_a_transaction_does_not_hold_up_the_next(
     store: Store, changes: Changes
 ) -> None:

@@ -58,6 +58,12 @@ MEANINGS: Mapping[str, Meaning] = {
 }
 """By SQLSTATE or its class; the SQL or the table is wrong if a code is missing, such as 42P01."""
 
+_CHECKS_ROWS = "ExecWithCheckOptions"
+"""The function that raises what row security and views say of a row, partly as 42501.
+
+https://github.com/postgres/postgres/blob/master/src/backend/executor/execMain.c
+"""
+
 _BEGIN = b"BEGIN; SET LOCAL idle_in_transaction_session_timeout = '10s'"
 """A process that is paused in a transaction holds its row no longer than this."""
 
@@ -78,6 +84,8 @@ async def connected(dsn: Secret) -> Connection:
 def meaning(error: psycopg.Error) -> Meaning | None:
     """What an error is about; ``None`` if the SQL or the table is wrong."""
     state = error.sqlstate
+    if error.diag.source_function == _CHECKS_ROWS:
+        return "event"
     if state is not None:
         return MEANINGS.get(state) or MEANINGS.get(state[:2])
     if isinstance(error, psycopg.DataError):

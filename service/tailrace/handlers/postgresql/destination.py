@@ -34,6 +34,7 @@ from tailrace.handlers.postgresql.log_form import LogForm
 from tailrace.handlers.postgresql.positions import POSITIONS, PositionsTable
 from tailrace.handlers.postgresql.rows import RowMaker
 from tailrace.handlers.postgresql.stream_order import refusals, runs
+from tailrace.handlers.postgresql.table_check import require_statements
 from tailrace.handlers.postgresql.table_form import TableForm
 from tailrace.handlers.postgresql.tables import (
     TABLES,
@@ -49,6 +50,10 @@ from tailrace.handlers.shared_counter import shared_counter
 
 _LARGE_BYTES = 1 << 20
 """Events of this size are converted in a thread: that would hold the event loop for 10 ms."""
+
+
+_LOCKS = b"SET LOCAL lock_timeout = '5s'"
+"""A start does not wait for a table that somebody has locked: ``run`` waits later."""
 
 
 @dataclass(slots=True)
@@ -187,8 +192,11 @@ class PostgreSQL:
         connection = await connected(self._settings.dsn)
         try:
             async with transaction(connection, commit=False):
+                await connection.execute(_LOCKS)
                 version = await require_server(connection, self._settings.db_schema)
                 await self._make_own_tables(connection)
+                await require_statements(connection, POSITIONS, self._positions.writes)
+                await require_statements(connection, TABLES, self._registry.writes)
                 for scope in scopes:
                     await self._form.prepare(connection, scope)
         except TableRefused as error:
@@ -222,6 +230,9 @@ class PostgreSQL:
         try:
             with outages():
                 yield
+        except TableRefused as error:
+            await self._close(scope)
+            raise TableRefused(f"handlers.{self._handler}: {error}") from error
         except BaseException:
             await self._close(scope)
             raise

@@ -5,6 +5,7 @@ one and with the epoch. That keeps out a process that was replaced, one that was
 transaction, and one with another store.
 """
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tailrace.engine.batch import ScopeContext
@@ -48,6 +49,13 @@ class PositionsTable:
             "scope now. If none does because the store was replaced, delete the row's epoch: "
             f"UPDATE {table.replace('%%', '%')} SET epoch = 0"
         )
+
+    @property
+    def writes(self) -> Sequence[tuple[bytes, Mapping[str, Any]]]:
+        """The statements that need rights, with parameters."""
+        names = ("handler", "scope", "epoch", "position", "former", "first", "ddl", "snapshot")
+        given = dict.fromkeys(names)
+        return [(each, given) for each in (self._own, self._move, self._lock, self._mark.encode())]
 
     async def own(self, connection: Connection, scope: ScopeContext) -> str | None:
         """The position; from now on no process with a smaller epoch may write.

@@ -70,7 +70,7 @@ async def require_columns(
                 f"the table {name} has no unique index on {unique!r}: "
                 f"CREATE UNIQUE INDEX ON {name} ({quoted(unique)})"
             )
-    await _require_statements(connection, table, name)
+    await require_statements(connection, name, table.writes)
 
 
 async def order_matters(connection: Connection, table: Statements) -> bool:
@@ -95,14 +95,15 @@ def _require_writable(name: str, table: Statements, rows: Sequence[Any]) -> None
         )
 
 
-async def _require_statements(connection: Connection, table: Statements, name: str) -> None:
+async def require_statements(
+    connection: Connection, name: str, statements: Sequence[tuple[bytes, Any]]
+) -> None:
     """Lets the server plan the statements: it checks rights and columns, and executes nothing."""
-    for statement, parameters in table.writes:
+    for statement, parameters in statements:
         try:
             await connection.execute(b"EXPLAIN " + statement, parameters)
         except psycopg.ProgrammingError as error:
             if is_outage(error):  # a right that is missing may have been revoked for a moment
                 raise
-            raise TableRefused(
-                f"rows cannot be written to {name}: {server_message(error)}"
-            ) from error
+            message = f"rows cannot be written to {name}: {server_message(error)}"
+            raise TableRefused(message) from error

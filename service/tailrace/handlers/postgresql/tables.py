@@ -115,6 +115,16 @@ class Registry:
         self._is_made = f"SELECT made FROM {table} WHERE name = %s".encode()
         self._remove = f"DELETE FROM {table} WHERE name = %s AND handler = %s".encode()
 
+    @property
+    def writes(self) -> Sequence[tuple[bytes, Sequence[Any]]]:
+        """The statements that need rights, with parameters."""
+        return [
+            (self._enter, ("",) * 5),
+            (self._find, ("",)),
+            (self._made, ("",)),
+            (self._remove, ("", "")),
+        ]
+
     async def enter(
         self, connection: Connection, name: str, scope: str, namespace: Namespace
     ) -> None:
