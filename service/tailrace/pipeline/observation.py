@@ -82,8 +82,13 @@ class _Views:
             return line(503, "Spark's Java process has ended")
         return line(200, "ok")
 
-    def _ready(self, _: Request) -> Answer:
-        progress, failure = self.follower.job.progress, self.follower.failure
+    def _failure(self, request: Request) -> str:
+        """Why the last batch failed. It may quote documents, so that others need the log."""
+        failure = self.follower.failure
+        return failure if self.access.sees_texts(request.headers) else failure and "see the log"
+
+    def _ready(self, request: Request) -> Answer:
+        progress, failure = self.follower.job.progress, self._failure(request)
         reasons = [f"the last batch failed: {failure}"] if failure else []
         reasons += [
             f"scope {scope}: segment {number} is missing, and later segments are there"
@@ -96,8 +101,9 @@ class _Views:
         counted = "events cannot be applied: the table quality counts them"
         return line(200, f"degraded\n{progress.set_aside} {counted}")
 
-    def _status(self, _: Request) -> Answer:
-        body = json.dumps(_status(self.follower), indent=2) + "\n"
+    def _status(self, request: Request) -> Answer:
+        status = {**_status(self.follower), "failure": self._failure(request) or None}
+        body = json.dumps(status, indent=2) + "\n"
         return Answer(200, body.encode(), "application/json")
 
     def _metrics(self, request: Request) -> Answer:
@@ -136,7 +142,6 @@ def _status(follower: Follower) -> Mapping[str, Any]:
         **done.report(),
         "batches": done.batches,
         "failures": follower.failures,
-        "failure": follower.failure or None,
         "set_aside": done.set_aside,
         "missing": dict(done.missing),
         "seconds": {stage: round(seconds, 1) for stage, seconds in dict(done.seconds).items()},
