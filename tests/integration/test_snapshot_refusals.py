@@ -104,3 +104,15 @@ def test_each_refusal_of_tailrace_snapshot_is_one_line(
     assert ask(run, "status", "all", "--watch")[0] == 1
     assert "is cancelled" in ask(run, "status", "all")[1]
     assert run.stop() == 0
+
+
+def test_a_filter_that_the_server_refuses_halts_the_scope(
+    mongod: ReplicaSet, database: str, daemon: Make
+) -> None:
+    """The stream itself is accepted: its position and its pipeline are not at fault."""
+    with mongod.client() as client:
+        client[database].c.insert_many([{"_id": n} for n in range(20)])
+    broken = {"mode": "initial", "filter": {"n": {"$nope": 1}}}
+    run = daemon(mongod.uri, scopes=[scope("orders", database, snapshot=broken)])
+    run.start(ready=False)
+    assert "correct the scope's snapshot" in run.halts()

@@ -1,6 +1,8 @@
 """What an error of the server means for a snapshot (mongod, src/mongo/base/error_codes.yml)."""
 
-from tailrace.errors import CommandFailed
+from typing import NoReturn
+
+from tailrace.errors import CommandFailed, ScopeHalted
 
 UNAUTHORIZED = 13
 NOT_THERE = frozenset({26, 361})
@@ -36,3 +38,14 @@ def is_refusal(error: CommandFailed) -> bool:
     if error.code in _REFUSALS:
         return True
     return error.code_name.startswith("Location") and error.code not in _PASSING
+
+
+def raise_refusal(scope: str, error: CommandFailed) -> NoReturn:
+    """Raises the refusal of a snapshot that belongs to the scope: no restart can help, unless it
+    is about access."""
+    if error.code in ACCESS:
+        raise error
+    raise ScopeHalted(
+        f"scope {scope!r}: the server refuses to read the documents of its snapshot: {error}: "
+        "correct the scope's snapshot, or set snapshot: never"
+    ) from error

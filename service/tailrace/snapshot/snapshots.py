@@ -19,7 +19,7 @@ from tailrace.model import Scope, SnapshotProgress
 from tailrace.model.failure_policy import Backoff
 from tailrace.model.snapshot import SnapshotMode, SnapshotRequest, SnapshotState, StoredRows
 from tailrace.snapshot.earliest import EarliestTime
-from tailrace.snapshot.error_codes import ACCESS, READ_LATER, is_refusal
+from tailrace.snapshot.error_codes import ACCESS, READ_LATER, is_refusal, raise_refusal
 from tailrace.snapshot.followed import warn_of_followed
 from tailrace.snapshot.pace import ChunkPace
 from tailrace.snapshot.plan import NothingToRead, plan, warn_of_left_out
@@ -274,7 +274,7 @@ class Snapshots:
                 raise TimeUnavailable from error
             own = progress.mode is not SnapshotMode.REQUESTED
             if own and is_refusal(error):
-                raise
+                raise_refusal(self.scope.name, error)
             if not is_refusal(error) or error.code in ACCESS:
                 self._fail(error)
             else:
