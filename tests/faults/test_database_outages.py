@@ -6,6 +6,7 @@ The contract suite of destinations has outages in snapshots and drops, and the s
 import signal
 
 from tests.daemon import Daemon, until
+from tests.machine import free_port
 from tests.shop import Shop, until_waiting
 
 
@@ -124,3 +125,38 @@ def test_a_process_that_was_replaced_is_fenced(shop: Shop) -> None:
     run.halts()
     assert "another process has written since" in run.logged("scope.halted")[0]["error"]
     assert shop.rows == [1]
+
+
+def test_a_document_that_the_database_refuses_halts_and_the_process_helps_on(shop: Shop) -> None:
+    """As in the first example of the README: one scope, one handler, nothing set."""
+    table = {"type": "postgresql", "dsn": shop.dsn, "table": "{collection}"}
+    run = shop.daemon(http={"port": free_port()})
+    run.configuration["handlers"]["table"] = table
+    run.configuration["scopes"][0]["full_document"] = "lookup"
+    shop.execute("DROP TABLE orders CASCADE")
+    run.start()
+    shop.orders.insert(1)
+    shop.orders.insert(2, text="a\0b")
+    shop.orders.insert(3)
+    until(lambda: run.status()["state"] == "halted", "the halt")
+    code, reasons = run.get("/readyz")
+    assert code == 503
+    for named in ('"_id"', "2", "nul: replace", "on_failure: dead_letter", "tailrace reload"):
+        assert named in reasons, reasons
+    assert run.get("/")[0] == 200
+    assert run.metric("tailrace_watcher_state", scope="orders", state="halted") == 1
+    # Another process tells it, too, after this one.
+    run.kill()
+    assert "nul: replace" in run.command("checkpoints", "show", "orders")
+    asked = ("why", "--scope", "orders", "--key", '{"_id": 2}')
+    assert "the scope is halted" in run.command(*asked)
+    run.start(ready=False).until_answers()
+    until(lambda: run.status().get("state") == "halted", "the halt")
+    table["nul"] = "replace"
+    run.configured()
+    run.command("reload")
+    rows = "SELECT document ->> '_id' FROM orders ORDER BY 1"
+    until(lambda: [*shop.select(rows)] == [("1",), ("2",), ("3",)], "all rows")
+    run.until_ready()
+    assert run.stop() == 0
+    assert "nul: replace" not in run.command("checkpoints", "show", "orders")

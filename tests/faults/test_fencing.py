@@ -63,11 +63,11 @@ def test_one_of_two_processes_that_start_together_follows(sharing: Sharing) -> N
     for run in runs:
         run.start(ready=False)
 
-    def ended() -> list[Daemon]:
-        return [run for run in runs if run.process is not None and run.process.poll() is not None]
+    def halted() -> list[Daemon]:
+        return [run for run in runs if run.logged("scope.halted")]
 
-    until(ended, "the end of one")
-    (fenced,) = ended()
+    until(halted, "the halt of one")
+    (fenced,) = halted()
     (follows,) = (run for run in runs if run is not fenced)
     assert_fenced(fenced)
     assert fenced.ids() == []

@@ -99,7 +99,7 @@ def test_a_look_up_that_fails_twice_restarts_the_scope_and_nothing_is_lost(order
     assert run.stop() == 0
 
 
-def test_a_look_up_that_is_not_allowed_halts_the_scope_and_names_the_collection(
+def test_a_look_up_that_is_not_allowed_is_waited_for_and_names_the_collection(
     orders: Orders,
 ) -> None:
     run = orders.daemon(scope=LOOKS_UP).start()
@@ -109,12 +109,14 @@ def test_a_look_up_that_is_not_allowed_halts_the_scope_and_names_the_collection(
         orders.server.fail("find", "alwaysOn", errorCode=13, namespace=namespace)
         try:
             changed(orders, client, 1)
-            run.halts()
+            until(lambda: run.status()["state"] == "backing_off", "the wait")
         finally:
             orders.server.fail("find", "off")
-    error = run.logged("scope.halted")[0]["error"]
+    error = run.logged("watcher.restarting")[0]["error"]
     assert f"documents of {namespace} cannot be looked up" in error
     assert "the user lacks the privilege" in error
+    until(lambda: numbers(run)[-1:] == [1], "the second update")
+    assert run.stop() == 0
 
 
 def test_documents_count_as_bytes_in_flight(orders: Orders) -> None:
