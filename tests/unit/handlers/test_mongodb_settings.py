@@ -17,13 +17,21 @@ from tailrace.config.name_template import Template
 from tailrace.errors import ConfigurationError, Unavailable
 from tailrace.event import ChangeEvent, Namespace
 from tailrace.event.document_identity import last_changes
+from tailrace.event.document_key import shard_key
 from tailrace.handlers import check_handlers
 from tailrace.handlers.followed import require_apart
 from tailrace.handlers.mongodb import MONGODB, MongodbHandlerSettings
 from tailrace.handlers.mongodb.copy_changes import CopyChanges
 from tailrace.handlers.mongodb.names import Names, followed, places, shared
 from tailrace.handlers.mongodb.outcomes import outages
-from tailrace.handlers.mongodb.statements import BulkWrite, Change, Order, changes, insertions
+from tailrace.handlers.mongodb.statements import (
+    BulkWrite,
+    Change,
+    Order,
+    changes,
+    insertions,
+    of_shard_keys,
+)
 from tailrace.model import Scope
 from tailrace.model.cluster import ClusterIdentity
 
@@ -189,3 +197,27 @@ def test_of_each_document_the_last_event_counts_whatever_the_type_of_its_number(
     ids = [1, 2, bson.Int64(1), 2.0, "1", 3]
     events = [_event("delete", each) for each in ids]
     assert [change.index for change in last_changes(events)] == [2, 3, 4, 5]
+
+
+@pytest.mark.parametrize(
+    "value", [{"$type": 2}, {"$gt": ""}, bson.Regex("^a"), {"a": 1}, "text", 5], ids=str
+)
+def test_an_id_is_never_read_as_a_query(value: Any) -> None:
+    key, odd = bson.encode({"_id": value}), not isinstance(value, str | int) and value != {"a": 1}
+    wanted = {"_id": {"$eq": value} if odd else value}
+    (delete,) = changes(COPY, [Change(0, key, None)])
+    (update,) = changes(COPY, [Change(0, key, key)])
+    assert [bson.decode(each.statements[0])["q"] for each in (delete, update)] == [wanted] * 2
+
+
+def test_a_delete_spares_a_copy_with_another_shard_key() -> None:
+    regions = "us", bson.Regex("x")
+    keys = [shard_key(bson.encode({"a.b": region, "_id": 1})) for region in regions]
+    key, only_if = bson.encode({"_id": 1}), of_shard_keys(keys)
+    (delete,) = changes(COPY, [Change(0, key, None, only_if)])
+    choices = [
+        {"a.b": {"$eq": "us"}},
+        {"a.b": {"$exists": False}},
+        {"a.b": {"$eq": bson.Regex("x")}},
+    ]
+    assert bson.decode(delete.statements[0])["q"] == {"_id": 1, "$or": choices}
