@@ -31,7 +31,14 @@ from tailrace.event.layout import DOCUMENT_KEY, NAMESPACE, Parts
 from tailrace.event.namespace import Namespace, namespace
 
 _ID_OF_OBJECT = b"%c_id\0" % bson.OBJECT_ID
+_ID_OF_INT64 = b"%c_id\0" % bson.INT64_TYPE
 _NO_ID = b"%c_id\0" % bson.NULL
+_NAME = b"_id\0"
+_VALUE_AT = len(_NO_ID)
+_SIZES: Mapping[int, int] = {bson.INT64_TYPE: 8, bson.DATE: 8}
+"""Types whose values have this many bytes, all of which count."""
+_PREFIXED: Mapping[int, int] = {bson.STRING: 4, bson.BINARY: 5}
+"""The same for types whose values begin with a length, which leaves out this many bytes."""
 _OBJECT_ID_BYTES = len(_ID_OF_OBJECT) + 12
 _OBJECT_ID_KEY_BYTES = bson.EMPTY_DOCUMENT + _OBJECT_ID_BYTES
 _NAMESPACE = b"%cdb\0" % bson.STRING
@@ -51,9 +58,20 @@ def document_key(buffer: bytes, start: int, parts: Parts) -> bytes | None:
         for _ in walk(buffer, start):
             pass
         return None
-    first = buffer[key + 4 : key + 4 + _OBJECT_ID_BYTES]
+    at = key + 4
+    first = buffer[at : at + _OBJECT_ID_BYTES]
     if first.startswith(_ID_OF_OBJECT):  # by far the most
         return namespace + first
+    if first.startswith(_NAME, 1):  # without a walk, for the other frequent types
+        kind = first[0]
+        if kind == bson.INT32_TYPE:
+            return namespace + _ID_OF_INT64 + pack("<q", INT32(first, _VALUE_AT)[0])
+        if kind in _SIZES:
+            return namespace + first[: _VALUE_AT + _SIZES[kind]]
+        if kind in _PREFIXED:
+            end = at + _VALUE_AT + _PREFIXED[kind] + INT32(first, _VALUE_AT)[0]
+            if at < end < parts[DOCUMENT_KEY + 1]:
+                return namespace + buffer[at:end]
     return namespace + (identity(buffer, key) or _NO_ID)
 
 
