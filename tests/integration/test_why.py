@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import anyio
+import bson
 import pytest
 from bson.timestamp import Timestamp
 
@@ -17,10 +18,12 @@ from tailrace.stream import ChangeStreamOptions
 from tailrace.why.answer import DocumentOutcome
 from tailrace.why.inquiry import Inquiry
 from tailrace.why.key import read_key
+from tests.contract.stores import letter
 from tests.daemon import Daemon, until
 from tests.machine import free_port
 from tests.mongod import Client, ReplicaSet
 from tests.orders import Orders
+from tests.unit.engine.changes import change
 
 FAILS = """
 async def handle(event):
@@ -204,6 +207,7 @@ def ask(mongod: ReplicaSet, database: str) -> Ask:
         key: str,
         *,
         store: MemoryCheckpoints | None = None,
+        letters: MemoryDeadLetters | None = None,
         pipeline: tuple[dict[str, Any], ...] = (),
         start: StartPoint | None = None,
         routes: tuple[Route, ...] = (Route("shop", ("log",)),),
@@ -220,7 +224,7 @@ def ask(mongod: ReplicaSet, database: str) -> Ask:
                     routes,
                     {},
                     store or MemoryCheckpoints(),
-                    MemoryDeadLetters(),
+                    letters or MemoryDeadLetters(),
                     driver,
                 )
                 return await inquiry.answer(read_key(key), collection, seconds)
@@ -286,6 +290,20 @@ def test_a_document_in_a_gap_was_skipped(ask: Ask, client: Client, database: str
     answer = ask("1", store=store)
     assert outcomes(answer) == ["in_gap"]
     assert "snapshot start" in answer.repairs[0].command
+    assert "and the scope to 1970-01-01T00:00:01Z" in ask("2", store=store).unknown[0]
+
+
+def test_a_row_of_a_snapshot_that_is_a_dead_letter_is_what_the_handler_lacks(
+    ask: Ask, client: Client, database: str
+) -> None:
+    client[database].orders.insert_one({"_id": 1})
+    late = Timestamp(2**32 - 1, 1)
+    ns = {"db": database, "coll": "orders"}
+    raw = bson.encode(change(1, 1, operationType="read", ns=ns, clusterTime=late))
+    held = letter(raw=raw, scope="shop", handler="log", error="ValueError: no price")
+    answer = ask("1", letters=MemoryDeadLetters(held))
+    assert "Its last change, read, is: dead letter" in answer.summary
+    assert f"dead-letters replay {held.id}" in answer.repairs[0].command
 
 
 def test_nothing_takes_the_changes_of_a_scope_without_routes(

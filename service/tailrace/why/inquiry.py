@@ -13,7 +13,7 @@ from tailrace.errors import DriverError
 from tailrace.event import ChangeEvent
 from tailrace.model import Route, Scope, StartPoint
 from tailrace.stream import ChangeStreamOptions
-from tailrace.why.answer import ChangeOutcome, DocumentOutcome, Repair, State
+from tailrace.why.answer import ChangeOutcome, DocumentOutcome, Repair, State, iso_time
 from tailrace.why.changes import FoundChanges, Server, find_changes
 from tailrace.why.key import Key
 from tailrace.why.outcomes import Evidence, Followed
@@ -23,6 +23,8 @@ MOST_CHANGES = 10
 """So many of the last changes are told."""
 _NOT_DELIVERED = {State.BEFORE_START, State.IN_GAP}
 _OF_ROUTES = "Routes and the pipeline are judged as they are configured now, not as they were then."
+DEAD_LETTERS = "dead letters"
+"""The place of a change that was found as a dead letter."""
 _OF_LETTERS = "A dead letter that was replayed or discarded counts as handled."
 
 
@@ -70,7 +72,7 @@ class Inquiry:
         changes = _Changes()
         for source, events in (
             ("oplog", found.events),
-            ("dead letters", [ChangeEvent.from_raw(letter.raw) for letter in letters]),
+            (DEAD_LETTERS, [ChangeEvent.from_raw(letter.raw) for letter in letters]),
             ("lake", landed.events),
         ):
             changes.add(source, events)
@@ -108,7 +110,13 @@ class Inquiry:
             changes=outcomes,
             landed=landed.rows,
             tables=tables,
-            unknown=[*found.unknown, *landed.unknown, *doubts, *_doubts(outcomes)],
+            unknown=[
+                *found.unknown,
+                *_forgotten(found, evidence.started),
+                *landed.unknown,
+                *doubts,
+                *_doubts(outcomes),
+            ],
         )
         repairs = list(self._repairs(answer, key, place))
         return replace(answer, summary=_summary(answer), repairs=repairs)
@@ -185,7 +193,8 @@ class _Changes:
 
     def add(self, source: str, events: Sequence[ChangeEvent]) -> None:
         for event in events:
-            if event.operation_type != "read":
+            # A row of a snapshot is no change, but one that failed is what the handler lacks.
+            if event.operation_type != "read" or source == DEAD_LETTERS:
                 _, sources = self._found.setdefault(event.token.digest, (event, []))
                 sources.append(source)
 
@@ -207,6 +216,16 @@ def _time(event: ChangeEvent) -> Timestamp | None:
 def _named(event: ChangeEvent) -> tuple[str, str] | None:
     ns = event.ns
     return (ns.db, ns.coll) if ns is not None and ns.coll is not None else None
+
+
+def _forgotten(found: FoundChanges, started: Timestamp | None) -> Iterator[str]:
+    """What the oplog has lost since the scope's start."""
+    if found.whole and found.since is not None and started is not None and found.since > started:
+        begins = f"The oplog goes back to {iso_time(found.since)}, and the scope to "
+        begins += (
+            f"{iso_time(started)}: changes between are known only as dead letters or in a lake."
+        )
+        yield begins
 
 
 def _doubts(changes: Sequence[ChangeOutcome]) -> Iterator[str]:
