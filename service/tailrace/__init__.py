@@ -8,9 +8,8 @@ tests need. All else may change with a release:
   :class:`Message`: what ``batch.messages(envelope)`` makes of an event.
 - :class:`PermanentError`, :class:`TemporaryError`: a handler raises these to say whether another
   attempt can help.
-- :class:`Unavailable`, :class:`Refused`, :class:`BatchTooLarge`, :class:`Fenced`: what a
-  destination may answer: it is down, it refuses single events, fewer events may fit its limits, or
-  another process writes there now.
+- :class:`Unavailable`, :class:`Refused`, :class:`Fenced`: what a destination may answer: it is
+  down, it refuses single events, or another process writes there now.
 - :func:`destination_type`, :class:`BatchHandlerSettings`: for packages that add a type of handler.
 """
 
@@ -22,14 +21,7 @@ if TYPE_CHECKING:
     from tailrace.config.handlers import BatchHandlerSettings
     from tailrace.engine.batch import Batch, ScopeContext
     from tailrace.envelope import Message
-    from tailrace.errors import (
-        BatchTooLarge,
-        Fenced,
-        PermanentError,
-        Refused,
-        TemporaryError,
-        Unavailable,
-    )
+    from tailrace.errors import Fenced, PermanentError, Refused, TemporaryError, Unavailable
     from tailrace.event import ChangeEvent
     from tailrace.handlers.destination_type import destination_type
     from tailrace.model import ResumeToken
@@ -37,7 +29,6 @@ if TYPE_CHECKING:
 _MODULES = {
     "Batch": "engine.batch",
     "BatchHandlerSettings": "config.handlers",
-    "BatchTooLarge": "errors",
     "ChangeEvent": "event",
     "Fenced": "errors",
     "Message": "envelope",
@@ -53,7 +44,6 @@ _MODULES = {
 __all__ = [
     "Batch",
     "BatchHandlerSettings",
-    "BatchTooLarge",
     "ChangeEvent",
     "Fenced",
     "Message",

@@ -4,8 +4,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from tailrace import BatchTooLarge, Refused, Unavailable
+from tailrace import Refused, Unavailable
 from tailrace.engine import Handler
+from tailrace.errors import BatchTooLarge
 from tailrace.event import ChangeEvent
 from tailrace.testing import Changes
 from tests.destinations.postgresql_store import ORDERS, Store, begin

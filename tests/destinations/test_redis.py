@@ -14,9 +14,9 @@ import trustme
 from anyio.abc import ByteStream, SocketAttribute
 from anyio.streams.tls import TLSListener
 
-from tailrace import BatchTooLarge, Refused
+from tailrace import Refused
 from tailrace.engine import Handler
-from tailrace.errors import ConfigurationError, Fenced, Unavailable
+from tailrace.errors import BatchTooLarge, ConfigurationError, Fenced, Unavailable
 from tailrace.event import ChangeEvent
 from tailrace.testing import Changes
 from tests.destinations.calling import attempted, opened, send

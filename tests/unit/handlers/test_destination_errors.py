@@ -7,7 +7,8 @@ import pytest
 from pymongo.errors import OperationFailure
 from redis._parsers.base import BaseParser
 
-from tailrace import BatchTooLarge, Refused, Unavailable
+from tailrace import Refused, Unavailable
+from tailrace.errors import BatchTooLarge
 from tailrace.handlers.mongodb import outcomes
 from tailrace.handlers.postgresql import connection
 from tailrace.handlers.redis import server
