@@ -123,7 +123,7 @@ class _Service:
         self._output = output
         self.metrics = Metrics(state.value for state in WatcherState)
         self.metrics.log_lines_dropped = lambda: output.dropped
-        self._supervisor = Supervisor(settings.http.liveness_seconds)
+        self._supervisor = Supervisor(settings.http.liveness_seconds, self.metrics.waiting)
         scopes = self._supervisor
         self.history = History(scopes.readings)
         self.health = Health(

@@ -16,6 +16,7 @@ from tailrace.engine.handle.isolation import required
 from tailrace.engine.handle.long_calls import LongCalls
 from tailrace.engine.scope_task import Begin, ScopeTask
 from tailrace.engine.status.document import status_document
+from tailrace.engine.status.removed_letters import removed_letters
 from tailrace.engine.status.watcher_state import ENDED, READING, WatcherState
 from tailrace.engine.watcher import Watcher
 from tailrace.errors import TaskCancelled
@@ -33,13 +34,19 @@ _SIDE_CALL_SECONDS = 1.0
 """How long the calls of replays may still take once every scope has ended."""
 
 
+Waiting = Callable[[], Mapping[tuple[str, str], int]]
+"""How many dead letters wait, by scope and handler."""
+
+
 class Supervisor:
     """Keeps the ``watchers``. One that reads but hears nothing for ``silence_seconds`` is not
     alive. ``stays``: whether it goes on while all scopes are halted, for an operator."""
 
-    def __init__(self, silence_seconds: float, *, stays: bool = True) -> None:
+    def __init__(
+        self, silence_seconds: float, letters: Waiting = dict, *, stays: bool = True
+    ) -> None:
         self.watchers: list[Watcher] = []
-        self.stays = stays
+        self.letters, self.stays = letters, stays
         self._follow: Follow = Watcher.run
         self.silence_seconds = silence_seconds
         self._stop = Interrupt()
@@ -258,6 +265,7 @@ class Supervisor:
                 for handler, each in watcher.status.recorders.items()
                 if each.waiting
             ]
+            + removed_letters(self.letters(), self._recorders())
         )
 
     def readings(self) -> list[tuple[str, int, float | None]]:

@@ -48,6 +48,8 @@ class Metrics(Collector):
         self._states = tuple(states)
         self._scopes: dict[str, Callable[[], ScopeGauges]] = {}
         self._recorders: dict[tuple[str, str], HandlerRecorder] = {}
+        self._letters: Mapping[tuple[str, str], int] = {}
+        self._removed = set[str]()
         for collector in (ProcessCollector, PlatformCollector, GCCollector):
             collector(registry=self.registry)
         self.registry.register(self)
@@ -62,6 +64,7 @@ class Metrics(Collector):
     def watch(self, scope: str, source: Callable[[], ScopeGauges]) -> None:
         """Gets the scope's gauges from ``source`` at each scrape; makes its counters visible."""
         self._scopes[scope] = source
+        self._removed.discard(scope)
         self.invalidates.labels(scope)
         self.history_lost.labels(scope)
         for outcome in ("ok", "error"):
@@ -74,17 +77,25 @@ class Metrics(Collector):
         """
         if handlers is None:
             self._scopes.pop(scope, None)
+            self._removed.add(scope)
         for pair in [*self._recorders]:
             if pair[0] == scope and pair[1] not in (handlers or ()):
                 del self._recorders[pair]
 
     def letters_waiting(self, counts: Mapping[tuple[str, str], int]) -> None:
         """Sets how many dead letters wait, by scope and handler; 0 for pairs not in ``counts``."""
-        for pair in counts:
-            if pair[0] in self._scopes:  # the handler may no longer be configured
-                self.recorder(*pair)
-        for pair, recorder in self._recorders.items():
+        ours = self._scopes.keys() | self._removed  # others may share the store
+        self._letters = {pair: number for pair, number in counts.items() if pair[0] in ours}
+        for pair in self._letters:  # the handler may no longer be configured
+            self.recorder(*pair)
+        for pair, recorder in [*self._recorders.items()]:
             recorder.waiting = counts.get(pair, 0)
+            if pair[0] not in self._scopes and pair not in counts:
+                del self._recorders[pair]
+
+    def waiting(self) -> Mapping[tuple[str, str], int]:
+        """How many dead letters wait, by scope and handler, also of removed ones."""
+        return self._letters
 
     def collect(self) -> Iterable[Metric]:
         """Takes the values of a scrape; called by prometheus_client."""

@@ -9,6 +9,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from tailrace.engine import ClusterWatch, watch_letters
+from tailrace.engine.status.removed_letters import removed_letters
 from tailrace.errors import CommandFailed, ConnectionFailed, DeadLetterError, DriverError
 from tailrace.observe.metrics import Metrics
 from tailrace.observe.scrape import ScopeGauges
@@ -219,3 +220,22 @@ async def test_a_store_that_fails_leaves_the_last_count_and_is_told_once() -> No
             await until(lambda: recorder.waiting == 0)
     reports = [(log["event"], log["error"]) for log in logs]
     assert reports == [("dead_letters.count_failed", "tailrace.db was moved")]
+
+
+async def test_letters_of_what_a_reload_removed_are_counted_and_told_with_what_to_do() -> None:
+    store = Store()
+    for scope, handler in (("orders", "audit"), ("orders", "gone"), ("users", "audit")):
+        await store.add(letter(1, scope=scope, handler=handler), 1)
+    async with counting(store) as metrics:
+        await until(lambda: len(metrics.waiting()) == 2)
+        metrics.watch("users", lambda: ScopeGauges("streaming"))
+        metrics.retain("users", None)
+        await until(lambda: len(metrics.waiting()) == 3)
+        value = metrics.registry.get_sample_value
+        labels = {"scope": "users", "handler": "audit"}
+        assert value("tailrace_dead_letters_waiting", labels) == 1
+        told = removed_letters(metrics.waiting(), {"orders": ["audit"]})
+        assert [each.split(":")[0] for each in told] == ["scope orders", "scope users"]
+        assert "add it again and replay them, or 'tailrace dead-letters discard" in told[0]
+        await store.resolve(letter(1, scope="users"), "discarded")
+        await until(lambda: value("tailrace_dead_letters_waiting", labels) is None)
