@@ -175,7 +175,7 @@ async def test_while_all_scopes_are_halted_it_stays_and_one_can_be_restarted_or_
     assert supervisor.halted == []
 
 
-async def test_it_ends_with_its_last_scope_if_it_is_not_to_stay() -> None:
+async def test_when_all_halted_exit_ends_it_with_its_last_scope() -> None:
     one, _ = watching("orders", change(1))
     one.driver.unsent = {1}
     supervisor = supervisor_of(one)
