@@ -184,7 +184,9 @@ def test_an_idle_scope_outlives_any_oplog(forgetful: Orders) -> None:
     first = run.status()["checkpoint"]["token"]
     for _ in range(2):
         forgetful.server.forget_history()
-        until(lambda: run.status()["lag_seconds"]["committed"] == 0, "the idle position")
+        with forgetful.server.client() as client:
+            now = client.admin.command("ping")["operationTime"].as_datetime().isoformat()
+        until(lambda now=now: run.status()["checkpoint"]["cluster_time"] > now, "a later position")
     assert run.status()["checkpoint"]["token"] != first
     assert run.stop() == 0
     forgetful.insert(1)

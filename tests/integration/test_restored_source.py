@@ -41,7 +41,7 @@ def idle(run: Daemon) -> bool:
 
 
 def assert_halted(run: Daemon) -> None:
-    (halted,) = run.logged("scope.halted")
+    (halted,) = until(lambda: run.logged("scope.halted"), "the halt")
     assert "restored from a backup" in halted["error"]
     assert "snapshot" in halted["error"]
     assert "--at" not in halted["error"]

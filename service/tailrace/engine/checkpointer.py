@@ -36,6 +36,8 @@ class CheckpointClaim:
     """The highest sequence of any attempted save, successful or not."""
     obeyed: int = 0
     """The number of the last order whose position the checkpoint has taken."""
+    saved: Checkpoint | None = None
+    """The last one that this process has saved."""
     began: Timestamp | None = None
     """The server's time when the scope was seen to have no position."""
 
@@ -67,6 +69,11 @@ class CheckpointClaim:
                 "follows the scope now, or an operator has set or reset its position. "
                 f"'tailrace scopes restart {self.scope}' follows from there"
             )
+        elif self.saved is not None and found is not None and stored < self.saved.order:
+            # A store beside the source goes back with it: only ours tells what handlers have.
+            log = structlog.get_logger().bind(scope=self.scope)
+            log.warning("checkpoint.went_back", stored=stored, saved=self.saved.order)
+            found = self.saved
         self.obeyed = found.obeyed if found is not None else 0
         return None if found is not None and found.is_reset else found
 
@@ -182,6 +189,7 @@ class Checkpointer:
                 self.status.saving.fail(describe(error))
                 self.runtime.metrics.saves.labels(identity.scope, "error").inc()
                 raise
+            self.claim.saved = checkpoint
             self._note_end(position.snapshot)
             self.stored = position
             self.status.saving.clear()

@@ -148,3 +148,20 @@ async def test_a_back_off_grows_without_progress_and_starts_over_after_progress(
     assert delays[3] >= 0.008
     # Events 1 to 3 are before the checkpoint now, so event 5 is another failure.
     assert delays[4] <= 0.002
+
+
+async def test_a_store_that_was_put_back_beneath_the_process_does_not_lead_it_back() -> None:
+    """As a store beside the source does, when that is restored from a backup."""
+    audit, driver = Destination(), ScriptedDriver(*changes(1, 4))
+    async with Watching(driver, audit.routed(), checkpoint_seconds=0).run() as watching:
+        await until(lambda: watching.saved is not None and watching.saved.sequence > 0)
+        backup = watching.saved
+        assert backup is not None
+        driver.oplog += changes(4, 8)
+        await until(lambda: watching.position.event_token == token(7))
+        watching.store.records[backup.scope] = backup
+        audit.failures[8] = 1
+        driver.oplog += changes(8, 9)
+        await until(lambda: 8 in audit.handled)
+    assert audit.handled == [*range(1, 9)]
+    assert [log["event"] for log in watching.logs].count("checkpoint.went_back") == 1

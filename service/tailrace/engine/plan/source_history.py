@@ -87,5 +87,6 @@ def restored(scope: str, time: Timestamp) -> SourceRestored:
         "was read, and its history goes on without it: the source was restored from a backup. What "
         "the restore took back is still in the destinations, and no other position helps: only a "
         "snapshot makes them equal to the source. Set on_history_lost: snapshot, then restart; or "
-        f"'tailrace checkpoints reset {scope}', restart, then 'tailrace snapshot start {scope}'"
+        f"'tailrace checkpoints reset {scope}', 'tailrace scopes restart {scope}', then 'tailrace "
+        f"snapshot start {scope}'"
     )

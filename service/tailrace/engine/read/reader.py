@@ -144,7 +144,10 @@ class Reader:
                 batch = await stream.next_batch(wait=wait)
             except StreamInterrupted:
                 break
-            if cursors != self.status.stream.cursors:
+            # After an idle token the server is read first: its oplog may be about to lose that
+            # place. It would refuse an event's token itself, without the reason.
+            first = opening and (token := watermark.position.token) and token.is_high_water
+            if cursors != self.status.stream.cursors and not first:
                 cursors = self.status.stream.cursors
                 await self._require_history()
             self.replies += 1
