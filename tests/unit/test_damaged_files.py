@@ -163,7 +163,7 @@ SCHEMAS = {
         "DROP TABLE checkpoints",
         "CREATE TABLE checkpoints (scope, epoch, sequence, document)",
     ),
-    "another column of letters": ("ALTER TABLE dead_letters RENAME COLUMN event TO body",),
+    "another column of letters": ("ALTER TABLE dead_letters RENAME COLUMN error TO body",),
     "an index of nonsense": ("CREATE INDEX i ON checkpoints (json_extract(document, '$.x'))",),
     "an older version": ("PRAGMA user_version = 2",),
     "an order of text": ("UPDATE checkpoints SET epoch = 'many' WHERE scope = 'orders'",),

@@ -72,12 +72,12 @@ scope: {full_document: lookup, pipeline: [{$unset: [fullDocument]}]} | scopes[0]
 scope: {full_document: lookup, pipeline: [{$match: {}}, {$match: {$expr: {$gt: [$fullDocument.total, 5]}}}]} | scopes[0].pipeline[1] | or full_document: updateLookup
 scope: {full_document: lookup, pipeline: [{$set: {total: $$ROOT.fullDocument.total}}]} | scopes[0].pipeline[0] | names fullDocument
 pipeline: {columns: {orders: {}}} | pipeline.columns.orders | must be written database.collection
-pipeline: {columns: {shop.orders: {a: number}}} | pipeline.columns['shop.orders'].a | must be string, long, double, boolean, timestamp or decimal, not 'number'
+pipeline: {columns: {shop.orders: {a: number}}} | pipeline.columns['shop.orders'].a | must be string, long, double, boolean, timestamp, decimal, objectId or json, not 'number'
 pipeline: {columns: {shop.orders: {a..b: long}}} | pipeline.columns['shop.orders']['a..b'] | must be the path of a field, as in customer.name
 pipeline: {columns: {shop.orders: {Key: long}}} | pipeline.columns['shop.orders'].Key | every table has a column of that name; give this one another: NAME: {path: Key, type: …}
 pipeline: {columns: {shop.orders: {total: long, Total: long}}} | pipeline.columns['shop.orders'] | 'total' and 'Total' are one column to Spark
 pipeline: {columns: {shop.orders: {a: {path: x, type: long}, b: {path: x, type: double}}}} | pipeline.columns['shop.orders'] | 'a' and 'b' both read x: keep one of them
-pipeline: {columns: {shop.orders: {a: {path: x, type: number}}}} | pipeline.columns['shop.orders'].a.type | must be string, long, double, boolean, timestamp or decimal, not 'number'
+pipeline: {columns: {shop.orders: {a: {path: x, type: number}}}} | pipeline.columns['shop.orders'].a.type | must be string, long, double, boolean, timestamp, decimal, objectId or json, not 'number'
 pipeline: {columns: {shop.orders: {a: {path: x.., type: long}}}} | pipeline.columns['shop.orders'].a.path | must be the path of a field, as in customer.name
 pipeline: {columns: {shop.orders: {a: {path: x}}}} | pipeline.columns['shop.orders'].a.type | is required: The type of the column
 pipeline: {columns: {shop.orders: {of it: long}}} | pipeline.columns['shop.orders']['of it'] | a column's name must not have ' '; give it a name: NAME: {path: 'of it', type: …}

@@ -38,6 +38,7 @@ SNAPSHOT = {
     "parallel": 1,
     "ranges": {"0c": RANGE},
     "time": [1_700_000_000, 3],
+    "order": 2,
 }
 
 _DIGESTS = ("0123456789ab", "ba9876543210")
