@@ -40,7 +40,8 @@ class Seeking:
         except CheckpointError as error:
             raise ActionRefused(503, f"nothing was changed: {describe(error)}") from error
         before = None if before is not None and before.is_reset else before
-        if before is not None and self.now is not None:
+        # A position moves while no change comes, too: then it counts as where it is saved.
+        if before is not None and self.now and _moved(before.position, self.now[0]):
             before = replace(before, position=self.now[0])
         current = fingerprint(self.server.scope, self.server.options)
         if body.undo:
@@ -81,6 +82,8 @@ class Seeking:
         left = next((i for i, each in enumerate(former) if each.obeyed < number), None)
         if left is None or target.before is None:
             return target
+        if target.in_flight is None or not _moved(target.before.position, former[left].position):
+            return replace(target, in_flight=None)
         reached = furthest(former[left], former[left:]).cluster_time
         return replace(target, before=former[left], reached=reached, in_flight=None)
 
@@ -203,6 +206,12 @@ async def positions_of(
             for each in [*known, *former]
         ],
     }
+
+
+def _moved(before: Position, now: Position) -> bool:
+    """Whether changes came between two positions."""
+    last = now.event_token
+    return last is not None and not before.progress.covers(last, last.cluster_time)
 
 
 def _named(position: Position | None) -> str:

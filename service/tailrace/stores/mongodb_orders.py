@@ -43,7 +43,7 @@ class MongoOrders:
         update = {
             "q": {"_id": order.scope, "number": order.number - 1},
             "u": {"_id": order.scope, **order.to_document()},
-            "upsert": order.number == 1,
+            "upsert": True,
         }
         if await self._records.update(update, where):
             return True
