@@ -47,7 +47,16 @@ def test_a_scope_is_paused_moved_undone_and_resumed_over_http(
         run.until_events(11)
         assert run.ids() == [*range(5), *range(6)]
         until(lambda: run.status()["checkpoint"]["kind"] == "idle", "the save")
-        positions = json.loads(run.get("/scopes/orders/positions")[1])["positions"]
+
+        def saved() -> Any:
+            return json.loads(run.get("/scopes/orders/positions")[1])["positions"]
+
+        def is_there() -> bool:
+            tried = asked(run, "seek", token=saved()[0]["token"], dry_run=True)[1]
+            return bool(tried["direction"] == "none")
+
+        until(is_there, "the save of all that is handled")
+        positions = saved()
         assert 1 < len(positions) <= 101
         assert asked(run, "seek", token=positions[0]["token"])[1]["direction"] == "none"
         assert asked(run, "seek", undo=True)[0] == 202

@@ -211,7 +211,7 @@ async def positions_of(
 def _moved(before: Position, now: Position) -> bool:
     """Whether changes came between two positions."""
     last = now.event_token
-    return last is not None and not before.progress.covers(last, last.cluster_time)
+    return last is not None and before.progress.covers(last, last.cluster_time) is False
 
 
 def _named(position: Position | None) -> str:
