@@ -124,6 +124,7 @@ async def test_all_is_handled_when_the_snapshot_is_over_and_no_event_is_in_fligh
 ) -> None:
     """A restart in mid snapshot has moments without an event in flight."""
     scope = {
+        "state": "caught_up",
         "snapshot": snapshot and {"state": snapshot},
         "in_flight": {"events": in_flight, "bytes": 0},
         "lag_seconds": {"handled": 0.5},
