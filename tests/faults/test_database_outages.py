@@ -123,7 +123,7 @@ def test_a_process_that_was_replaced_is_fenced(shop: Shop) -> None:
     shop.execute("UPDATE position SET epoch = epoch + 1")
     shop.orders.insert(2)
     run.halts()
-    assert "another process has written since" in run.logged("scope.halted")[0]["error"]
+    assert "another process writes there now" in run.logged("scope.halted")[0]["error"]
     assert shop.rows == [1]
 
 

@@ -61,7 +61,7 @@ def test_a_crash_before_an_invalidate_is_delivered(orders: Orders) -> None:
     orders.drop()
     assert_goes_on(run, orders)
     assert kinds(run) == WHOLE
-    assert starts(run) == ["now", "resumeAfter", "startAfter"]
+    assert starts(run) == ["startAtOperationTime", "resumeAfter", "startAfter"]
 
 
 def test_a_crash_while_an_invalidate_is_handled(orders: Orders) -> None:
@@ -110,4 +110,4 @@ def test_a_crash_after_an_invalidate_and_before_the_next_event(orders: Orders) -
     run.kill()
     assert_goes_on(run, orders)
     assert kinds(run) == WHOLE
-    assert starts(run) == ["now", "startAfter", "startAfter"]
+    assert starts(run) == ["startAtOperationTime", "startAfter", "startAfter"]
