@@ -141,7 +141,8 @@ class Retry:
         """
         why = ""
         if self.policy.halt:
-            why = f"after {attempts} attempts (on_failure: halt)"
+            tried = "1 attempt" if attempts == 1 else f"{attempts} attempts"
+            why = f"after {tried} (on_failure: halt)"
         elif reason := self.breaker.trips():
             why = f"and {reason}: fix the handler, or raise delivery.dead_letters' limits"
         if why:
