@@ -102,10 +102,13 @@ class PostgreSQL:
         await self._close(scope.name)
         session = _Session(await connected(self._settings.dsn))
         self._sessions[scope.name] = session
-        async with self._closed_after_failure(scope.name), transaction(session.connection):
-            await self._make_own_tables(session.connection)
-            session.stored = await self._positions.own(session.connection, scope)
-            await self._form.prepare(session.connection, scope.name)
+        async with self._closed_after_failure(scope.name):
+            # Apart: it locks names before the position's row, and all others the other way round.
+            async with transaction(session.connection):
+                await self._make_own_tables(session.connection)
+            async with transaction(session.connection):
+                session.stored = await self._positions.own(session.connection, scope)
+                await self._form.prepare(session.connection, scope.name)
         return session.stored
 
     async def write(self, batch: Batch) -> None:
