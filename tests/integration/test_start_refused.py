@@ -168,7 +168,7 @@ def test_with_the_right_to_read_its_id_a_cluster_is_told_from_its_namesake(
     assert not run.logged("cluster.unidentified")
     assert "warning" not in run.command("check", "--connect")
     run.configuration["mongodb"]["uri"] = mortal.uri
-    assert "belongs to the cluster rs0/" in refused(run, 1)
+    assert "belongs to the cluster rs0/" in run.start(ready=False).halts()
 
 
 def test_a_port_in_use_is_refused(orders: Orders) -> None:
