@@ -201,8 +201,8 @@ def _check(connection: sqlite3.Connection, path: Path) -> None:
         raise _problem(
             f"{path} has schema version {version}; this release reads version {SCHEMA_VERSION}. "
             "It was written by another release of Tailrace. Note its positions with that release's "
-            "'tailrace checkpoints show', choose another store.path, and set them there with "
-            "'tailrace checkpoints set'"
+            "'tailrace checkpoints show', choose another store.path, and seek to them there with "
+            "'tailrace scopes seek'"
         )
     (verdict,) = connection.execute("PRAGMA quick_check(1)").fetchone()
     if verdict != "ok":
