@@ -60,8 +60,7 @@ from tailrace.why.places import FindDocument
 FINISHED, FAILED, USAGE, NOT_DRAINED = 0, 1, 2, 3
 """The documented exit codes."""
 
-# How long the last saves, killCursors and closing may take together, after the grace period.
-CLOSING_SECONDS = 10.0
+CLOSING_SECONDS = 10.0  # after the grace period: for the last saves, killCursors and closing
 
 
 async def serve(

@@ -1,7 +1,6 @@
 """One run of a scope: from its start position until a stop, an invalidate, or an error.
 
-The nesting of the task groups, read inside out, is the shutdown order: the reader stops, the lanes
-drain, the checkpointer saves, the stream closes.
+The task groups, read inside out, are the shutdown order: the reader, lanes, save, stream.
 """
 
 from collections.abc import Mapping

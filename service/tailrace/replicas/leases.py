@@ -250,8 +250,6 @@ class Leases:
                 self._log.debug("positions.unknown", error=describe(error))
             await anyio.sleep(self.times.lease / 2)
 
-    # --- status --------------------------------------------------------------------------------
-
     def observed(self, name: str) -> ObservedLease | None:
         """What this process knows of a scope's lease; ``None`` if it has not read the lease."""
         scope = self._scopes.get(name)
