@@ -5,9 +5,12 @@ same machine (or in the same container) act without configuration, and others ne
 file. It stays across restarts, and processes that share the store's directory share it.
 """
 
+import fcntl
 import os
 import secrets
 import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import structlog
@@ -44,8 +47,10 @@ def make_token(file: Path) -> str:
     try:
         if not (token := read_token(file)):
             file.parent.mkdir(parents=True, exist_ok=True)
-            _write(file, secrets.token_urlsafe(_BYTES))
-            token = read_token(file)
+            with _alone_in(file.parent):
+                if not read_token(file):
+                    _write(file, secrets.token_urlsafe(_BYTES))
+                token = read_token(file)
     except OSError as error:
         structlog.get_logger().warning(
             "http.token_not_made",
@@ -58,21 +63,25 @@ def make_token(file: Path) -> str:
     return token
 
 
+@contextmanager
+def _alone_in(directory: Path) -> Iterator[None]:
+    """Lets one process at a time make a token in the directory, where that can be locked."""
+    descriptor = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        with suppress(OSError):  # some network file systems lock no directories
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
 def _write(file: Path, token: str) -> None:
-    """Links a complete file to its name. If several processes do this at once, one wins."""
+    """Gives a complete file its name, in the place of one that holds no token."""
     draft = file.with_name(f".{file.name}.{uuid.uuid4().hex}")
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _MODE)
     try:
         with os.fdopen(descriptor, "w") as opened:
             opened.write(f"{token}\n")
-        if file.exists():  # it holds no token
-            draft.replace(file)
-            return
-        try:
-            os.link(draft, file)
-        except FileExistsError:
-            pass
-        except OSError:  # no hard links here
-            draft.replace(file)
+        draft.replace(file)
     finally:
         draft.unlink(missing_ok=True)
