@@ -41,6 +41,34 @@ class CheckpointClaim:
     began: Timestamp | None = None
     """The server's time when the scope was seen to have no position."""
 
+    def next(
+        self,
+        identity: RunIdentity,
+        position: Position,
+        *,
+        fingerprint: str = "",
+        obeyed: int | None = None,
+    ) -> Checkpoint:
+        """The checkpoint to save next, by default of the run's own ``fingerprint``."""
+        # Counted for each attempt: a failed attempt may have been stored all the same.
+        self.sequence += 1
+        return Checkpoint(
+            scope=identity.scope,
+            position=position,
+            cluster=identity.cluster,
+            fingerprint=fingerprint or identity.fingerprint,
+            epoch=identity.epoch,
+            sequence=self.sequence,
+            saved_at=datetime.now(UTC),
+            obeyed=self.obeyed if obeyed is None else obeyed,
+        )
+
+    async def save(self, store: CheckpointStore, checkpoint: Checkpoint) -> None:
+        """Saves it, if the lease is still held. Raises :class:`CheckpointError`."""
+        if self.lease is not None:
+            self.lease.require()
+        await store.save(checkpoint)
+
     async def load(self, store: CheckpointStore) -> Checkpoint | None:
         """The scope's checkpoint. The first load claims it with a new epoch: the lease's, if any.
 
@@ -168,23 +196,10 @@ class Checkpointer:
             if position is self._first and not first:
                 return
             identity = self.identity
-            # Counted for each attempt: a failed attempt may have been stored all the same.
-            self.claim.sequence += 1
-            checkpoint = Checkpoint(
-                scope=identity.scope,
-                position=position,
-                cluster=identity.cluster,
-                fingerprint=identity.fingerprint,
-                epoch=identity.epoch,
-                sequence=self.claim.sequence,
-                saved_at=datetime.now(UTC),
-                obeyed=self.claim.obeyed,
-            )
+            checkpoint = self.claim.next(identity, position)
             self.status.saving.begin()
             try:
-                if self.claim.lease is not None:
-                    self.claim.lease.require()
-                await self.runtime.store.save(checkpoint)
+                await self.claim.save(self.runtime.store, checkpoint)
             except CheckpointError as error:
                 self.status.saving.fail(describe(error))
                 self.runtime.metrics.saves.labels(identity.scope, "error").inc()

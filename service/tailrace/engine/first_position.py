@@ -4,8 +4,6 @@ A pause, a destination that is down, or a crash before the first reply of the st
 "now" behind changes that are written meanwhile.
 """
 
-from datetime import UTC, datetime
-
 from bson.timestamp import Timestamp
 
 from tailrace.engine.checkpointer import CheckpointClaim
@@ -33,18 +31,7 @@ async def begin_now(
     # mongod, change_stream_helpers.cpp: a stream without a start begins one tick later, too.
     time = Timestamp(now.time, now.inc + 1)
     snapshot = plan.rows.begin(None, fresh=True, gap=False, rows={}, asked=asked)
-    claim.sequence += 1
-    first = Checkpoint(
-        scope=claim.scope,
-        position=Position(PositionKind.IDLE, None, None, time, snapshot=snapshot, started=time),
-        cluster=identity.cluster,
-        fingerprint=identity.fingerprint,
-        epoch=claim.epoch,
-        sequence=claim.sequence,
-        saved_at=datetime.now(UTC),
-        obeyed=claim.obeyed,
-    )
-    if claim.lease is not None:
-        claim.lease.require()
-    await runtime.store.save(first)
+    position = Position(PositionKind.IDLE, None, None, time, snapshot=snapshot, started=time)
+    first = claim.next(identity, position)
+    await claim.save(runtime.store, first)
     return first

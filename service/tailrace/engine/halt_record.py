@@ -35,9 +35,7 @@ async def note_halt(
     )
     with anyio.move_on_after(SAVE_SECONDS, shield=True):
         try:
-            if claim.lease is not None:
-                claim.lease.require()
-            await store.save(noted)
+            await claim.save(store, noted)
             return noted
         except CheckpointError as error:
             log = structlog.get_logger().bind(scope=claim.scope)

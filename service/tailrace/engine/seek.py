@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
 
 import structlog
 from bson.timestamp import Timestamp
@@ -36,27 +35,16 @@ async def seek(
         if (gap := _gap(order, reached, order.seek)) is not None:
             await runtime.store.record_gap(gap)
     at, here = order.seek.cluster_time, before.position if before is not None else None
-    claim.sequence += 1
-    after = Checkpoint(
-        scope=claim.scope,
-        position=replace(
-            order.seek,
-            sink_digests={CHOSEN: ""},
-            beyond={},
-            snapshot=here.snapshot if here is not None else None,
-            started=_started(before, order.seek),
-            reread=here.reread_from(at, order.at) if here is not None else {},
-        ),
-        cluster=identity.cluster,
-        fingerprint=order.fingerprint or identity.fingerprint,
-        epoch=claim.epoch,
-        sequence=claim.sequence,
-        saved_at=datetime.now(UTC),
-        obeyed=order.sought,
+    position = replace(
+        order.seek,
+        sink_digests={CHOSEN: ""},
+        beyond={},
+        snapshot=here.snapshot if here is not None else None,
+        started=_started(before, order.seek),
+        reread=here.reread_from(at, order.at) if here is not None else {},
     )
-    if claim.lease is not None:
-        claim.lease.require()
-    await runtime.store.save(after)
+    after = claim.next(identity, position, fingerprint=order.fingerprint, obeyed=order.sought)
+    await claim.save(runtime.store, after)
     claim.obeyed = order.sought
     structlog.get_logger().info(
         "scope.sought",
