@@ -96,7 +96,7 @@ class Client:
 
 
 class Connection:
-    """A client, with its background tasks: killCursors and the watch of reads.
+    """A client, with its background tasks: opening and killing cursors, the watch of reads.
 
     A client whose connections the server has logged out is replaced by a new one.
     """
@@ -153,7 +153,9 @@ class Connection:
                 self.in_background(used.close, "close of a client")
             raise
 
-    def in_background(self, call: Callable[[], Coroutine[Any, Any, None]], name: str) -> None:
-        """Runs ``call`` in the background, unless the driver is closing."""
-        if self._background is not None:
-            self._background.start_soon(call, name=name)
+    def in_background(self, call: Callable[[], Coroutine[Any, Any, None]], name: str) -> bool:
+        """Runs ``call`` in the background; ``False`` if the driver is closing."""
+        if self._background is None:
+            return False
+        self._background.start_soon(call, name=name)
+        return True

@@ -1,6 +1,5 @@
 """A change stream's cursor as plain commands: ``aggregate``, ``getMore``, ``killCursors``."""
 
-from collections.abc import Mapping
 from typing import Any
 
 import anyio
@@ -47,13 +46,13 @@ class PinnedCursor:
         """Selects the server and runs the aggregate there."""
         aggregate = {**self._request.aggregate, **self._connection.read_concern}
         with anyio.move_on_after(OPEN_SECONDS) as patience:
-            self._first = await self._run(aggregate)
+            self._first = self._noted(await self._commands.first(aggregate, of_events=True))
         if patience.cancelled_caught:
             raise ConnectionFailed(
                 f"{self._pin.address or 'the server'} has not answered an aggregate for "
                 f"{OPEN_SECONDS:.0f} s"
             )
-        if not self._commands.choose():  # a direct connection: no selector is called
+        if not self._pin.chosen:  # a direct connection: no selector is called
             servers = self._connection.topology.server_descriptions().values()
             self._pin.wire_version = max((each.max_wire_version for each in servers), default=0)
         if self._pin.wire_version < COMMENTS_SINCE:
@@ -88,7 +87,8 @@ class PinnedCursor:
             command["maxTimeMS"] = await_ms
             await_seconds = max(await_seconds, await_ms / 1000)
         read = Read(self._pin, self._wanted, self._ask, await_seconds)
-        return await self._connection.reads.watched(read, self._run(command))
+        reply = self._commands.run(command, of_events=True)
+        return self._noted(await self._connection.reads.watched(read, reply))
 
     def kill(self) -> None:
         """Frees the cursor on its server, in the background; failures are ignored."""
@@ -121,7 +121,6 @@ class PinnedCursor:
         if found and not read.over:
             self._at_work(time)
 
-    async def _run(self, command: Mapping[str, Any]) -> Reply:
-        reply = await self._commands.run(command, of_events=True)
+    def _noted(self, reply: Reply) -> Reply:
         self._id, self._collection = reply.cursor_id, reply.collection
         return reply
