@@ -34,6 +34,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from tailrace.demo.destinations.kafka_programs import broker_command, kafka_jars
+from tests.daemon import until
 from tests.destinations.server_process import ServerProcess
 from tests.machine import exclusive, free_port, run
 
@@ -137,13 +138,21 @@ class KafkaServer(ServerProcess):
             rule(ResourceType.TOPIC, "*", AclOperation.WRITE, deny),
             rule(ResourceType.TOPIC, "*", AclOperation.DESCRIBE, allow),
         ]
+        filters = [_any_of(each) for each in rules]
+
+        def applied() -> list[bool]:
+            """Whether the broker applies each rule: it does so some time after its answer."""
+            return [bool(self.admin.describe_acls(each).result(10)) for each in filters]
+
         for result in self.admin.create_acls(rules).values():
             result.result(10)
+        until(lambda: all(applied()), "the rules")
         try:
             yield
         finally:
-            for removed in self.admin.delete_acls([_any_of(each) for each in rules]).values():
+            for removed in self.admin.delete_acls(filters).values():
                 removed.result(10)
+            until(lambda: not any(applied()), "no rules")
 
     @cached_property
     def admin(self) -> AdminClient:
