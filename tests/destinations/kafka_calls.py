@@ -45,8 +45,8 @@ def batch(*events: ChangeEvent, epoch: int = 1, **positions: str | None) -> Batc
 
 @asynccontextmanager
 async def opened(topics: kafka.Kafka, **more: Any) -> AsyncIterator[Any]:
-    """The handler ``bus``, entered."""
-    settings = KafkaHandlerSettings(**{**topics.handler, **more})
+    """The handler ``bus``, entered; it is patient, unless a test is about its time limit."""
+    settings = KafkaHandlerSettings(**{**topics.handler, "timeout_seconds": 30, **more})
     kind = ExactlyOnceKafka if settings.exactly_once else Kafka
     async with kind(Opening("bus", DeliverySettings(), CollectorRegistry()), settings) as found:
         yield found
