@@ -15,17 +15,18 @@ from tests.orders import Orders
 PRINTS = """
 import sys
 
-LINE = "x" * 9999
+LINE = "x" * 3999 + "\\n"
 
 
 async def handle(events):
     for event in events:
-        print(LINE)
-        print(LINE, file=sys.stderr)
+        sys.stdout.write(LINE)
+        sys.stderr.write(LINE)
 """
-"""Each change prints ten kilobytes to each stream."""
+"""Each change writes four kilobytes to each stream. Both are one pipe, which keeps lines apart only
+if they are written at once and no longer than PIPE_BUF."""
 
-MANY = 600
+MANY = 1500
 """Enough changes that their output exceeds the pipe and the queues."""
 
 
