@@ -107,9 +107,7 @@ class Copying:
 
     def until_equal(self) -> None:
         """Until it has what the source has, and nothing else."""
-        expected = self.source
-        until_seen(lambda: self.documents == expected, "equality", fails=False)
-        assert self.documents == expected
+        until_same(lambda: self.documents, self.source)
 
     def assert_in_order(self) -> None:
         """No message skips a change of its document; where promised, none comes twice.
@@ -142,6 +140,38 @@ def until_seen(condition: Callable[[], Any], what: str, *, fails: bool = True) -
             return
         time.sleep(pause)
         pause = min(1.5 * pause, 0.5)
+
+
+def until_same(
+    look: Callable[[], Mapping[str, Any]], source: Mapping[str, Any], run: Daemon | None = None
+) -> None:
+    """Until what is seen is the source, which changes no more.
+
+    Fails once nothing has come for :data:`SECONDS`, with what differs and what ``run`` says.
+    """
+    seen = look()
+    while seen != source:
+        before = seen
+
+        def moved(before: Mapping[str, Any] = before) -> bool:
+            nonlocal seen
+            seen = look()
+            return seen != before
+
+        until_seen(moved, "more", fails=False)
+        if seen == before:
+            raise AssertionError(_difference(seen, source) + (_told(run) if run else ""))
+
+
+def _difference(seen: Mapping[str, Any], source: Mapping[str, Any]) -> str:
+    keys = [key for key in {**source, **seen} if source.get(key) != seen.get(key)]
+    lines = [f"{key}: {seen.get(key)} instead of {source.get(key)}" for key in keys[:10]]
+    said = f"{len(keys)} documents differ, and nothing came for {SECONDS} s; the first of them:"
+    return "\n".join([said, *lines])
+
+
+def _told(run: Daemon) -> str:
+    return f"\nthe daemon says {run.status()}, and at last logged\n{run.log[-4000:]}"
 
 
 def key_of(identity: Any) -> str:

@@ -23,7 +23,7 @@ from typing import Any
 
 from tests.daemon import Daemon, until
 from tests.destinations.account import Account, Change, examine
-from tests.destinations.copying import assert_untroubled, key_of, until_seen
+from tests.destinations.copying import assert_untroubled, key_of, until_same, until_seen
 from tests.destinations.destination import Destination, Make
 from tests.load import Load
 from tests.machine import free_port
@@ -98,8 +98,7 @@ def run(
             def found() -> dict[str, Any]:
                 return dict(state.documents(orders.database, "orders"))
 
-            until_seen(lambda: found() == expected, "equality", fails=False)
-            assert found() == expected, "the state differs from the source"
+            until_same(found, expected, daemon)
             seen = log.documents
             until_seen(lambda: dict(seen(orders.database, "orders")) == expected, "all messages")
         finally:

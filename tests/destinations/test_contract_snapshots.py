@@ -10,7 +10,7 @@ from tests.destinations.copying import (
     Copying,
     assert_untroubled,
     key_of,
-    until_seen,
+    until_same,
     until_waiting,
 )
 
@@ -49,8 +49,7 @@ def test_a_snapshot_beside_changes_gives_the_source_and_removes_what_is_gone(
         def same() -> dict[str, Any]:
             return {key: each for key, each in copied.documents.items() if key in source}
 
-        until_seen(lambda: same() == source, "the last changes", fails=False)
-        assert same() == source
+        until_same(same, source)
     assert_untroubled(run)
 
 
