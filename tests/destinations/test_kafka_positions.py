@@ -6,7 +6,7 @@ from confluent_kafka import Producer
 from confluent_kafka.cimpl import NewTopic
 from structlog.testing import capture_logs
 
-from tailrace.errors import Fenced, TemporaryError, Unavailable
+from tailrace.errors import BatchTooLarge, Fenced, Unavailable
 from tailrace.handlers.handler_type import Trial
 from tests.destinations import kafka
 from tests.destinations.kafka_calls import batch, event, ids, opened, scope, until_available
@@ -32,11 +32,12 @@ async def test_a_later_process_fences_an_earlier_one(topics: kafka.Kafka) -> Non
 async def test_a_producer_that_was_fenced_begins_again_if_nobody_has_written(
     topics: kafka.Kafka,
 ) -> None:
-    """Its transaction may have been open for too long, as after a pause."""
+    """Its transaction may have been open for too long, as after a pause: that is an outage, so that
+    no event becomes a dead letter for it."""
     async with opened(topics, exactly_once=True) as one, opened(topics, exactly_once=True) as two:
         await one.begin(scope())
         await two.begin(scope())
-        with pytest.raises(TemporaryError, match="transaction_timeout_seconds"):
+        with pytest.raises(BatchTooLarge, match="transaction_timeout_seconds"):
             await one.write(batch(event(1), position="a"))
         assert await one.begin(scope()) is None
         await one.write(batch(event(1), position="a"))

@@ -11,7 +11,7 @@ from anyio import to_thread
 from confluent_kafka import KafkaError, KafkaException
 
 from tailrace.engine.batch import Batch, ScopeContext
-from tailrace.errors import Fenced, PermanentError, TemporaryError
+from tailrace.errors import BatchTooLarge, Fenced, PermanentError
 from tailrace.handlers.handler_type import Opening, Trial
 from tailrace.handlers.kafka.at_least_once import Kafka, failure
 from tailrace.handlers.kafka.outcomes import classified, fences
@@ -146,11 +146,12 @@ class ExactlyOnceKafka(Kafka):
         """What to raise if the broker has a newer producer.
 
         If nothing else was stored, the transaction may only have taken longer than it may, as in a
-        paused process: then the next ``begin`` tells.
+        paused process, or a request of the producer before came late. No event is at fault: the
+        next ``begin`` tells, and half of the batch may be fast enough.
         """
         if self._positions.last(scope) != self._stored.get(scope):
             return Fenced("another process writes with this transactional id")
-        return TemporaryError(
-            "the broker ended the transaction: it was open for longer than "
-            "transaction_timeout_seconds, or another process has begun to write"
+        return BatchTooLarge(
+            f"handlers.{self.connection.name}.transaction_timeout_seconds: the broker ended the "
+            "transaction: it was open for longer, or another producer has begun to write"
         )
