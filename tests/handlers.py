@@ -10,8 +10,10 @@ from tailrace.engine import Commit, Handler, OwnPosition, PerBatch, PerEvent, Ru
 from tailrace.engine.ports import called_with, event_list, raw_list
 from tailrace.event import ChangeEvent
 from tailrace.handlers.handler_type import Opening
-from tailrace.model import SinkPosition
+from tailrace.model import Scope, SinkPosition
 from tailrace.model.failure_policy import FailurePolicy
+
+ORDERS = Scope("orders", "shop", "orders")
 
 Function = Callable[[Any], Awaitable[Any]]
 
@@ -53,7 +55,7 @@ def without_identity(function: Function) -> Callable[[Any, RunIdentity], Awaitab
 
 
 def opening(name: str, lanes: int = 64) -> Opening:
-    return Opening(name, DeliverySettings(lanes=lanes), CollectorRegistry(), waits=True)
+    return Opening(name, ORDERS, DeliverySettings(lanes=lanes), CollectorRegistry(), (ORDERS,))
 
 
 OWNER = RunIdentity("orders", "rs0", "", 1)

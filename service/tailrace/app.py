@@ -39,7 +39,7 @@ from tailrace.engine import (
 )
 from tailrace.errors import ConfigurationError
 from tailrace.handlers import check_handlers
-from tailrace.handlers.pool import handler_pool
+from tailrace.handlers.pool import handler_pool, handlers_of
 from tailrace.memory import settle_malloc, settled_memory
 from tailrace.model.cluster import ClusterIdentity
 from tailrace.observe import logs
@@ -150,7 +150,8 @@ class _Service:
         async with AsyncExitStack() as stack:
             # Local parts are opened first: a corrupt file can be reported without a server.
             store = await stack.enter_async_context(local_store(settings))
-            pool = await stack.enter_async_context(handler_pool(self.metrics.registry))
+            objects = handler_pool(self.metrics.registry, leased=settings.replicas is not None)
+            pool = await stack.enter_async_context(objects)
             pool.use(await pool.add(wanted.handlers.values(), settings.delivery, waits=True))
             with self.stop.interrupts() as connecting:
                 wait = settings.mongodb.connect_timeout_seconds
@@ -165,7 +166,8 @@ class _Service:
             if store is None:
                 store = await stack.enter_async_context(server_store(settings, clients))
             supervisor = self._supervisor
-            leases = leases_of(settings, self.http_port, store, self.metrics, supervisor.restart)
+            given = self.http_port, store, self.metrics, supervisor.restart, pool.entered
+            leases = leases_of(settings, *given)
             with self.stop.interrupts() as joining:
                 if leases is not None:
                     await require_own_name(store.leases, leases.me, leases.times)
@@ -177,8 +179,7 @@ class _Service:
             await require_readable(settings, watch.time)
             driver = clients.now.driver
             runtime = runtime_of(settings, driver, store, cluster, self.metrics, watch, leases)
-            handlers = {n: each.handler(settings.delivery) for n, each in pool.open.items()}
-            planned = scope_plans(settings, handlers, driver)
+            planned = scope_plans(settings, handlers_of(pool.open, settings.delivery), driver)
             supervisor.watchers = [Watcher(plan, runtime) for plan in planned]
             self._asked = partial(inquiries, store=store, tables=self._tables)
             self._apply(settings, runtime, driver)

@@ -86,6 +86,7 @@ def leases_of(
     store: Store,
     metrics: Metrics,
     restart: Callable[[str, str], object],
+    entered: Callable[[str], AbstractAsyncContextManager[None]],
 ) -> Leases | None:
     """The leases of this process; ``None`` without replicas."""
     if settings.replicas is None:
@@ -102,6 +103,7 @@ def leases_of(
         LeaseTimes(settings.replicas.lease_seconds),
         settings.shutdown.grace_seconds,
         restart,
+        entered=entered,
     )
 
 
@@ -150,18 +152,21 @@ def access_of(settings: Settings, *, loopback: bool) -> Access:
 
 def scope_plans(
     settings: Settings,
-    handlers: dict[str, Handler],
+    handlers_of: Callable[[str], Mapping[str, Handler]],
     server: SnapshotServer,
     only: Container[str] | None = None,
 ) -> Sequence[ScopePlan]:
-    """The plan of each scope, or ``only`` of these. Snapshots read documents from ``server``."""
+    """The plan of each scope, or ``only`` of these. Snapshots read documents from ``server``.
+
+    ``handlers_of``: the handlers of a scope, by name.
+    """
     routes, uri = routes_of(settings), settings.mongodb.uri.get_secret_value()
     backoff = Backoff(settings.supervisor.first_seconds, settings.supervisor.cap_seconds)
     return [
         ScopePlan(
             scope=target(scope),
             options=_patient(stream_options(scope), uri),
-            routed=_grouped(scope, routed(scope.name, routes, handlers)),
+            routed=_grouped(scope, routed(scope.name, routes, handlers_of(scope.name))),
             backoff=backoff,
             start=start_point(scope),
             stop_on_invalidate=scope.on_invalidate == "stop",

@@ -10,22 +10,27 @@ from pydantic import TypeAdapter
 from tailrace.config.delivery import DeliverySettings
 from tailrace.engine import Handler, PerBatch
 from tailrace.event import ChangeEvent
-from tailrace.handlers import open_handlers
-from tailrace.handlers.handler_type import Opening, Trial
+from tailrace.handlers.handler_type import Opening
+from tailrace.handlers.open_handler import open_handler
+from tailrace.handlers.trial import try_handler
 from tailrace.handlers.types import BUILT_IN
 from tailrace.model import Scope
-from tests.handlers import OWNER, deliver
+from tests.handlers import ORDERS, OWNER, deliver
 
-ORDERS = Scope("orders", "shop", "orders")
+__all__ = ["ORDERS"]
 
 
 @asynccontextmanager
 async def opened(given: Mapping[str, Any], *scopes: Scope) -> AsyncIterator[Handler]:
-    """The handler ``it`` with this configuration, for the scope ``orders``."""
-    settings = TypeAdapter(BUILT_IN[given["type"]].settings).validate_python(given)
-    follows = {"it": scopes or (ORDERS,)}
-    async with open_handlers({"it": settings}, DeliverySettings(), follows=follows) as handlers:
-        yield handlers["it"]
+    """The handler ``it`` with this configuration, for ``orders`` or the first of these."""
+    follows = scopes or (ORDERS,)
+    opening = Opening("it", follows[0], DeliverySettings(), CollectorRegistry(), follows)
+    async with open_handler(opening, settings_of(given)) as handler:
+        yield handler
+
+
+def settings_of(given: Mapping[str, Any]) -> Any:
+    return TypeAdapter(BUILT_IN[given["type"]].settings).validate_python(given)
 
 
 async def send(handler: Handler, *events: ChangeEvent) -> None:
@@ -50,9 +55,4 @@ async def _write(handler: Handler, batch: Sequence[ChangeEvent]) -> None:
 
 async def attempted(given: Mapping[str, Any], *scopes: Scope) -> str:
     """What ``check --connect`` says of the handler ``it``."""
-    kind = BUILT_IN[given["type"]]
-    settings = TypeAdapter(kind.settings).validate_python(given)
-    follows = scopes or (ORDERS,)
-    opening = Opening("it", DeliverySettings(), CollectorRegistry(), follows=follows)
-    assert kind.attempt is not None
-    return await kind.attempt(opening, settings, Trial(follows, "rs0"))
+    return await try_handler("it", settings_of(given), scopes or (ORDERS,), "rs0")

@@ -12,11 +12,11 @@ import anyio
 from aiohttp import web
 from multidict import CIMultiDictProxy
 
-from tailrace.config.delivery import DeliverySettings
 from tailrace.engine import Handler
 from tailrace.event import ChangeEvent
-from tailrace.handlers import open_handlers
 from tailrace.handlers.http.settings import HttpHandlerSettings
+from tailrace.handlers.open_handler import open_handler
+from tests.handlers import opening
 from tests.machine import free_port
 from tests.scripted.wire import in_order
 from tests.unit.envelope.changes import change
@@ -99,8 +99,8 @@ def settings(url: str, **more: Any) -> HttpHandlerSettings:
 
 @asynccontextmanager
 async def hook(url: str, **more: Any) -> AsyncIterator[Handler]:
-    async with open_handlers({"hook": settings(url, **more)}, DeliverySettings()) as handlers:
-        yield handlers["hook"]
+    async with open_handler(opening("hook"), settings(url, **more)) as handler:
+        yield handler
 
 
 @asynccontextmanager

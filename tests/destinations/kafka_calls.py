@@ -10,15 +10,14 @@ import structlog
 from bson.timestamp import Timestamp
 from prometheus_client import CollectorRegistry
 
-from tailrace.config.delivery import DeliverySettings
 from tailrace.engine.batch import Batch, ScopeContext
 from tailrace.errors import Unavailable
 from tailrace.event import ChangeEvent
-from tailrace.handlers.handler_type import Opening
 from tailrace.handlers.kafka.at_least_once import Kafka
 from tailrace.handlers.kafka.exactly_once import ExactlyOnceKafka
 from tailrace.handlers.kafka.settings import KafkaHandlerSettings
 from tests.destinations import kafka
+from tests.handlers import opening
 
 
 def event(
@@ -48,7 +47,7 @@ async def opened(topics: kafka.Kafka, **more: Any) -> AsyncIterator[Any]:
     """The handler ``bus``, entered; it is patient, unless a test is about its time limit."""
     settings = KafkaHandlerSettings(**{**topics.handler, "timeout_seconds": 30, **more})
     kind = ExactlyOnceKafka if settings.exactly_once else Kafka
-    async with kind(Opening("bus", DeliverySettings(), CollectorRegistry()), settings) as found:
+    async with kind(opening("bus"), settings) as found:
         yield found
 
 

@@ -25,6 +25,7 @@ class Store:
     server: PostgreSQLDestination
     targets: list[Any] = field(default_factory=list)
     registry: CollectorRegistry = field(default_factory=CollectorRegistry)
+    """The metrics of the handler that was opened last."""
 
     async def opened(self, *scopes: Scope, **settings: Any) -> Handler:
         """A handler that has begun. Without ``log``, tables are named after collections."""
@@ -32,7 +33,9 @@ class Store:
         found = PostgreSQLSettings.model_validate(
             {"type": "postgresql", "dsn": self.server.handler["dsn"], **form, **settings}
         )
-        opening = Opening("it", DeliverySettings(), self.registry, follows=scopes or (SHOP,))
+        follows = scopes or (SHOP,)
+        self.registry = CollectorRegistry()
+        opening = Opening("it", follows[0], DeliverySettings(), self.registry, follows)
         target = postgresql(opening, found)
         await target.__aenter__()
         self.targets.append(target)

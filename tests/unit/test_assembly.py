@@ -38,7 +38,9 @@ async def nothing(_: object) -> None: ...
 
 
 def plan(**sections: Any) -> ScopePlan:
-    (made,) = scope_plans(parse(minimal(**sections)), {"log": handler("log", nothing)}, Gone())
+    (made,) = scope_plans(
+        parse(minimal(**sections)), lambda scope: {"log": handler("log", nothing)}, Gone()
+    )
     return made
 
 

@@ -21,6 +21,7 @@ from functools import partial
 from secrets import token_hex
 
 import anyio
+from prometheus_client import CollectorRegistry
 
 from tailrace.assembly import open_store
 from tailrace.cli.arguments import (
@@ -41,9 +42,10 @@ from tailrace.config.store import MemoryStoreSettings
 from tailrace.control.client import NoDaemon
 from tailrace.control.letter_choice import LetterChoice
 from tailrace.control.letter_list import named
-from tailrace.engine.handle.replay import in_order, refusal, replay_letters
+from tailrace.engine.handle.replay import Replayed, in_order, refusal, replay_letters
 from tailrace.engine.ports import DeadLetterStore, Handler
 from tailrace.errors import CheckpointCorrupt, ConfigurationError, Problem
+from tailrace.model import Scope
 from tailrace.model.dead_letter import DeadLetter, LetterHead, LetterUnreadable
 from tailrace.replicas.command_leases import CommandLeases
 from tailrace.replicas.times import LeaseTimes
@@ -163,7 +165,7 @@ async def _discard(
 async def _replay(
     options: argparse.Namespace, settings: Settings, opened: Store, chosen: Sequence[LetterHead]
 ) -> int:
-    from tailrace.handlers import open_handlers
+    from tailrace.handlers.pool import HandlerPlan, handler_pool
 
     store = opened.dead_letters
     if not chosen:
@@ -171,8 +173,16 @@ async def _replay(
         return 0
     wanted = {letter.handler for letter in chosen}
     require_configured(wanted, settings.handlers)
-    known = {name: each for name, each in settings.handlers.items() if name in wanted}
     scopes = {letter.scope for letter in chosen}
+    plans = [
+        HandlerPlan.of(
+            name,
+            settings.handlers[name],
+            [Scope(scope) for scope in sorted({h.scope for h in chosen if h.handler == name})],
+            settings.delivery.lanes,
+        )
+        for name in wanted
+    ]
     reported: list[dict[str, str]] = []
 
     def report(letter: DeadLetter | LetterHead, what: str) -> None:
@@ -183,14 +193,26 @@ async def _replay(
 
     if not options.json:
         print(await followers(opened, settings, scopes), end="")
-    async with open_handlers(known, settings.delivery) as handlers:
+    async with handler_pool(CollectorRegistry()) as pool:
+        usable = await pool.add(plans, settings.delivery)
+        handlers = {key: each.handler(settings.delivery) for key, each in usable.items()}
         if options.dry_run:
             would = await would_replay(store, chosen, handlers)
             print(result_text(options, {"message": would.rstrip(), "dry_run": True}), end="")
             return 0
         epochs = {scope: await _epoch(opened, scope) for scope in scopes}
         leases = _leases(settings, opened, scopes)
-        replay = partial(replay_letters, store, handlers, chosen, report, epochs, leases.require)
+
+        async def replay() -> Replayed:
+            replayed = failed = left = 0
+            for scope in sorted(scopes):
+                mine = [head for head in chosen if head.scope == scope]
+                of = {name: each for (known, name), each in handlers.items() if known == scope}
+                found = await replay_letters(store, of, mine, report, epochs, leases.require)
+                replayed, failed = replayed + found.replayed, failed + found.failed
+                left += found.left
+            return Replayed(replayed, failed, left)
+
         with anyio.CancelScope() as running:  # SIGINT cancels the task (asyncio.Runner)
             asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, running.cancel)
             with waiting_bar("replaying", 600) as bar:
@@ -249,12 +271,14 @@ async def discard_letters(
 
 
 async def would_replay(
-    store: DeadLetterStore, chosen: Collection[LetterHead], handlers: Mapping[str, Handler]
+    store: DeadLetterStore,
+    chosen: Collection[LetterHead],
+    handlers: Mapping[tuple[str, str], Handler],
 ) -> str:
     """The letters that ``replay`` would replay: the whole queues of the chosen ones, in order."""
     lines, count = [], 0
     for name in dict.fromkeys(head.queue for head in chosen):
-        reason = refusal(handlers[name[1]])
+        reason = refusal(handlers[name[:2]])
         outcome = f"would be refused: {reason}" if reason else "would be replayed"
         queue = await in_order(store, await store.queue(name))
         lines += [f"{summary(head)}  {outcome}\n" for head in queue]

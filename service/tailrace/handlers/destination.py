@@ -53,21 +53,22 @@ def _takes(function: Callable[..., Any], count: int) -> bool:
 
 
 class Destination:
-    """Makes batches for an object that is open, and keeps what its destination stored last."""
+    """Makes batches of one scope for an open object, and keeps what its destination stored last."""
 
     def __init__(self, name: str, target: Any, registry: CollectorRegistry) -> None:
         self._name = name
         self._target = target
         self._registry = registry
+        self._commits, self._begins = hasattr(target, "commit"), hasattr(target, "begin")
         on_ddl = getattr(target, "on_ddl", None)
         self._ddl_takes_scope = on_ddl is not None and _takes(on_ddl, 2)
-        self._attempts: dict[str, int] = {}
-        self._stored: dict[str, tuple[str | None, SinkPosition | None]] = {}
-        """By scope, what ``begin`` returned last, or what was stored since."""
-        self._accepted: dict[str, tuple[str | None, SinkPosition | None]] = {}
-        """By scope, what the next ``commit`` stores; empty texts without ``begin``."""
-        self._runs: dict[str, RunIdentity] = {}
-        """By scope, the run whose events the object has accepted."""
+        self._attempts = 0
+        self._stored: tuple[str | None, SinkPosition | None] = None, None
+        """What ``begin`` returned last, or what was stored since."""
+        self._accepted: tuple[str | None, SinkPosition | None] | None = None
+        """What the next ``commit`` stores, without texts if there is no ``begin``."""
+        self._run: RunIdentity | None = None
+        """The run whose events the object has accepted."""
 
     def calls(self, **bounds: Any) -> PerBatch:
         """How the engine calls it; ``bounds`` are fields of :class:`PerBatch`."""
@@ -76,57 +77,52 @@ class Destination:
     @property
     def position(self) -> OwnPosition | None:
         """How the engine asks for its position; ``None`` without ``begin``."""
-        return OwnPosition(self._begin) if hasattr(self._target, "begin") else None
+        return OwnPosition(self._begin) if self._begins else None
 
     def commit(self, **bounds: Any) -> Commit | None:
         """How the engine commits, within bounds of :class:`Commit`; ``None`` without ``commit``."""
-        return Commit(self._commit, **bounds) if hasattr(self._target, "commit") else None
+        return Commit(self._commit, **bounds) if self._commits else None
 
     async def _begin(self, identity: RunIdentity) -> SinkPosition | None:
-        scope = identity.scope
-        self._attempts[scope] = self._attempts.get(scope, 0) + 1
-        self._stored.pop(scope, None)
+        self._attempts += 1
         await self._roll_back(identity)
         text = await self._target.begin(self._context(identity))
         position = None if text is None else stored_position(text, identity)
-        self._stored[scope] = text, position
+        self._stored = text, position
         return position
 
     async def _write(self, events: Sequence[ChangeEvent], identity: RunIdentity) -> None:
-        scope, commits = identity.scope, hasattr(self._target, "commit")
-        if commits and self._runs.get(scope) is not identity:
+        if self._commits and self._run is not identity:
             await self._roll_back(identity)
-            self._runs[scope] = identity
-        if not hasattr(self._target, "begin"):
-            if commits:
-                self._accepted[scope] = None, None
+            self._run = identity
+        if not self._begins:
+            if self._commits:
+                self._accepted = None, None
             await self._target.write(Batch(events, self._context(identity)))
             return
-        former, before = self._stored[scope]
-        if commits:
-            before = self._accepted.get(scope, (former, before))[1]
+        former, before = self._stored
+        if self._accepted is not None:
+            before = self._accepted[1]
         after = SinkPosition.after_batch(events, before).of_pipeline(identity.fingerprint)
-        text = position_text(after, identity)
-        if commits:
-            self._accepted[scope] = text, after
-        await self._target.write(Batch(events, self._context(identity), text, former))
-        if not commits:
-            self._stored[scope] = text, after
-            self._attempts[scope] = 0
+        stored = position_text(after, identity), after
+        if self._commits:
+            self._accepted = stored
+        await self._target.write(Batch(events, self._context(identity), stored[0], former))
+        if not self._commits:
+            self._stored, self._attempts = stored, 0
 
     async def _commit(self, identity: RunIdentity) -> None:
-        scope = identity.scope
         await self._target.commit(self._context(identity))
-        if scope in self._accepted:
-            self._stored[scope] = self._accepted.pop(scope)
-        self._attempts[scope] = 0
+        if self._accepted is not None:
+            self._stored, self._accepted = self._accepted, None
+        self._attempts = 0
 
     async def _roll_back(self, identity: RunIdentity) -> None:
         """Lets the object discard what it accepted in a run that failed: it comes again."""
-        if identity.scope in self._accepted:
+        if self._accepted is not None:
             if hasattr(self._target, "rollback"):
                 await self._target.rollback(self._context(identity))
-            del self._accepted[identity.scope]
+            self._accepted = None
 
     async def _on_ddl(self, event: ChangeEvent, identity: RunIdentity) -> None:
         if (on_ddl := getattr(self._target, "on_ddl", None)) is not None:
@@ -135,11 +131,10 @@ class Destination:
 
     def _context(self, identity: RunIdentity) -> ScopeContext:
         log = structlog.get_logger().bind(scope=identity.scope, handler=self._name)
-        attempt = max(self._attempts.get(identity.scope, 1), 1)
         return ScopeContext(
             identity.scope,
             identity.epoch,
-            attempt,
+            max(self._attempts, 1),
             log,
             self._registry,
             identity.cluster,

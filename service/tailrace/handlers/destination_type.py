@@ -1,16 +1,13 @@
 """Makes a type of handler of a class with the methods of a destination."""
 
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from typing import Any, Protocol, TypeVar
 
 from tailrace.config.handlers import BatchHandlerSettings
 from tailrace.engine import Handler
-from tailrace.engine.handle.outage import is_outage
-from tailrace.errors import ConfigurationError, Problem, describe
 from tailrace.handlers.handler_type import HandlerType, Opening, Trial
 from tailrace.handlers.object_handler import created, object_handler
-from tailrace.handlers.target import require_usable
+from tailrace.handlers.target import is_shared, require_usable
 
 S = TypeVar("S", bound=BatchHandlerSettings)
 
@@ -45,19 +42,16 @@ def own_destination_type(
         row.require_installed(name)
         check(name, given)
 
-    async def attempt(opening: Opening, given: S, trial: Trial) -> str:
-        target: OwnDestination = created(f"handlers.{opening.name}", create, opening, given)
-        async with object_handler(opening, target, given, 1):
-            try:
-                return await target.attempt(trial)
-            except Exception as error:
-                if not is_outage(error):
-                    raise
-                message = f"{describe(error)}. 'tailrace run' starts, and waits for it"
-                raise ConfigurationError(Problem(f"handlers.{opening.name}", message)) from error
+    async def tried(given: S, target: OwnDestination, trial: Trial) -> str:
+        return await target.attempt(trial)
 
-    opener = _opener(create, at_once)
-    row = HandlerType(settings, opener, checked, attempt, needs=needs, install=install)
+    def made(opening: Opening, given: S) -> Any:
+        return created(f"handlers.{opening.name}", create, opening, given)
+
+    def handler(opening: Opening, given: S, target: Any) -> Handler:
+        return object_handler(opening, target, given, at_once(given), at_once(given))
+
+    row = HandlerType(settings, made, handler, checked, tried=tried, needs=needs, install=install)
     return row
 
 
@@ -76,22 +70,22 @@ def destination_type(
         require_usable(f"handlers.{name}.type", getattr(kind, "__name__", str(kind)), kind)
 
     def create(opening: Opening, given: S) -> Any:
-        return kind(given)
+        return created(f"handlers.{opening.name}", kind, given)
 
-    create.__name__ = getattr(kind, "__name__", str(kind))  # for messages
-    opener = _opener(create)
-    row = HandlerType(settings, opener, check, needs=needs, install=install, by_lanes=True)
+    def handler(opening: Opening, given: S, target: Any) -> Handler:
+        return object_handler(opening, target, given, opening.delivery.lanes)
+
+    def shared(given: S) -> bool:
+        return is_shared(kind)
+
+    row = HandlerType(
+        settings,
+        create,
+        handler,
+        check,
+        needs=needs,
+        install=install,
+        shared=shared,
+        by_lanes=True,
+    )
     return row
-
-
-def _opener(create: Callable[[Opening, S], Any], at_once: Callable[[S], int] | None = None) -> Any:
-    @asynccontextmanager
-    async def opened(opening: Opening, given: S) -> AsyncIterator[Handler]:
-        target = created(f"handlers.{opening.name}", create, opening, given)
-        events, batches = opening.delivery.lanes, 1
-        if at_once is not None:
-            events = batches = at_once(given)
-        async with object_handler(opening, target, given, events, batches) as handler:
-            yield handler
-
-    return opened

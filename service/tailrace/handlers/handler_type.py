@@ -1,7 +1,6 @@
 """A row of the table of types: what makes a type of handler one that can be configured."""
 
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any, Generic, TypeVar, get_args
@@ -19,17 +18,17 @@ S = TypeVar("S", bound=AnyHandlerSettings)
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """What a handler is opened with, besides its settings.
+    """What an object of a handler is opened with, besides the handler's settings.
 
-    ``name`` is its key in the configuration; metrics that are made with ``registry`` appear in
-    ``/metrics``. With ``waits``, an object whose destination is down is opened later. ``follows``:
-    the scopes whose changes it gets; empty for a replay of dead letters.
+    ``name`` is the handler's key in the configuration, and ``scope`` the one whose changes the
+    object gets; if it is shared, it gets those of all that the handler ``follows``. Metrics that
+    are made with ``registry`` appear in ``/metrics``.
     """
 
     name: str
+    scope: Scope
     delivery: DeliverySettings
     registry: CollectorRegistry
-    waits: bool = False
     follows: Sequence[Scope] = ()
 
 
@@ -43,24 +42,27 @@ class Trial:
 
 @dataclass(frozen=True, slots=True)
 class HandlerType(Generic[S]):
-    """A type of handler. Its module is imported with the table: import clients when opening.
+    """A type of handler. Its module is imported with the table: import clients in ``create``.
 
-    ``open``: an async context that gives the opened :class:`tailrace.engine.Handler` and closes it.
-    ``check``: raises :class:`tailrace.errors.ConfigurationError` for what is wrong with the
-    settings without opening anything. ``attempt``: tries a start for ``tailrace check --connect``
-    without a trace and returns what is possible; without it, the handler is opened and closed.
-    ``needs``: the modules that must be installed, and ``install`` says how. Without ``by_scope``,
-    an open handler does not depend on the scopes whose changes it gets; with ``by_lanes`` it
-    depends on ``delivery.lanes``. ``holds``: the file that only one open handler may have.
+    ``create``: makes an object, which is entered before the first event if it is an async context,
+    and ``handler`` says how the engine calls it for the opening's scope. ``check``: raises
+    :class:`tailrace.errors.ConfigurationError` for what is wrong with the settings without opening
+    anything. ``tried``: for ``tailrace check --connect``, tries with an open object what a start
+    would do, without a trace, and returns what is possible; ``attempt`` does so without an object.
+    ``needs``: the modules that must be installed, and ``install`` says how. ``shared``: whether one
+    object serves all scopes of a handler. With ``by_lanes``, an open handler depends on
+    ``delivery.lanes``. ``holds``: the file that only one open handler may have.
     """
 
     settings: type[S]
-    open: Callable[[Opening, S], AbstractAsyncContextManager[Handler]]
+    create: Callable[[Opening, S], Any]
+    handler: Callable[[Opening, S, Any], Handler]
     check: Callable[[str, S], None] = lambda name, settings: None
     attempt: Callable[[Opening, S, Trial], Awaitable[str]] | None = None
+    tried: Callable[[S, Any, Trial], Awaitable[str]] | None = None
     needs: tuple[str, ...] = ()
     install: str = ""
-    by_scope: bool = True
+    shared: Callable[[S], bool] = lambda settings: False
     by_lanes: bool = False
     holds: Callable[[S], str | None] = lambda settings: None
 

@@ -7,8 +7,7 @@ again), after a failed write at once. Encoding, writing and flushing happen in a
 import errno
 import fcntl
 import os
-from collections.abc import AsyncIterator, Iterable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -46,34 +45,42 @@ class JsonlHandlerSettings(HandlerSettings):
     power cut (not a crash of the process) may lose events that the checkpoint has passed."""
 
 
-@asynccontextmanager
-async def jsonl_handler(opening: Opening, settings: JsonlHandlerSettings) -> AsyncIterator[Handler]:
-    """A handler that appends to ``settings.path`` and keeps that file locked while open."""
-    name = opening.name
-    try:
-        file = LineFile(Path(settings.path), fsync=settings.fsync)
-    except OSError as error:
-        raise _refusal(name, settings.path, error) from error
-    canonical = settings.json_format == "canonical"
-    one_at_a_time = CapacityLimiter(1)
+class JsonLines:
+    """Appends events of any scope to ``settings.path``, and keeps that file locked while open."""
 
-    def append(events: Sequence[bytes]) -> None:
+    def __init__(self, opening: Opening, settings: JsonlHandlerSettings) -> None:
+        self._name = opening.name
+        self._settings = settings
+        self._one_at_a_time = CapacityLimiter(1)
+        self._file: LineFile
+
+    async def __aenter__(self) -> None:
         try:
-            file.append(json_lines(events, canonical=canonical))
+            self._file = LineFile(Path(self._settings.path), fsync=self._settings.fsync)
+        except OSError as error:
+            raise _refusal(self._name, self._settings.path, error) from error
+
+    async def __aexit__(self, *error: object) -> None:
+        self._file.close()
+
+    async def write(self, events: Sequence[bytes], identity: RunIdentity) -> None:
+        """Returns when the lines of all events are written."""
+        await to_thread.run_sync(self._append, events, limiter=self._one_at_a_time)
+
+    def _append(self, events: Sequence[bytes]) -> None:
+        try:
+            canonical = self._settings.json_format == "canonical"
+            self._file.append(json_lines(events, canonical=canonical))
         except OSError as error:
             help_ = advice(error) or "it is tried again"
             raise Unavailable(
-                f"handler {name!r}: {settings.path} cannot be written: {_reason(error)}: {help_}. "
-                "No event becomes a dead letter"
+                f"handler {self._name!r}: {self._settings.path} cannot be written: "
+                f"{_reason(error)}: {help_}. No event becomes a dead letter"
             ) from error
 
-    async def write(events: Sequence[bytes], identity: RunIdentity) -> None:
-        await to_thread.run_sync(append, events, limiter=one_at_a_time)
 
-    try:
-        yield Handler(name, PerBatch(write, raw_list, _BATCH, _BATCH_BYTES))
-    finally:
-        file.close()
+def _handler(opening: Opening, settings: JsonlHandlerSettings, target: JsonLines) -> Handler:
+    return Handler(opening.name, PerBatch(target.write, raw_list, _BATCH, _BATCH_BYTES))
 
 
 def try_line_file(name: str, settings: JsonlHandlerSettings) -> str:
@@ -200,8 +207,9 @@ def _reason(error: OSError) -> str:
 
 JSONL = HandlerType(
     JsonlHandlerSettings,
-    jsonl_handler,
+    JsonLines,
+    _handler,
     attempt=_attempt,
-    by_scope=False,
+    shared=lambda settings: True,
     holds=lambda settings: os.path.realpath(settings.path),
 )

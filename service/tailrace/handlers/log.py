@@ -1,7 +1,5 @@
 """Writes a log line for each event, without the document."""
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Literal
 
 import structlog
@@ -22,8 +20,7 @@ class LogHandlerSettings(HandlerSettings):
     """The level of the lines. `debug` hides them unless `logging.level` is `debug`."""
 
 
-@asynccontextmanager
-async def log_handler(opening: Opening, settings: LogHandlerSettings) -> AsyncIterator[Handler]:
+def log_handler(opening: Opening, settings: LogHandlerSettings, target: object) -> Handler:
     """A handler that logs ``event.received`` at the configured level."""
     write = getattr(structlog.get_logger().bind(handler=opening.name), settings.level)
 
@@ -37,11 +34,17 @@ async def log_handler(opening: Opening, settings: LogHandlerSettings) -> AsyncIt
             token=event.token.digest,
         )
 
-    yield Handler(opening.name, PerEvent(log))
+    return Handler(opening.name, PerEvent(log))
 
 
 async def _attempt(opening: Opening, settings: LogHandlerSettings, trial: Trial) -> str:
     return "writes to the log"
 
 
-LOG = HandlerType(LogHandlerSettings, log_handler, attempt=_attempt, by_scope=False)
+LOG = HandlerType(
+    LogHandlerSettings,
+    lambda opening, settings: None,
+    log_handler,
+    attempt=_attempt,
+    shared=lambda settings: True,
+)

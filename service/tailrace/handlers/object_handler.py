@@ -1,21 +1,16 @@
-"""A function, or an object with ``write`` or ``__call__``, as a handler."""
+"""A function, or an object with ``write`` or ``__call__``, as a handler of one scope."""
 
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from tailrace.config.handlers import BatchHandlerSettings
 from tailrace.engine import Handler, OwnPosition, PerBatch, RunIdentity
 from tailrace.errors import ConfigurationError, Problem, describe
-from tailrace.event import ChangeEvent
 from tailrace.handlers.destination import Destination
-from tailrace.handlers.failures import outage_classes
 from tailrace.handlers.function import function_calls
 from tailrace.handlers.handler_type import Opening
-from tailrace.handlers.opening import OpenObject, opened
-from tailrace.model import SinkPosition
 
 
 def created(place: str, kind: Callable[..., Any], *given: Any, **named: Any) -> Any:
@@ -29,43 +24,19 @@ def created(place: str, kind: Callable[..., Any], *given: Any, **named: Any) -> 
         raise ConfigurationError(Problem(place, message)) from error
 
 
-@asynccontextmanager
-async def object_handler(
+def object_handler(
     opening: Opening,
     target: Any,
     settings: BatchHandlerSettings,
     concurrency: int,
     batches: int = 1,
     commit: Mapping[str, Any] | None = None,
-) -> AsyncIterator[Handler]:
-    """The object as a handler. One that is an async context manager is entered and left.
+) -> Handler:
+    """The object as a handler.
 
     ``concurrency``: how many calls with one event may run at once, and ``batches`` how many with
-    several. ``commit``: when the object commits, if it can; fields of :class:`Commit`. If its
-    destination is down and ``opening.waits``, its calls raise
-    :class:`tailrace.errors.Unavailable` until it is open. Raises :class:`ConfigurationError` if it
-    cannot be entered for another reason.
+    several. ``commit``: when the object commits, if it can; fields of :class:`Commit`.
     """
-
-    def handler_of(usable: Any) -> Handler:
-        return _handler(opening, usable, settings, concurrency, batches, commit or {})
-
-    outages = outage_classes(opening.name, settings)
-    async with opened(opening.name, target, outages, waits=opening.waits) as found:
-        if found.is_open:
-            yield handler_of(found.usable())
-        else:
-            yield _LaterHandler(found, handler_of).as_handler()
-
-
-def _handler(
-    opening: Opening,
-    target: Any,
-    settings: BatchHandlerSettings,
-    concurrency: int,
-    batches: int,
-    commit: Mapping[str, Any],
-) -> Handler:
     bounds: dict[str, Any] = {
         "events": settings.batch_size,
         "bytes": settings.batch_bytes,
@@ -78,50 +49,33 @@ def _handler(
             opening.name,
             destination.calls(**bounds),
             destination.position,
-            destination.commit(**commit),
+            destination.commit(**(commit or {})),
         )
     batch = partial(PerBatch, **bounds)
     return Handler(opening.name, function_calls(target, concurrency=concurrency, batch=batch))
 
 
-@dataclass(slots=True)
-class _LaterHandler:
-    """The handler of an object that is not open yet. It is called as the object's class says."""
+def forwarded(shape: Handler, opened: Callable[[], Handler]) -> Handler:
+    """A handler of this shape whose calls go to the one that is open, as ``opened`` says.
 
-    object: OpenObject
-    handler_of: Callable[[Any], Handler]
-    _made: Handler | None = None
+    That raises :class:`tailrace.errors.Unavailable` while there is none, and so do the calls.
+    """
 
-    def as_handler(self) -> Handler:
-        shape = self.handler_of(self.object.target)
-        calls = replace(shape.calls, call=self._call)
-        if isinstance(calls, PerBatch) and calls.on_ddl is not None:
-            calls = replace(calls, on_ddl=self._on_ddl)
-        position = OwnPosition(self._load) if shape.position is not None else None
-        commit = shape.commit and replace(shape.commit, call=self._commit)
-        return replace(shape, calls=calls, position=position, commit=commit, ready=self._ready)
+    def to(pick: Callable[[Any], Any]) -> Any:
+        # Not a coroutine of its own, which every event would pay for.
+        return lambda *given: pick(opened())(*given)
 
-    def _opened(self) -> Handler:
-        usable = self.object.usable()
-        if self._made is None:
-            self._made = self.handler_of(usable)
-        return self._made
+    async def ready(identity: RunIdentity) -> None:
+        opened()
 
-    async def _ready(self, identity: RunIdentity) -> None:
-        self._opened()
-
-    async def _call(self, given: Any, identity: RunIdentity) -> Any:
-        return await self._opened().calls.call(given, identity)
-
-    async def _on_ddl(self, event: ChangeEvent, identity: RunIdentity) -> Any:
-        calls = self._opened().calls
-        if isinstance(calls, PerBatch) and calls.on_ddl is not None:
-            await calls.on_ddl(event, identity)
-
-    async def _commit(self, identity: RunIdentity) -> Any:
-        commit = self._opened().commit
-        return None if commit is None else await commit.call(identity)
-
-    async def _load(self, identity: RunIdentity) -> SinkPosition | None:
-        position = self._opened().position
-        return None if position is None else await position.load(identity)
+    calls = replace(shape.calls, call=lambda given, identity: opened().calls.call(given, identity))
+    if isinstance(calls, PerBatch) and calls.on_ddl is not None:
+        calls = replace(calls, on_ddl=to(lambda handler: handler.calls.on_ddl))
+    position, commit = shape.position, shape.commit
+    if position is not None:
+        skipped = position.skipped and to(lambda handler: handler.position.skipped)
+        position = OwnPosition(to(lambda handler: handler.position.load), skipped)
+    if commit is not None:
+        held = commit.held and to(lambda handler: handler.commit.held)
+        commit = replace(commit, call=to(lambda handler: handler.commit.call), held=held)
+    return replace(shape, calls=calls, position=position, commit=commit, ready=ready)

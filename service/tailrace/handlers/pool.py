@@ -1,9 +1,12 @@
-"""The open handlers of a process: each is opened and closed alone, in a task of its own.
+"""The handlers of a process: an object for each scope that a handler follows, each kept alone.
 
-So a reload can open one anew while the others, and the object that it replaces, stay open.
+So a reload can open one anew while the others, and the object that it replaces, stay open, and a
+scope that is removed or handed over takes only its own objects along. An object that is shared
+serves all scopes of its handler, and stays open as long as there is one.
 """
 
-from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Mapping
+import math
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from hashlib import sha256
@@ -12,21 +15,24 @@ from typing import Any
 import anyio
 from prometheus_client import CollectorRegistry, Metric
 from prometheus_client.registry import Collector
+from prometheus_client.samples import Sample
 from pydantic import BaseModel
 
 from tailrace.config.delivery import DeliverySettings
 from tailrace.config.handlers import AnyHandlerSettings
 from tailrace.config.secret import Secret
 from tailrace.engine import Handler
-from tailrace.handlers import open_handler
-from tailrace.handlers.failures import failure_policy
 from tailrace.handlers.handler_type import Opening
-from tailrace.handlers.kept import Keeper, Kept, keeper
+from tailrace.handlers.keeper import CLOSING_SECONDS, OPENING_SECONDS, Keeper, close_all, keeper
+from tailrace.handlers.open_handler import OpenHandler
 from tailrace.handlers.types import type_of
 from tailrace.model import Scope
 
-_CLOSING_SECONDS = 10.0
-"""How long the handlers that were opened in vain may take to close."""
+_IN_VAIN_SECONDS = 10.0
+"""How long the objects that were opened in vain may take to close."""
+
+Key = tuple[str, str]
+"""A scope and a handler, by their names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +58,10 @@ class HandlerPlan:
         return cls(name, settings, tuple(follows), lanes, digest.hexdigest())
 
     def same_as(self, other: "HandlerPlan") -> bool:
-        """Whether a handler that was opened with one is as one that is opened with the other."""
+        """Whether an object that was opened with one is as one that is opened with the other."""
         kind = type_of(self.settings)
-        return (
-            (self.settings, self.secrets) == (other.settings, other.secrets)
-            and (not kind.by_lanes or self.lanes == other.lanes)
-            and (not kind.by_scope or set(self.follows) == set(other.follows))
+        return (self.settings, self.secrets) == (other.settings, other.secrets) and (
+            not kind.by_lanes or self.lanes == other.lanes
         )
 
     @property
@@ -66,104 +70,192 @@ class HandlerPlan:
         return type_of(self.settings).holds(self.settings)
 
 
-@dataclass(eq=False, slots=True)
-class OpenHandler:
-    """A handler that is opened, or open, with a registry of its own."""
-
-    plan: HandlerPlan
-    registry: CollectorRegistry
-    kept: Kept[Handler]
-
-    def handler(self, delivery: DeliverySettings) -> Handler:
-        """The handler, once it is open, with the policy for its failures that holds now."""
-        found, of = self.kept.given, self.plan
-        return replace(found, failure=failure_policy(of.name, of.settings, delivery, found))
+def handlers_of(
+    handlers: Mapping[Key, OpenHandler], delivery: DeliverySettings
+) -> Callable[[str], Mapping[str, Handler]]:
+    """By scope, its handlers by name, with the policies for their failures that hold now."""
+    return lambda scope: {n: h.handler(delivery) for (s, n), h in handlers.items() if s == scope}
 
 
 class HandlerPool(Collector):
-    """Opens handlers, and shows the metrics that the newest object of each handler has made."""
+    """Opens handlers, and shows the metrics that the objects of those in use have made.
 
-    def __init__(self, keeper: Keeper) -> None:
+    With ``leased``, the objects of a scope are open while this process has its lease.
+    """
+
+    def __init__(self, keeper: Keeper, *, leased: bool) -> None:
         self._keeper = keeper
-        self.open: dict[str, OpenHandler] = {}
-        """By name, those to use now."""
+        self.open: dict[Key, OpenHandler] = {}
+        """Those to use now."""
         self._all: list[OpenHandler] = []
         """With those that handle what they have begun."""
         self._new: set[OpenHandler] = set()
         """Those that are not used yet."""
+        self._leases: set[str] | None = set() if leased else None
+        """The scopes whose leases this process has; ``None``: it follows all scopes."""
 
     async def add(
-        self, plans: Iterable[HandlerPlan], delivery: DeliverySettings, *, waits: bool = False
-    ) -> dict[str, OpenHandler]:
-        """Opens handlers, one after another. They are used from :meth:`use` on.
+        self,
+        plans: Iterable[HandlerPlan],
+        delivery: DeliverySettings,
+        same: Collection[str] = (),
+        *,
+        waits: bool = False,
+    ) -> dict[Key, OpenHandler]:
+        """The handlers of all scopes of these plans, opened, but for objects that are open already.
 
-        With ``waits``, objects whose destinations are down are opened later, and their calls wait.
-        If one cannot be opened, those that were are closed again, and its error is raised.
+        ``same``: the handlers whose plans have not changed. All are used from :meth:`use` on. With
+        ``waits``, an object whose destination is down is opened later, and its calls wait. If one
+        cannot be opened, those that were are closed again, and its error is raised:
+        :class:`ConfigurationError` or :class:`StartRefused`.
         """
-        found: dict[str, OpenHandler] = {}
+        wanted: dict[Key, OpenHandler] = {}
         try:
             for plan in plans:
-                registry = CollectorRegistry()
-                opening = Opening(plan.name, delivery, registry, waits, plan.follows)
-                kept = Kept(f"handler {plan.name!r}", open_handler(opening, plan.settings))
-                each = found[plan.name] = OpenHandler(plan, registry, kept)
-                self._keeper.keep(kept)
-                self._all.append(each)
-                self._new.add(each)
-                await kept.opened()
+                known = {s: h for (s, n), h in self.open.items() if n == plan.name and n in same}
+                shared = next(iter(known.values()), None)
+                for scope in plan.follows:
+                    handler = known.get(scope.name)
+                    if handler is None or not (handler.shared or handler.opening.scope == scope):
+                        handler = self._added(plan, scope, delivery, shared, waits=waits)
+                    shared = wanted[scope.name, plan.name] = handler
+            deadline = anyio.current_time() + (OPENING_SECONDS if waits else math.inf)
+            for handler in wanted.values():
+                if handler in self._new and handler.kept.begun:
+                    await handler.kept.opened(deadline - anyio.current_time())
         except BaseException:
-            await self.discard(found.values())
+            await self.discard()
             raise
-        return found
+        return wanted
 
-    async def discard(self, handlers: Collection[OpenHandler]) -> None:
-        """Closes handlers that were opened in vain, the last one first."""
-        with anyio.move_on_after(_CLOSING_SECONDS, shield=True):
-            for each in reversed([*handlers]):
-                await each.kept.close()
+    def _added(
+        self,
+        plan: HandlerPlan,
+        scope: Scope,
+        delivery: DeliverySettings,
+        shared: OpenHandler | None,
+        *,
+        waits: bool,
+    ) -> OpenHandler:
+        """A handler, which is opened if this process follows its scope."""
+        if shared is not None and shared.shared:
+            opening = replace(shared.opening, scope=scope)
+            handler = OpenHandler(opening, plan.settings, shared.kept, shared=True)
+        else:
+            opening = Opening(plan.name, scope, delivery, CollectorRegistry(), plan.follows)
+            is_open = self._leases is None or scope.name in self._leases
+            is_open |= type_of(plan.settings).shared(plan.settings)
+            handler = OpenHandler.of(opening, plan.settings, waits=waits if is_open else None)
+            if is_open:
+                self._keeper.keep(handler.kept)
+        self._all.append(handler)
+        self._new.add(handler)
+        return handler
+
+    async def discard(self) -> None:
+        """Closes the handlers that were opened in vain, the last one first."""
+        vain, self._new = self._new, set()
+        used = {each.kept for each in self._all if each not in vain}
+        with anyio.move_on_after(_IN_VAIN_SECONDS, shield=True):
+            await close_all(each.kept for each in self._all if each.kept not in used)
         # One that ignores its end is closed when it is open at last, and holds its file until then.
-        self._new.difference_update(handlers)
-        self._all = [each for each in self._all if each not in handlers or not each.kept.closed]
+        self._forget(vain, used)
 
-    def use(self, handlers: Mapping[str, OpenHandler]) -> None:
+    def use(self, handlers: Mapping[Key, OpenHandler]) -> None:
         """From now on, these are the open handlers."""
         self.open = dict(handlers)
         self._new.clear()
 
     def holder(self, held: str) -> str | None:
         """The handler that has what only one may have; ``None`` if none has it."""
-        held_by = (each for each in self._all if each.plan.holds == held and not each.kept.closed)
-        return next((each.plan.name for each in held_by), None)
+        return next(
+            (
+                each.opening.name
+                for each in self._all
+                if type_of(each.settings).holds(each.settings) == held and not each.kept.is_closed
+            ),
+            None,
+        )
 
     def sweep(self, used: Collection[object]) -> None:
-        """Lets the handlers close that are neither among the open ones nor ``used`` by a scope."""
-        kept = {*self.open.values(), *self._new, *used}
-        for each in self._all:
-            if each not in kept:
+        """Lets the objects close that neither the open handlers nor those ``used`` by a scope
+        have."""
+        needed = {*self.open.values(), *self._new, *used}
+        unused = [each for each in self._all if each not in needed]
+        objects = {each.kept for each in self._all if each in needed}
+        for each in unused:
+            if each.kept not in objects:
                 each.kept.leave()
-        self._all = [each for each in self._all if each in kept or not each.kept.closed]
+        self._forget(unused, objects)
+
+    def _forget(self, unused: Collection[OpenHandler], objects: Collection[object]) -> None:
+        """Forgets handlers whose object others have, or is closed."""
+        self._all = [
+            each
+            for each in self._all
+            if each not in unused or not (each.kept in objects or each.kept.is_closed)
+        ]
+
+    @asynccontextmanager
+    async def entered(self, scope: str) -> AsyncIterator[None]:
+        """While this process has the lease of the scope: its objects are open in the block."""
+        mine = [each for (of, _), each in self.open.items() if of == scope and not each.shared]
+        leases = self._leases if self._leases is not None else set()
+        leases.add(scope)
+        try:
+            for each in mine:
+                if each.kept.is_left:
+                    each.renew()
+                self._keeper.keep(each.kept)
+            deadline = anyio.current_time() + OPENING_SECONDS
+            for each in mine:
+                await each.kept.opened(deadline - anyio.current_time())
+            yield
+        finally:
+            leases.discard(scope)
+            with anyio.move_on_after(CLOSING_SECONDS + 1, shield=True):
+                await close_all(each.kept for each in mine)
 
     def collect(self) -> Iterable[Metric]:
-        """The metrics of handler classes; two classes may have metrics of the same name."""
+        """The metrics of handler classes. Those of the same name and labels add up, as those of
+        several objects of one handler."""
+        registries = dict.fromkeys(
+            each.opening.registry
+            for each in self.open.values()
+            if each.kept.begun and not each.kept.is_left
+        )
         found: dict[str, Metric] = {}
-        for each in self.open.values():
-            for metric in each.registry.collect():
+        for registry in registries:
+            for metric in registry.collect():
                 same = found.setdefault(metric.name, metric)
                 if same is not metric:
-                    same.samples.extend(metric.samples)
+                    same.samples = _added_up([*same.samples, *metric.samples])
         return found.values()
 
 
 @asynccontextmanager
-async def handler_pool(registry: CollectorRegistry) -> AsyncIterator[HandlerPool]:
+async def handler_pool(
+    registry: CollectorRegistry, *, leased: bool = False
+) -> AsyncIterator[HandlerPool]:
     """A pool, whose handlers are closed when the block ends. ``registry`` shows their metrics.
 
     Raises :class:`tailrace.errors.TaskCancelled` if an object cancels the task that keeps it open.
     """
-    async with keeper() as kept:
-        pool = HandlerPool(kept)
+    async with keeper() as objects:
+        pool = HandlerPool(objects, leased=leased)
         registry.register(pool)
         yield pool
+
+
+def _added_up(samples: Iterable[Sample]) -> list[Sample]:
+    found: dict[tuple[str, frozenset[tuple[str, str]]], Sample] = {}
+    for each in samples:
+        same = found.setdefault(key := (each.name, frozenset(each.labels.items())), each)
+        if same is not each:
+            is_time = each.name.endswith("_created")
+            value = min(same.value, each.value) if is_time else same.value + each.value
+            found[key] = same._replace(value=value)
+    return [*found.values()]
 
 
 def _secrets(value: Any) -> Iterator[Secret]:

@@ -1,8 +1,6 @@
 """The type ``python``: a user's function, or an object of a user's class, as a handler."""
 
 import inspect
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, PlainSerializer
@@ -15,7 +13,7 @@ from tailrace.errors import ConfigurationError, Problem, Unavailable
 from tailrace.handlers.handler_type import HandlerType, Opening, Trial
 from tailrace.handlers.object_handler import created, object_handler
 from tailrace.handlers.options import arguments
-from tailrace.handlers.target import imported_target, require_usable
+from tailrace.handlers.target import imported_target, is_shared, require_usable
 
 BATCHES_BY_KEY = 8
 """How many batches at once `order: key` has by default: each may take a connection."""
@@ -70,34 +68,25 @@ def check_target(name: str, settings: PythonHandlerSettings) -> None:
     _require_suitable(name, imported_target(name, settings.target), settings)
 
 
-@asynccontextmanager
-async def python_handler(
-    opening: Opening, settings: PythonHandlerSettings
-) -> AsyncIterator[Handler]:
-    """The target as a handler. An object that is an async context manager is entered and left.
-
-    Raises :class:`ConfigurationError` if the target cannot be imported or used, or its object
-    cannot be created or opened.
-    """
-    target = imported_target(opening.name, settings.target)
-    async with target_handler(opening, target, settings) as handler:
-        yield handler
+def python_object(opening: Opening, settings: PythonHandlerSettings) -> Any:
+    """The target, or an object of it if it is a class. Raises :class:`ConfigurationError`."""
+    return target_object(opening, imported_target(opening.name, settings.target), settings)
 
 
-@asynccontextmanager
-async def target_handler(
-    opening: Opening, target: Any, settings: PythonHandlerSettings
-) -> AsyncIterator[Handler]:
-    """As :func:`python_handler`, for a target that is imported already."""
+def target_object(opening: Opening, target: Any, settings: PythonHandlerSettings) -> Any:
+    """As :func:`python_object`, for a target that is imported already."""
     _require_suitable(opening.name, target, settings)
-    if inspect.isclass(target):
-        given = arguments(opening.name, target, _texts(opening.name, settings))
-        target = created(f"handlers.{opening.name}.target", target, **given)
+    if not inspect.isclass(target):
+        return target
+    given = arguments(opening.name, target, _texts(opening.name, settings))
+    return created(f"handlers.{opening.name}.target", target, **given)
+
+
+def _handler(opening: Opening, settings: PythonHandlerSettings, target: Any) -> Handler:
     concurrency = settings.concurrency or opening.delivery.lanes
     batches = (settings.concurrency or BATCHES_BY_KEY) if settings.order == "key" else 1
     commit = {each.removeprefix("commit_"): getattr(settings, each) for each in _COMMIT}
-    async with object_handler(opening, target, settings, concurrency, batches, commit) as handler:
-        yield handler
+    return object_handler(opening, target, settings, concurrency, batches, commit)
 
 
 def _texts(name: str, settings: PythonHandlerSettings) -> dict[str, Any]:
@@ -136,11 +125,20 @@ def _not_by_key(target: Any, *, takes_batches: bool) -> str:
     return ""
 
 
-async def _attempt(opening: Opening, settings: PythonHandlerSettings, trial: Trial) -> str:
-    async with python_handler(opening, settings):
-        return f"{settings.target} starts"
+def _shared(settings: PythonHandlerSettings) -> bool:
+    return is_shared(imported_target("", settings.target))
+
+
+async def _tried(settings: PythonHandlerSettings, target: Any, trial: Trial) -> str:
+    return f"{settings.target} starts"
 
 
 PYTHON = HandlerType(
-    PythonHandlerSettings, python_handler, check_target, _attempt, by_scope=False, by_lanes=True
+    PythonHandlerSettings,
+    python_object,
+    _handler,
+    check_target,
+    tried=_tried,
+    shared=_shared,
+    by_lanes=True,
 )

@@ -33,6 +33,12 @@ def require_usable(place: str, target: str, found: Any) -> bool:
         return _takes_batches(found)
 
 
+def is_shared(target: Any) -> bool:
+    """Whether one object serves all scopes: a class says so, and a function or an object cannot be
+    made for each scope."""
+    return not inspect.isclass(target) or getattr(target, "shared", False) is True
+
+
 @contextmanager
 def _refusing(place: str, target: str) -> Iterator[None]:
     """Turns a ``ValueError`` with the words after the target's name into a refusal."""

@@ -1,12 +1,17 @@
 """Tries the start of each handler, and leaves nothing behind."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from prometheus_client import CollectorRegistry
 
 from tailrace.config.delivery import DeliverySettings
 from tailrace.config.handlers import AnyHandlerSettings
+from tailrace.engine.handle.outage import is_outage
+from tailrace.errors import ConfigurationError, Problem, describe
 from tailrace.handlers.handler_type import Opening, Trial
+from tailrace.handlers.keeper import keeper
+from tailrace.handlers.open_handler import OpenHandler
 from tailrace.handlers.types import type_of
 from tailrace.model import Scope
 
@@ -16,13 +21,28 @@ async def try_handler(
 ) -> str:
     """Starts a handler of these scopes as ``run`` would, and ends it. Returns what is possible.
 
-    An object of a user's class is created, entered and left. Raises
+    The objects of all scopes are made, and that of the first one is entered and left. Raises
     :class:`tailrace.errors.TailraceError`.
     """
-    kind = type_of(settings)
+    kind, trial = type_of(settings), Trial(scopes, cluster)
     kind.require_installed(name)
-    opening = Opening(name, DeliverySettings(), CollectorRegistry(), follows=scopes)
+    scope = scopes[0] if scopes else Scope(name)
+    opening = Opening(name, scope, DeliverySettings(), CollectorRegistry(), scopes)
     if kind.attempt is not None:
-        return await kind.attempt(opening, settings, Trial(scopes, cluster))
-    async with kind.open(opening, settings):
-        return f"{kind.name} can be opened"
+        return await kind.attempt(opening, settings, trial)
+    async with keeper() as objects:
+        kept, *_ = [
+            OpenHandler.of(replace(opening, scope=each), settings).kept
+            for each in ([scope] if kind.shared(settings) else scopes or [scope])
+        ]
+        objects.keep(kept)
+        await kept.opened()
+        try:
+            if kind.tried is None:
+                return f"{kind.name} can be opened"
+            return await kind.tried(settings, kept.usable(), trial)
+        except Exception as error:
+            if not is_outage(error):
+                raise
+            message = f"{describe(error)}. 'tailrace run' starts, and waits for it"
+            raise ConfigurationError(Problem(f"handlers.{name}", message)) from error

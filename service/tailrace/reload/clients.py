@@ -7,6 +7,7 @@ newest one. A former client is closed when no scope uses it and its last command
 from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,7 @@ from tailrace.errors import (
     StartRefused,
     describe,
 )
-from tailrace.handlers.kept import Keeper, Kept, keeper
+from tailrace.handlers.keeper import Keeper, Kept, keeper
 from tailrace.model.cluster import ClusterIdentity
 from tailrace.stores.mongodb import try_collections
 from tailrace.stream import ChangeStream
@@ -68,7 +69,7 @@ class OpenClient:
 
     @property
     def driver(self) -> CommandDriver:
-        return self.kept.given
+        return self.kept.usable()
 
     async def run(self, database: str, command: Mapping[str, Any]) -> dict[str, Any]:
         """Runs a command; the client is not closed before it has an answer."""
@@ -115,7 +116,8 @@ class Clients:
 
     async def open(self, plan: ClientPlan) -> OpenClient:
         """A client, which connects when it is first used. :meth:`use` makes it the one to use."""
-        kept = Kept("the client of mongodb.uri", DRIVERS[plan.driver](plan.uri, self.streams))
+        create = partial(DRIVERS[plan.driver], plan.uri, self.streams)
+        kept = Kept[CommandDriver]("the client of mongodb.uri", create)
         self._keeper.keep(kept)
         await kept.opened()
         return OpenClient(plan, kept)

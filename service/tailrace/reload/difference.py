@@ -68,10 +68,10 @@ def difference(old: Wanted, new: Wanted, pool: HandlerPool, most_scopes: int) ->
             f"{most_scopes}: only a restart of the process can follow more"
         )
         raise ConfigurationError(Problem("scopes", message))
-    handlers = dict.fromkeys(pool.open.keys() - new.handlers.keys(), "closed")
+    handlers = dict.fromkeys(old.handlers.keys() - new.handlers.keys(), "closed")
     for name, plan in new.handlers.items():
-        former = pool.open.get(name)
-        same = former is not None and former.plan.same_as(plan)
+        former = old.handlers.get(name)
+        same = former is not None and former.same_as(plan)
         handlers[name] = "kept" if same else "reopened" if former else "opened"
         if not same and plan.holds is not None and (other := pool.holder(plan.holds)):
             message = (

@@ -21,7 +21,7 @@ from tailrace.control import ActionRefused, Done
 from tailrace.drivers import CommandDriver
 from tailrace.engine import Runtime, ScopePlan, Supervisor, Watcher
 from tailrace.errors import ConfigurationError, StartRefused, TailraceError, describe
-from tailrace.handlers.pool import HandlerPool, OpenHandler
+from tailrace.handlers.pool import HandlerPool, handlers_of
 from tailrace.reload.clients import Clients
 from tailrace.reload.code_files import code_files
 from tailrace.reload.difference import Difference, difference, listed
@@ -71,8 +71,8 @@ class Reloader:
     def __post_init__(self) -> None:
         files = code_files(self.now.settings.handlers).values()
         self._code = {path: digest for each in files for path, digest in each.items()}
-        parts, settings = Parts(self.pool.open, self.clients.now), self.now.settings
-        self._used = {each.name: parts.of(each.name, settings) for each in settings.scopes}
+        parts = Parts(self.pool.open, self.clients.now)
+        self._used = {each.name: parts.of(each.name) for each in self.now.settings.scopes}
 
     async def reload(self, *, dry_run: bool) -> Done:
         """Applies the file as it is now, or says what that would change.
@@ -167,36 +167,39 @@ class Reloader:
 
     async def _open(self, found: Difference, new: Wanted) -> Parts:
         """All handlers and the client, those that changed opened. If one cannot be, none is."""
-        effects = {"opened", "reopened"}
-        plans = [plan for name, plan in new.handlers.items() if found.handlers[name] in effects]
-        client, opened = self.clients.now, dict[str, OpenHandler]()
+        same = [name for name, effect in found.handlers.items() if effect == "kept"]
+        plans, client = new.handlers.values(), self.clients.now
         try:
             with anyio.fail_after(_OPENING_SECONDS):
                 if found.client:
                     scopes = set(found.begun) - set(self.supervisor.halted)
                     client = await self.clients.open_instead(new.client, new.settings, scopes)
-                opened = await self.pool.add(plans, new.settings.delivery)
+                handlers = await self.pool.add(plans, new.settings.delivery, same)
             self._require_changeable()  # the process may have been stopped meanwhile
         except BaseException as error:
-            await self.pool.discard(opened.values())
+            await self.pool.discard()
             if client is not self.clients.now:
                 await self.clients.discard(client)
             if isinstance(error, Exception):
                 self._require_changeable()  # else the end of the process is the cause
             if isinstance(error, TimeoutError):
-                names = [f"handlers.{plan.name}" for plan in plans]
+                names = [
+                    f"handlers.{plan.name}"
+                    for plan in plans
+                    if plan.name not in same
+                    or any((each.name, plan.name) not in self.pool.open for each in plan.follows)
+                ]
                 names += ["mongodb.uri"] if found.client else []
                 message = f"could not be opened within {_OPENING_SECONDS:g} s: {', '.join(names)}"
                 raise StartRefused(message, may_pass=True) from None
             raise
-        kept = {n: self.pool.open[n] for n, effect in found.handlers.items() if effect == "kept"}
-        return Parts({**kept, **opened}, client)
+        return Parts(handlers, client)
 
     def _begin_all(self, found: Difference, new: Wanted, parts: Parts) -> Mapping[str, anyio.Event]:
         """Begins all changes; gives, by scope, what is set when its change is done."""
         settings, server = new.settings, parts.client.driver
         delivery = settings.delivery
-        handlers = {name: each.handler(delivery) for name, each in parts.handlers.items()}
+        handlers = handlers_of(parts.handlers, delivery)
         changes = {
             name: each.effect for name, each in found.scopes.items() if each.effect != "kept"
         }
@@ -214,7 +217,7 @@ class Reloader:
             self.leases.add([name for name, effect in changes.items() if effect == "begun"])
         pending = {name: anyio.Event() for name in changes}
         for name, done in pending.items():
-            uses = parts.of(name, settings) if name in plans else ()
+            uses = parts.of(name) if name in plans else ()
             begin = partial(self._begin, name, plans.get(name), uses, done)
             self.supervisor.change(name, begin, settings.shutdown.grace_seconds)
         self._sweep()

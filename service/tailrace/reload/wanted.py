@@ -8,7 +8,8 @@ from tailrace.assembly import followed_by
 from tailrace.config import Settings
 from tailrace.errors import ConfigurationError, Problem, Unavailable
 from tailrace.handlers import check_handlers
-from tailrace.handlers.pool import HandlerPlan, OpenHandler
+from tailrace.handlers.open_handler import OpenHandler
+from tailrace.handlers.pool import HandlerPlan, Key
 from tailrace.handlers.types import handler_models
 from tailrace.reload.clients import ClientPlan, OpenClient
 
@@ -60,13 +61,11 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """What is open for a configuration: handlers by name, and the client of the source."""
+    """What is open for a configuration: handlers of scopes, and the client of the source."""
 
-    handlers: Mapping[str, OpenHandler]
+    handlers: Mapping[Key, OpenHandler]
     client: OpenClient
 
-    def of(self, scope: str, settings: Settings) -> Collection[object]:
+    def of(self, scope: str) -> Collection[object]:
         """What the runs of a scope use."""
-        routes = (route for route in settings.routes if route.scope == scope)
-        names = dict.fromkeys(name for route in routes for name in route.handlers)
-        return [self.client, *(self.handlers[name] for name in names)]
+        return [self.client, *(each for (of, _), each in self.handlers.items() if of == scope)]

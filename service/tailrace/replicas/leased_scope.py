@@ -5,6 +5,7 @@ lease is lost, or when the process stops. :mod:`tailrace.replicas.leases` acquir
 """
 
 from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, nullcontext
 from dataclasses import dataclass, field
 
 import anyio
@@ -16,6 +17,14 @@ from tailrace.model import Checkpoint
 from tailrace.replicas.ports import LeaseStore
 from tailrace.stream import Interrupt
 
+Entered = Callable[[str], AbstractAsyncContextManager[None]]
+
+
+def not_entered(scope: str) -> AbstractAsyncContextManager[None]:
+    """For scopes whose handlers need not be entered."""
+    return nullcontext()
+
+
 RELEASE_SECONDS = 2.0
 """How long the release of a lease may take. After that, the lease is left to expire."""
 
@@ -25,7 +34,7 @@ class LeasedScope:
     """``owner`` is this process's id, and ``grace_seconds`` how long handlers may take to finish
     started calls when the scope is handed over. ``restart`` starts the watcher of an ended scope
     anew (:meth:`tailrace.engine.Supervisor.restart`); ``on_wait`` is called when the watcher begins
-    to wait for the lease.
+    to wait for the lease. ``entered``: keeps the objects of its handlers open in a block.
     """
 
     name: str
@@ -34,6 +43,7 @@ class LeasedScope:
     grace_seconds: float
     restart: Callable[[str, str], object]
     on_wait: Callable[[], None]
+    entered: Entered = not_entered
     lease: HeldLease | None = None
     _watcher: Watcher | None = None
     _granted: anyio.Event | None = None
@@ -44,6 +54,8 @@ class LeasedScope:
     _unreadable: str = ""
     """Why the lease in the store cannot be read; empty if it can."""
     _must_halt: bool = False
+    _objects: AsyncExitStack = field(default_factory=AsyncExitStack)
+    """Leaves the objects of its handlers, if they are open."""
 
     async def follow(self, watcher: Watcher, stop: Interrupt) -> None:
         """Runs the watcher for one term after another, until the stop or until its scope has ended.
@@ -62,6 +74,8 @@ class LeasedScope:
             keeps = False
             try:
                 with stop.child() as self._ends, anyio.CancelScope() as self._running:
+                    with self._ends.interrupts():
+                        await self._objects.enter_async_context(self.entered(self.name))
                     await watcher.run(self._ends, lease)
                     keeps = not (self._ends.is_set or watcher.fenced)
             finally:
@@ -115,6 +129,7 @@ class LeasedScope:
 
     async def release(self) -> None:
         """Ends the term, if there is one. If the release fails, the lease expires by itself."""
+        await self._objects.aclose()
         if self.lease is None:
             return
         epoch = self._give_up()

@@ -23,7 +23,7 @@ from tailrace.replicas.acquisition import Acquisition
 from tailrace.replicas.answer_time import AnswerTime
 from tailrace.replicas.assignment import intent
 from tailrace.replicas.lease_view import LeaseView
-from tailrace.replicas.leased_scope import LeasedScope
+from tailrace.replicas.leased_scope import Entered, LeasedScope, not_entered
 from tailrace.replicas.ports import LeaseStore
 from tailrace.replicas.scope_reports import report_text
 from tailrace.replicas.times import LeaseTimes
@@ -34,7 +34,8 @@ from tailrace.stream import Interrupt
 class Leases:
     """The leases of the member ``me``. :meth:`add` and :meth:`remove` change its scopes, ``names``.
 
-    ``grace_seconds`` and ``restart``: see :class:`tailrace.replicas.leased_scope.LeasedScope`.
+    ``grace_seconds``, ``restart`` and ``entered``: see
+    :class:`tailrace.replicas.leased_scope.LeasedScope`.
     """
 
     names: Collection[str]
@@ -46,6 +47,7 @@ class Leases:
     grace_seconds: float
     restart: Callable[[str, str], object]
     clock: Callable[[], float] = boot_clock
+    entered: Entered = not_entered
     _scopes: dict[str, LeasedScope] = field(default_factory=dict)
     _acquisition: Acquisition = field(init=False)
     _view: LeaseView = field(init=False)
@@ -94,7 +96,13 @@ class Leases:
 
     def _scope(self, name: str) -> LeasedScope:
         return LeasedScope(
-            name, self.store, self.me.id, self.grace_seconds, self.restart, self._waits
+            name,
+            self.store,
+            self.me.id,
+            self.grace_seconds,
+            self.restart,
+            self._waits,
+            self.entered,
         )
 
     async def follow(self, watcher: Watcher, stop: Interrupt) -> None:

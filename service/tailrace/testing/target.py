@@ -7,17 +7,18 @@ import re
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import PurePath
 from typing import Any
 
 from prometheus_client import CollectorRegistry
 
+from tailrace.assembly import target as target_of
 from tailrace.config import Settings, loads
 from tailrace.engine import Handler
-from tailrace.handlers import open_handlers
-from tailrace.handlers.failures import failure_policy
 from tailrace.handlers.handler_type import Opening
-from tailrace.handlers.python import PythonHandlerSettings, target_handler
+from tailrace.handlers.open_handler import open_handler
+from tailrace.handlers.python import PythonHandlerSettings, target_object
 from tailrace.handlers.types import handler_models
 from tailrace.model.failure_policy import Backoff
 
@@ -59,17 +60,15 @@ async def opened(target: Any, settings: Settings) -> AsyncIterator[Handler]:
     A class becomes a new object each time, and a function that is not a coroutine function is
     called for one.
     """
-    of, registry = settings.handlers[NAME], CollectorRegistry()
+    of, scope = settings.handlers[NAME], target_of(settings.scopes[0])
+    opening = Opening(NAME, scope, settings.delivery, CollectorRegistry(), (scope,))
+    create = None
     if isinstance(of, PythonHandlerSettings):
         if inspect.isfunction(target) and not inspect.iscoroutinefunction(target):
             target = target()
-        opening = Opening(NAME, settings.delivery, registry, waits=True)
-        async with target_handler(opening, target, of) as handler:
-            failure = failure_policy(NAME, of, settings.delivery, handler)
-            yield _hurried(replace(handler, failure=failure))
-    else:
-        async with open_handlers({NAME: of}, settings.delivery, registry) as handlers:
-            yield _hurried(handlers[NAME])
+        create = partial(target_object, opening, target, of)
+    async with open_handler(opening, of, create, waits=create is not None) as handler:
+        yield _hurried(handler)
 
 
 def _hurried(handler: Handler) -> Handler:

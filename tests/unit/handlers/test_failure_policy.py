@@ -1,15 +1,16 @@
 """Failure policies: a handler's own settings take precedence over `delivery`."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from tailrace.config.delivery import DeliverySettings
-from tailrace.handlers import open_handlers
 from tailrace.handlers.failures import failure_policy
 from tailrace.handlers.log import LogHandlerSettings
+from tailrace.handlers.open_handler import open_handler
 from tailrace.model.failure_policy import Backoff, FailurePolicy
-from tests.handlers import handler
+from tests.handlers import handler, opening
 
 DELIVERY = {
     "retry": {"attempts": 7, "first_seconds": 2, "cap_seconds": 60},
@@ -47,8 +48,8 @@ async def test_each_key_of_a_handler_goes_before_that_of_delivery(
     settings = LogHandlerSettings.model_validate({"type": "log", **own})
     delivery = DeliverySettings.model_validate(DELIVERY)
     expected = FailurePolicy(**{**OF_DELIVERY, **differs})
-    async with open_handlers({"look": settings}, delivery) as opened:
-        assert opened["look"].failure == expected
+    async with open_handler(replace(opening("look"), delivery=delivery), settings) as opened:
+        assert opened.failure == expected
 
 
 async def nothing(given: object) -> None:

@@ -13,15 +13,17 @@ import bson
 import pytest
 from bson import json_util
 from bson.int64 import Int64
+from prometheus_client import CollectorRegistry
 from structlog.testing import capture_logs
 
 from tailrace.config.delivery import DeliverySettings
 from tailrace.engine import Handler
 from tailrace.errors import ConfigurationError
 from tailrace.event import ChangeEvent
-from tailrace.handlers import open_handlers
-from tailrace.handlers.jsonl import JsonlHandlerSettings, jsonl_handler
-from tests.handlers import deliver, opening
+from tailrace.handlers.jsonl import JsonlHandlerSettings
+from tailrace.handlers.open_handler import open_handler
+from tailrace.handlers.pool import HandlerPlan, handler_pool
+from tests.handlers import ORDERS, deliver, opening
 from tests.unit.engine.changes import change
 
 ROOT = Path(__file__).parents[3]
@@ -31,7 +33,7 @@ def opened(path: Path, **fields: Any) -> AbstractAsyncContextManager[Handler]:
     settings = JsonlHandlerSettings.model_validate(
         {"type": "jsonl", "path": str(path), "fsync": False} | fields
     )
-    return jsonl_handler(opening("audit"), settings)
+    return open_handler(opening("audit"), settings)
 
 
 async def write(handler: Handler, *documents: dict[str, Any]) -> None:
@@ -124,13 +126,11 @@ async def test_a_file_of_something_else_is_refused_and_kept(tmp_path: Path) -> N
 
 async def test_a_refusal_closes_the_handlers_that_were_opened_before(tmp_path: Path) -> None:
     path = tmp_path / "events.jsonl"
-    both = {
-        name: JsonlHandlerSettings.model_validate({"type": "jsonl", "path": str(path)})
-        for name in ("first", "second")
-    }
-    with pytest.raises(ConfigurationError):
-        async with open_handlers(both, DeliverySettings()):
-            pass
+    settings = JsonlHandlerSettings.model_validate({"type": "jsonl", "path": str(path)})
+    plans = [HandlerPlan.of(name, settings, (ORDERS,), 64) for name in ("first", "second")]
+    async with handler_pool(CollectorRegistry()) as pool:
+        with pytest.raises(ConfigurationError):
+            await pool.add(plans, DeliverySettings())
     async with opened(path):
         pass
 

@@ -5,17 +5,15 @@ from functools import partial
 
 import pytest
 from confluent_kafka import KafkaError
-from prometheus_client import CollectorRegistry
 
-from tailrace.config.delivery import DeliverySettings
 from tailrace.errors import Unavailable
-from tailrace.handlers.handler_type import Opening
 from tailrace.handlers.kafka import at_least_once, sender
 from tailrace.handlers.kafka.at_least_once import Kafka
 from tailrace.handlers.kafka.connection import KafkaConnection
 from tailrace.handlers.kafka.records import Record
 from tailrace.handlers.kafka.sender import TooSlow
 from tailrace.handlers.kafka.topics import Topics
+from tests.handlers import opening
 from tests.unit.handlers.test_kafka_records import batch, event, settings
 
 
@@ -43,7 +41,7 @@ Write = Callable[[SlowBrokers, int], Awaitable[None]]
 @pytest.fixture
 def write(monkeypatch: pytest.MonkeyPatch) -> Write:
     """Delivers a batch of so many events until it is confirmed."""
-    bus = Kafka(Opening("bus", DeliverySettings(), CollectorRegistry()), settings())
+    bus = Kafka(opening("bus"), settings())
     monkeypatch.setattr(Topics, "require", lambda topics, names: None)
 
     async def deliver(brokers: SlowBrokers, count: int) -> None:

@@ -5,7 +5,8 @@ import json
 from structlog.testing import capture_logs
 
 from tailrace.event import ChangeEvent
-from tailrace.handlers.log import LogHandlerSettings, log_handler
+from tailrace.handlers.log import LogHandlerSettings
+from tailrace.handlers.open_handler import open_handler
 from tests.handlers import deliver, opening
 from tests.unit.engine.changes import Document, change, token
 
@@ -13,7 +14,7 @@ from tests.unit.engine.changes import Document, change, token
 async def logged(document: Document, level: str = "info") -> Document:
     settings = LogHandlerSettings.model_validate({"type": "log", "level": level})
     with capture_logs() as logs:
-        async with log_handler(opening("first_look"), settings) as handler:
+        async with open_handler(opening("first_look"), settings) as handler:
             await deliver(handler, ChangeEvent.from_document(document))
     (line,) = logs
     return dict(line)

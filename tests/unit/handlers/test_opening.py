@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from typing import Any
 
 import anyio
@@ -13,8 +12,8 @@ from structlog.testing import capture_logs
 from tailrace import Batch, ChangeEvent, ScopeContext, Unavailable
 from tailrace.engine import Handler, PerBatch
 from tailrace.errors import ConfigurationError, TaskCancelled
-from tailrace.handlers import opening
-from tailrace.handlers.python import PythonHandlerSettings, target_handler
+from tailrace.handlers import keeper, open_handler
+from tailrace.handlers.python import PythonHandlerSettings
 from tailrace.model.failure_policy import Backoff
 from tests.handlers import begin, deliver
 from tests.handlers import opening as opening_of
@@ -90,14 +89,15 @@ class Called:
 
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(opening, "OPENING_BACKOFF", Backoff(0, 0))
+    monkeypatch.setattr(keeper, "OPENING_BACKOFF", Backoff(0, 0))
 
 
 @asynccontextmanager
 async def opened(target: Any, **fields: Any) -> AsyncIterator[Handler]:
     given = {"type": "python", "target": "mine:Database", **fields}
     settings = PythonHandlerSettings.model_validate(given)
-    async with target_handler(opening_of("mine"), target, settings) as handler:
+    opening, create = opening_of("mine"), lambda: target
+    async with open_handler.open_handler(opening, settings, create, waits=True) as handler:
         yield handler
 
 
@@ -128,9 +128,9 @@ async def test_a_trial_does_not_wait_and_says_what_run_does() -> None:
         "Database cannot be opened: ConnectionError: no route. 'tailrace run' starts, and waits"
     )
     settings = PythonHandlerSettings.model_validate({"type": "python", "target": "mine:Database"})
-    trial = replace(opening_of("mine"), waits=False)
+    down = Database(ConnectionError("no route"))
     with pytest.raises(ConfigurationError, match=message):
-        async with target_handler(trial, Database(ConnectionError("no route")), settings):
+        async with open_handler.open_handler(opening_of("mine"), settings, lambda: down):
             pass
 
 
@@ -155,7 +155,7 @@ async def test_a_destination_that_never_came_back_is_not_left_and_delays_no_stop
 async def test_an_entry_that_hangs_delays_neither_the_start_nor_a_stop(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(opening, "OPENING_SECONDS", 0)
+    monkeypatch.setattr(open_handler, "OPENING_SECONDS", 0)
     database = Database(hangs=True)
     with capture_logs() as logs, anyio.fail_after(5):
         async with opened(database) as handler:

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from tailrace.cli import main
-from tailrace.config.delivery import DeliverySettings
-from tailrace.errors import ConfigurationError, StartRefused
+from tailrace.errors import ConfigurationError
 from tailrace.event import ChangeEvent
-from tailrace.handlers import check_handlers, open_handlers
+from tailrace.handlers import check_handlers
+from tailrace.handlers.open_handler import open_handler
 from tailrace.handlers.types import BUILT_IN
 from tests import added_types
-from tests.handlers import deliver
+from tests.handlers import deliver, opening
 from tests.unit.config.files import minimal, parse, problems
 from tests.unit.engine.changes import change
 
@@ -62,9 +62,9 @@ async def test_the_package_of_the_page_is_a_type_like_any_other(
     path = tmp_path / "notes.txt"
     handlers = parse(used("notes", path=str(path), retry={"attempts": 7})).handlers
     assert check_handlers(handlers) == []
-    async with open_handlers(handlers, DeliverySettings()) as opened:
-        await deliver(opened["mine"], ChangeEvent.from_document(change(1)))
-        assert opened["mine"].failure.attempts == 7
+    async with open_handler(opening("mine"), handlers["mine"]) as opened:
+        await deliver(opened, ChangeEvent.from_document(change(1)))
+        assert opened.failure.attempts == 7
     assert path.read_text() == "insert {'_id': 1}\n"
 
 
@@ -170,29 +170,22 @@ async def test_a_class_that_cannot_be_created_refuses_the_start(install: Install
     source = row().replace("settings): pass", "settings): raise OSError('no licence')")
     install("tailrace-nothing", "nothing = m:ROW", m=source)
     with pytest.raises(ConfigurationError, match="Nothing cannot be created: OSError: no licence"):
-        async with open_handlers(parse(used("nothing")).handlers, DeliverySettings()):
+        async with open_handler(opening("mine"), parse(used("nothing")).handlers["mine"]):
             pass
 
 
-@pytest.mark.parametrize(
-    ("raised", "refusal"), [("OSError", ConfigurationError), ("ConnectionError", StartRefused)]
-)
-async def test_an_opener_that_fails_refuses_the_start_in_one_line(
-    install: Install, raised: str, refusal: type[Exception]
+async def test_an_object_that_cannot_be_opened_refuses_the_start_in_one_line(
+    install: Install,
 ) -> None:
-    """With exit code 2, or with 1 if another start may succeed."""
     source = row().replace(
-        "ROW = destination_type(Settings, Nothing,",
-        "from contextlib import asynccontextmanager\n"
-        "from tailrace.handlers.handler_type import HandlerType\n"
-        "@asynccontextmanager\n"
-        "async def opened(opening, settings):\n"
-        f"    raise {raised}('no licence')\n"
-        "    yield\n"
-        "ROW = HandlerType(Settings, opened,",
+        "ROW = ",
+        "async def opened(self):\n"
+        "    raise OSError('no licence')\n"
+        "Nothing.__aenter__, Nothing.__aexit__ = opened, opened\n"
+        "ROW = ",
     )
     install("tailrace-nothing", "nothing = m:ROW", m=source)
-    message = f"handlers.mine: cannot be opened: {raised}: no licence"
-    with pytest.raises(refusal, match=message):
-        async with open_handlers(parse(used("nothing")).handlers, DeliverySettings()):
+    message = "handlers.mine: Nothing cannot be opened: OSError: no licence"
+    with pytest.raises(ConfigurationError, match=message):
+        async with open_handler(opening("mine"), parse(used("nothing")).handlers["mine"]):
             pass

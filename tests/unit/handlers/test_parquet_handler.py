@@ -13,15 +13,16 @@ from typing import Any
 import anyio
 import pytest
 
-from tailrace.config.delivery import DeliverySettings
 from tailrace.engine import Handler, PerBatch, RunIdentity
 from tailrace.errors import ConfigurationError, StartRefused
 from tailrace.event import ChangeEvent
-from tailrace.handlers import check_handlers, open_handlers
+from tailrace.handlers import check_handlers
+from tailrace.handlers.open_handler import open_handler
 from tailrace.handlers.parquet import ParquetHandlerSettings
+from tailrace.handlers.parquet.lake_handler import LakeWriter
 from tailrace.lake.directory import DirectoryDraft
 from tailrace.model import SinkPosition
-from tests.handlers import begin, commit, deliver
+from tests.handlers import begin, commit, deliver, opening
 from tests.lake import rows
 from tests.unit.engine.changes import change, time, token
 from tests.unit.handlers.landings import OWNER
@@ -33,8 +34,8 @@ def settings(path: Path | str, **more: Any) -> ParquetHandlerSettings:
 
 @asynccontextmanager
 async def opened(path: Path | str, **more: Any) -> AsyncIterator[Handler]:
-    async with open_handlers({"lake": settings(path, **more)}, DeliverySettings()) as handlers:
-        yield handlers["lake"]
+    async with open_handler(opening("lake"), settings(path, **more)) as handler:
+        yield handler
 
 
 def events(*numbers: int) -> Sequence[ChangeEvent]:
@@ -70,13 +71,15 @@ async def test_scopes_land_at_the_same_time(
         both.wait(30)
         real(draft)
 
-    async with opened(tmp_path) as handler:
-        for scope in ("orders", "carts"):
+    lake = LakeWriter("lake", settings(tmp_path))
+    async with lake:
+        handlers = {scope: lake.handler(scope) for scope in ("orders", "carts")}
+        for scope, handler in handlers.items():
             await begin(handler, RunIdentity(scope, "rs0/1", "f", 1))
         monkeypatch.setattr(DirectoryDraft, "finish", finish)
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(land, handler, events(1))
-            tasks.start_soon(land, handler, events(2), "carts")
+            tasks.start_soon(land, handlers["orders"], events(1))
+            tasks.start_soon(land, handlers["carts"], events(2), "carts")
     assert len(rows(tmp_path, "orders")) == len(rows(tmp_path, "carts")) == 1
 
 
@@ -174,12 +177,12 @@ def test_only_a_daemon_with_a_parquet_handler_loads_pyarrow(tmp_path: Path) -> N
     """pyarrow takes 60 MB, and more if it uses an allocator other than the system's."""
     script = """
 import sys, anyio, tailrace.app
-from tailrace.config.delivery import DeliverySettings
 from tailrace.handlers.jsonl import JsonlHandlerSettings
+from tailrace.handlers.open_handler import open_handler
 from tailrace.handlers.parquet import ParquetHandlerSettings
-from tailrace.handlers import open_handlers
+from tests.handlers import opening
 async def opened(handler):
-    async with open_handlers({"it": handler}, DeliverySettings()):
+    async with open_handler(opening("it"), handler):
         return "pyarrow" in sys.modules
 directory = sys.argv[1]
 jsonl = JsonlHandlerSettings(type="jsonl", path=directory + "/events.jsonl")

@@ -9,7 +9,7 @@ from structlog.testing import capture_logs
 from tailrace.engine import RunIdentity
 from tailrace.errors import ConfigurationError, InvalidPosition
 from tailrace.event import ChangeEvent
-from tailrace.handlers import check_handlers, opening
+from tailrace.handlers import check_handlers, keeper
 from tests.handlers import OWNER, begin, commit, deliver
 from tests.unit.engine.changes import change, ddl
 from tests.unit.handlers import targets
@@ -130,7 +130,7 @@ async def test_an_object_may_hold_a_task_group_while_it_is_open() -> None:
 async def test_an_object_that_hangs_when_it_closes_does_not_keep_the_process(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(opening, "CLOSING_SECONDS", 0.01)
+    monkeypatch.setattr(keeper, "CLOSING_SECONDS", 0.01)
     with capture_logs() as logs, pytest.raises(ZeroDivisionError):
         async with opened("HangsClosing"):
             raise ZeroDivisionError

@@ -12,7 +12,8 @@ from tailrace.engine import Handler, PerBatch, PerEvent, RunIdentity
 from tailrace.errors import ConfigurationError
 from tailrace.event import ChangeEvent
 from tailrace.handlers import check_handlers
-from tailrace.handlers.python import PythonHandlerSettings, check_target, python_handler
+from tailrace.handlers.open_handler import open_handler
+from tailrace.handlers.python import PythonHandlerSettings, check_target
 from tests.handlers import deliver, opening
 from tests.unit.engine.changes import change
 from tests.unit.handlers import targets
@@ -38,7 +39,7 @@ def settings(target: str, **fields: Any) -> PythonHandlerSettings:
 
 @asynccontextmanager
 async def opened(target: str, **fields: Any) -> AsyncIterator[Handler]:
-    async with python_handler(opening("mine"), settings(target, **fields)) as handler:
+    async with open_handler(opening("mine"), settings(target, **fields), waits=True) as handler:
         yield handler
 
 

@@ -1,9 +1,7 @@
 """The type ``parquet``. pyarrow is an extra, and takes 0.2 s and 60 MB: imported when needed."""
 
 import os
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from anyio import to_thread
 
@@ -13,6 +11,9 @@ from tailrace.engine import Handler
 from tailrace.errors import how_to_install
 from tailrace.handlers.handler_type import HandlerType, Opening, Trial
 from tailrace.lake.storage import scheme
+
+if TYPE_CHECKING:
+    from tailrace.handlers.parquet.lake_handler import LakeWriter
 
 
 class ParquetHandlerSettings(AnyHandlerSettings):
@@ -47,18 +48,18 @@ def _check(name: str, settings: ParquetHandlerSettings) -> None:
     PARQUET.require_installed(name, *(("obstore",) if scheme(settings.path) else ()))
 
 
-@asynccontextmanager
-async def parquet_handler(
-    opening: Opening, settings: ParquetHandlerSettings
-) -> AsyncIterator[Handler]:
-    """A handler that writes to the lake at ``settings.path``, which is created if missing."""
+def _create(opening: Opening, settings: ParquetHandlerSettings) -> "LakeWriter":
     _check(opening.name, settings)
     # Arrow's own allocator keeps 20 MB and more after a segment; the system's is as fast. Arrow
     # reads the environment when it is imported.
     os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
-    from tailrace.handlers.parquet.lake_handler import lake_handler
+    from tailrace.handlers.parquet.lake_handler import LakeWriter
 
-    yield await lake_handler(opening.name, settings)
+    return LakeWriter(opening.name, settings)
+
+
+def _handler(opening: Opening, settings: ParquetHandlerSettings, target: "LakeWriter") -> Handler:
+    return target.handler(opening.scope.name)
 
 
 async def _attempt(opening: Opening, settings: ParquetHandlerSettings, trial: Trial) -> str:
@@ -70,10 +71,11 @@ async def _attempt(opening: Opening, settings: ParquetHandlerSettings, trial: Tr
 
 PARQUET = HandlerType(
     ParquetHandlerSettings,
-    parquet_handler,
+    _create,
+    _handler,
     _check,
     _attempt,
     needs=("pyarrow",),
     install=how_to_install("lake"),
-    by_scope=False,
+    shared=lambda settings: True,
 )

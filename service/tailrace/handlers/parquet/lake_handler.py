@@ -2,6 +2,7 @@
 
 import errno
 from collections.abc import Callable, Iterable
+from functools import cache
 from typing import Any, TypeVar
 
 from anyio import CapacityLimiter, to_thread
@@ -42,60 +43,68 @@ _FAULTS = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
 T = TypeVar("T")
 
 
-async def lake_handler(name: str, settings: ParquetHandlerSettings) -> Handler:
-    """A handler that writes to the lake at ``settings.path``, which is created if missing.
+class LakeWriter:
+    """The lake at ``settings.path``, which is created if missing, with a handler for each scope."""
 
-    Raises :class:`ConfigurationError` if the path is not a lake or cannot be written, and
-    :class:`StartRefused` if the disk is full or broken, or an object store does not answer.
-    """
-    writers = CapacityLimiter(_WRITERS)
+    def __init__(self, name: str, settings: ParquetHandlerSettings) -> None:
+        self._name = name
+        self._settings = settings
+        self._writers = CapacityLimiter(_WRITERS)
+        self._lake: WritableLake
 
-    async def in_thread(call: Callable[..., T], *arguments: Any) -> T:
+    async def __aenter__(self) -> None:
+        """Raises :class:`ConfigurationError` if the path is not a lake or cannot be written, and
+        :class:`StartRefused` if the disk is full or broken, or an object store does not answer."""
+        try:
+            self._lake = await self._in_thread(WritableLake.open, self._settings.path)
+        except (OSError, ValueError, SegmentUnreadable) as error:
+            raise refusal(self._name, self._settings, error) from error
+
+    async def __aexit__(self, *error: object) -> None: ...
+
+    async def _in_thread(self, call: Callable[..., T], *arguments: Any) -> T:
         # The thread is not abandoned: a cancelled caller waits until the segment is complete.
-        return await to_thread.run_sync(call, *arguments, limiter=writers)
+        return await to_thread.run_sync(call, *arguments, limiter=self._writers)
 
-    try:
-        lake = await in_thread(WritableLake.open, settings.path)
-    except (OSError, ValueError, SegmentUnreadable) as error:
-        raise refusal(name, settings, error) from error
-    landings: dict[str, Landing] = {}
+    def handler(self, scope: str) -> Handler:
+        """The handler of a scope."""
+        settings, in_thread = self._settings, self._in_thread
+        # The lake is not open yet.
+        landing = cache(lambda: Landing(self._lake, scope, Documents(settings.documents)))
 
-    async def position(identity: RunIdentity) -> SinkPosition | None:
-        scope = identity.scope
-        if scope not in landings:
-            landings[scope] = Landing(lake, scope, Documents(settings.documents))
-        return await in_thread(landings[scope].begin, identity)
+        async def position(identity: RunIdentity) -> SinkPosition | None:
+            return await in_thread(landing().begin, identity)
 
-    async def append(events: Iterable[bytes], identity: RunIdentity) -> None:
-        await in_thread(landings[identity.scope].append, events)
+        async def append(events: Iterable[bytes], identity: RunIdentity) -> None:
+            await in_thread(landing().append, events)
 
-    async def commit(identity: RunIdentity) -> None:
-        await in_thread(landings[identity.scope].commit)
+        async def commit(identity: RunIdentity) -> None:
+            await in_thread(landing().commit)
 
-    async def skipped(identity: RunIdentity, gap: Gap) -> None:
-        await in_thread(landings[identity.scope].record, gap)
+        async def skipped(identity: RunIdentity, gap: Gap) -> None:
+            await in_thread(landing().record, gap)
 
-    return Handler(
-        name,
-        PerBatch(
-            append,
-            raw_documents,
-            events=min(_APPENDED_EVENTS, settings.segment_rows),
-            bytes=min(_APPENDED_BYTES, settings.segment_bytes),
-            whole_transactions=True,
-        ),
-        OwnPosition(position, skipped),
-        commit=Commit(
-            commit,
-            held=lambda identity: landings[identity.scope].held,
-            events=settings.segment_rows,
-            bytes=settings.segment_bytes,
-            seconds=settings.segment_seconds,
-        ),
-        # A failure is the lake's, never an event's. So there are no dead letters, and the watcher
-        # restarts until the lake works again.
-        failure=FailurePolicy(halt=True),
-    )
+        return Handler(
+            self._name,
+            PerBatch(
+                append,
+                raw_documents,
+                events=min(_APPENDED_EVENTS, settings.segment_rows),
+                bytes=min(_APPENDED_BYTES, settings.segment_bytes),
+                whole_transactions=True,
+            ),
+            OwnPosition(position, skipped),
+            commit=Commit(
+                commit,
+                held=lambda identity: landing().held,
+                events=settings.segment_rows,
+                bytes=settings.segment_bytes,
+                seconds=settings.segment_seconds,
+            ),
+            # A failure is the lake's, never an event's. So there are no dead letters, and the
+            # watcher restarts until the lake works again.
+            failure=FailurePolicy(halt=True),
+        )
 
 
 def refusal(name: str, settings: ParquetHandlerSettings, error: Exception) -> TailraceError:

@@ -46,7 +46,6 @@ from tailrace.handlers.postgresql.tables import (
     require_server,
 )
 from tailrace.handlers.postgresql.values import Values
-from tailrace.handlers.shared_counter import shared_counter
 
 _LARGE_BYTES = 1 << 20
 """Events of this size are converted in a thread: that would hold the event loop for 10 ms."""
@@ -254,12 +253,11 @@ class PostgreSQL:
 
 def misfit_counter(registry: CollectorRegistry) -> Counter:
     """The only metric of this destination's own."""
-    return shared_counter(
-        registry,
-        "tailrace_column_misfits_total",
+    return Counter(
+        "tailrace_column_misfits",
         "Values stored as NULL, because they do not fit the type of their column.",
-        "scope",
-        "handler",
+        ["scope", "handler"],
+        registry=registry,
     )
 
 

@@ -1,0 +1,130 @@
+"""A handler of one scope, with the object that it calls.
+
+:mod:`tailrace.handlers.pool` has those of a process.
+"""
+
+import math
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+from prometheus_client import CollectorRegistry
+
+from tailrace.config.delivery import DeliverySettings
+from tailrace.config.handlers import AnyHandlerSettings
+from tailrace.engine import Handler
+from tailrace.engine.handle.outage import is_outage
+from tailrace.errors import ConfigurationError, Problem, TailraceError, describe
+from tailrace.handlers.failures import failure_policy, outage_classes
+from tailrace.handlers.handler_type import Opening
+from tailrace.handlers.keeper import OPENING_SECONDS, Kept, keeper
+from tailrace.handlers.object_handler import forwarded
+from tailrace.handlers.types import type_of
+
+
+@dataclass(eq=False, slots=True)
+class OpenHandler:
+    """A handler of one scope. Others have the same object, if that is shared.
+
+    ``kept``: its object, which is open, is being opened, or is opened with the scope's lease.
+    """
+
+    opening: Opening
+    settings: AnyHandlerSettings
+    kept: Kept[Any]
+    shared: bool
+    _object: Any = None
+    """What the calls of ``_made`` go to."""
+    _made: Handler | None = None
+
+    @classmethod
+    def of(
+        cls,
+        opening: Opening,
+        settings: AnyHandlerSettings,
+        create: Callable[[], Any] | None = None,
+        *,
+        waits: bool | None = False,
+    ) -> "OpenHandler":
+        """One whose object is made, and not open yet. ``create`` makes it instead of its type.
+
+        With ``waits``, an object whose destination is down is opened later; with ``None``, one that
+        fails in any other way, too. Raises :class:`ConfigurationError`.
+        """
+        kind = type_of(settings)
+        kind.require_installed(opening.name)
+        shared = create is None and kind.shared(settings)
+        found = cls(opening, settings, kept_object(opening, settings, create, waits=waits), shared)
+        found.kept.target  # noqa: B018 - it is made
+        return found
+
+    def renew(self) -> None:
+        """Takes another object in the place of the one that was left."""
+        self.opening = replace(self.opening, registry=CollectorRegistry())
+        self.kept = kept_object(self.opening, self.settings, waits=None)
+
+    def handler(self, delivery: DeliverySettings) -> Handler:
+        """The handler, with the policy for its failures that holds now.
+
+        While its object is not open, its calls raise :class:`tailrace.errors.Unavailable`.
+        """
+        target = self.kept.usable() if self.kept.is_open else self.kept.target
+        found = self._handler_of(target)
+        if not self.shared or hasattr(target, "__aenter__"):
+            found = forwarded(found, lambda: self._handler_of(self.kept.usable()))
+        failure = failure_policy(self.opening.name, self.settings, delivery, found)
+        return replace(found, failure=failure)
+
+    def _handler_of(self, target: Any) -> Handler:
+        if self._made is None or self._object is not target:
+            kind = type_of(self.settings)
+            self._object, self._made = target, kind.handler(self.opening, self.settings, target)
+        return self._made
+
+
+def kept_object(
+    opening: Opening,
+    settings: AnyHandlerSettings,
+    create: Callable[[], Any] | None = None,
+    *,
+    waits: bool | None,
+) -> Kept[Any]:
+    """The object of a handler as a :class:`Keeper` keeps it."""
+    outages = outage_classes(opening.name, settings)
+
+    def refused(target: Any, error: BaseException) -> BaseException:
+        if isinstance(error, TailraceError):
+            return error
+        message = f"{type(target).__name__} cannot be opened: {describe(error)}"
+        if is_outage(error, outages):
+            message += ". 'tailrace run' starts, and waits for it"
+        problem = ConfigurationError(Problem(f"handlers.{opening.name}", message))
+        problem.__cause__ = error
+        return problem
+
+    return Kept(
+        f"handler {opening.name!r}",
+        create or partial(type_of(settings).create, opening, settings),
+        lambda error: waits is None or (waits and is_outage(error, outages)),
+        refused,
+        {"handler": opening.name, "scope": opening.scope.name},
+    )
+
+
+@asynccontextmanager
+async def open_handler(
+    opening: Opening,
+    settings: AnyHandlerSettings,
+    create: Callable[[], Any] | None = None,
+    *,
+    waits: bool = False,
+) -> AsyncIterator[Handler]:
+    """Opens a handler of a scope, and closes it when the block ends. Raises as
+    :meth:`HandlerPool.add`."""
+    async with keeper() as objects:
+        found = OpenHandler.of(opening, settings, create, waits=waits)
+        objects.keep(found.kept)
+        await found.kept.opened(OPENING_SECONDS if waits else math.inf)
+        yield found.handler(opening.delivery)
