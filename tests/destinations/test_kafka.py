@@ -107,7 +107,7 @@ async def test_ddl_has_a_ddl_topic_of_its_own(topics: kafka.Kafka) -> None:
         async with opened(topics, ddl_topic=name, exactly_once=once) as bus:
             if once:
                 await bus.begin(scope())
-            await bus.on_ddl(drop, scope())
+            await bus.on_ddl(drop)
     found = topics.messages(name)
     assert [(each.key(), b'"drop"' in (each.value() or b"")) for each in found] == [
         (None, True)
@@ -123,10 +123,10 @@ async def test_a_compacted_ddl_topic_is_told_before_the_first_event_and_makes_no
         with pytest.raises(Unavailable, match=message):
             await bus.attempt(Trial([], ""))
         with pytest.raises(Unavailable, match=r"topic, ddl_topic: .*cleanup\.policy"):
-            await bus.on_ddl(event(1, "drop"), scope())
+            await bus.on_ddl(event(1, "drop"))
         configure(topics, name, "cleanup.policy", "delete")
         await until_available(lambda: bus.attempt(Trial([], "")))
-        await until_available(lambda: bus.on_ddl(event(1, "drop"), scope()))
+        await until_available(lambda: bus.on_ddl(event(1, "drop")))
 
 
 async def test_a_trial_asks_the_broker_whether_topics_can_be_created(topics: kafka.Kafka) -> None:

@@ -69,15 +69,21 @@ async def test_each_of_two_scopes_handles_its_half_of_a_rename(
 ) -> None:
     """Whichever comes first: their streams are not in step."""
     destination, old = made(kind), changes.elsewhere("old")
-    async with opened(destination.handler, *SCOPES.values()) as handler:
-        await begin(handler, *SCOPES)
-        await send(handler, "orders", changes.insert({"_id": 1}))
-        await send(handler, "old", old.insert({"_id": 2}))
+    both = [*SCOPES.values()]
+    async with (
+        opened(destination.handler, *both) as one,
+        opened(destination.handler, *reversed(both)) as other,
+    ):
+        handlers = {both[0].name: one, both[1].name: other}
+        for scope, handler in handlers.items():
+            await begin(handler, scope)
+        await send(handlers["orders"], "orders", changes.insert({"_id": 1}))
+        await send(handlers["old"], "old", old.insert({"_id": 2}))
         rename, later = changes.rename("old"), old.insert({"_id": 3})
         halves = [("orders", [rename]), ("old", [rename, later])]
         for scope, events in sorted(halves, key=lambda half: half[0] != first):
             for event in events:
-                await send(handler, scope, event)
+                await send(handlers[scope], scope, event)
         assert (ids(destination, "orders"), ids(destination, "old")) == ([], [3])
 
 

@@ -23,7 +23,7 @@ from secrets import token_hex
 import anyio
 from prometheus_client import CollectorRegistry
 
-from tailrace.assembly import open_store
+from tailrace.assembly import open_store, target
 from tailrace.cli.arguments import (
     add_config,
     add_json,
@@ -42,7 +42,7 @@ from tailrace.config.store import MemoryStoreSettings
 from tailrace.control.client import NoDaemon
 from tailrace.control.letter_choice import LetterChoice
 from tailrace.control.letter_list import named
-from tailrace.engine.handle.replay import Replayed, in_order, refusal, replay_letters
+from tailrace.engine.handle.replay import in_order, refusal, replay_letters
 from tailrace.engine.ports import DeadLetterStore, Handler
 from tailrace.errors import CheckpointCorrupt, ConfigurationError, Problem
 from tailrace.model import Scope
@@ -171,17 +171,18 @@ async def _replay(
     if not chosen:
         print(result_text(options, {"message": NONE.rstrip(), "letters": []}), end="")
         return 0
-    wanted = {letter.handler for letter in chosen}
-    require_configured(wanted, settings.handlers)
+    wanted = {(letter.scope, letter.handler) for letter in chosen}
+    require_configured({name for _, name in wanted}, settings.handlers)
     scopes = {letter.scope for letter in chosen}
+    known = {scope.name: target(scope) for scope in settings.scopes}
     plans = [
         HandlerPlan.of(
             name,
             settings.handlers[name],
-            [Scope(scope) for scope in sorted({h.scope for h in chosen if h.handler == name})],
+            [known.get(scope, Scope(scope)) for scope, of in sorted(wanted) if of == name],
             settings.delivery.lanes,
         )
-        for name in wanted
+        for name in sorted({name for _, name in wanted})
     ]
     reported: list[dict[str, str]] = []
 
@@ -202,17 +203,7 @@ async def _replay(
             return 0
         epochs = {scope: await _epoch(opened, scope) for scope in scopes}
         leases = _leases(settings, opened, scopes)
-
-        async def replay() -> Replayed:
-            replayed = failed = left = 0
-            for scope in sorted(scopes):
-                mine = [head for head in chosen if head.scope == scope]
-                of = {name: each for (known, name), each in handlers.items() if known == scope}
-                found = await replay_letters(store, of, mine, report, epochs, leases.require)
-                replayed, failed = replayed + found.replayed, failed + found.failed
-                left += found.left
-            return Replayed(replayed, failed, left)
-
+        replay = partial(replay_letters, store, handlers, chosen, report, epochs, leases.require)
         with anyio.CancelScope() as running:  # SIGINT cancels the task (asyncio.Runner)
             asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, running.cancel)
             with waiting_bar("replaying", 600) as bar:

@@ -209,7 +209,7 @@ class DeadLetters:
         try:
             done = await replay_letters(
                 self.store,
-                {handler.name: handler},
+                {(watcher.name, handler.name): handler},
                 heads,
                 outcome.note,
                 {watcher.name: claim.epoch},

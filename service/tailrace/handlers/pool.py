@@ -6,7 +6,15 @@ serves all scopes of its handler, and stays open as long as there is one.
 """
 
 import math
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import (
+    AsyncIterator,
+    Callable,
+    Collection,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from hashlib import sha256
@@ -23,7 +31,14 @@ from tailrace.config.handlers import AnyHandlerSettings
 from tailrace.config.secret import Secret
 from tailrace.engine import Handler
 from tailrace.handlers.handler_type import Opening
-from tailrace.handlers.keeper import CLOSING_SECONDS, OPENING_SECONDS, Keeper, close_all, keeper
+from tailrace.handlers.keeper import (
+    CLOSING_SECONDS,
+    OPENING_SECONDS,
+    Keeper,
+    Kept,
+    close_all,
+    keeper,
+)
 from tailrace.handlers.open_handler import OpenHandler
 from tailrace.handlers.types import type_of
 from tailrace.model import Scope
@@ -87,9 +102,10 @@ class HandlerPool(Collector):
         self._keeper = keeper
         self.open: dict[Key, OpenHandler] = {}
         """Those to use now."""
-        self._all: list[OpenHandler] = []
-        """With those that handle what they have begun."""
-        self._new: set[OpenHandler] = set()
+        self._objects: dict[Kept[Any], OpenHandler] = {}
+        """All objects that may be open, with a handler of each: also those that handle what they
+        have begun."""
+        self._new: list[Kept[Any]] = []
         """Those that are not used yet."""
         self._leases: set[str] | None = set() if leased else None
         """The scopes whose leases this process has; ``None``: it follows all scopes."""
@@ -112,54 +128,53 @@ class HandlerPool(Collector):
         wanted: dict[Key, OpenHandler] = {}
         try:
             for plan in plans:
-                known = {s: h for (s, n), h in self.open.items() if n == plan.name and n in same}
-                shared = next(iter(known.values()), None)
+                known = [h for (_, n), h in self.open.items() if n == plan.name and n in same]
                 for scope in plan.follows:
-                    handler = known.get(scope.name)
-                    if handler is None or not (handler.shared or handler.opening.scope == scope):
-                        handler = self._added(plan, scope, delivery, shared, waits=waits)
-                    shared = wanted[scope.name, plan.name] = handler
+                    handler = next((each for each in known if each.opening.scope == scope), None)
+                    if handler is None:
+                        handler = self._made(plan, scope, delivery, known, waits=waits)
+                        known.append(handler)
+                    wanted[scope.name, plan.name] = handler
             deadline = anyio.current_time() + (OPENING_SECONDS if waits else math.inf)
-            for handler in wanted.values():
-                if handler in self._new and handler.kept.begun:
-                    await handler.kept.opened(deadline - anyio.current_time())
+            for kept in self._new:
+                await kept.opened(deadline - anyio.current_time())
         except BaseException:
             await self.discard()
             raise
         return wanted
 
-    def _added(
+    def _made(
         self,
         plan: HandlerPlan,
         scope: Scope,
         delivery: DeliverySettings,
-        shared: OpenHandler | None,
+        known: Sequence[OpenHandler],
         *,
         waits: bool,
     ) -> OpenHandler:
-        """A handler, which is opened if this process follows its scope."""
-        if shared is not None and shared.shared:
-            opening = replace(shared.opening, scope=scope)
-            handler = OpenHandler(opening, plan.settings, shared.kept, shared=True)
-        else:
-            opening = Opening(plan.name, scope, delivery, CollectorRegistry(), plan.follows)
-            is_open = self._leases is None or scope.name in self._leases
-            is_open |= type_of(plan.settings).shared(plan.settings)
-            handler = OpenHandler.of(opening, plan.settings, waits=waits if is_open else None)
-            if is_open:
-                self._keeper.keep(handler.kept)
-        self._all.append(handler)
-        self._new.add(handler)
-        return handler
+        """A handler, which is being opened if this process follows its scope."""
+        if known and known[0].shared:
+            opening = replace(known[0].opening, scope=scope)
+            return OpenHandler(opening, plan.settings, known[0].kept, shared=True)
+        opening = Opening(plan.name, scope, delivery, CollectorRegistry(), plan.follows)
+        shared = type_of(plan.settings).shared(plan.settings)
+        if shared or self._leases is None or scope.name in self._leases:
+            handler = OpenHandler.of(opening, plan.settings, waits=waits)
+            self._new.append(handler.kept)
+            self._keep(handler)
+            return handler
+        return OpenHandler.of(opening, plan.settings, waits=None)
+
+    def _keep(self, handler: OpenHandler) -> None:
+        self._objects[handler.kept] = handler
+        self._keeper.keep(handler.kept)
 
     async def discard(self) -> None:
-        """Closes the handlers that were opened in vain, the last one first."""
-        vain, self._new = self._new, set()
-        used = {each.kept for each in self._all if each not in vain}
+        """Closes the objects that were opened in vain, the last one first."""
+        vain, self._new = self._new, []
         with anyio.move_on_after(_IN_VAIN_SECONDS, shield=True):
-            await close_all(each.kept for each in self._all if each.kept not in used)
+            await close_all(vain)
         # One that ignores its end is closed when it is open at last, and holds its file until then.
-        self._forget(vain, used)
 
     def use(self, handlers: Mapping[Key, OpenHandler]) -> None:
         """From now on, these are the open handlers."""
@@ -168,33 +183,18 @@ class HandlerPool(Collector):
 
     def holder(self, held: str) -> str | None:
         """The handler that has what only one may have; ``None`` if none has it."""
-        return next(
-            (
-                each.opening.name
-                for each in self._all
-                if type_of(each.settings).holds(each.settings) == held and not each.kept.is_closed
-            ),
-            None,
-        )
+        for kept, of in self._objects.items():
+            if type_of(of.settings).holds(of.settings) == held and not kept.is_closed:
+                return of.opening.name
+        return None
 
-    def sweep(self, used: Collection[object]) -> None:
+    def sweep(self, used: Iterable[object]) -> None:
         """Lets the objects close that neither the open handlers nor those ``used`` by a scope
         have."""
-        needed = {*self.open.values(), *self._new, *used}
-        unused = [each for each in self._all if each not in needed]
-        objects = {each.kept for each in self._all if each in needed}
-        for each in unused:
-            if each.kept not in objects:
-                each.kept.leave()
-        self._forget(unused, objects)
-
-    def _forget(self, unused: Collection[OpenHandler], objects: Collection[object]) -> None:
-        """Forgets handlers whose object others have, or is closed."""
-        self._all = [
-            each
-            for each in self._all
-            if each not in unused or not (each.kept in objects or each.kept.is_closed)
-        ]
+        handlers = [each for each in (*self.open.values(), *used) if isinstance(each, OpenHandler)]
+        for kept in self._objects.keys() - {each.kept for each in handlers} - {*self._new}:
+            kept.leave()
+        self._objects = {kept: of for kept, of in self._objects.items() if not kept.is_closed}
 
     @asynccontextmanager
     async def entered(self, scope: str) -> AsyncIterator[None]:
@@ -206,7 +206,7 @@ class HandlerPool(Collector):
             for each in mine:
                 if each.kept.is_left:
                     each.renew()
-                self._keeper.keep(each.kept)
+                self._keep(each)
             deadline = anyio.current_time() + OPENING_SECONDS
             for each in mine:
                 await each.kept.opened(deadline - anyio.current_time())

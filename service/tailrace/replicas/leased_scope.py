@@ -17,16 +17,10 @@ from tailrace.model import Checkpoint
 from tailrace.replicas.ports import LeaseStore
 from tailrace.stream import Interrupt
 
-Entered = Callable[[str], AbstractAsyncContextManager[None]]
-
-
-def not_entered(scope: str) -> AbstractAsyncContextManager[None]:
-    """For scopes whose handlers need not be entered."""
-    return nullcontext()
-
-
 RELEASE_SECONDS = 2.0
 """How long the release of a lease may take. After that, the lease is left to expire."""
+
+Entered = Callable[[str], AbstractAsyncContextManager[object]]
 
 
 @dataclass(eq=False)
@@ -43,7 +37,7 @@ class LeasedScope:
     grace_seconds: float
     restart: Callable[[str, str], object]
     on_wait: Callable[[], None]
-    entered: Entered = not_entered
+    entered: Entered = nullcontext
     lease: HeldLease | None = None
     _watcher: Watcher | None = None
     _granted: anyio.Event | None = None

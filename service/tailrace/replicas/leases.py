@@ -7,6 +7,7 @@ A renewal without an answer is sent again; meanwhile the other task reads the le
 """
 
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -23,7 +24,7 @@ from tailrace.replicas.acquisition import Acquisition
 from tailrace.replicas.answer_time import AnswerTime
 from tailrace.replicas.assignment import intent
 from tailrace.replicas.lease_view import LeaseView
-from tailrace.replicas.leased_scope import Entered, LeasedScope, not_entered
+from tailrace.replicas.leased_scope import Entered, LeasedScope
 from tailrace.replicas.ports import LeaseStore
 from tailrace.replicas.scope_reports import report_text
 from tailrace.replicas.times import LeaseTimes
@@ -34,8 +35,7 @@ from tailrace.stream import Interrupt
 class Leases:
     """The leases of the member ``me``. :meth:`add` and :meth:`remove` change its scopes, ``names``.
 
-    ``grace_seconds``, ``restart`` and ``entered``: see
-    :class:`tailrace.replicas.leased_scope.LeasedScope`.
+    The others: see :class:`tailrace.replicas.leased_scope.LeasedScope`.
     """
 
     names: Collection[str]
@@ -47,7 +47,7 @@ class Leases:
     grace_seconds: float
     restart: Callable[[str, str], object]
     clock: Callable[[], float] = boot_clock
-    entered: Entered = not_entered
+    entered: Entered = nullcontext
     _scopes: dict[str, LeasedScope] = field(default_factory=dict)
     _acquisition: Acquisition = field(init=False)
     _view: LeaseView = field(init=False)
@@ -95,15 +95,8 @@ class Leases:
         self.me = replace(self.me, scopes=scopes)
 
     def _scope(self, name: str) -> LeasedScope:
-        return LeasedScope(
-            name,
-            self.store,
-            self.me.id,
-            self.grace_seconds,
-            self.restart,
-            self._waits,
-            self.entered,
-        )
+        calls = self.restart, self._waits, self.entered
+        return LeasedScope(name, self.store, self.me.id, self.grace_seconds, *calls)
 
     async def follow(self, watcher: Watcher, stop: Interrupt) -> None:
         """Runs the watcher whenever this process has its scope's lease, until the stop."""

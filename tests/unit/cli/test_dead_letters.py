@@ -136,7 +136,7 @@ async def nothing(event: object) -> None:
 
 
 async def test_a_dry_run_of_a_replay_says_what_would_be_refused() -> None:
-    handlers = {"lake": handler("lake", nothing, position=nothing)}
+    handlers = {("users", "lake"): handler("lake", nothing, position=nothing)}
     store = MemoryDeadLetters(*ALL)
     text = await would_replay(store, await store.heads("users"), handlers)
     assert "would be refused: this handler stores its own position" in text
@@ -146,7 +146,9 @@ async def test_a_dry_run_of_a_replay_says_what_would_be_refused() -> None:
 async def test_a_dry_run_of_a_replay_shows_whole_queues_in_order() -> None:
     store = MemoryDeadLetters(*ALL)
     _, behind, _ = await store.heads()
-    assert await would_replay(store, [behind], {"audit": handler("audit", nothing)}) == (
+    assert await would_replay(
+        store, [behind], {("orders", "audit"): handler("audit", nothing)}
+    ) == (
         f"{FIRST.id}  orders  audit  would be replayed\n"
         f"{BEHIND.id}  orders  audit  would be replayed\n"
         "Dry run: 2 dead letters would be replayed, none was.\n"

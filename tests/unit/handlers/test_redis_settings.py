@@ -55,7 +55,7 @@ def test_a_key_needs_whole_documents_and_a_stream_does_not() -> None:
 def test_a_key_without_the_names_that_a_scope_leaves_open_is_refused() -> None:
     """Collections would share their keys, and a sweep of one would delete those of another."""
     with pytest.raises(ConfigurationError) as refusal:
-        KeyNames("it", settings(key="{collection}:{key}"), [Scope("all")])
+        KeyNames("it", settings(key="{collection}:{key}"), Scope("all"))
     assert str(refusal.value) == (
         "handlers.it.key: needs {database}: the scope 'all' follows several"
     )
@@ -83,19 +83,19 @@ REFUSED = {"db": "shop", "coll": "views", "state": "refused"}
 def test_a_sweep_is_about_the_collections_that_were_read_or_are_gone(
     key: str, chosen: list[str], swept: bool
 ) -> None:
-    names = KeyNames("it", settings(key=KEY), [Scope("s", "shop")])
+    names = KeyNames("it", settings(key=KEY), Scope("s", "shop"))
     fields = {"id": "s", "filter": "", "chosen": chosen, "collections": [DONE, REFUSED]}
     snapshot = SnapshotBarrier.of(ChangeEvent.from_document({"_id": {}, "snapshot": fields}))
-    assert names.swept("s", snapshot).owns(key.encode()) is swept
+    assert names.swept(snapshot).owns(key.encode()) is swept
 
 
 @pytest.mark.parametrize(
     "identity", [7, "ä", ObjectId(bytes(12)), {"b": 1, "a": [None]}, 1.5, UUID_OF_1], ids=str
 )
 def test_a_sweep_leaves_the_keys_of_documents_with_dead_letters(identity: Any) -> None:
-    names = KeyNames("it", settings(key=KEY), [Scope("s", "shop")])
+    names = KeyNames("it", settings(key=KEY), Scope("s", "shop"))
     snapshot = SnapshotBarrier("s", None, False, [], {})
     refused, other = (Changes().insert({"_id": each}) for each in (identity, "other"))
-    swept = names.swept("s", snapshot, {refused.key})
+    swept = names.swept(snapshot, {refused.key})
     assert not swept.owns(f"shop.orders:{refused.key_text}".encode())
     assert swept.owns(f"shop.orders:{other.key_text}".encode())

@@ -47,7 +47,7 @@ class Replayed:
 
 async def replay_letters(
     store: DeadLetterStore,
-    handlers: Mapping[str, Handler],
+    handlers: Mapping[tuple[str, str], Handler],
     chosen: Iterable[DeadLetter | LetterHead],
     report: Report,
     epochs: Mapping[str, int],
@@ -59,9 +59,10 @@ async def replay_letters(
 
     A letter is resolved when its handler has returned. If the handler fails, the letter and all
     letters after it stay. Letters that join these queues meanwhile are replayed as well. One event
-    is in memory at a time. ``epochs`` are the epochs of the scopes' checkpoints, which handlers may
-    take. ``require`` raises if another process may replay: it is called before a letter is handed
-    over, and before it is resolved. No letter is begun once ``more`` says no.
+    is in memory at a time. ``handlers``: by scope and name. ``epochs`` are those of the scopes'
+    checkpoints, which handlers may take. ``require`` raises if another process may replay: it is
+    called before a letter is handed over, and before it is resolved. No letter is begun once
+    ``more`` says no.
     """
     names = list(dict.fromkeys((each.scope, each.handler, each.key) for each in chosen))
     replayed, failed, begun = 0, 0, 0
@@ -70,7 +71,7 @@ async def replay_letters(
         """Replays a queue; returns whether the time is over before its end."""
         nonlocal replayed, failed
         scope, of, _ = name
-        handler, identity = handlers[of], RunIdentity(scope, "", "", epochs.get(scope, 0))
+        handler, identity = handlers[scope, of], RunIdentity(scope, "", "", epochs.get(scope, 0))
         for _ in range(ROUNDS):
             heads = await in_order(store, await store.queue(name))
             for head in heads:

@@ -24,8 +24,8 @@ class BatchSender(Sender):
     def __init__(self, opening: Opening, settings: HttpHandlerSettings) -> None:
         super().__init__(opening, settings)
         self._in_order = settings.at_once == 1
-        self._sizes: dict[str, int] = {}
-        """By scope, how many events are sent at once, if a batch failed as a whole."""
+        self._size: int | None = None
+        """How many events are sent at once, if a batch failed as a whole."""
 
     async def write(self, batch: Batch) -> None:
         await self._deliver(list(batch), batch.scope, alone=self._in_order)
@@ -37,39 +37,39 @@ class BatchSender(Sender):
         self, events: Sequence[ChangeEvent], scope: ScopeContext, *, alone: bool
     ) -> None:
         """``alone``: nothing else of the scope is in flight."""
-        name, count = scope.name, len(events)
-        size = min(self._sizes.pop(name, count), count)
+        count = len(events)
+        size, self._size = min(self._size or count, count), None
         halving = Halving(
             events,
             scope,
             self.request,
             self.passes,
             self._settings.lone_failures,
-            self._last.get(name) if alone else None,
+            self._last if alone else None,
         )
         try:
             await halving.deliver(
                 [range(at, min(at + size, count)) for at in range(0, count, size)]
             )
         except RequestFailed:
-            self._sizes[name] = max(size // 2, 1)
+            self._size = max(size // 2, 1)
             raise
         finally:
-            self.keep(name, halving.accepted)
+            self.keep(halving.accepted)
         if halving.divided:
-            self._sizes[name] = max(size // 2, 1)
+            self._size = max(size // 2, 1)
         elif size < count:
-            self._sizes[name] = size + max(size // 8, 1)
+            self._size = size + max(size // 8, 1)
 
     async def request(
-        self, events: Sequence[ChangeEvent], part: Sequence[int], scope: str
+        self, events: Sequence[ChangeEvent], part: Sequence[int]
     ) -> EndpointRequest | None:
         """Sends a request with the events at these places; returns it if there is one."""
         some = [events[at] for at in part]
         if sum(event.size for event in some) < _IN_THREAD_BYTES:
-            made = self._requests.of_batch(some, scope)
+            made = self._requests.of_batch(some, self._scope)
         else:
-            made = await to_thread.run_sync(self._requests.of_batch, some, scope)
+            made = await to_thread.run_sync(self._requests.of_batch, some, self._scope)
         if made is None:
             return None
         try:

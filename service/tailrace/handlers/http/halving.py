@@ -22,7 +22,7 @@ _BETWEEN_TRIES = Backoff(0.5, 5.0)
 
 Part = Sequence[int]
 """Places in the batch."""
-Request = Callable[[Sequence[ChangeEvent], Part, str], Awaitable[EndpointRequest | None]]
+Request = Callable[[Sequence[ChangeEvent], Part], Awaitable[EndpointRequest | None]]
 
 
 @dataclass(slots=True)
@@ -81,7 +81,7 @@ class Halving:
                     parts.extendleft((part[half:], part[:half]))
 
     async def _accept(self, part: Part) -> None:
-        request = await self.request(self.events, part, self.scope.name)
+        request = await self.request(self.events, part)
         if request is not None:
             self._is_up, self.accepted = True, request
 

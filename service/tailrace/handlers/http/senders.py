@@ -18,19 +18,17 @@ from tailrace.handlers.http.trial import try_connection
 _LARGEST_KEPT = 2**16
 """The largest request that is kept to be sent again."""
 
-Document = tuple[str, bytes | None]
-"""A scope and a document's key."""
-
 
 class Sender:
-    """A handler's endpoint. Requests of different scopes have their own connections."""
+    """A handler's endpoint, with connections of its own."""
 
     def __init__(self, opening: Opening, settings: HttpHandlerSettings) -> None:
         self._settings = settings
-        self._endpoint = Endpoint(settings, settings.at_once * max(1, len(opening.follows)))
+        self._endpoint = Endpoint(settings, settings.at_once)
+        self._scope = opening.scope.name
         self._requests = Requests(settings)
-        self._last: dict[str, EndpointRequest | None] = {}
-        """By scope, what was accepted last, unless it is large."""
+        self._last: EndpointRequest | None = None
+        """What was accepted last, unless it is large."""
 
     async def __aenter__(self) -> Self:
         """Opens a connection first: an endpoint that is down is known before the first event."""
@@ -48,10 +46,10 @@ class Sender:
     async def _connected(self) -> str:
         return await try_connection(self._endpoint.access(), self._settings.timeout_seconds)
 
-    def keep(self, scope: str, accepted: EndpointRequest | None) -> None:
+    def keep(self, accepted: EndpointRequest | None) -> None:
         """Notes what was accepted last."""
         large = accepted is not None and len(accepted.body) > _LARGEST_KEPT
-        self._last[scope] = None if large else accepted
+        self._last = None if large else accepted
 
     async def passes(self, accepted: EndpointRequest | None) -> bool:
         """Whether the endpoint takes once more what it has accepted."""
@@ -72,42 +70,36 @@ class EventSender(Sender):
     def __init__(self, opening: Opening, settings: HttpHandlerSettings) -> None:
         super().__init__(opening, settings)
         self._lone = LoneFailures()
-        self._places: dict[str, anyio.Semaphore] = {}
-        """By scope, for as many requests as may be sent at once. Events that failed, and wait until
-        they are tried again, have none."""
-        self._busy: set[Document] = set()
-        """The documents of which an event is being delivered."""
-        self._repeated: dict[Document, anyio.Event] = {}
+        self._places = anyio.Semaphore(settings.at_once)
+        """For as many requests as may be sent at once. Events that failed, and wait until they are
+        tried again, have none."""
+        self._busy: set[bytes | None] = set()
+        """The keys of documents of which an event is being delivered."""
+        self._repeated: dict[bytes | None, anyio.Event] = {}
         """Those of which what was accepted last is sent once more, and the end of that."""
-        self._last_document: dict[str, Document] = {}
-        """By scope, the document of what was accepted last."""
+        self._last_key: bytes | None = None
+        """The document of what was accepted last."""
 
-    async def __call__(self, event: ChangeEvent, scope: str) -> None:
-        request = self._requests.of_event(event, scope)
+    async def __call__(self, event: ChangeEvent) -> None:
+        request = self._requests.of_event(event, self._scope)
         if request is None:
             return
-        if (places := self._places.get(scope)) is None:
-            places = self._places[scope] = anyio.Semaphore(self._settings.at_once)
-        document = scope, event.key
-        while (repeated := self._repeated.get(document)) is not None:
+        while (repeated := self._repeated.get(event.key)) is not None:
             await repeated.wait()
-        self._busy.add(document)
+        self._busy.add(event.key)
         try:
-            async with places:
-                await self._deliver(request, event, document)
+            async with self._places:
+                await self._deliver(request, event)
         finally:
-            self._busy.discard(document)
+            self._busy.discard(event.key)
 
-    async def _deliver(
-        self, request: EndpointRequest, event: ChangeEvent, document: Document
-    ) -> None:
-        scope, _ = document
-        known_as, number = (scope, request.identity), self._lone.begin()
+    async def _deliver(self, request: EndpointRequest, event: ChangeEvent) -> None:
+        known_as, number = request.identity, self._lone.begin()
         try:
             await self._endpoint.send(request)
         except RequestFailed as error:
             if self._lone.is_quiet(known_as):
-                await self._repeat(scope)
+                await self._repeat()
             alone = self._lone.failed(known_as)
             if alone >= self._settings.lone_failures:
                 self._lone.forget(known_as)  # it may come again, as after a halt
@@ -116,15 +108,15 @@ class EventSender(Sender):
             self._lone.accepted(known_as, number)
             raise
         self._lone.accepted(known_as, number)
-        self.keep(scope, request)
-        self._last_document[scope] = document
+        self.keep(request)
+        self._last_key = event.key
 
-    async def _repeat(self, scope: str) -> None:
+    async def _repeat(self) -> None:
         """Sends what was accepted last once more, if no later change of its document is sent."""
-        last, document = self._last.get(scope), self._last_document.get(scope)
-        if last is None or document is None or document in self._busy | self._repeated.keys():
+        last, key = self._last, self._last_key
+        if last is None or key in self._busy | self._repeated.keys():
             return
-        done = self._repeated[document] = anyio.Event()
+        done = self._repeated[key] = anyio.Event()
         number = self._lone.begin()
         try:
             if await self.passes(last):
@@ -132,7 +124,7 @@ class EventSender(Sender):
             else:
                 self._lone.down()
         finally:
-            del self._repeated[document]
+            del self._repeated[key]
             done.set()
 
     def _judge(self, error: RequestFailed, event: ChangeEvent, alone: int) -> None:

@@ -8,7 +8,7 @@ from typing import Self
 from anyio import to_thread
 from confluent_kafka import KafkaError
 
-from tailrace.engine.batch import Batch, ScopeContext
+from tailrace.engine.batch import Batch
 from tailrace.errors import PermanentError, Refused
 from tailrace.event import ChangeEvent
 from tailrace.handlers.handler_type import Opening, Trial
@@ -22,7 +22,7 @@ from tailrace.handlers.kafka.trial import try_topics
 
 
 class Kafka:
-    """One producer for each scope, made with the first batch and again after a failure."""
+    """A producer, made with the first batch and again after a failure."""
 
     def __init__(self, opening: Opening, settings: KafkaHandlerSettings) -> None:
         names = TopicNames(settings.topic, settings.prefix)
@@ -31,9 +31,10 @@ class Kafka:
         self.topics = Topics(self.connection)
         self.records = Records(settings, names)
         self._names = names
-        self.senders: dict[str, Sender] = {}
-        self._portions: dict[str, int] = {}
-        """By scope, how many events are sent at once, if more took longer than they may."""
+        self._scope = opening.scope.name
+        self.sender: Sender | None = None
+        self._portion: int | None = None
+        """How many events are sent at once, if more took longer than they may."""
         # A process that was paused, and replaced meanwhile, must not send what it had.
         seconds = settings.timeout_seconds
         self._options = {"message.timeout.ms": max(round(seconds * 1000), 1)}
@@ -48,15 +49,14 @@ class Kafka:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        for scope in list(self.senders):
-            await to_thread.run_sync(self._drop, scope)
+        await to_thread.run_sync(self._drop)
 
     async def write(self, batch: Batch) -> None:
         # The process may be paused before the thread begins.
         await to_thread.run_sync(self._write, batch, time.monotonic())
 
-    async def on_ddl(self, event: ChangeEvent, scope: ScopeContext) -> None:
-        await to_thread.run_sync(self._write_ddl, event, scope.name, time.monotonic())
+    async def on_ddl(self, event: ChangeEvent) -> None:
+        await to_thread.run_sync(self._write_ddl, event, time.monotonic())
 
     async def attempt(self, trial: Trial) -> str:
         """What is possible: asks about the topics of the scopes, and creates none."""
@@ -65,23 +65,23 @@ class Kafka:
         )
 
     def _write(self, batch: Batch, began: float) -> None:
-        scope, records, count = batch.scope.name, self.records.of(batch), len(batch)
-        size = self._portions.get(scope, count)
+        records, count = self.records.of(batch), len(batch)
+        size = self._portion or count
         for first in range(0, count, size):
             part = records
             if size < count:
                 part = [record for record in records if first <= record.at < first + size]
             try:
-                self.send(scope, part, min(size, count), began)
+                self.send(part, min(size, count), began)
             except TooSlow:
-                self._portions[scope] = max(min(size, count) // 2, 1)
+                self._portion = max(min(size, count) // 2, 1)
                 raise
             began = time.monotonic()
 
-    def _write_ddl(self, event: ChangeEvent, scope: str, began: float) -> None:
-        self.send(scope, self.records.of_ddl(event, scope), 1, began)
+    def _write_ddl(self, event: ChangeEvent, began: float) -> None:
+        self.send(self.records.of_ddl(event, self._scope), 1, began)
 
-    def send(self, scope: str, records: list[Record], events: int, began: float) -> None:
+    def send(self, records: list[Record], events: int, began: float) -> None:
         """Returns when the brokers have the records of so many events. Blocks.
 
         ``began``: when they were handed over, on the monotonic clock.
@@ -91,13 +91,13 @@ class Kafka:
         self.require_topics(records)
         try:
             with classified(self.connection.name, "nothing can be sent"):
-                if scope not in self.senders:
-                    self.senders[scope] = Sender(self.connection, self._options)
-                failed = self.senders[scope].send(records, began)
+                if self.sender is None:
+                    self.sender = Sender(self.connection, self._options)
+                failed = self.sender.send(records, began)
             if failed:
                 raise failure(self.connection.name, records, failed, events)
         except BaseException:
-            self._drop(scope)
+            self._drop()
             self.topics.forget()  # one may be gone: then nobody confirms anything
             raise
 
@@ -115,8 +115,8 @@ class Kafka:
                 }
             ) from error
 
-    def _drop(self, scope: str) -> None:
-        sender = self.senders.pop(scope, None)
+    def _drop(self) -> None:
+        sender, self.sender = self.sender, None
         if sender is not None:
             sender.drop()
 

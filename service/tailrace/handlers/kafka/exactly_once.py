@@ -11,7 +11,7 @@ from anyio import to_thread
 from confluent_kafka import KafkaError, KafkaException
 
 from tailrace.engine.batch import Batch, ScopeContext
-from tailrace.errors import BatchTooLarge, Fenced, PermanentError
+from tailrace.errors import BatchTooLarge, Fenced, PermanentError, Unavailable
 from tailrace.handlers.handler_type import Opening, Trial
 from tailrace.handlers.kafka.at_least_once import Kafka, failure
 from tailrace.handlers.kafka.outcomes import classified, fences
@@ -22,13 +22,13 @@ from tailrace.handlers.kafka.settings import KafkaHandlerSettings
 
 
 class ExactlyOnceKafka(Kafka):
-    """One transactional producer for each scope, made by ``begin``."""
+    """A transactional producer, made by ``begin``."""
 
     def __init__(self, opening: Opening, settings: KafkaHandlerSettings) -> None:
         super().__init__(opening, settings)
         self._positions = PositionsTopic(self.connection)
-        self._stored: dict[str, Stored] = {}
-        """By scope, what is stored unless another process writes."""
+        self._stored: Stored | None = None
+        """What is stored unless another process writes."""
 
     async def begin(self, scope: ScopeContext) -> str | None:
         return await to_thread.run_sync(self._begin, scope)
@@ -39,38 +39,37 @@ class ExactlyOnceKafka(Kafka):
         return f"{message}; {await to_thread.run_sync(self._positions.try_topic)}"
 
     def _begin(self, scope: ScopeContext) -> str | None:
-        name = scope.name
-        self._drop(name)
+        self._drop()
         # This process may have died in a transaction: it is open until the id is taken over.
-        self._require_epoch(scope, self._positions.last(name, waits=False))
+        self._require_epoch(scope, self._positions.last(self._scope, waits=False))
         try:
-            self.senders[name] = self._taken_over(name)
-            stored = self._positions.last(name)
+            self.sender = self._taken_over()
+            stored = self._positions.last(self._scope)
             self._require_epoch(scope, stored)
-            if stored == Stored() and (name in self._stored or scope.epoch > 1):
+            if stored == Stored() and (self._stored is not None or scope.epoch > 1):
                 scope.log.warning(
                     "position.lost",
                     topic=self.connection.settings.positions_topic,
                     consequence="the scope goes on from its checkpoint: changes may come twice",
                 )
-            self._stored[name] = stored
+            self._stored = stored
             if stored.epoch < scope.epoch:
                 stored = Stored(scope.epoch, stored.position)
-                self._commit(name, [], 0, stored)
+                self._commit([], 0, stored)
         except BaseException:
-            self._drop(name)
+            self._drop()
             raise
-        self._stored[name] = stored
+        self._stored = stored
         return stored.position
 
-    def _taken_over(self, scope: str, more: dict[str, Any] | None = None) -> Sender:
+    def _taken_over(self, more: dict[str, Any] | None = None) -> Sender:
         """A producer that fenced those before it, and ended their transactions.
 
         ``more``: further options of librdkafka.
         """
         given = self.connection.settings
         options: dict[str, Any] = {
-            "transactional.id": f"{given.positions_topic}.{self.connection.name}.{scope}",
+            "transactional.id": f"{given.positions_topic}.{self.connection.name}.{self._scope}",
             "transaction.timeout.ms": round(given.transaction_timeout_seconds * 1000),
         }
         with classified(self.connection.name, "positions_topic: no transaction can begin"):
@@ -85,35 +84,37 @@ class ExactlyOnceKafka(Kafka):
 
     def _write(self, batch: Batch, began: float) -> None:
         records = self.records.of(batch)
-        stored = self._stored[batch.scope.name]
-        if stored.position != batch.former:
+        stored = self._stored
+        if stored is None or stored.position != batch.former:
             raise Fenced("another position is stored than before this batch")
         after = Stored(stored.epoch, batch.position)
-        self._commit(batch.scope.name, records, len(batch), after)
-        self._stored[batch.scope.name] = after
+        self._commit(records, len(batch), after)
+        self._stored = after
 
-    def send(self, scope: str, records: list[Record], events: int, began: float) -> None:
+    def send(self, records: list[Record], events: int, began: float) -> None:
         if records:
-            self._commit(scope, records, events, None)
+            self._commit(records, events, None)
 
-    def _commit(self, scope: str, records: list[Record], events: int, after: Stored | None) -> None:
+    def _commit(self, records: list[Record], events: int, after: Stored | None) -> None:
         """Sends the records of so many events and the position after them, if it moves, in one
         transaction."""
         self.require_topics(records)
-        position = [] if after is None else [self._positions.record(scope, after)]
+        position = [] if after is None else [self._positions.record(self._scope, after)]
         try:
             with classified(self.connection.name, "the transaction failed"):
-                self._transaction(scope, [*records, *position], events)
+                self._transaction([*records, *position], events)
         except BaseException as error:
-            self._drop(scope)
+            self._drop()
             self.topics.forget()  # one may be gone: then nobody confirms anything
             self._positions.forget()
             if isinstance(error.__cause__, KafkaException) and fences(error.__cause__.args[0]):
-                raise self._fenced(scope) from error
+                raise self._fenced() from error
             raise
 
-    def _transaction(self, scope: str, records: list[Record], events: int) -> None:
-        sender = self.senders[scope]
+    def _transaction(self, records: list[Record], events: int) -> None:
+        sender = self.sender
+        if sender is None:
+            raise Unavailable("the producer was dropped after a failure")
         producer = sender.producer
         producer.begin_transaction()
         failed = sender.send(records)
@@ -123,33 +124,31 @@ class ExactlyOnceKafka(Kafka):
         if failed:
             sender.wait_for(producer.abort_transaction)
             raised = failure(self.connection.name, records, failed, events)
-            if isinstance(raised, PermanentError) and (
-                alone := self._refused_alone(scope, records)
-            ):
+            if isinstance(raised, PermanentError) and (alone := self._refused_alone(records)):
                 raised = failure(self.connection.name, records, alone, 1)
             raise raised
         sender.wait_for(producer.commit_transaction)
 
-    def _refused_alone(self, scope: str, records: list[Record]) -> dict[int, KafkaError]:
+    def _refused_alone(self, records: list[Record]) -> dict[int, KafkaError]:
         """What the broker refuses if each record is sent alone: none is refused with another.
 
         The transaction is always aborted: whose turn it is, only ``begin`` knows.
         """
-        self._drop(scope)
-        sender = self.senders[scope] = self._taken_over(scope, {"batch.num.messages": 1})
+        self._drop()
+        sender = self.sender = self._taken_over({"batch.num.messages": 1})
         sender.producer.begin_transaction()
         failed = sender.send(records)
         sender.wait_for(sender.producer.abort_transaction)
         return failed
 
-    def _fenced(self, scope: str) -> Exception:
+    def _fenced(self) -> Exception:
         """What to raise if the broker has a newer producer.
 
         If nothing else was stored, the transaction may only have taken longer than it may, as in a
         paused process, or a request of the producer before came late. No event is at fault: the
         next ``begin`` tells, and half of the batch may be fast enough.
         """
-        if self._positions.last(scope) != self._stored.get(scope):
+        if self._positions.last(self._scope) != self._stored:
             return Fenced("another process writes with this transactional id")
         return BatchTooLarge(
             f"handlers.{self.connection.name}.transaction_timeout_seconds: the broker ended the "

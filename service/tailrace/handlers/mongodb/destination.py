@@ -43,7 +43,6 @@ from tailrace.handlers.mongodb.statements import (
 )
 from tailrace.handlers.mongodb.sweep import Unseen
 from tailrace.handlers.mongodb.trial import refusal
-from tailrace.model import Scope
 
 _ORDERS: Sequence[Order] = ("last", "anew", "stream")
 """Tried one after another where a value of a unique index may have changed hands, or the outbox has
@@ -53,17 +52,17 @@ _NOWHERE = Namespace("", "")
 
 
 class MongodbDestination:
-    """A mirror, or an outbox. A scope has a session of its own, made by ``begin``."""
+    """A mirror, or an outbox, of one scope. Its session is made by ``begin``."""
 
     def __init__(self, opening: Opening, settings: MongodbHandlerSettings) -> None:
         self._name = opening.name
+        self._scope = opening.scope
         self._follows = opening.follows
-        self._scopes = {each.name: each for each in opening.follows}
         self._settings = settings
         self._names = settings.names
         self._mapping = settings.fields.mapping()
         self._cluster: Cluster | None = None
-        self._runs: dict[str, DestinationRun] = {}
+        self._run: DestinationRun | None = None
 
     async def __aenter__(self) -> Self:
         try:
@@ -73,11 +72,10 @@ class MongodbDestination:
         return self
 
     async def __aexit__(self, *error: object) -> None:
-        clusters = {run.cluster for run in self._runs.values()}
-        for scope in list(self._runs):
-            await self._end(self._runs.pop(scope))
-        for cluster in clusters | ({self._cluster} if self._cluster else set()):
-            await cluster.close()
+        if self._run is not None:
+            await self._end(self._run)
+        if self._cluster is not None:
+            await self._cluster.close()
 
     async def attempt(self, trial: Trial) -> str:
         """Tries what it would write, in a transaction that it aborts."""
@@ -92,9 +90,9 @@ class MongodbDestination:
 
     async def begin(self, scope: ScopeContext) -> str | None:
         """The stored position. Raises :class:`ScopeHalted` if it would write what it follows."""
-        former = self._runs.pop(scope.name, None)
+        former, self._run = self._run, None
         try:
-            run = self._runs[scope.name] = await self._claimed(scope)
+            run = self._run = await self._claimed(scope)
         finally:
             if former is not None:  # not before: its session would be used for the claim
                 await self._end(former)
@@ -119,8 +117,13 @@ class MongodbDestination:
             raise
         return run
 
+    @property
+    def _begun(self) -> DestinationRun:
+        assert self._run is not None  # noqa: S101 - for the type checker
+        return self._run
+
     async def write(self, batch: Batch) -> None:
-        run = self._runs[batch.scope.name]
+        run = self._begun
         with outages():
             for order in _ORDERS:
                 try:
@@ -133,7 +136,7 @@ class MongodbDestination:
             raise rejected.outcome(len(batch)) from rejected
 
     async def on_ddl(self, event: ChangeEvent, scope: ScopeContext) -> None:
-        run = self._runs[scope.name]
+        run = self._begun
         with outages():
             if self._settings.outbox is not None:
                 await self._copy(run, _NOWHERE)
@@ -144,7 +147,7 @@ class MongodbDestination:
                 self._names,
                 self._settings.ddl,
                 lambda source: self._copy(run, source),
-                self._scopes.get(scope.name, Scope(scope.name)),
+                self._scope,
                 scope,
             )
             await barriers.handle(event)
@@ -226,12 +229,12 @@ class MongodbDestination:
     # --- clients ---------------------------------------------------------------------------
 
     async def _connected(self) -> Cluster:
-        """A client with the URI as it is now. Another one is closed when no scope uses it."""
+        """A client with the URI as it is now. The former one is closed when no run uses it."""
         uri = self._settings.uri.read()
         former = self._cluster
         if former is None or former.uri != uri:
             self._cluster = await connect(uri)
-            if former is not None and all(run.cluster is not former for run in self._runs.values()):
+            if former is not None and (self._run is None or self._run.cluster is not former):
                 await former.close()
         assert self._cluster is not None  # noqa: S101 - for the type checker
         return self._cluster
@@ -239,8 +242,7 @@ class MongodbDestination:
     async def _end(self, run: DestinationRun) -> None:
         with anyio.move_on_after(CLOSING_SECONDS, shield=True):
             await run.session.end_session()
-        users = [run.cluster is each.cluster for each in self._runs.values()]
-        if run.cluster is not self._cluster and not any(users):
+        if run.cluster is not self._cluster:
             await run.cluster.close()
 
     def _require_apart(self, cluster: Cluster, source: str) -> None:

@@ -8,13 +8,13 @@ from typing import Self
 
 from anyio import to_thread
 
-from tailrace.engine.batch import Batch, ScopeContext
+from tailrace.engine.batch import Batch
 from tailrace.envelope import messages
 from tailrace.errors import Refused
 from tailrace.event import ChangeEvent
 from tailrace.event.memo import Memo
 from tailrace.handlers.handler_type import Opening, Trial
-from tailrace.handlers.namespace import Places
+from tailrace.handlers.namespace import place_of
 from tailrace.handlers.nats import NatsHandlerSettings
 from tailrace.handlers.nats.answers import LARGEST_HEADERS, NotStored, failure
 from tailrace.handlers.nats.publisher import ConnectionLost, Outgoing, Publisher
@@ -38,13 +38,12 @@ _POWER_CUT = (
 
 
 class NatsDestination:
-    """A connection for each scope, made with the first batch and again after each failed call."""
+    """A connection, made with the first batch and again after each failed call."""
 
     def __init__(self, opening: Opening, settings: NatsHandlerSettings) -> None:
         self._name = opening.name
         self._settings = settings
-        self._follows = opening.follows
-        self._places = Places(opening.follows)
+        self._scope = opening.scope
         self._mapping = settings.fields.mapping()
         self._stream = {} if settings.stream is None else {"Nats-Expected-Stream": settings.stream}
         self._subjects: Memo[tuple[str, str, str], str] = Memo(
@@ -52,49 +51,48 @@ class NatsDestination:
         )
         self._largest: int | None = None
         """The ``max_msg_size`` of the stream at the start, if it has one."""
-        self._publishers: dict[str, Publisher] = {}
-        """By scope, the open connections."""
+        self._open: Publisher | None = None
 
     async def __aenter__(self) -> Self:
-        async with self._publisher("") as publisher:
+        async with self._publisher() as publisher:
             self._largest = await require_streams(
-                self._name, self._settings, publisher.client, self._follows
+                self._name, self._settings, publisher.client, [self._scope]
             )
+        await self._close()
         return self
 
     async def __aexit__(self, *error: object) -> None:
-        for scope in list(self._publishers):
-            await self._close(scope)
+        await self._close()
 
     async def write(self, batch: Batch) -> None:
-        await self._send(list(batch), batch.scope.name)
+        await self._send(list(batch))
 
-    async def on_ddl(self, event: ChangeEvent, scope: ScopeContext) -> None:
-        await self._send([event], scope.name)
+    async def on_ddl(self, event: ChangeEvent) -> None:
+        await self._send([event])
 
     async def attempt(self, trial: Trial) -> str:
         subjects = [subjects_of(self._settings.subject, scope) for scope in trial.scopes]
-        async with self._publisher("") as publisher:
+        async with self._publisher() as publisher:
             for subject in subjects if not self._settings.create_stream else ():
                 await accepts(publisher, subject, self._stream)
             server = publisher.client.connected_server_version
         named = ", ".join(dict.fromkeys(subjects)) or "no subject"
         return f"JetStream of NATS {server} takes {named}; {_POWER_CUT}"
 
-    async def _send(self, events: Sequence[ChangeEvent], scope: str) -> None:
-        make = partial(self._outgoing, events, scope)
+    async def _send(self, events: Sequence[ChangeEvent]) -> None:
+        make = partial(self._outgoing, events)
         large = len(events) >= _IN_A_THREAD
         outgoing = await to_thread.run_sync(make) if large else make()
-        was_open = scope in self._publishers
+        was_open = self._open is not None
         try:
-            await self._publish(outgoing, scope)
+            await self._publish(outgoing)
         except ConnectionLost:
             if not was_open:
                 raise
-            await self._publish(outgoing, scope)  # by a new one: the server ends idle connections
+            await self._publish(outgoing)  # by a new one: the server ends idle connections
 
-    async def _publish(self, outgoing: Sequence[Outgoing | None], scope: str) -> None:
-        async with self._publisher(scope) as publisher:
+    async def _publish(self, outgoing: Sequence[Outgoing | None]) -> None:
+        async with self._publisher(writes=True) as publisher:
             self._refuse_large(outgoing, publisher)
             ready = [each for each in outgoing if each is not None]
             try:
@@ -103,9 +101,9 @@ class NatsDestination:
             except NotStored as error:
                 raise failure(error, len(outgoing)) from error
 
-    def _outgoing(self, events: Sequence[ChangeEvent], scope: str) -> list[Outgoing | None]:
+    def _outgoing(self, events: Sequence[ChangeEvent]) -> list[Outgoing | None]:
         """The message of each event; ``None`` where the envelope has none."""
-        settings = self._settings
+        settings, scope = self._settings, self._scope.name
         mapped = events if self._mapping is None else self._mapping.of(events)
         canonical = settings.json_format == "canonical"
         made: list[Outgoing | None] = []
@@ -115,7 +113,7 @@ class NatsDestination:
             if message.is_empty:
                 made.append(None)
                 continue
-            database, collection = self._places.of(event, scope)
+            database, collection = place_of(event, self._scope)
             headers = {
                 "Nats-Msg-Id": _message_id(message.id),
                 **self._stream,
@@ -141,28 +139,26 @@ class NatsDestination:
             raise Refused(refused)
 
     @asynccontextmanager
-    async def _publisher(self, scope: str) -> AsyncIterator[Publisher]:
-        """The scope's connection; without a scope, one for this block.
-
-        An error, also a cancellation, closes it.
-        """
-        if scope in self._publishers and self._publishers[scope].is_lost:
-            await self._close(scope)
+    async def _publisher(self, *, writes: bool = False) -> AsyncIterator[Publisher]:
+        """The connection, which an error, also a cancellation, closes. Whoever ``writes`` first
+        creates a missing stream."""
+        if self._open is not None and self._open.is_lost:
+            await self._close()
         try:
-            if scope not in self._publishers:
-                publisher = self._publishers[scope] = Publisher(self._name, self._settings)
-                await publisher.open()
-                if scope and self._settings.create_stream:
-                    await create_stream(self._name, self._settings, publisher.client)
-            yield self._publishers[scope]
+            if self._open is None:
+                self._open = Publisher(self._name, self._settings)
+                await self._open.open()
+                if writes and self._settings.create_stream:
+                    await create_stream(self._name, self._settings, self._open.client)
+            yield self._open
         except BaseException:
-            await self._close(scope)
+            await self._close()
             raise
-        if not scope:
-            await self._close(scope)
 
-    async def _close(self, scope: str) -> None:
-        await self._publishers.pop(scope).close()
+    async def _close(self) -> None:
+        publisher, self._open = self._open, None
+        if publisher is not None:
+            await publisher.close()
 
 
 def _runs(outgoing: Sequence[Outgoing]) -> Iterator[list[Outgoing]]:

@@ -1,6 +1,6 @@
 """Stores batches in PostgreSQL, each change once: the position is in the same transaction.
 
-Each scope has one connection, which ``begin`` makes. It is closed when a call fails or is
+It has one connection, which ``begin`` makes. It is closed when a call fails or is
 cancelled, because the server may still be at work on it; the engine calls ``begin`` before it tries
 again.
 """
@@ -46,6 +46,7 @@ from tailrace.handlers.postgresql.tables import (
     require_server,
 )
 from tailrace.handlers.postgresql.values import Values
+from tailrace.model import Scope
 
 _LARGE_BYTES = 1 << 20
 """Events of this size are converted in a thread: that would hold the event loop for 10 ms."""
@@ -57,7 +58,7 @@ _LOCKS = b"SET LOCAL lock_timeout = '5s'"
 
 @dataclass(slots=True)
 class _Session:
-    """The connection of a scope, and the position that is stored."""
+    """A connection, and the position that is stored."""
 
     connection: Connection
     stored: str | None = None
@@ -71,55 +72,53 @@ class PostgreSQL:
     def __init__(self, opening: Opening, settings: PostgreSQLSettings) -> None:
         self._handler = opening.name
         self._settings = settings
-        self._follows = opening.follows
+        self._scope = opening.scope
         self._positions = PositionsTable(settings.db_schema, opening.name)
         self._registry = Registry(settings.db_schema, opening.name)
         self._form = _form(opening, settings, self._registry)
         self._misfits = misfit_counter(opening.registry)
-        for scope in opening.follows if settings.columns else ():
-            self._misfits.labels(scope.name, opening.name)  # an alert must see it rise from 0
-        self._announced: set[str] = set()
-        """The scopes whose first misfit is in the log."""
-        self._sessions: dict[str, _Session] = {}
+        if settings.columns:  # an alert must see it rise from 0
+            self._misfits.labels(opening.scope.name, opening.name)
+        self._announced = False
+        """Whether the first misfit is in the log."""
+        self._session: _Session | None = None
 
     async def __aenter__(self) -> Self:
         """Tries everything that a start needs, and rolls it back."""
-        await self._try([scope.name for scope in self._follows])
+        await self._try([self._scope])
         return self
 
     async def __aexit__(self, *error: object) -> None:
-        for scope in list(self._sessions):
-            await self._close(scope)
+        await self._close()
 
     async def attempt(self, trial: Trial) -> str:
         """What a start would do there; nothing of it stays."""
-        version = await self._try([scope.name for scope in trial.scopes])
+        version = await self._try(trial.scopes)
         return f"PostgreSQL {version} answers, and its tables can be written"
 
     async def begin(self, scope: ScopeContext) -> str | None:
         """The position that is stored. Raises ``Fenced`` if a later process writes there."""
-        await self._close(scope.name)
-        session = _Session(await connected(self._settings.dsn))
-        self._sessions[scope.name] = session
-        async with self._closed_after_failure(scope.name):
+        await self._close()
+        session = self._session = _Session(await connected(self._settings.dsn))
+        async with self._closed_after_failure():
             # Apart: it locks names before the position's row, and all others the other way round.
             async with transaction(session.connection):
                 await self._make_own_tables(session.connection)
             async with transaction(session.connection):
                 session.stored = await self._positions.own(session.connection, scope)
-                await self._form.prepare(session.connection, scope.name)
+                await self._form.prepare(session.connection, self._scope)
         return session.stored
 
     async def write(self, batch: Batch) -> None:
         """Stores the batch and its position. Raises ``Refused`` for events that cannot be."""
-        scope, session = batch.scope, self._session(batch.scope)
+        session = self._begun()
         older = overtaken(batch) if self._settings.table is not None else ()
         events = {number: event for number, event in enumerate(batch) if number not in older}
         refused: dict[int, str] = {}
-        rows = await self._rows(events, scope.name, refused)
+        rows = await self._rows(events, refused)
         if refused:
             raise Refused(refused)
-        async with self._closed_after_failure(scope.name):
+        async with self._closed_after_failure():
             try:
                 await self._store(session, batch, events, rows)
             except psycopg.Error as error:
@@ -129,56 +128,53 @@ class PostgreSQL:
                 session.checked.clear()
                 await self._store_in_order(session, batch, events, rows)
         session.stored = batch.position
-        self._count(scope, self._form.misfits(rows))
+        self._count(batch.scope, self._form.misfits(rows))
 
     async def on_ddl(self, event: ChangeEvent, scope: ScopeContext) -> None:
         """Applies an event that is not about a document, unless it was applied before."""
-        session = self._session(scope)
+        session = self._begun()
         connection = session.connection
-        async with self._closed_after_failure(scope.name), transaction(connection):
+        async with self._closed_after_failure(), transaction(connection):
             if await self._positions.is_new(connection, scope, session.stored, event):
                 await self._form.apply(connection, scope, event, session.checked)
 
-    def _session(self, scope: ScopeContext) -> _Session:
-        session = self._sessions.get(scope.name)
-        if session is None:
+    def _begun(self) -> _Session:
+        if self._session is None:
             raise Unavailable("the connection was closed after a failure")
-        return session
+        return self._session
 
-    async def _rows(
-        self, events: Mapping[int, ChangeEvent], scope: str, refused: dict[int, str]
-    ) -> Any:
+    async def _rows(self, events: Mapping[int, ChangeEvent], refused: dict[int, str]) -> Any:
         if sum(event.size for event in events.values()) < _LARGE_BYTES:
-            return self._form.rows(events, scope, refused)
-        return await to_thread.run_sync(self._form.rows, events, scope, refused)
+            return self._form.rows(events, refused)
+        return await to_thread.run_sync(self._form.rows, events, refused)
 
     async def _store(
         self, session: _Session, batch: Batch, events: Mapping[int, ChangeEvent], rows: Any
     ) -> None:
         """Stores table by table, or by runs if the order of the stream matters in its tables."""
-        connection, scope, checked = session.connection, batch.scope.name, session.checked
+        connection, checked = session.connection, session.checked
         async with transaction(connection):
             await self._move(connection, batch)
-            if not await self._form.order_matters(connection, scope, rows, checked):
-                await self._form.store(connection, scope, rows, checked)
+            if not await self._form.order_matters(connection, rows, checked):
+                await self._form.store(connection, rows, checked)
                 return
             for run in runs(events):
-                await self._form.store(connection, scope, await self._rows(run, scope, {}), checked)
+                await self._form.store(connection, await self._rows(run, {}), checked)
 
     async def _store_in_order(
         self, session: _Session, batch: Batch, events: Mapping[int, ChangeEvent], rows: Any
     ) -> None:
         """Stores after a refusal, in the order of the stream. Raises ``Refused`` for the events at
         fault."""
-        connection, scope, checked = session.connection, batch.scope.name, session.checked
+        connection, checked = session.connection, session.checked
 
         async def store(some: Mapping[int, ChangeEvent]) -> None:
-            await self._form.store(connection, scope, await self._rows(some, scope, {}), checked)
+            await self._form.store(connection, await self._rows(some, {}), checked)
 
         async with transaction(connection):
             await self._move(connection, batch)
             # Makes tables that are missing now: no savepoint may take them back.
-            await self._form.order_matters(connection, scope, rows, checked)
+            await self._form.order_matters(connection, rows, checked)
             if errors := await refusals(connection, events, store):
                 raise Refused(
                     {
@@ -190,7 +186,7 @@ class PostgreSQL:
     async def _move(self, connection: Connection, batch: Batch) -> None:
         await self._positions.move(connection, batch.scope, batch.position, batch.former, batch[0])
 
-    async def _try(self, scopes: Sequence[str]) -> str:
+    async def _try(self, scopes: Sequence[Scope]) -> str:
         connection = await connected(self._settings.dsn)
         try:
             async with transaction(connection, commit=False):
@@ -227,27 +223,28 @@ class PostgreSQL:
                 await made(connection, schema, name, create, allowed=allowed)
 
     @asynccontextmanager
-    async def _closed_after_failure(self, scope: str) -> AsyncIterator[None]:
-        """Closes the connection of the scope unless the block ends well."""
+    async def _closed_after_failure(self) -> AsyncIterator[None]:
+        """Closes the connection unless the block ends well."""
         try:
             with outages():
                 yield
         except TableRefused as error:
-            await self._close(scope)
+            await self._close()
             raise TableRefused(f"handlers.{self._handler}: {error}") from error
         except BaseException:
-            await self._close(scope)
+            await self._close()
             raise
 
-    async def _close(self, scope: str) -> None:
-        if session := self._sessions.pop(scope, None):
+    async def _close(self) -> None:
+        session, self._session = self._session, None
+        if session is not None:
             await session.connection.close()
 
     def _count(self, scope: ScopeContext, misfits: Sequence[str]) -> None:
         if misfits:
             self._misfits.labels(scope.name, self._handler).inc(len(misfits))
-            if scope.name not in self._announced:
-                self._announced.add(scope.name)
+            if not self._announced:
+                self._announced = True
                 scope.log.warning("column.misfit_stored_as_null", first=misfits[0])
 
 
@@ -266,7 +263,8 @@ def _form(opening: Opening, settings: PostgreSQLSettings, registry: Registry) ->
     create, replace_nul = settings.create, settings.nul == "replace"
     if settings.table is None:
         name = settings.log or ""
-        return LogForm(schema, name, fields, create=create, replace_nul=replace_nul)
+        scope = opening.scope.name
+        return LogForm(schema, name, scope, fields, create=create, replace_nul=replace_nul)
     values = Values(settings.columns, replace_nul=replace_nul)
     maker = RowMaker(values, fields, replace_nul, settings.on_misfit == "refuse")
     return TableForm(
@@ -274,7 +272,7 @@ def _form(opening: Opening, settings: PostgreSQLSettings, registry: Registry) ->
         settings.table,
         maker,
         registry,
-        opening.follows,
+        opening.scope,
         policy=settings.ddl,
         soft=settings.soft_delete,
         create=create,

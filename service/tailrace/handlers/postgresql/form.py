@@ -6,31 +6,30 @@ from typing import Any, Protocol
 from tailrace.engine.batch import ScopeContext
 from tailrace.event import ChangeEvent
 from tailrace.handlers.postgresql.connection import Connection
+from tailrace.model import Scope
 
 
 class StorageForm(Protocol):
-    """How events are stored. It has no connection of its own, and no state."""
+    """How the events of a scope are stored. It has no connection of its own."""
 
-    def rows(self, events: Mapping[int, ChangeEvent], scope: str, refused: dict[int, str]) -> Any:
+    def rows(self, events: Mapping[int, ChangeEvent], refused: dict[int, str]) -> Any:
         """What is stored for the numbered events: CPU work, perhaps in a thread.
 
         Puts the reasons for events that cannot be stored into ``refused``.
         """
 
-    async def prepare(self, connection: Connection, scope: str) -> None:
-        """Makes and checks the tables that are known before the first event."""
+    async def prepare(self, connection: Connection, scope: Scope) -> None:
+        """Makes and checks the tables that are known before the first event of a scope."""
 
     async def order_matters(
-        self, connection: Connection, scope: str, rows: Any, checked: dict[str, bool]
+        self, connection: Connection, rows: Any, checked: dict[str, bool]
     ) -> bool:
         """Whether the rows must be stored in the order of the stream: their tables change others.
 
         ``checked``: that, by the table, for those that were checked with this connection.
         """
 
-    async def store(
-        self, connection: Connection, scope: str, rows: Any, checked: dict[str, bool]
-    ) -> None:
+    async def store(self, connection: Connection, rows: Any, checked: dict[str, bool]) -> None:
         """Stores rows in the open transaction, table by table."""
 
     async def apply(

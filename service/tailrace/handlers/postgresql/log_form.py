@@ -15,6 +15,7 @@ from tailrace.handlers.postgresql.nul import HELD, without_nul
 from tailrace.handlers.postgresql.statements import LogStatements
 from tailrace.handlers.postgresql.table_check import require_columns
 from tailrace.handlers.postgresql.tables import made
+from tailrace.model import Scope
 
 Columns = tuple[list[Any], list[Any], list[Any], list[Any], list[Any], list[Any]]
 
@@ -26,26 +27,26 @@ class LogForm:
         self,
         schema: str,
         name: str,
+        scope: str,
         fields: FieldMapping | None,
         *,
         create: bool,
         replace_nul: bool,
     ) -> None:
         self._table = LogStatements(schema, identifier(name))
+        self._scope = scope
         self._fields = fields
         self._create = create
         self._replace_nul = replace_nul
 
-    def rows(
-        self, events: Mapping[int, ChangeEvent], scope: str, refused: dict[int, str]
-    ) -> Columns:
+    def rows(self, events: Mapping[int, ChangeEvent], refused: dict[int, str]) -> Columns:
         """The columns of the log."""
         given = list(events.values())
         mapped = given if self._fields is None else self._fields.of(given)
         columns: Columns = ([], [], [], [], [], [])
         ids, operations, namespaces, keys, seconds, texts = columns
         for number, event, message in zip(
-            events, given, messages(mapped, scope, "native"), strict=True
+            events, given, messages(mapped, self._scope, "native"), strict=True
         ):
             text = without_nul(message.value or b"null", replace=self._replace_nul)
             if text is None:
@@ -60,21 +61,19 @@ class LogForm:
             texts.append(text)
         return columns
 
-    async def prepare(self, connection: Connection, scope: str) -> None:
+    async def prepare(self, connection: Connection, scope: Scope) -> None:
         table = self._table
         await made(connection, table.schema, table.name, table.create, allowed=self._create)
         await require_columns(connection, table)
 
     async def order_matters(
-        self, connection: Connection, scope: str, rows: Columns, checked: dict[str, bool]
+        self, connection: Connection, rows: Columns, checked: dict[str, bool]
     ) -> bool:
         return False  # rows are appended in their order
 
-    async def store(
-        self, connection: Connection, scope: str, rows: Columns, checked: dict[str, bool]
-    ) -> None:
+    async def store(self, connection: Connection, rows: Columns, checked: dict[str, bool]) -> None:
         async with connection.cursor(binary=True) as cursor:
-            await cursor.execute(self._table.append, (scope, *rows))
+            await cursor.execute(self._table.append, (self._scope, *rows))
 
     async def apply(
         self,
@@ -84,10 +83,10 @@ class LogForm:
         checked: dict[str, bool],
     ) -> None:
         refused: dict[int, str] = {}
-        rows = self.rows({0: event}, scope.name, refused)
+        rows = self.rows({0: event}, refused)
         if refused:
             raise PermanentError(refused[0])
-        await self.store(connection, scope.name, rows, checked)
+        await self.store(connection, rows, checked)
 
     def misfits(self, rows: Columns) -> list[str]:
         return []

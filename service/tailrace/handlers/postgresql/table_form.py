@@ -1,6 +1,6 @@
 """A table per collection: rows follow the documents, and DDL by policy."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Literal
 
 import psycopg
@@ -35,7 +35,7 @@ class TableForm:
         template: Template,
         maker: RowMaker,
         registry: Registry,
-        follows: Sequence[Scope],
+        scope: Scope,
         *,
         policy: Policy,
         soft: bool,
@@ -45,40 +45,37 @@ class TableForm:
         self._template = template
         self._maker = maker
         self._registry = registry
-        self._follows = {scope.name: scope for scope in follows}
+        self._scope = scope
         self._policy = policy
         self._soft = soft
         self._create = create
         self._known: dict[str, TableStatements] = {}
 
     def rows(
-        self, events: Mapping[int, ChangeEvent], scope: str, refused: dict[int, str]
+        self, events: Mapping[int, ChangeEvent], refused: dict[int, str]
     ) -> Mapping[Namespace, TableRows]:
         """The rows of each collection."""
         return self._maker.rows(events, refused)
 
-    async def prepare(self, connection: Connection, scope: str) -> None:
-        for each, namespace in collections([*self._follows.values()]):
-            if each.name == scope:
-                await self._checked(connection, scope, namespace, {})
+    async def prepare(self, connection: Connection, scope: Scope) -> None:
+        for _, namespace in collections([scope]):
+            await self._checked(connection, scope.name, namespace, {})
 
     async def order_matters(
         self,
         connection: Connection,
-        scope: str,
         rows: Mapping[Namespace, TableRows],
         checked: dict[str, bool],
     ) -> bool:
         matters = False
         for namespace in rows:
-            table = await self._checked(connection, scope, namespace, checked)
+            table = await self._checked(connection, self._scope.name, namespace, checked)
             matters |= checked[_checked_key(namespace, table.name)]
         return matters
 
     async def store(
         self,
         connection: Connection,
-        scope: str,
         rows: Mapping[Namespace, TableRows],
         checked: dict[str, bool],
     ) -> None:
@@ -86,7 +83,7 @@ class TableForm:
             for namespace, each in rows.items():
                 if not (each.ids or each.gone):
                     continue
-                table = await self._checked(connection, scope, namespace, checked)
+                table = await self._checked(connection, self._scope.name, namespace, checked)
                 if each.gone_if:
                     await cursor.execute(table.keys, (list(each.gone_if),))
                     each.spare_rows_of_others(await cursor.fetchall())
@@ -106,7 +103,7 @@ class TableForm:
         operation = event.operation_type
         if operation == "snapshotEnd":
             await self._sweep(connection, scope, event)
-        rename = Rename.of(event, self._follows.get(scope.name, Scope(scope.name)))
+        rename = Rename.of(event, self._scope)
         if rename is not None:
             rename.warn(scope)
         if operation not in ("drop", "rename", "dropDatabase") or self._policy == "keep":

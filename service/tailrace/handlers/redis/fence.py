@@ -6,23 +6,23 @@ of the process that took over meanwhile.
 
 from tailrace.engine.batch import ScopeContext
 from tailrace.errors import Fenced
+from tailrace.handlers.handler_type import Opening
 from tailrace.handlers.redis import RedisHandlerSettings
 from tailrace.handlers.redis.server import Command, RedisConnection
 
 
 class Fence:
-    """Of handler ``name``."""
+    """Of a handler and one scope."""
 
-    def __init__(self, name: str, settings: RedisHandlerSettings) -> None:
-        self._name = name
-        self._settings = settings
+    def __init__(self, opening: Opening, settings: RedisHandlerSettings) -> None:
+        self._key = settings.own_key("epoch", opening.name, opening.scope.name)
 
     async def claim(self, connection: RedisConnection, scope: ScopeContext) -> Command:
         """The first command of the next transaction, which fails if another process comes first.
 
         Raises :class:`Fenced` if a later one has written.
         """
-        key = self._settings.own_key("epoch", self._name, scope.name)
+        key = self._key
         _, stored = await connection.each([("WATCH", key), ("GET", key)])
         if stored is not None and int(stored) > scope.epoch:
             raise Fenced(

@@ -1,7 +1,7 @@
 """The names of keys: which belong to a collection, to a scope, and to what a snapshot lists."""
 
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
 import bson
@@ -57,84 +57,79 @@ def _identity(document_key: bytes) -> bytes:
 
 
 class KeyNames:
-    """The names of the keys of handler ``name``.
+    """The names of the keys of handler ``name`` and one scope.
 
-    Raises :class:`ConfigurationError` if collections of a scope would share their keys.
+    Raises :class:`ConfigurationError` if collections of the scope would share their keys.
     """
 
-    def __init__(self, name: str, settings: RedisHandlerSettings, follows: Sequence[Scope]) -> None:
-        self._name = name
-        self._settings = settings
+    def __init__(self, name: str, settings: RedisHandlerSettings, scope: Scope) -> None:
         self._template = settings.prefix
-        self._scopes = {scope.name: scope for scope in follows}
-        for scope in follows:
-            needed = {"collection": scope.collection, "database": scope.database}
-            missing = [
-                f"{{{each}}}"
-                for each, fixed in needed.items()
-                if fixed is None and f"{{{each}}}" not in self._template.text
-            ]
-            if missing:
-                message = f"needs {' and '.join(missing)}: the scope {scope.name!r} follows several"
-                raise ConfigurationError(Problem(f"handlers.{name}.key", message))
+        self._scope = scope
+        self.noted = settings.own_key("unnamed", name, scope.name)
+        """The set of the keys that a snapshot has not named yet."""
+        needed = {"collection": scope.collection, "database": scope.database}
+        missing = [
+            f"{{{each}}}"
+            for each, fixed in needed.items()
+            if fixed is None and f"{{{each}}}" not in self._template.text
+        ]
+        if missing:
+            message = f"needs {' and '.join(missing)}: the scope {scope.name!r} follows several"
+            raise ConfigurationError(Problem(f"handlers.{name}.key", message))
 
-    def noted(self, scope: str) -> str:
-        """The set of the keys that a snapshot of a scope has not named yet."""
-        return self._settings.own_key("unnamed", self._name, scope)
-
-    def prefix(self, database: str, collection: str, scope: str) -> str:
+    def prefix(self, database: str, collection: str) -> str:
         """What the keys of a collection begin with."""
-        return self._template.name(database, collection, scope=scope)
+        return self._template.name(database, collection, scope=self._scope.name)
 
     def pattern(self, prefix: str) -> str:
         """The pattern for SCAN of the keys with a prefix."""
         return _GLOB.sub(r"\\\1", prefix) + '{"*'
 
-    def pattern_of(self, scope: str) -> str:
-        """The pattern for SCAN of all keys of a scope."""
-        follows = self._scopes.get(scope, Scope(scope))
+    def pattern_of_all(self) -> str:
+        """The pattern for SCAN of all keys of the scope."""
+        scope = self._scope
         database, collection = (
             "*" if each is None else _GLOB.sub(r"\\\1", each)
-            for each in (follows.database, follows.collection)
+            for each in (scope.database, scope.collection)
         )
         parts = re.split(r"(\{\w+\})", self._template.text)
         escaped = "".join(
             each if each.startswith("{") else _GLOB.sub(r"\\\1", each) for each in parts
         )
         return (
-            escaped.format(database=database, collection=collection, scope=scope, prefix="") + '{"*'
+            escaped.format(database=database, collection=collection, scope=scope.name, prefix="")
+            + '{"*'
         )
 
-    def all_of(self, scope: str) -> ListedKeys:
-        """All keys of a scope."""
-        return ListedKeys((), self._expression(scope))
+    def all(self) -> ListedKeys:
+        """All keys of the scope."""
+        return ListedKeys((), self._expression())
 
     def swept(
-        self, scope: str, snapshot: SnapshotBarrier, dead_letter_keys: Collection[bytes | None] = ()
+        self, snapshot: SnapshotBarrier, dead_letter_keys: Collection[bytes | None] = ()
     ) -> ListedKeys:
         """The keys whose documents would have been named before this ``snapshotEnd``.
 
         Rows of documents with dead letters did not come: their keys stay.
         """
         prefixes = {
-            self.prefix(each.db, each.coll or "", scope): snapshot.is_complete(each)
+            self.prefix(each.db, each.coll or ""): snapshot.is_complete(each)
             for each in snapshot.states
         }
         done = [prefix for prefix, complete in prefixes.items() if complete]
         others = not (snapshot.filtered or snapshot.chosen)
-        expression = self._expression(scope) if others else None
+        expression = self._expression() if others else None
         held = {
-            self.prefix(each.db, each.coll or "", scope): of_it
+            self.prefix(each.db, each.coll or ""): of_it
             for each, of_it in identities(dead_letter_keys).items()
         }
         return ListedKeys(done, expression, [*prefixes], held)
 
-    def _expression(self, scope: str) -> re.Pattern[str]:
-        follows = self._scopes.get(scope, Scope(scope))
+    def _expression(self) -> re.Pattern[str]:
         names = {
-            "{database}": follows.database,
-            "{collection}": follows.collection,
-            "{scope}": scope,
+            "{database}": self._scope.database,
+            "{collection}": self._scope.collection,
+            "{scope}": self._scope.name,
         }
         found = [
             (".*" if names[each] is None else re.escape(str(names[each])))

@@ -14,7 +14,7 @@ from tailrace.event.snapshot_barrier import SnapshotBarrier
 from tailrace.event.snapshot_events import SNAPSHOT_BEGIN, SNAPSHOT_END
 from tailrace.handlers.ddl_mark import ddl_mark
 from tailrace.handlers.handler_type import Opening, Trial
-from tailrace.handlers.namespace import Places
+from tailrace.handlers.namespace import place_of
 from tailrace.handlers.redis import RedisHandlerSettings
 from tailrace.handlers.redis.fence import Fence
 from tailrace.handlers.redis.key_names import KeyNames, ListedKeys
@@ -22,7 +22,6 @@ from tailrace.handlers.redis.server import Command, RedisConnection, RedisServer
 from tailrace.handlers.redis.streams import IN_A_THREAD
 from tailrace.handlers.redis.sweep import Sweep, found_keys
 from tailrace.handlers.renames import Rename
-from tailrace.model import Scope
 
 TRIAL = "tailrace:trial"
 
@@ -32,18 +31,17 @@ class RedisKeys:
 
     def __init__(self, opening: Opening, settings: RedisHandlerSettings) -> None:
         self._name = opening.name
-        self._scopes = {scope.name: scope for scope in opening.follows}
+        self._scope = opening.scope
         self._server = RedisServer(opening.name, settings)
-        self._fence = Fence(opening.name, settings)
+        self._fence = Fence(opening, settings)
         self._settings = settings
-        self._names = KeyNames(opening.name, settings, opening.follows)
-        self._places = Places(opening.follows)
+        self._names = KeyNames(opening.name, settings, opening.scope)
         self._mapping = settings.fields.mapping()
         self._expires: Command = ()
         if settings.expire_seconds is not None:
             self._expires = "EX", settings.expire_seconds
-        self._sweeps: dict[str, tuple[int, Sweep]] = {}
-        """By scope, what a snapshot has not named yet, as this epoch knows it."""
+        self._known: tuple[int, Sweep] | None = None
+        """What a snapshot has not named yet, as this epoch knows it."""
 
     async def __aenter__(self) -> Self:
         await self._server.require_usable()
@@ -53,9 +51,8 @@ class RedisKeys:
         await self._server.close()
 
     async def write(self, batch: Batch) -> None:
-        scope = batch.scope.name
         changes = last_changes(batch)
-        make = partial(self._values, [batch[change.index] for change in changes], scope)
+        make = partial(self._values, [batch[change.index] for change in changes])
         made = await to_thread.run_sync(make) if len(changes) >= IN_A_THREAD else make()
         values = {key: value for key, value in made if key}
         if not values:
@@ -66,7 +63,7 @@ class RedisKeys:
             if change.shard_keys and all(shows(each, self._mapping) for each in change.shard_keys)
         }
         size = sum(len(value) for value in values.values() if value is not None)
-        async with self._server.writing(scope, len(batch), size) as connection:
+        async with self._server.writing(len(batch), size) as connection:
             sweep = await self._sweep(batch.scope, connection)
             claim = await self._fence.claim(connection, batch.scope)
             moved = await _moved(connection, deletes) if deletes else ()
@@ -78,26 +75,24 @@ class RedisKeys:
             await connection.at_once([claim, *commands, *sweep.named(list(values))])
 
     async def on_ddl(self, event: ChangeEvent, scope: ScopeContext) -> None:
-        async with self._server.connection(scope.name) as connection:
+        async with self._server.connection() as connection:
             await connection.at_once([await self._fence.claim(connection, scope)])
-            if (
-                rename := Rename.of(event, self._scopes.get(scope.name, Scope(scope.name)))
-            ) is not None:
+            if (rename := Rename.of(event, self._scope)) is not None:
                 await self._rename(connection, event, rename, scope)
             match event.operation_type, event.ns:
                 case "drop", Namespace(db, str(coll)):
-                    await self._remove(connection, self._names.prefix(db, coll, scope.name))
+                    await self._remove(connection, self._names.prefix(db, coll))
                 case operation, _ if operation in (SNAPSHOT_BEGIN, SNAPSHOT_END):
                     await self._snapshot(connection, event, scope)
 
     async def attempt(self, trial: Trial) -> str:
         version = await self._server.require_usable()
-        async with self._server.connection("") as connection:
+        async with self._server.connection() as connection:
             await connection.at_once([("SET", TRIAL, "", "PX", 1000), ("DEL", TRIAL)])
             await connection.one("SCAN", 0, "COUNT", 1)
         return f"Redis {version} can be written to: keys {self._settings.key}"
 
-    def _values(self, events: Sequence[ChangeEvent], scope: str) -> list[tuple[str, bytes | None]]:
+    def _values(self, events: Sequence[ChangeEvent]) -> list[tuple[str, bytes | None]]:
         """By event, its key and the document as JSON; ``None`` for one that is gone.
 
         The key is empty if the event says nothing about the document.
@@ -106,11 +101,11 @@ class RedisKeys:
         canonical = self._settings.json_format == "canonical"
         made: list[tuple[str, bytes | None]] = []
         for event, message in zip(
-            events, messages(mapped, scope, "document", canonical=canonical), strict=True
+            events, messages(mapped, self._scope.name, "document", canonical=canonical), strict=True
         ):
             key = ""
             if message.key is not None:
-                prefix = self._names.prefix(*self._places.of(event, scope), scope)
+                prefix = self._names.prefix(*place_of(event, self._scope))
                 key = prefix + message.key.decode()
             made.append((key, message.value))
         return made
@@ -126,12 +121,12 @@ class RedisKeys:
         """Gives the keys of a collection the names of another one, if the scope follows it."""
         rename.warn(scope)
         of, to = rename.source, rename.to
-        prefix = self._names.prefix(of.db, of.coll or "", scope.name)
+        prefix = self._names.prefix(of.db, of.coll or "")
         if not rename.arrives:
             if rename.leaves:
                 await self._remove(connection, prefix)
             return
-        target = self._names.prefix(to.db, to.coll or "", scope.name)
+        target = self._names.prefix(to.db, to.coll or "")
         mark, noted = ddl_mark(event), self._settings.own_key("renamed", self._name, scope.name)
         if target != prefix and (await connection.one("GET", noted) or b"") < mark.encode():
             # Once: if the event comes again, these keys may be those that have got their names.
@@ -160,11 +155,10 @@ class RedisKeys:
         if snapshot.filtered:
             return  # it does not show what is missing
         if event.operation_type == SNAPSHOT_BEGIN:
-            pattern = self._names.pattern_of(scope.name)
-            owns = self._names.all_of(scope.name).owns
-            await sweep.begin(connection, snapshot.id, pattern, owns)
+            names = self._names
+            await sweep.begin(connection, snapshot.id, names.pattern_of_all(), names.all().owns)
             return
-        gone = self._names.swept(scope.name, snapshot, scope.dead_letter_keys)
+        gone = self._names.swept(snapshot, scope.dead_letter_keys)
         count = await sweep.end(connection, snapshot.id, gone.owns)
         if count is None:
             scope.log.warning("redis.sweep_skipped", reason="what it had noted is not there")
@@ -172,12 +166,12 @@ class RedisKeys:
             scope.log.info("redis.swept", keys=count)
 
     async def _sweep(self, scope: ScopeContext, connection: RedisConnection) -> Sweep:
-        """The sweep of a scope. Another process may have begun or ended it in another epoch."""
-        epoch, sweep = self._sweeps.get(scope.name, (None, None))
+        """The sweep. Another process may have begun or ended it in another epoch."""
+        epoch, sweep = self._known or (None, None)
         if sweep is None or epoch != scope.epoch:
-            sweep = Sweep(self._names.noted(scope.name))
+            sweep = Sweep(self._names.noted)
             await sweep.load(connection)
-            self._sweeps[scope.name] = scope.epoch, sweep
+            self._known = scope.epoch, sweep
         return sweep
 
 

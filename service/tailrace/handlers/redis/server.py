@@ -1,4 +1,4 @@
-"""Connections to Redis: one for each scope, and what the server's errors mean.
+"""A connection to Redis, and what the server's errors mean.
 
 After an error, also a cancellation, a connection is closed: answers that are still to come would be
 taken for those of the next commands.
@@ -119,36 +119,36 @@ class RedisConnection:
 
 
 class RedisServer:
-    """The server of handler ``name``, and its open connections."""
+    """The server of handler ``name``, and a connection to it."""
 
     def __init__(self, name: str, settings: RedisHandlerSettings) -> None:
         self._name = name
         self._settings = settings
-        self._connections: dict[str, RedisConnection] = {}
-        """By scope."""
+        self._open: RedisConnection | None = None
 
     async def close(self) -> None:
-        for scope in list(self._connections):
-            await self._connections.pop(scope).close()
+        """Closes the connection. Does not raise."""
+        connection, self._open = self._open, None
+        if connection is not None:
+            await connection.close()
 
     @asynccontextmanager
-    async def connection(self, scope: str) -> AsyncIterator[RedisConnection]:
-        """The scope's connection, opened if need be.
+    async def connection(self) -> AsyncIterator[RedisConnection]:
+        """The connection, opened if need be.
 
         An error, also a cancellation, closes it. Raises as :func:`unavailable`.
         """
         try:
             with unavailable(f"handlers.{self._name}.url"):
-                if scope not in self._connections:
-                    self._connections[scope] = await self._connected()
-                yield self._connections[scope]
+                if self._open is None:
+                    self._open = await self._connected()
+                yield self._open
         except BaseException:
-            if scope in self._connections:
-                await self._connections.pop(scope).close()
+            await self.close()
             raise
 
     @asynccontextmanager
-    async def writing(self, scope: str, events: int, size: int) -> AsyncIterator[RedisConnection]:
+    async def writing(self, events: int, size: int) -> AsyncIterator[RedisConnection]:
         """The connection, to write so many events of so many bytes.
 
         The server answers a value over its limits by ending the connection, mostly before its reply
@@ -157,7 +157,7 @@ class RedisServer:
         """
         is_open = False
         try:
-            async with self.connection(scope) as connection:
+            async with self.connection() as connection:
                 is_open = True
                 yield connection
         except ResponseError as error:
@@ -180,12 +180,12 @@ class RedisServer:
         Raises :class:`ConfigurationError`, and :class:`Unavailable`.
         """
         place = f"handlers.{self._name}.url"
-        async with self.connection("") as connection:
+        async with self.connection() as connection:
             (found,) = await connection.answers([("INFO", "server")])
             if isinstance(found, exceptions.NoPermissionError):
                 found = await connection.one("PING") and b""
         lines = dict(line.partition(":")[::2] for line in found.decode().split())
-        await self._connections.pop("").close()
+        await self.close()
         version = lines.get("redis_version", "")
         if lines.get("redis_mode") == "cluster":
             message = "Redis Cluster is not supported: name a server that is not in a cluster"
@@ -219,7 +219,7 @@ class RedisServer:
     async def _exceeded(self, size: int) -> str:
         """Which limit of the server a value of so many bytes exceeds; empty if none is known to."""
         for name in ("proto-max-bulk-len", "client-query-buffer-limit"):
-            async with self.connection("") as connection:
+            async with self.connection() as connection:
                 (found,) = await connection.answers([("CONFIG", "GET", name)])
             if isinstance(found, list) and len(found) == 2 and 0 < int(found[1]) < size:
                 return f"its {size} bytes are over Redis's {name} ({int(found[1])})"

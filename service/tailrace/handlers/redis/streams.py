@@ -13,7 +13,7 @@ from tailrace.errors import Unavailable
 from tailrace.event import ChangeEvent
 from tailrace.event.memo import Memo
 from tailrace.handlers.handler_type import Opening, Trial
-from tailrace.handlers.namespace import Places
+from tailrace.handlers.namespace import place_of
 from tailrace.handlers.redis import RedisHandlerSettings
 from tailrace.handlers.redis.fence import Fence
 from tailrace.handlers.redis.server import Command, RedisConnection, RedisServer
@@ -27,9 +27,9 @@ class RedisStreams:
 
     def __init__(self, opening: Opening, settings: RedisHandlerSettings) -> None:
         self._server = RedisServer(opening.name, settings)
-        self._fence = Fence(opening.name, settings)
+        self._fence = Fence(opening, settings)
         self._settings = settings
-        self._places = Places(opening.follows)
+        self._scope = opening.scope
         self._mapping = settings.fields.mapping()
         self._trim: Command = ()
         if settings.max_length is not None:
@@ -55,7 +55,7 @@ class RedisStreams:
     async def attempt(self, trial: Trial) -> str:
         version = await self._server.require_usable()
         found: list[str] = []
-        async with self._server.connection("") as connection:
+        async with self._server.connection() as connection:
             for scope in trial.scopes:
                 if scope.database is None or scope.collection is None:
                     continue
@@ -67,19 +67,19 @@ class RedisStreams:
         return f"Redis {version} can be written to" + (f": streams {named}" if named else "")
 
     async def _add(self, events: Sequence[ChangeEvent], scope: ScopeContext) -> None:
-        make = partial(self._commands, events, scope.name)
+        make = partial(self._commands, events)
         large = len(events) >= IN_A_THREAD
         commands = await to_thread.run_sync(make) if large else make()
         if commands:
             size = sum(
                 len(part) for command in commands for part in command if isinstance(part, bytes)
             )
-            async with self._server.writing(scope.name, len(events), size) as connection:
+            async with self._server.writing(len(events), size) as connection:
                 await _require_streams(connection, {str(command[1]) for command in commands})
                 await connection.at_once([await self._fence.claim(connection, scope), *commands])
 
-    def _commands(self, events: Sequence[ChangeEvent], scope: str) -> list[Command]:
-        settings = self._settings
+    def _commands(self, events: Sequence[ChangeEvent]) -> list[Command]:
+        settings, scope = self._settings, self._scope.name
         mapped = events if self._mapping is None else self._mapping.of(events)
         canonical = settings.json_format == "canonical"
         made: list[Command] = []
@@ -88,7 +88,7 @@ class RedisStreams:
         ):
             if message.is_empty:
                 continue
-            database, collection = self._places.of(event, scope)
+            database, collection = place_of(event, self._scope)
             made.append(
                 (
                     *("XADD", self._streams[database, collection, scope], *self._trim, "*"),

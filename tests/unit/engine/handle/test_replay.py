@@ -67,9 +67,9 @@ async def replayed(
     def report(letter: DeadLetter, what: str) -> None:
         lines.append(f"{letter.id} {what}")
 
-    return await replay_letters(
-        store, handlers, chosen or await store.letters(), report, {}, require
-    )
+    letters = chosen or await store.letters()
+    of_scopes = {(each.scope, name): of for name, of in handlers.items() for each in letters}
+    return await replay_letters(store, of_scopes, letters, report, {}, require)
 
 
 async def test_letters_are_handled_in_order_and_resolved() -> None:
