@@ -6,8 +6,9 @@ from datetime import datetime
 from bson.timestamp import Timestamp
 
 from tailrace.cli.terminal_text import UNKNOWN, age, columns, fields
-from tailrace.model import Checkpoint, Progress
+from tailrace.model import Checkpoint
 from tailrace.model.gap import Gap
+from tailrace.model.subscription import Subscription
 from tailrace.model.time_text import utc_text
 
 _HEADINGS = ("SCOPE", "KIND", "CLUSTER TIME", "EPOCH", "SEQUENCE", "SAVED AT", "AGE", "GAPS")
@@ -51,15 +52,18 @@ def details(checkpoint: Checkpoint, now: datetime) -> str:
     }
     if checkpoint.halted:
         record["halted"] = checkpoint.halted
-    beyond = [("beyond", _beyond(*each)) for each in position.beyond.items()]
-    return fields([*record.items(), *beyond])
+    of_handlers = [("handler", _handler(*each)) for each in checkpoint.subscriptions.items()]
+    damaged = [("handler", f"{name}: cannot be read") for name in checkpoint.damaged]
+    return fields([*record.items(), *of_handlers, *damaged])
 
 
-def _beyond(handler: str, progress: Progress) -> str:
-    """What a handler has handled beyond the checkpoint."""
-    single = len(progress.handled)
+def _handler(name: str, subscription: Subscription) -> str:
+    """How far a handler is."""
+    at = subscription.position
+    single = len(at.handled)
     more = f", and {single} later change{'s' * (single > 1)}" if single else ""
-    return f"{handler}: has all up to {moment_of(progress.cluster_time)}{more}"
+    halted = f"; halted: {subscription.halted}" if subscription.halted else ""
+    return f"{name}: has all up to {moment_of(at.cluster_time)}{more}{halted}"
 
 
 def history(gaps: Sequence[Gap]) -> str:

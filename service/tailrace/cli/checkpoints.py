@@ -25,7 +25,6 @@ from tailrace.cli.waiting_bar import waiting_bar
 from tailrace.engine.ports import CheckpointStore
 from tailrace.errors import CheckpointCorrupt, CheckpointFenced
 from tailrace.model import Checkpoint, Position
-from tailrace.model.position import CHOSEN
 from tailrace.model.record_codec import LARGEST
 
 _UNKNOWN = "has no checkpoint; 'tailrace checkpoints list' shows those that are stored"
@@ -149,7 +148,7 @@ async def set_position(
     before, text, epoch = await _before(store, scope, now)
     if epoch is not None and epoch > LARGEST:
         refuse(f"scope {scope!r}", "its epoch is the greatest there is; reset it, then set it")
-    chosen = replace(position, sink_digests={CHOSEN: ""})
+    chosen = replace(position, chosen=True)
     if before is not None:
         at = before.position
         reread = at.reread_from(position.cluster_time, now)

@@ -69,7 +69,7 @@ class Seeking:
                 raise ActionRefused(422, f"scope {name!r}: {message}: choose a time with at")
             position = Position(PositionKind.IDLE, None, None, position.cluster_time)
         await self.server.require(position)
-        reached = furthest(before, former).cluster_time if before is not None else None
+        reached = furthest("", before.last, former).cluster_time if before is not None else None
         in_flight = self.now[1] if self.now is not None else None
         return SeekTarget(name, position, current, before, reached, self.handlers, in_flight)
 
@@ -84,7 +84,7 @@ class Seeking:
             return target
         if target.in_flight is None or not _moved(target.before.position, former[left].position):
             return replace(target, in_flight=None)
-        reached = furthest(former[left], former[left:]).cluster_time
+        reached = furthest("", former[left].last, former[left:]).cluster_time
         return replace(target, before=former[left], reached=reached, in_flight=None)
 
 

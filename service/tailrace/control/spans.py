@@ -12,7 +12,7 @@ from tailrace.control.outcome import ActionRefused, elsewhere
 from tailrace.control.server_positions import moment
 from tailrace.control.span import Span
 from tailrace.engine import Handler, PerBatch, Routed, Runtime, Watcher, WatcherState
-from tailrace.engine.checkpointer import CheckpointClaim
+from tailrace.engine.checkpoint_claim import CheckpointClaim
 from tailrace.engine.handle.replay import hand_over, refusal
 from tailrace.engine.ports import RunIdentity
 from tailrace.errors import CheckpointFenced, TailraceError, describe

@@ -1,37 +1,45 @@
-"""Saves where a scope without a position begins, if that is now: before anything can make it later.
+"""Saves where handlers without a position begin, if that is now: before anything can make it later.
 
 A pause, a destination that is down, or a crash before the first reply of the stream must not move
 "now" behind changes that are written meanwhile.
 """
 
+from collections.abc import Sequence
+
 from bson.timestamp import Timestamp
 
-from tailrace.engine.checkpointer import CheckpointClaim
-from tailrace.engine.plan.scope_plan import Runtime, ScopePlan
+from tailrace.engine.checkpoint_claim import CheckpointClaim
+from tailrace.engine.plan.row_source import RowSource
+from tailrace.engine.plan.scope_plan import Runtime
 from tailrace.engine.ports import RunIdentity
 from tailrace.model import Checkpoint, Position, PositionKind
-from tailrace.model.start import NOW
+from tailrace.model.subscription import Subscription
 
 
 async def begin_now(
-    plan: ScopePlan, claim: CheckpointClaim, identity: RunIdentity, runtime: Runtime, asked: int
+    handlers: Sequence[str],
+    rows: RowSource,
+    claim: CheckpointClaim,
+    identity: RunIdentity,
+    runtime: Runtime,
+    asked: int,
 ) -> Checkpoint | None:
-    """The scope's first checkpoint, saved; ``None`` if it begins elsewhere, or the time is unknown.
+    """Their first checkpoint, saved; ``None`` if the time is unknown.
 
     The time is that of the first call for this claim. ``asked``: the number of the last order for
-    the scope's snapshot. Raises
-    :class:`tailrace.errors.CheckpointError` and :class:`tailrace.errors.DriverError`.
+    their snapshot. Raises :class:`tailrace.errors.CheckpointError` and
+    :class:`tailrace.errors.DriverError`.
     """
-    if plan.start != NOW:
-        return None
-    if claim.began is None:
-        claim.began = await runtime.now()
-    if (now := claim.began) is None:
-        return None
+    if any(name not in claim.began for name in handlers):
+        found = await runtime.now()
+        if found is None:
+            return None
+        for name in handlers:
+            claim.began.setdefault(name, found)
+    now = min(claim.began[name] for name in handlers)
     # mongod, change_stream_helpers.cpp: a stream without a start begins one tick later, too.
     time = Timestamp(now.time, now.inc + 1)
-    snapshot = plan.rows.begin(None, fresh=True, gap=False, rows={}, asked=asked)
+    snapshot = rows.begin(None, fresh=True, gap=False, rows={}, asked=asked)
     position = Position(PositionKind.IDLE, None, None, time, snapshot=snapshot, started=time)
-    first = claim.next(identity, position)
-    await claim.save(runtime.store, first)
-    return first
+    first = Subscription(position, identity.fingerprint)
+    return await claim.save(runtime.store, identity, dict.fromkeys(handlers, first))

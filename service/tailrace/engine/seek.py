@@ -1,4 +1,4 @@
-"""Takes the position of an operator's order as the checkpoint, between two runs of a scope."""
+"""Takes the position of an operator's order as the handlers' own, between two runs."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -6,69 +6,103 @@ from dataclasses import replace
 import structlog
 from bson.timestamp import Timestamp
 
-from tailrace.engine.checkpointer import CheckpointClaim, as_former
+from tailrace.engine.checkpoint_claim import CheckpointClaim, as_former
 from tailrace.engine.plan.scope_plan import Runtime
 from tailrace.engine.ports import RunIdentity
 from tailrace.model import Checkpoint, Position
 from tailrace.model.gap import SET_ASIDE, Gap
-from tailrace.model.order import Order
-from tailrace.model.position import CHOSEN
+from tailrace.model.order import HandlerOrder, Order
+from tailrace.model.subscription import Subscription
+
+
+def sought(order: Order | None, handlers: Sequence[str], claim: CheckpointClaim) -> list[str]:
+    """The handlers that are to move by an order, and have not."""
+    if order is None:
+        return []
+    known = {name: claim.of(name) for name in handlers}
+    return [n for n, one in known.items() if order.of(n).sought > (one.obeyed if one else 0)]
 
 
 async def seek(
     order: Order,
+    handlers: Sequence[str],
     before: Checkpoint | None,
     claim: CheckpointClaim,
     identity: RunIdentity,
     runtime: Runtime,
 ) -> Checkpoint:
-    """Saves the order's position as the checkpoint, in place of ``before``; returns it.
+    """Saves the order's position as that of the handlers; returns the checkpoint.
 
-    First it notes the position that is replaced, and the gap if changes are skipped that no handler
-    has. After a crash in between, both are stored again, as the same records. Once the checkpoint
-    is saved, the order is obeyed. Raises :class:`tailrace.errors.CheckpointError`.
+    First it notes the positions that are replaced, and the gap if changes are skipped that were
+    never handed over. After a crash in between, both are stored again, as the same records. Once
+    the checkpoint is saved, the order is obeyed. Raises :class:`tailrace.errors.CheckpointError`.
     """
-    assert order.seek is not None  # noqa: S101 - the caller has looked
+    former: Sequence[Checkpoint] = ()
     if before is not None:
         await runtime.orders.note(as_former(before))
-        reached = furthest(before, await runtime.orders.positions(claim.scope))
-        if (gap := _gap(order, reached, order.seek)) is not None:
-            await runtime.store.record_gap(gap)
-    at, here = order.seek.cluster_time, before.position if before is not None else None
-    position = replace(
-        order.seek,
-        sink_digests={CHOSEN: ""},
-        beyond={},
-        snapshot=here.snapshot if here is not None else None,
-        started=_started(before, order.seek),
-        reread=here.reread_from(at, order.at) if here is not None else {},
-    )
-    after = claim.next(identity, position, fingerprint=order.fingerprint, obeyed=order.sought)
-    await claim.save(runtime.store, after)
-    claim.obeyed = order.sought
-    structlog.get_logger().info(
-        "scope.sought",
-        scope=claim.scope,
-        by=order.by,
-        **{"from": before and str(before.position.start_point)},
-        to=str(after.position.start_point),
-    )
+        former = await runtime.orders.positions(claim.scope)
+    changed: dict[str, Subscription] = {}
+    gaps: dict[str, Gap] = {}
+    for name in handlers:
+        wish, at = order.of(name), before.of(name) if before is not None else None
+        assert wish.seek is not None  # noqa: S101 - the caller has looked
+        if at is not None and (gap := _gap(order, wish, furthest(name, at, former))) is not None:
+            gaps[gap.digest] = gap
+        changed[name] = _moved(order, wish, at, identity.fingerprint)
+    for gap in gaps.values():
+        await runtime.store.record_gap(gap)
+    after = await claim.save(runtime.store, identity, changed)
+    for name, each in changed.items():
+        at = before.of(name) if before is not None else None
+        structlog.get_logger().info(
+            "scope.sought",
+            scope=claim.scope,
+            handler=name,
+            by=order.by,
+            **{"from": at and str(at.position.start_point)},
+            to=str(each.position.start_point),
+        )
     return after
 
 
-def furthest(now: Checkpoint, former: Sequence[Checkpoint]) -> Position:
-    """The latest position of a scope, as far as they are kept: what is not after it is no gap."""
-    known = [each.position for each in former if each.position.cluster_time is not None]
+def _moved(
+    order: Order, wish: HandlerOrder, before: Subscription | None, current: str
+) -> Subscription:
+    assert wish.seek is not None  # noqa: S101 - the caller has looked
+    here = before.position if before is not None else None
+    position = replace(
+        wish.seek,
+        stored="",
+        chosen=True,
+        handled=frozenset(),
+        until=None,
+        snapshot=here.snapshot if here is not None else None,
+        started=_started(here, wish.seek),
+        reread=here.reread_from(wish.seek.cluster_time, order.at) if here is not None else {},
+    )
+    return Subscription(position, wish.fingerprint or current, wish.sought)
+
+
+def furthest(handler: str, now: Subscription, former: Sequence[Checkpoint]) -> Position:
+    """The latest position of a handler, as far as they are kept: what is not after it is no gap.
+
+    Without a name: of the one that stood last.
+    """
     if now.position.cluster_time is None:
         return now.position
+    found = [each.of(handler) if handler else each.last for each in former]
+    of_it = [one.position for one in found if one is not None]
+    known = [each for each in of_it if each.cluster_time is not None]
     return max([now.position, *known], key=lambda each: each.cluster_time or Timestamp(0, 0))
 
 
-def _gap(order: Order, reached: Position, after: Position) -> Gap | None:
-    """The changes that the scope skips, as of the order; ``None`` if it skips none."""
+def _gap(order: Order, wish: HandlerOrder, reached: Position) -> Gap | None:
+    """The changes that are skipped, as of the order; ``None`` if none are."""
+    after = wish.seek
+    assert after is not None  # noqa: S101 - the caller has looked
     since, until = reached.cluster_time, after.cluster_time
-    if order.set_aside:
-        reason = f"{order.by} set aside the {order.set_aside}"
+    if wish.set_aside:
+        reason = f"{order.by} set aside the {wish.set_aside}"
         return Gap(order.scope, after.token, until, until, reason, SET_ASIDE, order.at)
     if since is None or until is None or until <= since:
         return None
@@ -76,7 +110,7 @@ def _gap(order: Order, reached: Position, after: Position) -> Gap | None:
     return Gap(order.scope, reached.token, since, until, reason, "seek", order.at)
 
 
-def _started(before: Checkpoint | None, after: Position) -> Timestamp | None:
-    """From when on changes have come, or come now: a scope that is moved keeps what it has had."""
-    times = [before.position.started if before is not None else None, after.cluster_time]
+def _started(before: Position | None, after: Position) -> Timestamp | None:
+    """From when on changes have come, or come now: what is moved keeps what it has had."""
+    times = [before.started if before is not None else None, after.cluster_time]
     return min((each for each in times if each is not None), default=None)

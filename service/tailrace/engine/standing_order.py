@@ -1,12 +1,13 @@
 """The last order that one watcher has heard of, from the store or from its own process."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import anyio
 
 from tailrace.engine.plan.row_source import RowSource
 from tailrace.engine.ports import OrderStore
-from tailrace.model.order import Order
+from tailrace.model.order import HandlerOrder, Order
 from tailrace.stream import Interrupt
 
 
@@ -23,24 +24,27 @@ class StandingOrder:
         """The number of the order; 0 without one."""
         return self.order.number if self.order is not None else 0
 
+    def of(self, handler: str) -> HandlerOrder:
+        """What is wanted of a handler."""
+        return self.order.of(handler) if self.order is not None else HandlerOrder()
+
     @property
     def pauses(self) -> bool:
-        """Whether the scope is to be paused."""
+        """Whether the whole scope is to be paused."""
         return self.order is not None and self.order.paused
 
-    def seeks(self, obeyed: int) -> Order | None:
-        """The order, if a scope that has obeyed those up to this number is to move by it."""
-        return self.order if self.order is not None and self.order.sought > obeyed else None
+    def alone(self, handler: str) -> int:
+        """The number of the last order for the snapshot of this handler alone; 0 without one."""
+        if self.order is None or handler not in self.order.handlers:
+            return 0
+        asked = self.order.handlers[handler].asked
+        return asked if asked > self.order.asked else 0
 
-    @property
-    def asked(self) -> int:
-        """The number of the last order for the scope's snapshot; 0 without one."""
-        return self.order.asked if self.order is not None else 0
-
-    def tell(self, rows: RowSource) -> None:
-        """Passes that order on."""
-        if self.order is not None and self.order.snapshot is not None:
-            rows.obey(self.order.asked, self.order.snapshot)
+    def tell(self, rows: RowSource, handlers: Sequence[str]) -> None:
+        """Passes the order for the snapshot of these handlers on."""
+        wish = self.of(handlers[0]) if len(handlers) == 1 else self.of("")
+        if wish.snapshot is not None:
+            rows.obey(wish.asked, wish.snapshot)
 
     def hear(self, order: Order) -> bool:
         """Notes an order; returns whether it is newer than the last one."""

@@ -1,80 +1,90 @@
-"""Follows one scope for ever, in one run after another.
+"""Follows one scope for ever: its handlers together on the shared stream, or on their own.
 
-A stop, an invalidate event or an error ends a run. Then the next run starts from what was saved,
-unless the scope stops, or halts for manual intervention.
+A handler that falls behind, fails, is paused alone or begins by itself leaves the shared course for
+one of its own, and comes back when it has caught up.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager, nullcontext
 from functools import partial
 
 import anyio
 import structlog
-from bson.timestamp import Timestamp
 
-from tailrace.engine.checkpointer import CheckpointClaim
-from tailrace.engine.error_policy import Decision, Reason, decide
-from tailrace.engine.halt_record import note_halt
+from tailrace.engine.checkpoint_claim import CheckpointClaim
+from tailrace.engine.course import Course, FollowedScope
+from tailrace.engine.follow import Follow
 from tailrace.engine.handle.frames import waits_for
-from tailrace.engine.handle.isolation import required
 from tailrace.engine.handle.retry import Breaker
 from tailrace.engine.handle.side_calls import SideCalls
+from tailrace.engine.handler_run import HandlerRun
 from tailrace.engine.held_lease import HeldLease
+from tailrace.engine.plan.router import Routed
+from tailrace.engine.plan.row_source import RowSource
 from tailrace.engine.plan.scope_plan import Runtime, ScopePlan
 from tailrace.engine.ports import PerBatch
-from tailrace.engine.position.history_lost import LostHistory
-from tailrace.engine.read.reader import Ending
-from tailrace.engine.refusal import blame
-from tailrace.engine.run import Run
+from tailrace.engine.shared_stream import SharedStream
 from tailrace.engine.standing_order import StandingOrder
 from tailrace.engine.status.status import Status
 from tailrace.engine.status.watcher_state import ENDED, WatcherState
-from tailrace.errors import CommandFailed, SourceRestored, StreamBeganInMidEvent, describe
 from tailrace.model.order import Order
 from tailrace.model.start import NOW
 from tailrace.stream import Interrupt
 
-_RISK_SECONDS = 5.0
-"""The time between two looks whether a paused scope loses changes."""
-
 
 class Watcher:
-    """Follows one scope until it is stopped or halted; :attr:`status` describes its state."""
+    """Follows one scope until it is stopped or halted; :attr:`status` describes its shared course,
+    and :attr:`apart` those of the handlers that are on their own."""
 
     def __init__(self, plan: ScopePlan, runtime: Runtime, status: Status | None = None) -> None:
         self.plan = plan
         handlers = [routed.handler for routed in plan.routed]
-        recorders = {
+        self._recorders = {
             each.name: runtime.metrics.recorder(plan.scope.name, each.name) for each in handlers
         }
         lease = partial(runtime.lease, plan.scope.name)
-        self.status = status or Status(plan.scope, runtime.clock, recorders, lease=lease)
+        self.status = status or Status(plan.scope, runtime.clock, self._recorders, lease=lease)
         self._runtime = runtime
-        self._breakers = {
-            each.name: Breaker(each.failure, recorders[each.name]) for each in handlers
-        }
-        self._claim = CheckpointClaim(plan.scope.name)
-        self._history = LostHistory()
         self._standing = StandingOrder(plan.scope.name)
-        self._turns = {
-            # No lock, which belongs to a task: handlers may end the task that calls them.
-            each.name: anyio.Semaphore(1, fast_acquire=True)
-            for each in handlers
-            if isinstance(each.calls, PerBatch) and each.calls.concurrency == 1
-        }
+        self._scope = FollowedScope(
+            plan,
+            runtime,
+            self._new_claim(None),
+            self._standing,
+            {each.name: Breaker(each.failure, self._recorders[each.name]) for each in handlers},
+            {
+                # No lock, which belongs to a task: handlers may end the task that calls them.
+                each.name: anyio.Semaphore(1, fast_acquire=True)
+                for each in handlers
+                if isinstance(each.calls, PerBatch) and each.calls.concurrency == 1
+            },
+            anyio.Semaphore(plan.catch_up_streams),
+        )
+        self._meeting = SharedStream()
+        self._apart: dict[str, Follow] = {}
+        self._shared = self._shared_course()
+        self._changed = anyio.Event()
+        """Set when the course of a handler on its own has ended."""
         self.side_calls = SideCalls(plan.scope.name)
-        self._running: Interrupt | None = None
-        """Ends the run, drained; ``None`` while there is none."""
-        self._failures = 0
-        self._trouble = ""
-        """Why the last run failed: shown while the next one starts."""
         self.fenced = False
         """Whether the watcher ended because the store holds a newer position or its lease ended."""
         self._log = structlog.get_logger().bind(scope=plan.scope.name)
-        self.status.snapshot = plan.rows.observed
         self.status.waits_for = partial(waits_for, plan.scope.name)
+        self.status.is_fed = lambda handler: handler not in self._apart
         runtime.metrics.watch(plan.scope.name, self.status.gauges)
+
+    def _new_claim(self, lease: HeldLease | None) -> CheckpointClaim:
+        names = [each.name for each in self.plan.routed] or [""]
+        return CheckpointClaim(self.plan.scope.name, names, lease)
+
+    def _shared_course(self) -> Follow:
+        routed = list(self.plan.routed)
+        parts = self._part if len(routed) > 1 else None
+        course = Course(self._scope, routed, self.status, self.plan.rows, parts)
+        self.status.snapshot = lambda: course.rows.observed()
+        return Follow(course, self._meeting)
 
     @property
     def name(self) -> str:
@@ -84,12 +94,26 @@ class Watcher:
     @property
     def claim(self) -> CheckpointClaim:
         """The claim on the scope's checkpoint, with its epoch (0 before the first run)."""
-        return self._claim
+        return self._scope.claim
 
     @property
     def runs(self) -> bool:
         """Whether a run is reading, or draining."""
-        return self._running is not None
+        return any(each.running is not None for each in [self._shared, *self._apart.values()])
+
+    @property
+    def apart(self) -> Mapping[str, Status]:
+        """By handler that is on its own, the status of its course."""
+        return {name: each.course.status for name, each in self._apart.items()}
+
+    def status_of(self, handler: str) -> Status:
+        """The status of the course in which a handler is."""
+        return self.apart.get(handler, self.status)
+
+    def rows_of(self, handler: str | None) -> RowSource:
+        """The reader of documents of a handler that is on its own, else that of the scope."""
+        of = self._apart.get(handler or "")
+        return of.course.rows if of is not None else self._shared.course.rows
 
     @property
     def begins_somewhere(self) -> bool:
@@ -101,12 +125,17 @@ class Watcher:
 
     def turn(self, handler: str) -> AbstractAsyncContextManager[None]:
         """For a call beside the runs: waits for the turn of a handler that gets one at a time."""
-        return self.side_calls.call(self._turns.get(handler) or nullcontext())
+        return self.side_calls.call(self._scope.turns.get(handler) or nullcontext())
 
     @property
     def obeyed(self) -> int:
-        """The number of the last order whose position the checkpoint has taken."""
-        return self._claim.obeyed
+        """The number of the last order whose position every handler has taken."""
+        return self.claim.obeyed
+
+    def obeyed_by(self, handler: str) -> int:
+        """The number of the last order whose position this handler has taken."""
+        known = self.claim.of(handler)
+        return known.obeyed if known is not None else 0
 
     @property
     def generations(self) -> dict[str, int | None]:
@@ -114,181 +143,138 @@ class Watcher:
 
         The latter is ``None`` where another process follows the scope.
         """
-        state, generation = self.status.state, self._standing.number
+        state, generation, standing = self.status.state, self._standing.number, self._standing
         if state is WatcherState.STANDBY:
             return {"generation": generation, "observed_generation": None}
-        paused = (state is WatcherState.PAUSED) is self._standing.pauses
-        seeks = self._standing.seeks(self._claim.obeyed) is not None
-        observed = generation if paused and not seeks else max(generation - 1, 0)
+        names = [each.name for each in self.plan.routed] or [""]
+        paused = all(
+            (self.status_of(name).state is WatcherState.PAUSED) is standing.of(name).paused
+            for name in names
+        )
+        moved = all(self.obeyed_by(name) >= standing.of(name).sought for name in names)
+        observed = generation if paused and moved else max(generation - 1, 0)
         return {"generation": generation, "observed_generation": observed}
 
     def anew(self, by: str) -> Watcher:
         """A new watcher for a halted scope. It keeps the status, with its counts and errors."""
-        self._count_restart(by)
+        self._runtime.metrics.restarts.labels(self.name, by).inc()
+        self.status.restarts += 1
         self.status.enter(WatcherState.STARTING, f"restarted by {by}")
         self._log.info("scope.restarted", by=by)
         return Watcher(self.plan, self._runtime, self.status)
 
     def obey(self, order: Order) -> None:
-        """Hears of an operator's order. It ends the run, drained, if it demands that."""
+        """Hears of an operator's order. It ends the runs, drained, of which it demands that."""
         newer = self._standing.hear(order)
-        if self.status.state is not WatcherState.STANDBY:
-            self._standing.tell(self.plan.rows)
-        demands = self._standing.pauses or self._standing.seeks(self._claim.obeyed) is not None
-        if newer and demands and self._running is not None:
-            self._running.set()
+        for each in [self._shared, *self._apart.values()]:
+            course, standing = each.course, self._standing
+            if course.status.state is not WatcherState.STANDBY:
+                standing.tell(course.rows, course.names)
+            demands = [
+                name
+                for name in course.names
+                if standing.of(name).paused or standing.of(name).sought > self.obeyed_by(name)
+            ]
+            if len(course.names) > 1:
+                demands += [name for name in course.names if standing.alone(name) == order.number]
+            if not (newer and demands and each.running is not None):
+                continue
+            run, some = each.now, set(demands)
+            if run is None or some == set(course.names) or not run.let_go(some):
+                each.running.set()
 
     async def run(self, stop: Interrupt, lease: HeldLease | None = None) -> None:
-        """Makes runs until the state is ``stopped`` or ``halted``.
+        """Follows the scope until its state is ``stopped`` or ``halted``.
 
         With a ``lease`` it also returns if :attr:`fenced`: another process owns the scope.
         """
         self.fenced = False
         if lease is not None:
-            self._claim, self._history = CheckpointClaim(self.name, lease), LostHistory()
-            self._failures, self._trouble = 0, ""
-        while not stop.is_set:
-            before, heard = self._order, self._standing.number
-            with stop.child() as interrupt:
-                self._running = interrupt
-                run = Run(
-                    self.plan,
-                    self._runtime,
-                    self.status,
-                    self._claim,
-                    self._history,
-                    self._breakers,
-                    self._standing,
-                    self._turns,
-                    interrupt,
-                )
-                if not (self._standing.pauses and self.status.state is WatcherState.PAUSED):
-                    self.status.enter(WatcherState.STARTING, self._trouble)
-                try:
-                    ending = await required(run.run, f"the watcher of scope {self.name!r}")
-                except Exception as error:  # noqa: BLE001 - only its state ends a watcher
-                    if not await self._recover(error, run, before, heard, stop):
-                        return
-                    continue
-                finally:
-                    self._running = None
-            self._trouble = ""
-            if ending is Ending.PAUSED:
-                await self._pause(stop)
-            if ending is Ending.INVALIDATED:
-                if self.plan.stop_on_invalidate:
-                    self._log.info("scope.ended", reason="invalidate")
-                    break
-                if run.events > 1:
-                    self._failures = 0
-                else:  # a server that sends only invalidates must not cause a busy loop
-                    self.status.enter(WatcherState.BACKING_OFF, "only an invalidate came")
-                    await self._back_off(self._next_delay(), heard, stop)
-        self.status.enter(WatcherState.STOPPED)
+            self._scope.claim = self._new_claim(lease)
+        self._apart.clear()
+        self._shared = self._shared_course()
+        with stop.child() as self._scope.stop:
+            async with anyio.create_task_group() as self._scope.tasks:
+                while await self._follow_shared():
+                    pass
+        self._apart.clear()
 
-    async def _pause(self, stop: Interrupt) -> None:
-        """Waits for an order that ends the pause, or changes where the scope continues."""
-        order = self._standing.order
-        assert order is not None  # noqa: S101 - it has paused the run
-        if self.status.state is not WatcherState.PAUSED:
-            self._log.info("scope.paused", by=order.by)
-        since, name = order.at.isoformat(timespec="seconds"), self.name
-        reason = f"paused by {order.by} at {since}: 'tailrace scopes resume {name}' continues"
-        self.status.enter(WatcherState.PAUSED, reason)
-        at_risk = False
-        while self._standing.number == order.number and not stop.is_set:
-            with anyio.move_on_after(_RISK_SECONDS):
-                await self._standing.until_newer(order.number, stop)
-            if (risk := self.status.history_risk) and not at_risk:
-                self._log.warning("history.at_risk", reason=risk)
-            at_risk = bool(risk)
-        if not (stop.is_set or self._standing.pauses):
-            assert self._standing.order is not None  # noqa: S101 - for the type checker
-            self._log.info("scope.resumed", by=self._standing.order.by)
-
-    async def _recover(
-        self,
-        error: Exception,
-        run: Run,
-        before: tuple[int, int] | None,
-        heard: int,
-        stop: Interrupt,
-    ) -> bool:
-        """Waits until the next run may start; returns False if there must be none."""
-        opening, leader = run.replies <= 1, run.start_position.leader
-        decision = decide(error, self.name, opening=opening, leader=leader)
-        if decision.halt and opening and isinstance(error, CommandFailed):
-            # Before the scope halts, or skips changes: does the server say so again?
-            with stop.interrupts():
-                at_fault = await blame(
-                    self._runtime.driver, self.plan.scope, self.plan.options, run.start
-                )
-            if stop.is_set:
-                return True
-            decision = decide(error, self.name, leader=leader, blame=at_fault)
-        self.fenced = decision.reason == Reason.FENCED
-        if self.fenced and self._claim.lease is not None:
-            self._log.info("scope.fenced", reason=decision.message)
-            return False
-        self.status.errors.note(decision.message)
-        self._trouble = decision.message
-        if self._restarts_elsewhere(decision, error, run):
-            return True
-        if decision.halt:
-            if not self.fenced:
-                noted = await note_halt(
-                    self._runtime.store, self._claim, self.status.checkpoint, decision.message
-                )
-                self.status.checkpoint = noted or self.status.checkpoint
-            self.status.enter(WatcherState.HALTED, decision.message)
-            self._log.error("scope.halted", error=decision.message)
-            return False
-        # An aggregate that finds nothing gives a new position each time: that is no progress.
-        if self._order != before and (run.replies > 1 or run.events):
-            self._failures = 0
-        delay = self._next_delay()
-        self._count_restart(decision.reason)
-        self._log.warning(
-            "watcher.restarting",
-            reason=decision.reason,
-            error=decision.message,
-            delay_seconds=round(delay, 3),
-            exc_info=error if decision.reason == "internal" else None,
-        )
-        waits = decision.reason == Reason.DESTINATION
-        state = WatcherState.WAITING if waits else WatcherState.BACKING_OFF
-        self.status.enter(state, decision.message)
-        await self._back_off(delay, heard, stop)
-        return True
-
-    async def _back_off(self, seconds: float, heard: int, stop: Interrupt) -> None:
-        """Waits before the next run: less, if an order came after the one with this number."""
-        with anyio.move_on_after(seconds):
-            await self._standing.until_newer(heard, stop)
-
-    def _next_delay(self) -> float:
-        self._failures += 1
-        return self.plan.backoff.delay(self._failures)
-
-    def _restarts_elsewhere(self, decision: Decision, error: Exception, run: Run) -> bool:
-        """Whether the next run can start elsewhere at once; each start point is tried once."""
-        if isinstance(error, StreamBeganInMidEvent):
-            time = error.cluster_time
-            return isinstance(time, Timestamp) and self._history.rewind(time)
-        if decision.reason != Reason.HISTORY_LOST:
-            return False
-        self._runtime.metrics.history_lost.labels(self.name).inc()
-        if not self.plan.skip_lost_history:
-            return False
-        restored = isinstance(error, SourceRestored)
-        self._history.refused(run.start, describe(error), restored=restored)
-        self._log.warning("resume_point.rejected", start=str(run.start), error=decision.message)
-        return self._history.start(run.start_position, self.status.checkpoint) is not None
-
-    def _count_restart(self, reason: str) -> None:
-        self._runtime.metrics.restarts.labels(self.name, reason).inc()
-        self.status.restarts += 1
+    async def _follow_shared(self) -> bool:
+        """Follows the shared stream; returns whether it is to be followed again."""
+        stop = self._scope.stop
+        await self._shared.run(stop)
+        self._end_if_fenced(self._shared)
+        if self.status.state is WatcherState.STOPPED:
+            stop.set()
+        with stop.interrupts():
+            while self._goes_on:
+                self._changed = anyio.Event()
+                await self._changed.wait()
+        return self.status.state is WatcherState.STARTING and not stop.is_set
 
     @property
-    def _order(self) -> tuple[int, int] | None:
-        return self.status.checkpoint.order if self.status.checkpoint else None
+    def _goes_on(self) -> bool:
+        """Whether handlers on their own go on while the shared course is halted."""
+        others = any(each.course.status.state not in ENDED for each in self._apart.values())
+        return others and self.status.state is WatcherState.HALTED
+
+    def _end_if_fenced(self, follow: Follow) -> None:
+        """Ends the scope if another process owns it."""
+        if follow.fenced:
+            self.fenced = True
+            self._scope.stop.set()
+
+    # --- handlers on their own -----------------------------------------------------------------
+
+    def _part(self, routed: Routed, error: Exception | None, former: HandlerRun | None) -> None:
+        """A handler goes on in a course of its own."""
+        recorders = {routed.name: self._recorders[routed.name]}
+        lease = partial(self._runtime.lease, self.name)
+        status = Status(self.plan.scope, self._runtime.clock, recorders, lease=lease)
+        status.checkpoint = self.status.checkpoint
+        if former is not None:
+            status.enter(WatcherState.WAITING, "ends its running calls")
+        course = Course(self._scope, [routed], status, routed.rows(), alone=True)
+        status.snapshot = course.rows.observed
+        follow = self._apart[routed.name] = Follow(course, self._meeting)
+        name = f"handler {routed.name} of {self.name}"
+        self._scope.tasks.start_soon(self._catch_up, follow, error, former, name=name)
+
+    async def _catch_up(
+        self, follow: Follow, error: Exception | None, former: HandlerRun | None
+    ) -> None:
+        """Follows a course of one handler until it ends, or comes back to the shared one."""
+        stop, routed = self._scope.stop, follow.course.routed[0]
+        if former is not None:
+            await former.ended.wait()
+            error = former.failure
+        if error is None or await follow.begin_after(error, stop):
+            joined = await follow.run(stop)
+            self._end_if_fenced(follow)
+            if joined is not None:
+                self._shared.course.routed.append(routed)
+                del self._apart[routed.name]
+                self._log.info("subscription.attached", handler=routed.name)
+        self._changed.set()
+
+    def restart(self, handler: str, by: str) -> str:
+        """Restarts a halted handler that is on its own; returns why it cannot."""
+        follow = self._apart.get(handler)
+        if follow is None or follow.course.status.state is not WatcherState.HALTED:
+            what = f"handler {handler!r} of scope {self.name!r}"
+            return (
+                f"{what} is {self.status_of(handler).state.value}: only a halted one is restarted"
+            )
+        self._log.info("scope.restarted", by=by, handler=handler)
+        self._part(follow.course.routed[0], None, None)
+        return ""
+
+    def restart_shared(self, by: str) -> bool:
+        """Restarts the halted shared course, while handlers on their own go on; returns whether
+        there are any."""
+        if not self._goes_on:
+            return False
+        self._log.info("scope.restarted", by=by)
+        self.status.enter(WatcherState.STARTING, f"restarted by {by}")
+        self._changed.set()
+        return True

@@ -1,25 +1,28 @@
-"""A checkpoint: how far a scope's changes have been handled, and who wrote it."""
+"""A checkpoint: how far each handler of a scope has handled its changes, and who wrote it."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import ClassVar
+from typing import Any, ClassVar, Self
 
 from tailrace.model.position import Position, PositionKind
-from tailrace.model.record_codec import INLINE
+from tailrace.model.record_codec import INLINE, instance
 from tailrace.model.start import StartPoint
 from tailrace.model.stored_record import StoredRecord
+from tailrace.model.subscription import Subscription
 
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint(StoredRecord):
-    """Everything needed to continue exactly after the last handled change.
+    """Everything that each handler needs to continue exactly after its last handled change.
 
     ``epoch`` counts owners and ``sequence`` an owner's writes: stores refuse a write that is not
-    newer in this order. ``obeyed`` is the number of the last operator's order whose position it has
-    taken (:class:`tailrace.model.order.Order`). ``halted``: why the scope is halted, until it runs
-    again; empty if it is not.
+    newer in this order. ``position``, ``fingerprint``, ``obeyed`` and ``halted`` are those of the
+    handler that stands last, as in :class:`Subscription`, and of all ``handlers`` that stand there
+    with it; without names, of every handler. ``apart``: the handlers that stand elsewhere.
+    ``damaged``: the records in ``apart`` that cannot be read, as they are stored.
     """
 
     NAME: ClassVar = "checkpoint"
@@ -36,12 +39,67 @@ class Checkpoint(StoredRecord):
     saved_at: datetime
     obeyed: int = 0
     halted: str = ""
+    handlers: tuple[str, ...] = ()
+    apart: Mapping[str, Subscription] = field(default_factory=dict)
+    damaged: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
     def nowhere(cls, scope: str) -> Checkpoint:
         """The record of a scope without a position. The owner sets epoch and sequence."""
         position = Position(PositionKind.RESET, None, None, None)
         return cls(scope, position, "", "", 0, 0, datetime.now(UTC))
+
+    @property
+    def last(self) -> Subscription:
+        """The subscription that stands last."""
+        return Subscription(self.position, self.fingerprint, self.obeyed, self.halted)
+
+    def of(self, handler: str) -> Subscription | None:
+        """How far this handler is; ``None`` if it has never had a position."""
+        if handler in self.apart:
+            return self.apart[handler]
+        known = not self.handlers or handler in self.handlers
+        return self.last if known and handler not in self.damaged and not self.is_reset else None
+
+    @property
+    def subscriptions(self) -> Mapping[str, Subscription]:
+        """All of them, by the name of the handler."""
+        return {**dict.fromkeys(self.handlers, self.last), **self.apart}
+
+    def with_subscriptions(self, changed: Mapping[str, Subscription]) -> Checkpoint:
+        """The same with other subscriptions for these handlers."""
+        of_all = {**self.subscriptions, **changed}
+        if not of_all:
+            return self
+        last = next(iter(of_all.values()))
+        for each in of_all.values():
+            last = each if each.is_before(last) else last
+        return replace(
+            self,
+            position=last.position,
+            fingerprint=last.fingerprint,
+            obeyed=last.obeyed,
+            halted=last.halted,
+            handlers=tuple(sorted(name for name, each in of_all.items() if each == last)),
+            apart={name: each for name, each in of_all.items() if each != last},
+            damaged={name: raw for name, raw in self.damaged.items() if name not in changed},
+        )
+
+    @classmethod
+    def from_document(cls, document: Any, *, where: str) -> Self:
+        """Reads a record; what cannot be read of a single handler is ``damaged``."""
+        apart = document.get("apart") if isinstance(document, Mapping) else None
+        damaged = dict[str, Any]()
+        if isinstance(apart, Mapping):
+            for name, record in apart.items():
+                try:
+                    instance(Subscription, record)
+                except ValueError:
+                    damaged[name] = record
+            if damaged:
+                kept = {name: record for name, record in apart.items() if name not in damaged}
+                document = {**document, "apart": kept, "damaged": damaged}
+        return super(Checkpoint, cls).from_document(document, where=where)
 
     @property
     def order(self) -> tuple[int, int]:

@@ -3,13 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import ClassVar
 
 from tailrace.model.position import Position
 from tailrace.model.snapshot import SnapshotRequest
 from tailrace.model.stored_record import StoredRecord
+
+
+@dataclass(frozen=True, slots=True)
+class HandlerOrder:
+    """What is wanted of one handler of a scope; its fields mean what those of :class:`Order` do."""
+
+    paused: bool = False
+    seek: Position | None = None
+    sought: int = 0
+    fingerprint: str = ""
+    set_aside: str = ""
+    snapshot: SnapshotRequest | None = None
+    asked: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +35,7 @@ class Order(StoredRecord):
     pipeline and options to which the tokens of ``seek`` belong; empty: the current ones.
     ``set_aside``: the one event that the scope leaves out by that move, and why; empty for any
     other move. ``snapshot``: what is wanted of its snapshot; ``asked`` is the number of the order
-    that said so.
+    that said so. All these are for every handler; ``handlers``: what is wanted of single ones.
     """
 
     NAME: ClassVar = "order"
@@ -39,9 +52,27 @@ class Order(StoredRecord):
     set_aside: str = ""
     snapshot: SnapshotRequest | None = None
     asked: int = 0
+    handlers: Mapping[str, HandlerOrder] = field(default_factory=dict)
+
+    def of(self, handler: str) -> HandlerOrder:
+        """What is wanted of a handler: of all, or of it alone if that was ordered later."""
+        own = self.handlers.get(handler, HandlerOrder())
+        moves: HandlerOrder | Order = own if own.sought > self.sought else self
+        rows: HandlerOrder | Order = own if own.asked > self.asked else self
+        return HandlerOrder(
+            self.paused or own.paused,
+            moves.seek,
+            moves.sought,
+            moves.fingerprint,
+            moves.set_aside,
+            rows.snapshot,
+            rows.asked,
+        )
 
     def check(self) -> None:
-        if self.number < 1 or not 0 <= max(self.sought, self.asked) <= self.number:
+        numbers = [self.sought, self.asked]
+        numbers += [n for each in self.handlers.values() for n in (each.sought, each.asked)]
+        if self.number < 1 or min(numbers) < 0 or max(numbers) > self.number:
             raise ValueError("its numbers are not in order")
 
 

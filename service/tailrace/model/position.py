@@ -1,4 +1,4 @@
-"""A position in the stream before which everything is handled."""
+"""A position in the stream before which a handler has handled everything."""
 
 from __future__ import annotations
 
@@ -13,10 +13,6 @@ from tailrace.model.progress import Progress
 from tailrace.model.snapshot import SnapshotProgress
 from tailrace.model.start import StartPoint
 from tailrace.model.token import ResumeToken
-
-CHOSEN = "*"
-"""In ``sink_digests``: an operator chose this position, and not those of the destinations."""
-
 
 _MOST_REREAD = 20
 """How many moves back a position remembers."""
@@ -52,36 +48,40 @@ class PositionKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """Where a scope's stream continues, and what its handlers have.
+    """Where the stream continues for a handler.
 
     ``event_token``: the token of the last handled event. ``high_water``: where to resume (the
     post-batch token if there is one, else the event's). ``cluster_time``: used when neither token
     is usable.
 
-    ``sink_digests``: for each handler with a position of its own, the digest of the token that its
-    destination has stored if it has exactly what it was given up to here. ``beyond``: what other
-    handlers have beyond this position, which is not delivered to them again. ``snapshot``: how far
-    the existing documents are delivered, if the scope has had a snapshot. ``started``: where the
-    scope began, or the earliest position to which it was moved; earlier changes are not delivered.
-    ``reread``: by time, the last moves back, which fill gaps that were recorded before.
+    ``stored``: of a handler with a position of its own, the digest of the token that its
+    destination has stored if it has exactly what it was given up to here. ``chosen``: an operator
+    chose this position, and not that of the destination. ``handled``: the digests of the tokens of
+    single later events that are handled, too, and ``until`` the time of the last of these.
+    ``snapshot``: how far the existing documents are delivered, if the handler has had a snapshot.
+    ``started``: where the handler began, or the earliest position to which it was moved; earlier
+    changes are not delivered. ``reread``: by time, the last moves back, which fill gaps that were
+    recorded before.
     """
 
     kind: PositionKind
     event_token: ResumeToken | None
     high_water: ResumeToken | None
     cluster_time: Timestamp | None
-    sink_digests: Mapping[str, str] = field(default_factory=dict)
-    beyond: Mapping[str, Progress] = field(default_factory=dict)
+    stored: str = ""
+    chosen: bool = False
+    handled: frozenset[str] = frozenset()
+    until: Timestamp | None = None
     snapshot: SnapshotProgress | None = None
     started: Timestamp | None = field(default=None, compare=False)
     reread: Mapping[str, Reread] = field(default_factory=dict, compare=False)
 
     @property
     def progress(self) -> Progress:
-        """What every handler has. Its time is that of the event or of the idle token."""
-        if self.kind is PositionKind.EVENT:
-            return Progress(self.event_token or self.high_water, self.cluster_time)
-        return Progress(self.token, self.cluster_time)
+        """What the handler has. Its time is that of the event or of the idle token."""
+        is_event = self.kind is PositionKind.EVENT
+        token = (self.event_token or self.high_water) if is_event else self.token
+        return Progress(token, self.cluster_time, self.handled, self.until)
 
     @property
     def token(self) -> ResumeToken | None:
@@ -127,12 +127,18 @@ class Position:
         time = token.cluster_time or self.cluster_time
         return replace(self, kind=kind, high_water=token, cluster_time=time)
 
-    def without_passed(self, noted: Mapping[str, str]) -> Position:
-        """Without the progress of single handlers that the position has passed."""
-        at = self.progress
-        beyond = {
-            name: progress
-            for name, progress in self.beyond.items()
-            if name not in noted and not progress.is_passed_by(at.token, at.cluster_time)
-        }
-        return replace(self, beyond=beyond) if len(beyond) < len(self.beyond) else self
+    def is_before(self, other: Position) -> bool:
+        """Whether it is known to be before the other one."""
+        mine, theirs = self.cluster_time, other.cluster_time
+        if mine is None or theirs is None:
+            return mine is None and theirs is not None
+        if mine != theirs:
+            return mine < theirs
+        one, two = self.token, other.token
+        return one is not None and two is not None and one.precedes(two)
+
+    def without_passed(self) -> Position:
+        """Without single handled events that the position has passed."""
+        time, until = self.cluster_time, self.until
+        passed = until is not None and time is not None and time > until
+        return replace(self, handled=frozenset(), until=None) if passed else self

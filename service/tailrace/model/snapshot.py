@@ -140,8 +140,8 @@ class SnapshotProgress:
     scope). ``filter`` selects documents (canonical Extended JSON; empty: all), and ``fingerprint``
     is the filter's. ``note``: why the snapshot was refused or planned again, if so. ``ranges`` are
     in the order of reading, with up to ``parallel`` of them at once. ``began`` is the cluster time
-    of ``snapshotBegin``, ``time`` that of the last chunk. ``handled``: by handler, the digests of
-    the ids of single rows that it has beyond the ranges' progress. ``order``: the number of the
+    of ``snapshotBegin``, ``time`` that of the last chunk. ``handled``: the digests of the ids of
+    single rows that the handler has beyond the ranges' progress. ``order``: the number of the
     last operator's order that it has obeyed, or has replaced.
     """
 
@@ -158,7 +158,7 @@ class SnapshotProgress:
     ranges: Mapping[str, RangeProgress] = field(default_factory=dict)
     began: Timestamp | None = None
     time: Timestamp | None = None
-    handled: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    handled: frozenset[str] = frozenset()
     order: int = 0
 
     @property

@@ -98,7 +98,7 @@ class Reading:
                 "snapshot.collections_replaced", snapshot=progress.id, collections=collections
             )
             return [progress_rows(time, replace(progress, ranges={**progress.ranges, **more}))]
-        progress = replace(progress, state=SnapshotState.DONE, time=time, handled={})
+        progress = replace(progress, state=SnapshotState.DONE, time=time, handled=frozenset())
         documents = sum(each.documents for each in progress.ranges.values())
         self._log.info("snapshot.read", snapshot=progress.id, documents=documents)
         return [progress_rows(time, progress, self._barrier(SNAPSHOT_END, progress, time))]

@@ -15,7 +15,7 @@ from bson.timestamp import Timestamp
 from tailrace.assembly import scope_plans
 from tailrace.config import Settings
 from tailrace.engine import ByteBudget, Runtime, Watcher, WatcherState
-from tailrace.engine.position.watermark import Watermark
+from tailrace.engine.position.watermarks import Watermarks
 from tailrace.errors import TailraceError
 from tailrace.model import Checkpoint, Position, PositionKind, ResumeToken
 from tailrace.model.cluster import ClusterIdentity
@@ -176,7 +176,7 @@ class Process:
         return time is not None and (not entries or time > entries[-1].time)
 
     @property
-    def watermark(self) -> Watermark | None:
+    def watermark(self) -> Watermarks | None:
         """Of its current run."""
         return self.watcher.status.watermark if self.watcher is not None else None
 

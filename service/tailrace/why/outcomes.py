@@ -143,12 +143,13 @@ class Evidence:
                 skipped = f"changes up to {iso_time(gap.until) or 'an unknown time'} were skipped"
                 return Outcome(State.IN_GAP, f"{skipped} ({gap.policy}): {gap.reason}")
         followed, checkpoint = self.followed, self.checkpoint
-        if checkpoint is not None and _has(checkpoint.position, handler, token, time):
-            until = iso_time(checkpoint.position.cluster_time)
+        subscription = checkpoint.of(handler) if checkpoint is not None else None
+        if subscription is not None and _has(subscription.position, token, time):
+            until = iso_time(subscription.position.cluster_time)
             return Outcome(State.HANDLED, f"the checkpoint ({until}) is not before it")
         if followed is not None:
             at = followed.position
-            if flying is not None or (at is not None and _has(at, handler, token, time)):
+            if flying is not None or (at is not None and _has(at, token, time)):
                 later = "the checkpoint comes after earlier changes are handled, too"
                 return Outcome(State.HANDLED, f"it is handled; {later}")
             read_to = iso_time(followed.read_to)
@@ -165,11 +166,8 @@ class Evidence:
         return Outcome(State.AFTER_CHECKPOINT, f"it is after the checkpoint ({until}): {who}")
 
 
-def _has(position: Position, handler: str, token: ResumeToken, time: Timestamp | None) -> bool:
-    own = position.beyond.get(handler)
-    if own is not None and (token.digest in own.handled or own.covers(token, time)):
-        return True
-    return bool(position.progress.covers(token, time))
+def _has(position: Position, token: ResumeToken, time: Timestamp | None) -> bool:
+    return token.digest in position.handled or bool(position.progress.covers(token, time))
 
 
 def _within(gap: Gap, time: Timestamp) -> bool:

@@ -13,7 +13,7 @@ from tailrace.engine.handle import destination_position
 from tailrace.engine.handle.outage import is_outage
 from tailrace.model import SinkPosition
 from tailrace.model.failure_policy import FailurePolicy
-from tailrace.model.position import CHOSEN
+
 from tailrace.stores.memory import MemoryDeadLetters
 from tests.handlers import handler
 from tests.unit.engine.changes import change, changes, token, until

@@ -32,7 +32,7 @@ class Gathered:
     """Of the call that is running."""
     dead_letters: set[ResumeToken] = field(default_factory=set)
 
-    def note(self, handler: str, *, ddl_apart: bool) -> None:
+    def note(self, *, ddl_apart: bool) -> None:
         """Notes by place the last event that the destination has stored, even if more is unhandled.
 
         Otherwise a destination restored to an older position would look as if it had not moved.
@@ -49,15 +49,15 @@ class Gathered:
             if ddl_apart and stored and stored[-1].is_ddl:
                 stored = [event for event in stored if not event.is_ddl]
             if stored:
-                place.note(handler, stored[-1].token)
+                place.note(stored[-1].token)
 
-    def note_part(self, handler: str) -> None:
+    def note_part(self) -> None:
         """Notes the same for a call that ended while only some of its events were stored."""
         stored = self.handled.tokens - self.handled.dead_letters
         for place, events in zip(self.places, self.parts, strict=True):
             found = [event.token for event in events if event.token in stored]
             if found:
-                place.note(handler, found[-1])
+                place.note(found[-1])
 
 
 @dataclass(eq=False)
@@ -186,7 +186,7 @@ class BatchLane(Lane):
                 await deliver(some, work.handled)
             except BaseException:
                 if work.handled.tokens and self.delivery.handler.position is not None:
-                    work.note_part(self.delivery.name)
+                    work.note_part()
                 raise
             work.done += len(some)
             if work.handled.tokens:
@@ -217,7 +217,7 @@ class BatchLane(Lane):
 
     def _note(self, work: Gathered) -> None:
         if self.delivery.handler.position is not None:
-            work.note(self.delivery.name, ddl_apart=self._calls.on_ddl is not None)
+            work.note(ddl_apart=self._calls.on_ddl is not None)
 
     def _is_ddl_alone(self, events: Sequence[ChangeEvent]) -> bool:
         """Whether they are DDL of which the destination stores no position."""

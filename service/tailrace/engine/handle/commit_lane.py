@@ -137,9 +137,9 @@ class CommitLane(BatchLane):
         self._deadline = anyio.current_time() + self._commit.seconds
         self._hold()
         if done:
-            self.watermark.commit(*done)
+            self.watermark.finish(*done)
 
     def _hold(self) -> None:
         held = self._commit.held
         size = self._accepted_bytes if held is None else held(self.delivery.identity)
-        self.watermark.hold(self.delivery.name, size)
+        self.watermark.hold(size)

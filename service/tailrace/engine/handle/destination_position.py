@@ -1,6 +1,6 @@
 """Asks a handler's destination for the position that it stores with its data."""
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from time import perf_counter
@@ -23,44 +23,26 @@ from tailrace.errors import (
     describe,
 )
 from tailrace.event import ChangeEvent
-from tailrace.model import Checkpoint, SinkPosition
+from tailrace.model import SinkPosition
 from tailrace.model.gap import Gap
-from tailrace.model.position import CHOSEN
 from tailrace.model.progress import Progress
 from tailrace.model.sink_position import NO_TOKEN
+from tailrace.model.subscription import Subscription
 from tailrace.observe.delay import reported_after
 
 T = TypeVar("T")
+
+
+class DestinationFenced(CheckpointFenced):
+    """A destination has another owner: it takes nothing more from this process."""
+
+
 Fits = Callable[[SinkPosition | None], bool]
 
 _QUESTION = "its own position"
 
 SLOW_SECONDS = 10.0
 """After this time a call that has not returned is reported."""
-
-
-async def load_positions(
-    asked: Iterable["DestinationPosition"], checkpoint: Checkpoint | None
-) -> tuple[dict[str, SinkPosition | None], list[str]]:
-    """The positions of the destinations that keep one, by handler; and those that are down.
-
-    If an operator chose the checkpoint's position, it replaces every other one, and must be saved
-    beside them: then this waits for destinations that are down.
-    """
-    found: dict[str, SinkPosition | None] = {}
-    down = list[str]()
-    chosen = checkpoint is not None and CHOSEN in checkpoint.position.sink_digests
-    for each in asked:
-        name = each.handler.name
-        if each.handler.position is None:
-            continue
-        if chosen:
-            found[name] = await each.load()
-        elif await each.load_unless_down(partial(is_as_noted, name, checkpoint)):
-            found[name] = each.loaded
-        else:
-            down.append(name)
-    return found, down
 
 
 @dataclass(slots=True)
@@ -105,12 +87,17 @@ class DestinationPosition:
             self._stands_at(await self._asked(_QUESTION, self.handler.position.load))
         return self.loaded
 
-    async def load_unless_down(self, fits: Fits) -> bool:
+    async def load_unless_down(self, noted: Subscription | None) -> bool:
         """Loads the position, as :meth:`load`; returns False if the destination is down now.
 
-        Then the run assumes a position that ``fits``.
+        Then the run assumes the position that the checkpoint notes. One that an operator chose
+        must be saved beside the destination's: then this waits for a destination that is down.
         """
-        assert self.handler.position is not None  # noqa: S101 - for the type checker
+        if self.handler.position is None:
+            return True
+        if noted is not None and noted.position.chosen:
+            await self.load()
+            return True
         found, error = await self._answer(_QUESTION, self.handler.position.load)
         if error is None:
             self._stands_at(found)
@@ -118,7 +105,7 @@ class DestinationPosition:
         if not self.outages.is_one(error):
             raise HandlerFailed(self.handler.name, _QUESTION, error) from error
         self.outages.begin(error)
-        self._fits = fits
+        self._fits = partial(is_as_noted, noted)
         return False
 
     async def confirm(self) -> None:
@@ -131,6 +118,10 @@ class DestinationPosition:
                 "was down when the scope started, and has another position than the checkpoint "
                 "notes. The scope starts again from the stored position"
             )
+
+    def goes_on_from(self, former: "DestinationPosition") -> None:
+        """Takes over what the run knew in which the handler was before this one."""
+        self._stands_at(former._known)
 
     def _stands_at(self, position: SinkPosition | None) -> None:
         self.loaded = self._known = self._accepted = position
@@ -179,8 +170,8 @@ class DestinationPosition:
                 return self._moved(known, position)
         return self._fenced(error)
 
-    def _fenced(self, error: Fenced) -> CheckpointFenced:
-        return CheckpointFenced(
+    def _fenced(self, error: Fenced) -> DestinationFenced:
+        return DestinationFenced(
             f"scope {self.identity.scope!r}: handler {self.handler.name!r} was fenced by its "
             f"destination: another process writes there now: {describe(error)}"
         )

@@ -89,6 +89,10 @@ class Lane(ABC):
         """Stop waiting for more: nothing can come before the fed places are handled."""
         self._wake_all()
 
+    def drop(self) -> None:
+        """Forget the places that are not opened."""
+        self._queue.clear()
+
     def close(self) -> None:
         """Nothing more will be fed: finish all places, then end."""
         self._closed = True
@@ -137,7 +141,7 @@ class Lane(ABC):
 
     def _without_handled(self, place: Place, events: list[ChangeEvent]) -> list[ChangeEvent]:
         if place.rows:
-            stored = place.already_stored.get(self.delivery.name, 0)
+            stored = place.already_stored
             return [
                 event
                 for number, event in enumerate(events)

@@ -10,7 +10,7 @@ from tailrace.engine.handle.document_lanes import DocumentLanes
 from tailrace.engine.handle.key_lanes import KeyLanes
 from tailrace.engine.handle.lane import Lane
 from tailrace.engine.ports import PerEvent
-from tailrace.engine.position.start_position import RunStart
+from tailrace.engine.position.handled_before import HandledBefore
 from tailrace.engine.position.watermark import Watermark
 from tailrace.event import ChangeEvent
 
@@ -19,13 +19,15 @@ def lane_of(
     delivery: Delivery,
     wants: Callable[[ChangeEvent], bool] | None,
     watermark: Watermark,
-    begin: RunStart,
+    before: HandledBefore | None,
     most: int,
 ) -> Lane:
-    """The handler's lane, by the kind of its calls and by their order; ``most`` calls at once."""
-    handler = delivery.handler
-    before, snapshot = begin.before.get(handler.name), begin.position.snapshot
-    rows = set(snapshot.handled.get(handler.name, ())) if snapshot is not None else set()
+    """The handler's lane, by the kind of its calls and by their order; ``most`` calls at once.
+
+    ``before`` removes the events that the handler has already.
+    """
+    handler, snapshot = delivery.handler, watermark.position.snapshot
+    rows = set(snapshot.handled) if snapshot is not None else set()
     workers = min(handler.calls.concurrency, most)
     if isinstance(handler.calls, PerEvent):
         return DocumentLanes(delivery, wants, watermark, before, rows, workers=workers)

@@ -5,19 +5,33 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import translate
 
+from tailrace.engine.plan.row_source import NoRows, RowSource
 from tailrace.engine.ports import Handler
 from tailrace.event import ChangeEvent
-from tailrace.model import Route
+from tailrace.model import Route, StartPoint
 
 Wants = Callable[[ChangeEvent], bool]
 
 
 @dataclass(frozen=True, slots=True)
 class Routed:
-    """A handler and the test for events that it wants; ``wants`` is ``None`` for all events."""
+    """A handler of a scope, and the test for events that it wants (``None``: all events).
+
+    ``start``: where it begins if it has no position (``None``: where the scope does). ``rows``:
+    makes the reader of documents for it alone; ``begins_apart``: it begins in another way than the
+    scope's other handlers.
+    """
 
     handler: Handler
     wants: Wants | None = None
+    start: StartPoint | None = None
+    rows: Callable[[], RowSource] = NoRows
+    begins_apart: bool = False
+
+    @property
+    def name(self) -> str:
+        """The handler's name."""
+        return self.handler.name
 
 
 def routed(scope: str, routes: Iterable[Route], handlers: Mapping[str, Handler]) -> list[Routed]:

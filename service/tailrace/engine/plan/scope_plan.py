@@ -24,7 +24,9 @@ from tailrace.stream import ChangeStreamOptions, Driver, ServerClock
 class ScopePlan:
     """How a scope is followed. ``start`` is used only if there is no checkpoint.
 
-    ``lanes`` bounds the concurrency of handlers. ``rows`` reads the existing documents.
+    ``lanes`` bounds the concurrency of handlers. ``rows`` reads the existing documents for those
+    that begin as the scope does. ``catch_up_streams``: how many further streams there may be, for
+    handlers that are behind.
     """
 
     scope: Scope
@@ -37,6 +39,7 @@ class ScopePlan:
     lanes: int = 64
     checkpoint_seconds: float = 1.0
     rows: RowSource = field(default_factory=NoRows)
+    catch_up_streams: int = 2
 
 
 async def unknown() -> Timestamp | None:

@@ -10,12 +10,12 @@ from datetime import UTC, datetime
 
 from bson.timestamp import Timestamp
 
-from tailrace.engine.plan.scope_plan import ScopePlan
-from tailrace.engine.position.start_position import StartPosition, position_at
+from tailrace.engine.position.start_position import StartPosition
 from tailrace.errors import ScopeHalted
-from tailrace.model import Checkpoint, StartPoint
+from tailrace.model import StartPoint
 from tailrace.model.gap import Gap
 from tailrace.model.start import NOW
+from tailrace.model.subscription import Subscription
 
 MOST_SKIPS = 3
 """After this many gaps without a change in between, the scope halts: skipping does not help."""
@@ -23,7 +23,7 @@ MOST_SKIPS = 3
 
 @dataclass
 class LostHistory:
-    """The start points that one watcher has tried since changes last came."""
+    """The start points that one course has tried since changes last came."""
 
     _refused: set[StartPoint] = field(default_factory=set)
     _refusal: str = ""
@@ -51,57 +51,56 @@ class LostHistory:
         tried, self._rewound = self._rewound, StartPoint(at_operation_time=time)
         return self._rewound != tried
 
-    def start(self, position: StartPosition, checkpoint: Checkpoint | None) -> StartPoint | None:
+    def start(self, position: StartPosition, stored: Subscription | None) -> StartPoint | None:
         """The first start point that was not refused; ``None`` if all were."""
         if self._restored:
             return NOW
-        steps, leads = [self._rewound or position.start], position.leads
-        if leads is not None and leads.time is not None:
-            steps.append(StartPoint(at_operation_time=leads.time))
-        if leads is None or leads.time is not None:
-            steps += _of_checkpoint(checkpoint)
+        steps, own = [self._rewound or position.start], position.own
+        if own is not None and own.time is not None:
+            steps.append(StartPoint(at_operation_time=own.time))
+        if own is None or own.time is not None:
+            steps += _of_checkpoint(stored)
         return next((step for step in [*steps, NOW] if step not in self._refused), None)
 
     def gap(
         self,
         start: StartPoint,
-        plan: ScopePlan,
-        start_position: StartPosition,
-        checkpoint: Checkpoint | None,
+        scope: str,
+        position: StartPosition,
+        stored: Subscription | None,
     ) -> Gap | None:
         """The gap that this start leaves, if any; raises :class:`ScopeHalted` after too many."""
-        if not _skips(start, start_position, checkpoint):
+        if not _skips(start, position, stored):
             return None
         self._skips += 1
         if self._skips > MOST_SKIPS:
             raise ScopeHalted(
-                f"scope {plan.scope.name!r}: its history was lost {MOST_SKIPS} times without one "
+                f"scope {scope!r}: its history was lost {MOST_SKIPS} times without one "
                 f"change in between: {self._refusal}. Look at the size of the server's oplog, then "
-                f"'tailrace scopes restart {plan.scope.name}'"
+                f"'tailrace scopes restart {scope}'"
             )
-        position = position_at(checkpoint, plan.start)
-        token, since = position.token, position.cluster_time
-        if start_position.leads is not None:
-            token, since = start_position.leads.token, start_position.leads.time
+        token, since = position.position.token, position.time
+        if position.own is not None:
+            token, since = position.own.token, position.own.time
         now, reason = datetime.now(UTC), self._refusal
-        return Gap(plan.scope.name, token, since, None, reason, policy="skip", recorded_at=now)
+        return Gap(scope, token, since, None, reason, policy="skip", recorded_at=now)
 
 
-def _skips(start: StartPoint, start_position: StartPosition, checkpoint: Checkpoint | None) -> bool:
-    """Whether this start skips changes for any handler."""
+def _skips(start: StartPoint, position: StartPosition, stored: Subscription | None) -> bool:
+    """Whether this start skips changes."""
     if start == NOW:
-        return start_position.start != NOW
-    if start == start_position.start or start_position.leads is None or checkpoint is None:
+        return position.start != NOW
+    if start == position.start or position.own is None or stored is None:
         return False
     # The checkpoint's own position: a destination that was older misses the changes in between.
-    leads, at = start_position.leads.time, checkpoint.position.cluster_time
-    older = leads is None or at is None or leads < at
-    return older and start in _of_checkpoint(checkpoint)
+    own, at = position.own.time, stored.position.cluster_time
+    older = own is None or at is None or own < at
+    return older and start in _of_checkpoint(stored)
 
 
-def _of_checkpoint(checkpoint: Checkpoint | None) -> list[StartPoint]:
-    if checkpoint is None:
+def _of_checkpoint(stored: Subscription | None) -> list[StartPoint]:
+    if stored is None:
         return []
-    time = checkpoint.position.cluster_time
+    time = stored.position.cluster_time
     at_time = [StartPoint(at_operation_time=time)] if time is not None else []
-    return [checkpoint.position.start_point, *at_time]
+    return [stored.position.start_point, *at_time]

@@ -12,11 +12,12 @@ import anyio
 from bson.timestamp import Timestamp
 
 from tailrace.engine.checkpointer import SAVE_SECONDS, Checkpointer
-from tailrace.engine.handle.lane import Lane
-from tailrace.engine.plan.row_source import Rows
+from tailrace.engine.handler_run import HandlerRun
+from tailrace.engine.plan.row_source import Rows, RowSource
 from tailrace.engine.plan.scope_plan import Runtime, ScopePlan
 from tailrace.engine.ports import PerBatch
-from tailrace.engine.position.watermark import Place, Watermark
+from tailrace.engine.position.watermark import Place
+from tailrace.engine.position.watermarks import Watermarks
 from tailrace.engine.read.read_limit import ReadLimit
 from tailrace.engine.read.read_order import ReadOrder, caught_up_to, split
 from tailrace.engine.read.transactions import Transactions
@@ -28,14 +29,15 @@ from tailrace.stream import Interrupt
 
 @dataclass(slots=True)
 class Admission:
-    """Admits for one run. ``save_first``: saves the start position before the first change."""
+    """Admits for one run. ``save_first``: saves the start positions before the first change."""
 
     plan: ScopePlan
     runtime: Runtime
+    source: RowSource
     interrupt: Interrupt
     limit: ReadLimit
-    watermark: Watermark
-    lanes: Sequence[Lane]
+    watermarks: Watermarks
+    handlers: Sequence[HandlerRun]
     checkpointer: Checkpointer
     save_first: bool = False
     order: ReadOrder = field(default_factory=ReadOrder)
@@ -44,7 +46,7 @@ class Admission:
     _transactions: Transactions | None = None
 
     def __post_init__(self) -> None:
-        self.save_first = self.save_first or self.watermark.position.token is None
+        self.save_first = self.save_first or self.watermarks.position.token is None
         self._place_events, self._place_bytes = _smallest_call(self.plan)
         calls = [routed.handler.calls for routed in self.plan.routed]
         batches = [each for each in calls if isinstance(each, PerBatch)]
@@ -56,7 +58,7 @@ class Admission:
     @property
     def wants_more(self) -> bool:
         """Whether rows wait to learn if the last reply had all events of its time."""
-        return self.plan.rows.active and self.order.time is None
+        return self.source.active and self.order.time is None
 
     async def reply(self, reply: RawBatch, *, opening: bool, invalidated: bool) -> int | None:
         """Admits a reply; returns how many places it takes, or ``None`` if a stop came first.
@@ -67,19 +69,20 @@ class Admission:
         if self.save_first and len(batch):
             time = batch.part(0, 1).last().cluster_time
             if time is not None:
-                self.watermark.begin_at(time)
+                for each in self.handlers:
+                    each.watermark.begin_at(time)
         if self._transactions is None:
             slices = batch.slices(size)
         else:
             batch, slices = self._transactions.cut(batch, size)
-        if self.lanes and slices:
+        if self._feeds and slices:
             needed = sum([slice_.size for slice_ in slices])
-            if not await self.limit.acquire(needed, self.lanes):
+            if not await self.limit.acquire(needed, self.handlers):
                 return None
         time, whole = None, False
         if opening:
             self.order.start = reply.token
-        elif self.plan.rows.active and not invalidated:
+        elif self.source.active and not invalidated:
             sharded = self.runtime.cluster.name == "mongos"
             time, whole = caught_up_to(reply, self.order.start, sharded=sharded)
         return await self._in_order(batch, slices, time, whole=whole, invalidated=invalidated)
@@ -87,18 +90,20 @@ class Admission:
     async def rows(self, rows: Rows) -> int | None:
         """Admits rows, whose reader has the gate; returns as :meth:`reply` does."""
         slices = rows.batch.slices(self._slice_size(rows.batch))
-        if self.lanes and not await self.limit.acquire(rows.batch.size, self.lanes):
+        if self._feeds and not await self.limit.acquire(rows.batch.size, self.handlers):
             return None
-        lanes = len(self.lanes)
-        places = self.watermark.admit_rows(slices, lanes, rows.time, rows.progress)
-        if any(rows.already_stored.values()):
-            before = 0
-            for place in places:
-                place.already_stored = {
-                    name: max(count - before, 0) for name, count in rows.already_stored.items()
-                }
-                before += place.events
-        count = await self._feed(places)
+        holds = self.watermarks.holds(slices, len(self.handlers) if self._feeds else 0)
+        fed = [
+            each.watermark.admit_rows(
+                slices,
+                rows.time,
+                rows.progress,
+                already_stored=rows.already_stored.get(each.name, 0),
+                holds=holds,
+            )
+            for each in self.handlers
+        ]
+        count = await self._feed(fed)
         if rows.order:  # an operator's order must survive a crash
             with suppress(CheckpointError), self.interrupt.interrupts(SAVE_SECONDS):
                 await self.checkpointer.save()
@@ -135,19 +140,41 @@ class Admission:
     async def _append(
         self, batch: RawBatch, slices: Sequence[Slice], *, invalidated: bool = False
     ) -> int:
-        places = self.watermark.admit(batch, slices, len(self.lanes), invalidated=invalidated)
-        return await self._feed(places)
+        watermarks = self.watermarks
+        time = watermarks.admitted(batch)
+        holds = watermarks.holds(slices, len(self.handlers) if self._feeds else 0)
+        fed = [
+            each.watermark.admit(
+                slices,
+                batch.token,
+                time,
+                otherwise=batch.operation_time,
+                holds=holds,
+                invalidated=invalidated,
+            )
+            for each in self.handlers
+        ]
+        return await self._feed(fed)
 
-    async def _feed(self, places: list[Place]) -> int:
+    async def _feed(self, fed: Sequence[list[Place]]) -> int:
+        """Feeds each handler with its places."""
         if self.save_first:
+            handlers: Sequence[HandlerRun] = list(self.handlers)
             self.save_first = False
             # Else the run after a crash in the first interval would start at a later "now".
             with self.interrupt.interrupts(SAVE_SECONDS):
                 await self.checkpointer.save(first=True)
-        if places:
-            for lane in self.lanes:
-                lane.feed(places)
-        return len(places)
+        else:
+            handlers = self.handlers
+        for each, places in zip(handlers, fed, strict=False):
+            if places and each.lane is not None and not each.left:
+                each.lane.feed(places)
+        return max([len(places) for places in fed], default=0)
+
+    @property
+    def _feeds(self) -> bool:
+        """Whether there is a handler to feed."""
+        return bool(self.handlers) and self.handlers[0].lane is not None
 
     def _slice_size(self, batch: RawBatch) -> int:
         fits = not self._place_bytes or batch.size <= self._place_bytes

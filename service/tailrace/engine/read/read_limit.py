@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import anyio
 
-from tailrace.engine.handle.lane import Lane
+from tailrace.engine.handler_run import HandlerRun
 from tailrace.engine.plan.byte_budget import Share
-from tailrace.engine.position.watermark import Watermark
+from tailrace.engine.position.watermarks import Watermarks
 from tailrace.engine.status.status import Status
 from tailrace.engine.status.watcher_state import WatcherState
 from tailrace.stream import Interrupt
@@ -21,7 +21,8 @@ _PATIENCE_SECONDS = 1.0
 
 @dataclass
 class ReadLimit:
-    """Bounds how far one run reads beyond its handlers. :meth:`moved` is its watermark's hook.
+    """Bounds how far one run reads beyond its handlers. :meth:`moved` is the hook of their
+    watermarks; ``make_room`` lets one leave that holds the others, if there is such a handler.
 
     The run reads one reply more than the fastest handler has opened; the budget bounds slower ones.
     After a large reply it reads none: that reply stays in memory while any of its events is needed.
@@ -30,6 +31,7 @@ class ReadLimit:
     share: Share
     status: Status
     interrupt: Interrupt
+    make_room: Callable[[], bool] = lambda: False
     _changed: anyio.Event = field(default_factory=anyio.Event)
 
     def moved(self, freed: int) -> None:
@@ -38,19 +40,21 @@ class ReadLimit:
             self.share.release(freed)
         self._changed.set()
 
-    async def acquire(self, size: int, lanes: Sequence[Lane]) -> bool:
+    async def acquire(self, size: int, handlers: Sequence[HandlerRun]) -> bool:
         """Waits until the budget has ``size`` bytes for a reply; returns False on an interrupt."""
-        if self.share.try_acquire(size):
+        while not self.share.try_acquire(size):
+            if not self.make_room():
+                break
+        else:
             return True
         self.status.enter(WatcherState.WAITING)
-        for lane in lanes:
-            lane.flush()
+        _flush(handlers)
         with self.interrupt.interrupts() as waiting:
             await self.share.acquire(size)
         return not waiting.cancelled_caught
 
     async def until_hungry(
-        self, size: int, places: int, lanes: Sequence[Lane], watermark: Watermark
+        self, size: int, places: int, handlers: Sequence[HandlerRun], watermarks: Watermarks
     ) -> None:
         """Waits while even the fastest handler has more than one reply of ``places`` to open.
 
@@ -58,9 +62,8 @@ class ReadLimit:
         """
         most = max(places, 1) if size < _LARGE_REPLY_BYTES else 0
         if not most:
-            for lane in lanes:
-                lane.flush()
-        while min(lane.backlog for lane in lanes) > most or (not most and watermark.size):
+            _flush(handlers)
+        while _backlog(handlers) > most or (not most and watermarks.size):
             with self.interrupt.interrupts(), anyio.move_on_after(_PATIENCE_SECONDS) as patience:
                 await self._change()
             if self.interrupt.is_set:
@@ -68,12 +71,23 @@ class ReadLimit:
             if patience.cancelled_caught:
                 self.status.enter(WatcherState.WAITING)
 
-    async def until_room(self, places: int, lanes: Sequence[Lane]) -> None:
+    async def until_room(self, places: int, handlers: Sequence[HandlerRun]) -> None:
         """Waits while even the fastest handler has more than ``places`` places to open."""
-        while lanes and min(lane.backlog for lane in lanes) > places:
+        while _backlog(handlers) > places:
             await self._change()
 
     async def _change(self) -> None:
         if self._changed.is_set():
             self._changed = anyio.Event()
         await self._changed.wait()
+
+
+def _backlog(handlers: Sequence[HandlerRun]) -> int:
+    """How many places even the fastest handler has not opened."""
+    return min((each.lane.backlog for each in handlers if each.lane is not None), default=0)
+
+
+def _flush(handlers: Sequence[HandlerRun]) -> None:
+    for each in handlers:
+        if each.lane is not None:
+            each.lane.flush()

@@ -7,6 +7,7 @@ A reply may fail because of one of its events. Then the stream is read again one
 that the events before that one are handled, and the scope halts exactly there.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import partial
@@ -17,7 +18,7 @@ import structlog
 
 from tailrace.engine.error_policy import Decision, decide, unsendable
 from tailrace.engine.handle.frames import waits_for
-from tailrace.engine.plan.row_source import Rows
+from tailrace.engine.plan.row_source import Rows, RowSource
 from tailrace.engine.plan.scope_plan import Runtime, ScopePlan
 from tailrace.engine.plan.source_history import awaited, restored
 from tailrace.engine.read.admission import Admission
@@ -56,17 +57,22 @@ class Ending(Enum):
     STOPPED = "stopped"
     INVALIDATED = "invalidated"
     PAUSED = "paused"
+    JOINED = "joined"
+    """The handler goes on in the shared stream."""
 
 
 @dataclass(slots=True)
 class Reader:
-    """The reading side of one run."""
+    """The reading side of one run. ``is_there`` is asked after each reply whether its handler has
+    come to the shared stream."""
 
     plan: ScopePlan
     runtime: Runtime
     status: Status
+    rows: RowSource
     interrupt: Interrupt
     admission: Admission
+    is_there: Callable[[], bool]
     events: int = 0
     replies: int = 0
     _failures: int = 0
@@ -77,7 +83,7 @@ class Reader:
 
     def stream(self, start: StartPoint) -> Stream:
         """A stream of the scope, not yet open."""
-        options, rows = self.plan.options, self.plan.rows
+        options, rows = self.plan.options, self.rows
         self._start = start
         if self._single:
             options = replace(options, batch_size=1)
@@ -136,7 +142,7 @@ class Reader:
 
     async def _read(self, stream: Stream) -> Ending | None:
         """Reads until the stream ends; ``None`` once the next reply may be a whole one again."""
-        watermark, lanes = self.admission.watermark, self.admission.lanes
+        watermarks, handlers = self.admission.watermarks, self.admission.handlers
         opening, wait, whole = True, True, False
         cursors = 0
         while not self.interrupt.is_set:
@@ -146,7 +152,7 @@ class Reader:
                 break
             # After an idle token the server is read first: its oplog may be about to lose that
             # place. It would refuse an event's token itself, without the reason.
-            first = opening and (token := watermark.position.token) and token.is_high_water
+            first = opening and (token := watermarks.position.token) and token.is_high_water
             if cursors != self.status.stream.cursors and not first:
                 cursors = self.status.stream.cursors
                 await self._require_history()
@@ -154,7 +160,7 @@ class Reader:
             events, size = len(batch), batch.size
             if self.interrupt.is_set and events:
                 break  # begin nothing new: the next run reads it again
-            watermark.read(batch)
+            watermarks.read(batch)
             places = await self.admission.reply(
                 batch, opening=opening, invalidated=stream.invalidated
             )
@@ -178,8 +184,10 @@ class Reader:
             state = self.status.following(events, opening=self.replies == 1)
             self.status.enter(state)
             del batch  # a reply may be large, and the next one comes soon
-            if size and lanes:
-                await self.admission.limit.until_hungry(size, places, lanes, watermark)
+            if self.is_there():
+                return Ending.JOINED
+            if size and handlers:
+                await self.admission.limit.until_hungry(size, places, handlers, watermarks)
                 self.status.enter(state)
             if whole:
                 return None
@@ -187,7 +195,7 @@ class Reader:
 
     async def _require_history(self) -> None:
         """Raises :class:`tailrace.errors.SourceRestored` if the last change read is gone."""
-        time, scope = self.admission.watermark.last_change, self.plan.scope
+        time, scope = self.admission.watermarks.last_change, self.plan.scope
         if time is None:
             return
         behind = partial(self.status.enter, WatcherState.STARTING, awaited(time))
@@ -263,20 +271,20 @@ class Reader:
             unsent = await find_unsent(self.runtime.driver, plan.scope, plan.options, position)
             if unsent is None:
                 return
-            if not self.admission.watermark.empty:
+            if not self.admission.watermarks.empty:
                 self.status.enter(WatcherState.DRAINING)
-            while not self.admission.watermark.empty:  # noqa: ASYNC110 - once, before a halt
+            while not self.admission.watermarks.empty:  # noqa: ASYNC110 - once, before a halt
                 await anyio.sleep(_LOOK_SECONDS)
             raise ScopeHalted(unsendable(plan.scope.name, unsent))
 
     async def _work_remains(self) -> bool:
-        interrupt, watermark = self.interrupt, self.admission.watermark
-        if not watermark.empty:
+        interrupt, watermarks = self.interrupt, self.admission.watermarks
+        if not watermarks.empty:
             self.status.enter(WatcherState.DRAINING)
         with anyio.move_on_after(PATIENCE_SECONDS):
-            while not (watermark.empty or interrupt.is_set):
+            while not (watermarks.empty or interrupt.is_set):
                 await interrupt.sleep(_LOOK_SECONDS)
-        return not (watermark.empty or interrupt.is_set)
+        return not (watermarks.empty or interrupt.is_set)
 
     async def _back_off(self, decision: Decision) -> None:
         self._failures += 1

@@ -10,7 +10,7 @@ import anyio
 from anyio.abc import TaskGroup
 from bson.timestamp import Timestamp
 
-from tailrace.engine.handle.lane import Lane
+from tailrace.engine.handler_run import HandlerRun
 from tailrace.engine.plan.row_source import Rows, RowSource, TimeUnavailable
 from tailrace.engine.read.read_limit import ReadLimit
 from tailrace.engine.read.read_order import ReadOrder
@@ -36,7 +36,7 @@ class RowReader:
 
     source: RowSource
     order: ReadOrder
-    lanes: Sequence[Lane]
+    handlers: Sequence[HandlerRun]
     limit: ReadLimit
     status: Status
     admit: Admit
@@ -57,7 +57,7 @@ class RowReader:
             while self.status.read_lag > MOST_LAG_SECONDS:  # noqa: ASYNC110 - there is no event
                 await anyio.sleep(_LOOK_SECONDS)
             await self._until_plan_is_saved()
-            await self.limit.until_room(places, self.lanes)
+            await self.limit.until_room(places, self.handlers)
             async with self.order.gate:
                 time = await self._caught_up()
                 try:
@@ -86,8 +86,8 @@ class RowReader:
         """
         observed = self.source.observed()
         while observed is not None and observed.progress.state is SnapshotState.READING:
-            saved = self.status.checkpoint and self.status.checkpoint.position.snapshot
-            if saved and saved.id == observed.progress.id and saved.began is not None:
+            stored = [each.stored and each.stored.snapshot for each in self.handlers]
+            if all(one and one.id == observed.progress.id and one.began for one in stored):
                 return
             try:
                 await self.save()
@@ -104,7 +104,13 @@ class RowReader:
             if (
                 time is not None
                 and (self._refused is None or time > self._refused)
-                and all(lane.before is None or lane.before.ends_by(time) for lane in self.lanes)
+                and all(_has_none_after(each, time) for each in self.handlers)
             ):
                 return time
             await self.order.gate.wait()
+
+
+def _has_none_after(handler: HandlerRun, time: Timestamp) -> bool:
+    """Whether a handler has no event that is later."""
+    before = handler.lane.before if handler.lane is not None else None
+    return before is None or before.ends_by(time)

@@ -69,14 +69,11 @@ def status_document(status: Status) -> dict[str, Any]:
 
 
 def _position(position: Position) -> dict[str, Any]:
-    """``beyond``: what single handlers have beyond it: all up to a time, and some later changes."""
+    """``single_changes``: how many later changes are handled, too."""
     token = position.token
     return {
         "kind": position.kind.value,
         "token": token.digest if token else None,
         "cluster_time": iso(position.cluster_time),
-        "beyond": {
-            name: {"cluster_time": iso(one.cluster_time), "changes": len(one.handled)}
-            for name, one in position.beyond.items()
-        },
+        "single_changes": len(position.handled),
     }

@@ -10,7 +10,7 @@ from bson.timestamp import Timestamp
 
 from tailrace.engine.held_lease import ObservedLease
 from tailrace.engine.plan.row_source import ObservedSnapshot
-from tailrace.engine.position.watermark import Watermark
+from tailrace.engine.position.watermarks import Watermarks
 from tailrace.engine.status.history_risk import history_risk
 from tailrace.engine.status.in_flight import Find
 from tailrace.engine.status.lag import MOST_LAG_SECONDS, awaited_call, iso, lag, later
@@ -30,7 +30,7 @@ a stream back by as much. With a smaller lag, a stream whose reply is empty has 
 
 @dataclass(slots=True)
 class Status:
-    """The state of one scope, with its run's ``watermark`` and the stored ``checkpoint``."""
+    """The state of a course of a scope, with its run's ``watermark`` and the ``checkpoint``."""
 
     scope: Scope
     clock: ServerClock = field(default_factory=ServerClock)
@@ -38,9 +38,11 @@ class Status:
     snapshot: Callable[[], ObservedSnapshot | None] = lambda: None
     lease: Callable[[], ObservedLease | None] = lambda: None
     """The scope's lease, where processes share the scopes."""
+    is_fed: Callable[[str], bool] = lambda handler: True
+    """Whether a handler is in this course."""
     waits_for: Callable[[], str] = lambda: ""
     """The handler call that has run longest, for people; empty if none runs."""
-    watermark: Watermark | None = None
+    watermark: Watermarks | None = None
     find: Find | None = None
     """Finds an event that is in flight, while a run reads."""
     checkpoint: Checkpoint | None = None
@@ -150,7 +152,7 @@ class Status:
     def since(self) -> datetime:
         """When the watcher entered its state."""
         if self._state in IN_OUTAGES and self._down:
-            each = self.recorders.values()
+            each = self._fed.values()
             began = [time for one in each for time in (one.down_since, one.call_since) if time]
             return datetime.fromtimestamp(min(began), UTC)
         return self._since if self.state is self._state else max(self._since, self.stream.since)
@@ -167,14 +169,18 @@ class Status:
         down = {
             name: f"waits for the destination of handler {name!r} since {iso(each.down_since)}: "
             f"{each.down_cause}"
-            for name, each in self.recorders.items()
+            for name, each in self._fed.items()
             if each.down_since is not None
         }
         return down | {
             name: awaited_call(name, each.call, each.call_since)
-            for name, each in self.recorders.items()
+            for name, each in self._fed.items()
             if each.call_since is not None and name not in down
         }
+
+    @property
+    def _fed(self) -> dict[str, HandlerRecorder]:
+        return {name: each for name, each in self.recorders.items() if self.is_fed(name)}
 
     @property
     def explanation(self) -> str:
@@ -265,7 +271,7 @@ class Status:
         return later(now, self.clock.now())
 
     @property
-    def shown(self) -> Watermark | None:
+    def shown(self) -> Watermarks | None:
         """The watermark, while the scope is followed here."""
         return self.watermark if self.outlived is None else None
 

@@ -3,24 +3,35 @@
 from collections.abc import Mapping, Sequence
 
 from tailrace.engine.handle.lane import Lane
+from tailrace.engine.handler_run import HandlerRun
 from tailrace.engine.ports import PerBatch
-from tailrace.engine.position.watermark import Place, Watermark
+from tailrace.engine.position.watermark import Place
 from tailrace.engine.status.in_flight import InFlight, Stage
 from tailrace.engine.status.lag import awaited_call
 from tailrace.model import ResumeToken
 
 
-def in_flight(
-    watermark: Watermark, lanes: Sequence[Lane], token: ResumeToken
-) -> Mapping[str, InFlight] | None:
-    """By handler, how far the event with this token is; ``None`` if it has no unfinished place.
+def in_flight(handlers: Sequence[HandlerRun], token: ResumeToken) -> Mapping[str, InFlight] | None:
+    """By handler, how far the event with this token is; ``None`` if no handler has it unfinished.
 
     Reads one token for each place before the event's.
     """
-    for place in watermark.places:
+    found = dict[str, InFlight]()
+    for each in handlers:
+        place = _place_of(each, token)
+        if place is not None and each.lane is not None:
+            found[each.name] = _stage(each.lane, place, token)
+    if not found:
+        return None
+    handled = InFlight(Stage.HANDLED, "it is handled")
+    return {each.name: found.get(each.name, handled) for each in handlers}
+
+
+def _place_of(handler: HandlerRun, token: ResumeToken) -> Place | None:
+    for place in handler.watermark.places:
         last = _last(place)
         if last is not None and (token == last or token.precedes(last)):
-            return {lane.delivery.name: _stage(lane, place, token) for lane in lanes}
+            return place
     return None
 
 

@@ -1,0 +1,138 @@
+"""This process's claim on a scope's checkpoint: the one writer of the record."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+
+import anyio
+import structlog
+from bson.timestamp import Timestamp
+
+from tailrace.engine.held_lease import HeldLease
+from tailrace.engine.ports import CheckpointStore, RunIdentity
+from tailrace.errors import CheckpointFenced
+from tailrace.model import Checkpoint
+from tailrace.model.subscription import Subscription
+
+
+@dataclass
+class CheckpointClaim:
+    """The claim lasts as long as the scope's watcher. The scope's streams share it: each saves the
+    subscriptions that it feeds. ``handlers``: the names of all of them."""
+
+    scope: str
+    handlers: Sequence[str] = ()
+    lease: HeldLease | None = None
+    epoch: int = 0
+    sequence: int = 0
+    """The highest sequence of any attempted save, successful or not."""
+    saved: Checkpoint | None = None
+    """The last one that this process has saved."""
+    began: dict[str, Timestamp] = field(default_factory=dict)
+    """By handler without a position, the server's time when that was seen."""
+    _latest: Checkpoint | None = None
+    """What the store has, with what this process has tried to save since."""
+    _writing: anyio.Lock = field(default_factory=anyio.Lock)
+
+    def of(self, handler: str) -> Subscription | None:
+        """How far a handler is, as it is stored; ``None`` if it has no position."""
+        return self._latest.of(handler) if self._latest is not None else None
+
+    @property
+    def obeyed(self) -> int:
+        """The number of the last order for positions that every handler has obeyed."""
+        known = [self.of(name) for name in self.handlers]
+        return min((each.obeyed if each is not None else 0 for each in known), default=0)
+
+    async def save(
+        self, store: CheckpointStore, identity: RunIdentity, changed: Mapping[str, Subscription]
+    ) -> Checkpoint:
+        """Saves these subscriptions beside the others, if the lease is still held.
+
+        Raises :class:`CheckpointError`.
+        """
+        async with self._writing:
+            before = self._latest or Checkpoint.nowhere(self.scope)
+            after = replace(before.with_subscriptions(changed), cluster=identity.cluster)
+            return await self._write(store, after)
+
+    async def note_halt(
+        self, store: CheckpointStore, handlers: Sequence[str], reason: str
+    ) -> Checkpoint | None:
+        """Saves why these handlers are halted; ``None`` if the scope is not this process's."""
+        async with self._writing:
+            if not self.epoch:
+                return None
+            before = self._latest or Checkpoint.nowhere(self.scope)
+            known = {name: before.of(name) for name in handlers}
+            halted = {n: replace(s, halted=reason) for n, s in known.items() if s is not None}
+            after = before.with_subscriptions(halted) if halted else replace(before, halted=reason)
+            return await self._write(store, after)
+
+    async def _write(self, store: CheckpointStore, checkpoint: Checkpoint) -> Checkpoint:
+        # Counted for each attempt: a failed attempt may have been stored all the same.
+        self.sequence += 1
+        now = datetime.now(UTC)
+        checkpoint = replace(checkpoint, epoch=self.epoch, sequence=self.sequence, saved_at=now)
+        if self.lease is not None:
+            self.lease.require()
+        await store.save(checkpoint)
+        self._latest = self.saved = checkpoint
+        return checkpoint
+
+    async def load(self, store: CheckpointStore) -> Checkpoint | None:
+        """The scope's checkpoint. The first load claims it with a new epoch: the lease's, if any.
+
+        Raises :class:`CheckpointFenced` if somebody else has saved since.
+        """
+        async with self._writing:
+            found = await self._load(store)
+            if found is not None and not (found.handlers or found.is_reset):
+                found = replace(found, handlers=tuple(sorted(self.handlers)))
+            self._latest = found
+            return None if found is not None and found.is_reset else found
+
+    async def _load(self, store: CheckpointStore) -> Checkpoint | None:
+        if self.lease is not None:
+            self.lease.require()
+            if not self.epoch:
+                claimed = await store.claim(self.scope, self.lease.epoch)
+                self.epoch = claimed.epoch
+                return claimed
+        found = await store.load(self.scope)
+        stored = found.order if found else (0, 0)
+        if not self.epoch:
+            # If two processes start at once, one claims the next epoch and the other is fenced.
+            before = found or Checkpoint.nowhere(self.scope)
+            now = datetime.now(UTC)
+            found = replace(before, epoch=before.epoch + 1, sequence=0, saved_at=now)
+            await store.save(found)
+            self.epoch = found.epoch
+        elif stored > (self.epoch, self.sequence):
+            # Not ours: even a save whose outcome we never learned has a sequence that we counted.
+            raise CheckpointFenced(
+                f"scope {self.scope!r}: the store holds epoch {stored[0]}, sequence {stored[1]}, "
+                f"newer than this process's {self.epoch}, {self.sequence}: another process "
+                "follows the scope now, or an operator has set or reset its position. "
+                f"'tailrace scopes restart {self.scope}' follows from there"
+            )
+        elif self.saved is not None and found is not None and stored < self.saved.order:
+            # A store beside the source goes back with it: only ours tells what handlers have.
+            log = structlog.get_logger().bind(scope=self.scope)
+            log.warning("checkpoint.went_back", stored=stored, saved=self.saved.order)
+            found = self.saved
+        return found
+
+
+def as_former(checkpoint: Checkpoint) -> Checkpoint:
+    """Only the positions themselves, which are small."""
+    small = {
+        name: replace(
+            each,
+            position=replace(
+                each.position, stored="", handled=frozenset(), until=None, snapshot=None
+            ),
+        )
+        for name, each in checkpoint.subscriptions.items()
+    }
+    return checkpoint.with_subscriptions(small)

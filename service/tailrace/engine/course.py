@@ -1,0 +1,79 @@
+"""A course: the handlers of a scope that one stream feeds, in one run after another.
+
+A scope has one shared course, for all handlers that stand together, and one for each handler that
+stands elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import anyio
+from anyio.abc import TaskGroup
+
+from tailrace.engine.checkpoint_claim import CheckpointClaim
+from tailrace.engine.handle.retry import Breaker
+from tailrace.engine.handler_run import HandlerRun
+from tailrace.engine.plan.router import Routed
+from tailrace.engine.plan.row_source import RowSource
+from tailrace.engine.plan.scope_plan import Runtime, ScopePlan
+from tailrace.engine.position.history_lost import LostHistory
+from tailrace.engine.standing_order import StandingOrder
+from tailrace.engine.status.status import Status
+from tailrace.stream import Interrupt
+
+Part = Callable[[Routed, Exception | None, HandlerRun | None], None]
+"""See :meth:`Course.part`."""
+
+
+@dataclass(slots=True, eq=False)
+class FollowedScope:
+    """What the courses of a scope share.
+
+    ``turns``: by handler that gets one call at a time, held during a call. ``streams``: taken by
+    each course that reads a stream of its own. ``tasks`` runs the handlers' lanes until ``stop``.
+    """
+
+    plan: ScopePlan
+    runtime: Runtime
+    claim: CheckpointClaim
+    standing: StandingOrder
+    breakers: Mapping[str, Breaker]
+    turns: Mapping[str, anyio.Semaphore]
+    streams: anyio.Semaphore
+    tasks: TaskGroup = field(init=False)
+    stop: Interrupt = field(init=False)
+
+
+@dataclass(slots=True, eq=False)
+class Course:
+    """``routed``: the handlers that are in it. ``parts`` lets one go on in a course of its own;
+    ``None`` in a course that no handler can leave. ``alone``: it is such a course beside the shared
+    one. ``rows``: the reader of documents for all of them."""
+
+    scope: FollowedScope
+    routed: list[Routed]
+    status: Status
+    rows: RowSource
+    parts: Part | None = None
+    alone: bool = False
+    history: LostHistory = field(default_factory=LostHistory)
+    failures: int = 0
+    trouble: str = ""
+    """Why the last run failed: shown while the next one starts."""
+
+    @property
+    def names(self) -> list[str]:
+        """The names of its handlers; one without a name in a scope without handlers."""
+        return [each.name for each in self.routed] or [""]
+
+    def part(
+        self, handler: str, error: Exception | None = None, former: HandlerRun | None = None
+    ) -> None:
+        """Lets a handler go on in a course of its own. ``error`` made it leave, if any; that course
+        begins when the ``former`` part has ended."""
+        assert self.parts is not None  # noqa: S101 - the callers have looked
+        left = next(each for each in self.routed if each.name == handler)
+        self.routed.remove(left)
+        self.parts(left, error, former)

@@ -1,0 +1,230 @@
+"""Follows the stream for the handlers of a course, in one run after another.
+
+A stop, an invalidate event or an error ends a run. Then the next run starts from what was saved,
+unless the scope stops, or the course halts for manual intervention.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import anyio
+import structlog
+from bson.timestamp import Timestamp
+
+from tailrace.engine.course import Course
+from tailrace.engine.error_policy import Decision, Reason, decide
+from tailrace.engine.halt_record import note_halt
+from tailrace.engine.handle.destination_position import DestinationFenced
+from tailrace.engine.handle.isolation import required
+from tailrace.engine.handler_run import HandlerRun
+from tailrace.engine.read.reader import Ending
+from tailrace.engine.refusal import blame
+from tailrace.engine.run import Run
+from tailrace.engine.shared_stream import SharedStream
+from tailrace.engine.status.watcher_state import WatcherState
+from tailrace.errors import CommandFailed, SourceRestored, StreamBeganInMidEvent, describe
+from tailrace.model.subscription import Subscription
+from tailrace.stream import Interrupt
+
+_RISK_SECONDS = 5.0
+"""The time between two looks whether a paused scope loses changes."""
+
+
+@dataclass(eq=False, slots=True)
+class Follow:
+    """Follows one course. ``running`` ends its run, drained; ``None`` while there is none.
+
+    ``fenced``: it ended because the store holds a newer position, or the lease has ended.
+    """
+
+    course: Course
+    meeting: SharedStream
+    running: Interrupt | None = None
+    fenced: bool = False
+    now: Run | None = None
+    """The run that is under way."""
+
+    async def run(self, stop: Interrupt) -> HandlerRun | None:
+        """Makes runs until the state is ``stopped`` or ``halted``, or another process owns the
+        scope (``fenced``); returns the handler's part in the shared stream if it has come there."""
+        course, standing = self.course, self.course.scope.standing
+        log = structlog.get_logger().bind(scope=self._scope)
+        while not stop.is_set:
+            before, heard = self._positions, standing.number
+            with stop.child() as interrupt:
+                self.running = interrupt
+                run = self.now = Run(course, self.meeting, interrupt)
+                if not (self._pauses and course.status.state is WatcherState.PAUSED):
+                    course.status.enter(WatcherState.STARTING, course.trouble)
+                try:
+                    ending = await required(run.run, f"the watcher of scope {self._scope!r}")
+                except Exception as error:  # noqa: BLE001 - only its state ends a course
+                    if not await self._recover(error, run, before, heard, stop):
+                        return None
+                    continue
+                finally:
+                    self.running = self.now = None
+                    if run.joined is not None and not run.joins:
+                        self.meeting.withdraw(run.joined)
+            course.trouble = ""
+            if run.joined is not None and run.joins:
+                run.joined.join(run.handlers[0])
+                return run.joined
+            if ending is Ending.PAUSED:
+                await self._pause(stop)
+            if ending is Ending.INVALIDATED:
+                if course.scope.plan.stop_on_invalidate:
+                    log.info("scope.ended", reason="invalidate")
+                    break
+                if run.events > 1:
+                    course.failures = 0
+                else:  # a server that sends only invalidates must not cause a busy loop
+                    course.status.enter(WatcherState.BACKING_OFF, "only an invalidate came")
+                    await self._back_off(self._next_delay(), heard, stop)
+        course.status.enter(WatcherState.STOPPED)
+        return None
+
+    @property
+    def _scope(self) -> str:
+        return self.course.scope.plan.scope.name
+
+    @property
+    def _pauses(self) -> bool:
+        return self.course.scope.standing.of(self.course.names[0]).paused
+
+    @property
+    def _positions(self) -> list[Subscription | None]:
+        return [self.course.scope.claim.of(name) for name in self.course.names]
+
+    async def _pause(self, stop: Interrupt) -> None:
+        """Waits for an order that ends the pause, or changes where the course continues."""
+        standing, status = self.course.scope.standing, self.course.status
+        order, scope = standing.order, self._scope
+        assert order is not None  # noqa: S101 - it has paused the run
+        log = structlog.get_logger().bind(scope=scope)
+        if status.state is not WatcherState.PAUSED:
+            log.info("scope.paused", by=order.by, handlers=self.course.names)
+        alone = "" if standing.pauses else f" --handler {self.course.names[0]}"
+        since = order.at.isoformat(timespec="seconds")
+        help_ = f"'tailrace scopes resume {scope}{alone}' continues"
+        status.enter(WatcherState.PAUSED, f"paused by {order.by} at {since}: {help_}")
+        at_risk = False
+        while standing.number == order.number and not stop.is_set:
+            with anyio.move_on_after(_RISK_SECONDS):
+                await standing.until_newer(order.number, stop)
+            if (risk := status.history_risk) and not at_risk:
+                log.warning("history.at_risk", reason=risk)
+            at_risk = bool(risk)
+        if not (stop.is_set or self._pauses):
+            assert standing.order is not None  # noqa: S101 - for the type checker
+            log.info("scope.resumed", by=standing.order.by, handlers=self.course.names)
+
+    async def begin_after(self, error: Exception, stop: Interrupt) -> bool:
+        """Begins a course with the error that made its handler leave the others; returns False if
+        it must not run."""
+        decision = decide(error, self._scope, opening=False)
+        self.course.status.errors.note(decision.message)
+        self.course.trouble = decision.message
+        if decision.halt:
+            await self._halt(decision)
+            return False
+        await self.wait_after(error, decision, self.course.scope.standing.number, stop)
+        return True
+
+    async def _halt(self, decision: Decision) -> None:
+        course, scope = self.course, self.course.scope
+        if not self.fenced:
+            store, message = scope.runtime.store, decision.message
+            noted = await note_halt(store, scope.claim, course.names, message)
+            course.status.checkpoint = noted or course.status.checkpoint
+        course.status.enter(WatcherState.HALTED, decision.message)
+        log = structlog.get_logger().bind(scope=self._scope)
+        log.error("scope.halted", error=decision.message, handlers=course.names)
+
+    async def _recover(
+        self,
+        error: Exception,
+        run: Run,
+        before: list[Subscription | None],
+        heard: int,
+        stop: Interrupt,
+    ) -> bool:
+        """Waits until the next run may start; returns False if there must be none."""
+        course, status = self.course, self.course.status
+        plan, runtime, claim = course.scope.plan, course.scope.runtime, course.scope.claim
+        opening = run.replies <= 1
+        decision = decide(error, self._scope, opening=opening, leader=run.leads)
+        if decision.halt and opening and isinstance(error, CommandFailed):
+            # Before the scope halts, or skips changes: does the server say so again?
+            with stop.interrupts():
+                at_fault = await blame(runtime.driver, plan.scope, plan.options, run.start)
+            if stop.is_set:
+                return True
+            decision = decide(error, self._scope, leader=run.leads, blame=at_fault)
+        alone = len(course.scope.plan.routed) < 2
+        destination = isinstance(error, DestinationFenced) and not alone
+        self.fenced = decision.reason == Reason.FENCED and not destination
+        log = structlog.get_logger().bind(scope=self._scope)
+        if self.fenced and claim.lease is not None:
+            log.info("scope.fenced", reason=decision.message)
+            return False
+        status.errors.note(decision.message)
+        course.trouble = decision.message
+        if self._restarts_elsewhere(decision, error, run):
+            return True
+        if decision.halt:
+            await self._halt(decision)
+            return False
+        # An aggregate that finds nothing gives a new position each time: that is no progress.
+        if self._positions != before and (run.replies > 1 or run.events):
+            course.failures = 0
+        await self.wait_after(error, decision, heard, stop)
+        return True
+
+    async def wait_after(
+        self, error: Exception, decision: Decision, heard: int, stop: Interrupt
+    ) -> None:
+        """Backs off before the next run."""
+        delay = self._next_delay()
+        self.course.scope.runtime.metrics.restarts.labels(self._scope, decision.reason).inc()
+        self.course.status.restarts += 1
+        structlog.get_logger().warning(
+            "watcher.restarting",
+            scope=self._scope,
+            handlers=self.course.names,
+            reason=decision.reason,
+            error=decision.message,
+            delay_seconds=round(delay, 3),
+            exc_info=error if decision.reason == "internal" else None,
+        )
+        waits = decision.reason == Reason.DESTINATION
+        state = WatcherState.WAITING if waits else WatcherState.BACKING_OFF
+        self.course.status.enter(state, decision.message)
+        await self._back_off(delay, heard, stop)
+
+    async def _back_off(self, seconds: float, heard: int, stop: Interrupt) -> None:
+        """Waits before the next run: less, if an order came after the one with this number."""
+        with anyio.move_on_after(seconds):
+            await self.course.scope.standing.until_newer(heard, stop)
+
+    def _next_delay(self) -> float:
+        self.course.failures += 1
+        return self.course.scope.plan.backoff.delay(self.course.failures)
+
+    def _restarts_elsewhere(self, decision: Decision, error: Exception, run: Run) -> bool:
+        """Whether the next run can start elsewhere at once; each start point is tried once."""
+        course = self.course
+        if isinstance(error, StreamBeganInMidEvent):
+            time = error.cluster_time
+            return isinstance(time, Timestamp) and course.history.rewind(time)
+        if decision.reason != Reason.HISTORY_LOST:
+            return False
+        course.scope.runtime.metrics.history_lost.labels(self._scope).inc()
+        if not course.scope.plan.skip_lost_history:
+            return False
+        restored = isinstance(error, SourceRestored)
+        course.history.refused(run.start, describe(error), restored=restored)
+        log = structlog.get_logger().bind(scope=self._scope)
+        log.warning("resume_point.rejected", start=str(run.start), error=decision.message)
+        return run.can_start_elsewhere

@@ -1,0 +1,86 @@
+"""One handler's part in one run: its deliveries, its lane, and its watermark."""
+
+from dataclasses import dataclass, field
+
+import anyio
+
+from tailrace.engine.final_position import MOST_NOTED, final_position, reached_position
+from tailrace.engine.handle.delivery import Delivery
+from tailrace.engine.handle.lane import Lane
+from tailrace.engine.position.watermark import Watermark
+from tailrace.model import Position
+from tailrace.model.subscription import Subscription
+
+
+@dataclass(slots=True, eq=False)
+class HandlerRun:
+    """``name`` is empty, and there is no ``lane``, in a scope without handlers.
+
+    ``stored``: the position that the store has; ``None`` if what the run begins with is not
+    stored.
+    """
+
+    name: str
+    watermark: Watermark
+    subscription: Subscription
+    stored: Position | None = None
+    delivery: Delivery | None = None
+    lane: Lane | None = None
+    begun: anyio.Event = field(default_factory=anyio.Event)
+    """Set once the handler may be called, or has left before."""
+    over: anyio.Event = field(default_factory=anyio.Event)
+    """Set when the lane has ended, or the handler has left."""
+    ended: anyio.Event = field(default_factory=anyio.Event)
+    """Set when a handler that has left has ended its calls, and its position is saved."""
+    failure: Exception | None = None
+    """Why it has left, if a call failed."""
+    joining: bool = True
+    """Whether another run still handles what comes before this one."""
+    left: bool = False
+    """Whether the run feeds it no more."""
+    _first: Position = field(init=False)
+    _seen: Position | None = None
+
+    def __post_init__(self) -> None:
+        self._first = self.watermark.position
+
+    def begin(self) -> None:
+        """The handler may be called from now on."""
+        self.joining = False
+        self.begun.set()
+
+    def latest(self, *, first: bool) -> Position | None:
+        """What is handled, if it has to be saved: by whole places, as long as they are finished one
+        after another. The start position, which nothing has confirmed yet, only with ``first``."""
+        before, self._seen = self._seen, self.watermark.position
+        position = self._seen
+        if position is before and self.lane is not None:
+            position = reached_position(self.watermark, self.lane)
+        return None if position is self._first and not first else position
+
+    def final(self, handlers: int = 1) -> Position:
+        """What is handled when the handler's part ends, to the single event."""
+        if self.lane is None or self.joining:
+            return self.watermark.position
+        return final_position(self.watermark, self.lane, MOST_NOTED // max(handlers, 1))
+
+    def join(self, former: "HandlerRun") -> None:
+        """The handler's own stream has handled everything up to where this one begins."""
+        position, at = former.final(), self.watermark.position
+        bookmark = at.high_water if at is not self._first else None
+        position = position.after_bookmark(bookmark, at.cluster_time, invalidated=False)
+        self.watermark.position = self._first = position
+        self.stored = former.stored
+        if self.delivery is not None and former.delivery is not None:
+            self.delivery.position.goes_on_from(former.delivery.position)
+        self.begin()
+
+    def leave(self) -> None:
+        """Begins no further call; what the handler has not begun leaves memory."""
+        self.left = True
+        if self.lane is not None:
+            self.lane.halt()
+            self.lane.drop()
+            self.watermark.drop_after(self.lane.opened)
+        self.begun.set()
+        self.over.set()

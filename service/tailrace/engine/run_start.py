@@ -1,0 +1,191 @@
+"""What a run begins with: the position of each handler of its course, and their snapshot.
+
+A handler that cannot begin with the others leaves for a course of its own.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from tailrace.engine.course import Course
+from tailrace.engine.first_position import begin_now
+from tailrace.engine.handle.delivery import Delivery
+from tailrace.engine.plan.router import Routed
+from tailrace.engine.ports import RunIdentity
+from tailrace.engine.position.start_position import (
+    StartPosition,
+    position_at,
+    start_position,
+    together,
+)
+from tailrace.engine.seek import seek, sought
+from tailrace.errors import CheckpointFenced, DeliveryInterrupted, ScopeHalted, TailraceError
+from tailrace.model import Checkpoint, SinkPosition, SnapshotProgress, StartPoint
+from tailrace.model.sink_position import NO_TOKEN
+from tailrace.model.snapshot import StoredRows
+from tailrace.model.start import NOW
+
+
+@dataclass(frozen=True, slots=True)
+class HandlerStart:
+    """How a handler begins. ``rows``: which rows of a snapshot it has."""
+
+    routed: Routed | None
+    delivery: Delivery | None
+    position: StartPosition
+    rows: StoredRows | None = None
+
+    @property
+    def name(self) -> str:
+        """The handler's name; empty for a scope without handlers."""
+        return self.routed.name if self.routed is not None else ""
+
+
+async def settle(course: Course, identity: RunIdentity, checkpoint: Checkpoint | None) -> None:
+    """Gives new handlers a position, and moves those that an operator has moved."""
+    scope, claim = course.scope, course.scope.claim
+    _require_readable(course, checkpoint)
+    new = [name for name in course.names if claim.of(name) is None]
+    if new and course.parts is not None:
+        apart = new if len(new) < len(course.names) else _begin_apart(course)
+        for name in apart:
+            course.part(name)
+        new = [name for name in new if name not in apart]
+    runtime, standing = scope.runtime, scope.standing
+    if new and _start_of(course, new[0]) == NOW:
+        asked = standing.of(new[0]).asked
+        made = await begin_now(new, course.rows, claim, identity, runtime, asked)
+        checkpoint = made or checkpoint
+    if standing.order is not None and (moved := sought(standing.order, course.names, claim)):
+        checkpoint = await seek(standing.order, moved, checkpoint, claim, identity, runtime)
+        course.history.progressed()
+    course.status.checkpoint = checkpoint
+    for name in list(course.names):
+        wanted, known = standing.alone(name), claim.of(name)
+        snapshot = known.position.snapshot if known is not None else None
+        alone = wanted > (snapshot.order if snapshot is not None else 0)
+        alone = alone or standing.of(name).paused > standing.pauses
+        if alone and course.parts is not None and len(course.names) > 1:
+            course.part(name)
+
+
+def _require_readable(course: Course, checkpoint: Checkpoint | None) -> None:
+    damaged = checkpoint.damaged if checkpoint is not None else {}
+    for name in [each for each in course.names if each in damaged]:
+        scope = course.scope.plan.scope.name
+        error = ScopeHalted(
+            f"scope {scope!r}: the stored position of handler {name!r} cannot be read. Restore the "
+            f"store from a backup, or choose a position: 'tailrace scopes seek {scope} --handler "
+            f"{name} --at TIME', then 'tailrace scopes restart {scope} --handler {name}'"
+        )
+        wish = course.scope.standing.of(name)
+        if wish.seek is not None and wish.sought:
+            continue
+        if course.parts is None or len(course.names) == 1:
+            raise error
+        course.part(name, error)
+
+
+def _begin_apart(course: Course) -> list[str]:
+    """New handlers that begin in a way of their own, if others do not."""
+    apart = [each.name for each in course.routed if each.begins_apart]
+    return apart if len(apart) < len(course.routed) else apart[1:]
+
+
+def _start_of(course: Course, name: str) -> StartPoint:
+    of = next((each for each in course.routed if each.name == name), None)
+    start = of.start if of is not None else None
+    return course.scope.plan.start if start is None else start
+
+
+async def beginnings(
+    course: Course,
+    identity: RunIdentity,
+    checkpoint: Checkpoint | None,
+    deliveries: Mapping[str, Delivery],
+) -> list[HandlerStart]:
+    """How each handler begins that begins with this run."""
+    if not course.routed:
+        position = _position(course, identity, checkpoint, "", None)
+        return [HandlerStart(None, None, position)]
+    starts = []
+    for routed in list(course.routed):
+        try:
+            delivery = deliveries[routed.name]
+            starts.append(await _beginning(course, identity, checkpoint, routed, delivery))
+        except (CheckpointFenced, DeliveryInterrupted):
+            raise
+        except TailraceError as error:
+            if course.parts is None or len(course.routed) == 1:
+                raise
+            course.part(routed.name, error)
+    stay = together([each.position for each in starts])
+    if course.parts is not None:
+        for each, with_others in zip(starts, stay, strict=True):
+            if not with_others:
+                course.part(each.name)
+    return [each for each, with_others in zip(starts, stay, strict=True) if with_others]
+
+
+async def _beginning(
+    course: Course,
+    identity: RunIdentity,
+    checkpoint: Checkpoint | None,
+    routed: Routed,
+    delivery: Delivery,
+) -> HandlerStart:
+    noted = course.scope.claim.of(routed.name)
+    answers = await delivery.position.load_unless_down(noted)
+    sink = delivery.position.loaded
+    rows = sink.rows if sink is not None else None
+    if rows is None and noted is not None and noted.position.snapshot is not None:
+        rows = _rows(noted.position.snapshot)
+    if sink is not None and sink.token == NO_TOKEN:
+        sink = None
+    position = _position(course, identity, checkpoint, routed.name, sink, down=not answers)
+    return HandlerStart(routed, delivery, position, rows)
+
+
+def _position(
+    course: Course,
+    identity: RunIdentity,
+    checkpoint: Checkpoint | None,
+    name: str,
+    sink: SinkPosition | None,
+    *,
+    down: bool = False,
+) -> StartPosition:
+    cluster = checkpoint.cluster if checkpoint is not None else ""
+    noted = course.scope.claim.of(name)
+    start = _start_of(course, name)
+    return start_position(identity, name, start, noted, cluster, sink, down=down)
+
+
+def _rows(snapshot: SnapshotProgress) -> StoredRows | None:
+    """Which rows of a snapshot a handler has by its progress."""
+    if snapshot.over:
+        return None
+    last = {n: one.last for n, one in snapshot.ranges.items() if one.last is not None}
+    return StoredRows(snapshot.id, last)
+
+
+def least_snapshot(starts: Sequence[HandlerStart]) -> SnapshotProgress | None:
+    """The progress with which the handlers' snapshot continues: the least of them."""
+    known = [each.position.position.snapshot for each in starts]
+    active = [one for one in known if one is not None and not one.over]
+    if not active:
+        return next((one for one in known if one is not None), None)
+    least = min(active, key=lambda one: sum(each.scanned for each in one.ranges.values()))
+    return least if len(starts) == 1 else replace(least, handled=frozenset())
+
+
+def after_gap(start: StartPoint, position: StartPosition) -> StartPosition:
+    """What a handler begins with after changes that it skips: they count as handled."""
+    at = position.position
+    begins = replace(
+        position_at(start),
+        stored=at.stored,
+        snapshot=at.snapshot,
+        started=at.started,
+        reread=at.reread,
+    )
+    return StartPosition(start, begins, save_first=True)

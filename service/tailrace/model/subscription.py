@@ -1,0 +1,28 @@
+"""A subscription: a handler of a scope, with its own place in the stream."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from tailrace.model.position import Position
+from tailrace.model.record_codec import INLINE
+
+
+@dataclass(frozen=True, slots=True)
+class Subscription:
+    """How far a handler of a scope is.
+
+    ``fingerprint``: of the pipeline and options to which the position's tokens belong. ``obeyed``
+    is the number of the last operator's order whose position it has taken
+    (:class:`tailrace.model.order.Order`). ``halted``: why it is halted, until it runs again; empty
+    if it is not.
+    """
+
+    position: Position = field(metadata=INLINE)
+    fingerprint: str = ""
+    obeyed: int = 0
+    halted: str = ""
+
+    def is_before(self, other: Subscription) -> bool:
+        """Whether it is known to stand before the other one."""
+        return self.position.is_before(other.position)
