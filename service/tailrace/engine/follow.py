@@ -69,7 +69,7 @@ class Follow:
                         self.meeting.withdraw(run.joined)
             course.trouble = ""
             if run.joined is not None and run.joins:
-                run.joined.join(run.handlers[0])
+                run.joined.join(run.handlers.fed[0])
                 return run.joined
             if ending is Ending.PAUSED:
                 await self._pause(stop)

@@ -189,3 +189,25 @@ def after_gap(start: StartPoint, position: StartPosition) -> StartPosition:
         reread=at.reread,
     )
     return StartPosition(start, begins, save_first=True)
+
+
+def begin_rows(course: Course, begun: Sequence[HandlerStart], *, gap: bool) -> list[HandlerStart]:
+    """Begins with the snapshot in the checkpoint, and with what is ordered since; returns the
+    beginnings with the snapshot's progress. ``gap``: the run starts after a gap."""
+    standing, first = course.scope.standing, course.scope.claim.of(course.names[0])
+    known = least_snapshot(begun)
+    if not begun and first is not None:
+        known = first.position.snapshot
+    rows = {each.name: each.rows for each in begun if each.rows is not None}
+    asked = standing.of(course.names[0]).asked
+    snapshot = course.rows.begin(known, fresh=first is None, gap=gap, rows=rows, asked=asked)
+    standing.tell(course.rows, course.names)
+    return [_with_snapshot(each, snapshot) for each in begun]
+
+
+def _with_snapshot(begun: HandlerStart, snapshot: SnapshotProgress | None) -> HandlerStart:
+    at = begun.position
+    handled = at.position.snapshot.handled if at.position.snapshot is not None else frozenset()
+    if snapshot is not None and snapshot.handled != handled:
+        snapshot = replace(snapshot, handled=handled)
+    return replace(begun, position=replace(at, position=replace(at.position, snapshot=snapshot)))

@@ -180,7 +180,7 @@ class Watcher:
             if not (newer and demands and each.running is not None):
                 continue
             run, some = each.now, set(demands)
-            if run is None or some == set(course.names) or not run.let_go(some):
+            if run is None or some == set(course.names) or not run.handlers.let_go(some):
                 each.running.set()
 
     async def run(self, stop: Interrupt, lease: HeldLease | None = None) -> None:

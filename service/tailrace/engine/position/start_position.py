@@ -74,18 +74,13 @@ def start_position(
             _warn_of_missing(identity, handler)
         if sink is not None and not is_noted(sink, at):
             return _at(identity, handler, sink, subscription)
-    if wanted.at_operation_time is not None and wanted.past is None:
-        # The tokens are of another pipeline, or there is none yet.
-        known = subscription.fingerprint in ("", identity.fingerprint)
-        if not known:
-            time = wanted.at_operation_time
-            at = replace(at, kind=PositionKind.IDLE, event_token=None, high_water=None)
-            at = replace(at, cluster_time=time, handled=frozenset(), until=None)
-            return StartPosition(wanted, at, subscription.position.progress, save_first=True)
+    has = at.progress
+    if at.chosen and wanted != at.start_point:  # its tokens are of another pipeline
+        at = replace(at, kind=PositionKind.IDLE, event_token=None, high_water=None)
     stored = sink.token.digest if sink is not None else at.stored if down else ""
     again = at.chosen or subscription.halted != ""
     position = replace(at, stored=stored, chosen=False)
-    return StartPosition(wanted, position, at.progress, save_first=again)
+    return StartPosition(wanted, position, has, save_first=again)
 
 
 def is_noted(sink: SinkPosition, at: Position) -> bool:

@@ -287,8 +287,11 @@ class Watermark:
         return freed
 
     def _passes(self, event: LastEvent) -> bool:
-        """Whether the event is after everything that the handler had when the run began."""
-        if self._floor is not None and self._floor.covers(event.token, event.time) is False:
+        """Whether the event is not before the last one that the handler had when the run began."""
+        floor = self._floor
+        if floor is not None and (
+            event.token == floor.token or floor.covers(event.token, event.time) is False
+        ):
             self._floor = None
         return self._floor is None
 

@@ -1,0 +1,273 @@
+"""The handlers that a run feeds: how they begin, leave it, and join it.
+
+Their lanes run in tasks of the scope: one that has left may still end a call after the run.
+"""
+
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+
+import anyio
+import structlog
+
+from tailrace.engine.checkpointer import Checkpointer
+from tailrace.engine.course import Course
+from tailrace.engine.handle.commit_delivery import CommitDelivery
+from tailrace.engine.handle.delivery import Delivery
+from tailrace.engine.handle.isolation import required
+from tailrace.engine.handle.lane_kinds import lane_of
+from tailrace.engine.handle.retry import Retry
+from tailrace.engine.handler_run import HandlerRun
+from tailrace.engine.plan.router import Routed
+from tailrace.engine.ports import RunIdentity
+from tailrace.engine.position.handled_before import HandledBefore
+from tailrace.engine.position.watermark import Watermark
+from tailrace.engine.position.watermarks import Watermarks
+from tailrace.engine.run_start import HandlerStart
+from tailrace.engine.shared_stream import SharedStream
+from tailrace.errors import DeadLetterError, LeaseLost
+from tailrace.model import Progress, ResumeToken, StartPoint
+from tailrace.model.progress import NOTHING
+from tailrace.model.start import NOW
+from tailrace.model.subscription import Subscription
+from tailrace.stream import Interrupt
+
+_OF_THE_SCOPE = (LeaseLost, DeadLetterError)
+"""Errors of a lane that concern every handler of the scope."""
+PATIENCE_SECONDS = 1.0
+"""After an invalidate, how long handlers wait for a slower one before it leaves them."""
+
+
+@dataclass(slots=True, eq=False)
+class HandlerRuns:
+    """Those of one run. ``fail`` ends the run with an error."""
+
+    course: Course
+    meeting: SharedStream
+    interrupt: Interrupt
+    fail: Callable[[Exception], None]
+    fed: list[HandlerRun] = field(default_factory=list)
+    all: list[HandlerRun] = field(default_factory=list)
+    """Also those that have left, and still end a call."""
+    joined: HandlerRun | None = None
+    """The handler's part in the shared stream, if it was attached there."""
+    identity: RunIdentity = field(init=False)
+    watermarks: Watermarks = field(init=False)
+    checkpointer: Checkpointer = field(init=False)
+    _waits: dict[Delivery, Interrupt] = field(default_factory=dict)
+    """What ends the waits of each delivery."""
+
+    def delivery(self, routed: Routed) -> Delivery:
+        """Makes the deliveries to a handler in this run."""
+        scope, identity = self.course.scope, self.identity
+        handler = routed.handler
+        held = scope.runtime.letters.held(identity.scope, handler.name)
+        identity = replace(identity, dead_letter_keys=held)
+        waits = Interrupt()
+        retry = Retry(
+            identity,
+            handler.name,
+            scope.runtime.letters,
+            scope.breakers[handler.name],
+            self.course.status.errors,
+            waits,
+            scope.claim.lease,
+        )
+        share, lease = scope.runtime.share, scope.claim.lease
+        kind = Delivery if handler.commit is None else CommitDelivery
+        turn = scope.turns.get(handler.name)
+        made = kind(handler, retry, identity, share, lease, turn)
+        self._waits[made] = waits
+        return made
+
+    def add(self, begun: HandlerStart, start: StartPoint) -> None:
+        """Adds a handler as it begins in a stream that begins at ``start``."""
+        at = begun.position
+        noted = self.course.scope.claim.of(begun.name) or Subscription(at.position)
+        exactly = at.start == start and start.at_operation_time is None
+        exactly = exactly or at.has.token == start.start_after is not None
+        known = at.has == NOTHING or start == NOW or (exactly and not at.has.handled)
+        before = None if known else HandledBefore(at.has, waits=at.own is not None)
+        watermark = Watermark(
+            at.position,
+            self.watermarks.moved,
+            handles=begun.routed is not None,
+            floor=None if known else at.has,
+        )
+        current = noted.fingerprint in ("", self.identity.fingerprint)
+        stored = noted.position if current and not at.save_first else None
+        run = HandlerRun(begun.name, watermark, noted, stored, begun.delivery)
+        if begun.routed is not None and begun.delivery is not None:
+            most, wants = self.course.scope.plan.lanes, begun.routed.wants
+            run.lane = lane_of(begun.delivery, wants, watermark, before, most)
+        run.begin()
+        self._add(run)
+
+    def _add(self, handler: HandlerRun) -> None:
+        self.fed.append(handler)
+        self.all.append(handler)
+        self.watermarks.each[handler.name] = handler.watermark
+
+    def halt(self) -> None:
+        """Ends the waits of the handlers, and begins no further call; not of those that left."""
+        left = {each.delivery for each in self.all if each.left}
+        for delivery, waits in self._waits.items():
+            if delivery not in left:
+                waits.set()
+        for each in self.fed:
+            if each.lane is not None and not each.joining:
+                each.lane.halt()
+
+    @contextmanager
+    def meeting_others(self) -> Iterator[None]:
+        """Others may join while the shared stream is read."""
+        if self.course.parts is None:
+            yield
+            return
+        self.meeting.open(self._read_to, self._attach, self._withdraw)
+        try:
+            yield
+        finally:
+            self.meeting.close()
+
+    async def drain(self, *, together: bool) -> None:
+        """Waits until each handler has finished, or has left. ``together``: all of what was read
+        will be finished, and a handler that is slow with it does not keep the others."""
+        for each in list(self.fed):
+            if each.joining:
+                self._remove(each)
+            elif each.lane is not None:
+                each.lane.close()
+        while left := [each for each in self.fed if not each.over.is_set()]:
+            slow = together and self.course.parts is not None and len(left) < len(self.fed)
+            with anyio.move_on_after(PATIENCE_SECONDS if slow else float("inf")) as patience:
+                await left[0].over.wait()
+            if patience.cancelled_caught:
+                self._detach(left[0], "it is slower than the others before an invalidate")
+
+    def start(self, handler: HandlerRun) -> None:
+        """Runs the handler's lane, in a task of the scope."""
+        if handler.lane is None:
+            handler.over.set()
+        else:
+            tasks = self.course.scope.tasks
+            tasks.start_soon(self._run_lane, handler, name=f"lanes of {handler.name}")
+
+    async def _run_lane(self, handler: HandlerRun) -> None:
+        """Runs a handler's lane: it may end after the run, if the handler has left it."""
+        assert handler.lane is not None  # noqa: S101 - for the type checker
+        failure: Exception | None = None
+        try:
+            await handler.begun.wait()
+            if handler.joining:
+                return  # it left before it had joined
+            assert handler.delivery is not None  # noqa: S101 - for the type checker
+            with self.course.scope.stop.calling(self._waits[handler.delivery].set):
+                await required(handler.lane.run, "the task of a handler's lane")
+        except Exception as error:  # noqa: BLE001 - whatever the error is, running calls finish
+            failure = error
+        finally:
+            handler.over.set()
+        if failure is not None and not handler.left:
+            if not self._can_leave or isinstance(failure, _OF_THE_SCOPE) or self.interrupt.is_set:
+                self.fail(failure)
+                return
+            self._leave(handler)
+        if handler.left:
+            await self.checkpointer.save_last([handler])
+            self.all.remove(handler)
+            handler.watermark.abandon()
+            handler.failure = failure
+            handler.ended.set()
+
+    @property
+    def _can_leave(self) -> bool:
+        """Whether a handler can leave, and others stay."""
+        return self.course.parts is not None and len(self.fed) > 1
+
+    def let_go(self, names: Collection[str]) -> bool:
+        """Ends some handlers' calls and waits, so that they leave; returns whether they do."""
+        some = [each for each in self.fed if each.name in names and not each.joining]
+        if len(some) < len(names) or len(some) >= len(self.fed) or not self._can_leave:
+            return False
+        for each in some:
+            if each.delivery is not None:
+                self._waits[each.delivery].set()
+            self._leave(each)
+        return True
+
+    def make_room(self) -> bool:
+        """Lets the handler leave that holds most of the memory, if the others stand further;
+        returns whether one has left."""
+        if not self._can_leave:
+            return False
+        by_size = sorted(self.fed, key=lambda each: each.watermark.size)
+        last, next_one = by_size[-1], by_size[-2]
+        if last.watermark.size < 2 * max(next_one.watermark.size, 1):
+            return False
+        self._detach(last, "the others would have to wait for it")
+        return True
+
+    def _detach(self, handler: HandlerRun, why: str) -> None:
+        self.meeting.left(handler.name)
+        if handler.joining:
+            self._remove(handler)
+            return
+        structlog.get_logger().warning(
+            "subscription.detached",
+            scope=self.identity.scope,
+            handler=handler.name,
+            reason=why,
+            at=str(handler.watermark.position.start_point),
+        )
+        self._leave(handler)
+
+    def _leave(self, handler: HandlerRun) -> None:
+        self._remove(handler)
+        self.course.part(handler.name, None, handler)
+
+    def _remove(self, handler: HandlerRun) -> None:
+        """Feeds a handler no more: what it has not begun leaves memory."""
+        self.fed.remove(handler)
+        del self.watermarks.each[handler.name]
+        handler.leave()
+        if handler.joining:
+            self.all.remove(handler)
+            handler.watermark.abandon()
+
+    def _read_to(self) -> ResumeToken | None:
+        """Where a handler may join; ``None`` while none can."""
+        ready = not (self.interrupt.is_set or self.course.rows.active)
+        return self.watermarks.read_token if ready else None
+
+    def _attach(self, routed: Routed, former: HandlerRun, token: ResumeToken) -> HandlerRun:
+        """Feeds a handler with everything after a token; it begins when its own run has ended."""
+        assert former.delivery is not None  # noqa: S101 - for the type checker
+        delivery = self.delivery(routed)
+        has = Progress(token, token.cluster_time)
+        watermark = Watermark(former.watermark.position, self.watermarks.moved, floor=has)
+        handler = HandlerRun(routed.name, watermark, former.subscription, None, delivery)
+        before = HandledBefore(has, waits=True)
+        handler.lane = lane_of(
+            delivery, routed.wants, watermark, before, self.course.scope.plan.lanes
+        )
+        self._add(handler)
+        self.start(handler)
+        return handler
+
+    def _withdraw(self, handler: HandlerRun) -> None:
+        """A handler that was to join does not come."""
+        if handler in self.fed and handler.joining:
+            self._remove(handler)
+
+    def has_come(self) -> bool:
+        """Whether the handler has come as far as the shared stream, and is attached to it now."""
+        course = self.course
+        if not course.alone or course.rows.active:
+            return False
+        token, routed, handler = self.watermarks.read_token, course.routed[0], self.fed[0]
+        if not self.meeting.meets(routed.name, token):
+            return False
+        assert token is not None and self.meeting.attach is not None  # noqa: S101, PT018
+        self.joined = self.meeting.attach(routed, handler, token)
+        return True
