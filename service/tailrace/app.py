@@ -25,6 +25,7 @@ from tailrace.assembly import (
     server_store,
 )
 from tailrace.config import Settings
+from tailrace.config.subscriptions import most_streams
 from tailrace.control import Api, Control, Health
 from tailrace.drivers import DRIVERS, CommandDriver, identify
 from tailrace.engine import (
@@ -49,7 +50,7 @@ from tailrace.observe.http import HttpServer, bind
 from tailrace.observe.loop_watch import LoopWatch
 from tailrace.observe.metrics import Metrics
 from tailrace.observe.output import Output
-from tailrace.reload import SPARE_SCOPES, HangUps, Reloader, Wanted, source_clients
+from tailrace.reload import SPARE_STREAMS, HangUps, Reloader, Wanted, source_clients
 from tailrace.replicas.leases import Leases
 from tailrace.replicas.member_name import require_own_name
 from tailrace.signals import LastResort, StopSignals
@@ -146,7 +147,6 @@ class _Service:
         settings = self.settings
         wanted = Wanted.of(settings)
         factory, uri = DRIVERS[wanted.client.driver], wanted.client.uri
-        streams = len(settings.scopes)
         async with AsyncExitStack() as stack:
             # Local parts are opened first: a corrupt file can be reported without a server.
             store = await stack.enter_async_context(local_store(settings))
@@ -160,7 +160,7 @@ class _Service:
                 return self._outcome()
             if cluster.doubt:
                 self.log.warning("cluster.unidentified", cluster=str(cluster), reason=cluster.doubt)
-            opening = source_clients(cluster, streams + SPARE_SCOPES)
+            opening = source_clients(cluster, most_streams(settings) + SPARE_STREAMS)
             clients = await stack.enter_async_context(opening)
             clients.use(await clients.open(wanted.client))
             if store is None:
@@ -187,7 +187,7 @@ class _Service:
             self.control.reloads = Reloader(
                 self._file, wanted, pool, clients, supervisor, runtime, leases, self._apply
             ).reload
-            self.log.info("service.started", cluster=str(cluster), scopes=streams)
+            self.log.info("service.started", cluster=str(cluster), scopes=len(planned))
             with self._running, settled_memory():
                 try:
                     async with anyio.create_task_group() as beside:

@@ -10,13 +10,19 @@ from contextlib import (
     nullcontext,
 )
 from dataclasses import fields, replace
-from datetime import datetime
-
-from bson.timestamp import Timestamp
+from functools import partial
 
 from tailrace.config import Settings
 from tailrace.config.scopes import ScopeSettings
+from tailrace.config.snapshots import SnapshotSettings
 from tailrace.config.store import MongodbStoreSettings, SqliteStoreSettings, local_token_file
+from tailrace.config.subscriptions import (
+    beginning_of,
+    beginnings,
+    most_streams,
+    routes_of,
+    start_point,
+)
 from tailrace.drivers import DRIVERS, identify, socket_seconds
 from tailrace.engine import (
     ByteBudget,
@@ -31,7 +37,7 @@ from tailrace.engine import (
 )
 from tailrace.engine.plan.source_history import has_change
 from tailrace.handlers.parquet import ParquetHandlerSettings
-from tailrace.model import ResumeToken, Route, Scope, StartPoint
+from tailrace.model import Scope
 from tailrace.model.cluster import ClusterIdentity
 from tailrace.model.failure_policy import Backoff
 from tailrace.model.lease import Member
@@ -122,7 +128,7 @@ def runtime_of(
         store.checkpoints,
         store.dead_letters,
         cluster,
-        ByteBudget(settings.delivery.max_in_flight_bytes, len(settings.scopes)),
+        ByteBudget(settings.delivery.max_in_flight_bytes, most_streams(settings)),
         metrics,
         watch.clock,
         orders=store.orders,
@@ -160,37 +166,43 @@ def scope_plans(
 
     ``handlers_of``: the handlers of a scope, by name.
     """
-    routes, uri = routes_of(settings), settings.mongodb.uri.get_secret_value()
-    backoff = Backoff(settings.supervisor.first_seconds, settings.supervisor.cap_seconds)
+    routes = routes_of(settings)
     return [
-        ScopePlan(
-            scope=target(scope),
-            options=_patient(stream_options(scope), uri),
-            routed=_grouped(scope, routed(scope.name, routes, handlers_of(scope.name))),
-            backoff=backoff,
-            start=start_point(scope),
-            stop_on_invalidate=scope.on_invalidate == "stop",
-            skip_lost_history=scope.on_history_lost != "halt",
-            lanes=settings.delivery.lanes,
-            checkpoint_seconds=settings.checkpoint.interval_seconds,
-            rows=_snapshots(scope, server),
-        )
+        _plan(settings, scope, routed(scope.name, routes, handlers_of(scope.name)), server)
         for scope in settings.scopes
         if only is None or scope.name in only
     ]
 
 
-def routes_of(settings: Settings) -> Sequence[Route]:
-    """The routes of all scopes."""
-    return [
-        Route(
-            route.scope,
-            tuple(route.handlers),
-            frozenset(route.operations or ()),
-            tuple(route.namespaces or ()),
-        )
-        for route in settings.routes
-    ]
+def _plan(
+    settings: Settings, scope: ScopeSettings, routed: Sequence[Routed], server: SnapshotServer
+) -> ScopePlan:
+    """How a scope is followed. Its handlers begin together as the scope says, or as the first one
+    does if none of them begins so; the others begin apart."""
+    begins, shared = beginnings(settings, scope), beginning_of(scope)
+    if not any(each.same_as(shared) for each in begins.values()):
+        shared = next(iter(begins.values()), shared)
+    return ScopePlan(
+        scope=target(scope),
+        options=_patient(stream_options(scope), settings.mongodb.uri.get_secret_value()),
+        routed=[
+            replace(
+                _grouped(scope, each),
+                start=begins[each.name].start,
+                rows=partial(_snapshots, scope, begins[each.name].snapshot, server),
+                begins_apart=not begins[each.name].same_as(shared),
+            )
+            for each in routed
+        ],
+        backoff=Backoff(settings.supervisor.first_seconds, settings.supervisor.cap_seconds),
+        start=shared.start,
+        stop_on_invalidate=scope.on_invalidate == "stop",
+        skip_lost_history=scope.on_history_lost != "halt",
+        lanes=settings.delivery.lanes,
+        checkpoint_seconds=settings.checkpoint.interval_seconds,
+        rows=_snapshots(scope, shared.snapshot, server),
+        catch_up_streams=settings.catch_up.streams,
+    )
 
 
 def inquiries(
@@ -235,16 +247,6 @@ def target(scope: ScopeSettings) -> Scope:
     return Scope(scope.name, scope.database, scope.collection)
 
 
-def start_point(scope: ScopeSettings) -> StartPoint:
-    """Where a scope starts if it has no checkpoint. The server refuses conflicting options."""
-    at = scope.start_at
-    return StartPoint(
-        resume_after=ResumeToken.of(scope.resume_after) if scope.resume_after else None,
-        start_after=ResumeToken.of(scope.start_after) if scope.start_after else None,
-        at_operation_time=Timestamp(int(at.timestamp()), 0) if isinstance(at, datetime) else None,
-    )
-
-
 def stream_options(scope: ScopeSettings) -> ChangeStreamOptions:
     """A scope's options, which have the same names in the configuration."""
     names = {each.name for each in fields(ChangeStreamOptions)} - {"idle_await_ms"}
@@ -272,8 +274,7 @@ def _patient(options: ChangeStreamOptions, uri: str) -> ChangeStreamOptions:
     return replace(options, idle_await_ms=max(wait, min(idle, int(seconds * 1000) - SPARE_MS)))
 
 
-def _snapshots(scope: ScopeSettings, server: SnapshotServer) -> Snapshots:
-    chosen = scope.snapshot
+def _snapshots(scope: ScopeSettings, chosen: SnapshotSettings, server: SnapshotServer) -> Snapshots:
     options = SnapshotOptions(
         initial=chosen.mode == "initial",
         after_gap=scope.on_history_lost == "snapshot",
@@ -287,13 +288,9 @@ def _snapshots(scope: ScopeSettings, server: SnapshotServer) -> Snapshots:
     return Snapshots(target(scope), server, options)
 
 
-def _grouped(scope: ScopeSettings, routed: Sequence[Routed]) -> Sequence[Routed]:
-    if scope.transactions == "separate":
+def _grouped(scope: ScopeSettings, routed: Routed) -> Routed:
+    calls = routed.handler.calls
+    if scope.transactions == "separate" or isinstance(calls, PerEvent):
         return routed
-    return [replace(one, handler=_whole_transactions(one.handler)) for one in routed]
-
-
-def _whole_transactions(handler: Handler) -> Handler:
-    if isinstance(handler.calls, PerEvent):
-        return handler
-    return replace(handler, calls=replace(handler.calls, whole_transactions=True))
+    whole = replace(calls, whole_transactions=True)
+    return replace(routed, handler=replace(routed.handler, calls=whole))

@@ -9,8 +9,10 @@ from contextlib import suppress
 from typing import Any
 
 from tailrace.assembly import target
+from tailrace.config import Settings
 from tailrace.config.lookup_stages import refusal
 from tailrace.config.scopes import ScopeSettings
+from tailrace.config.subscriptions import catch_up_streams
 from tailrace.errors import CommandFailed
 from tailrace.snapshot.plan import listed
 from tailrace.snapshot.server import SnapshotServer
@@ -46,6 +48,18 @@ def of_streams(scopes: Sequence[ScopeSettings]) -> Iterator[str]:
                 f"{{$match: {{ns.coll: {{$in: [{collections}]}}}}}} and routes by namespaces, "
                 f"needs {_fewer(len(group) - 1)}"
             )
+
+
+def of_catch_up(settings: Settings) -> Iterator[str]:
+    """A line about the streams of handlers that are behind, if there may be any."""
+    further = {each.name: catch_up_streams(settings, each.name) for each in settings.scopes}
+    if total := sum(further.values()):
+        by_scope = ", ".join(f"{count} for {name}" for name, count in further.items() if count)
+        yield (
+            f"up to {total} more while handlers are behind the others of their scope ({by_scope}; "
+            "catch_up.streams bounds them): each costs a cursor and a connection, reads its "
+            "changes once more, and looks at every write of the server, too"
+        )
 
 
 def of_options(scope: ScopeSettings) -> Iterator[str]:

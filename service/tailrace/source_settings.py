@@ -1,12 +1,13 @@
 """What the source cannot do with the settings, for ``run``, a reload and ``check --connect``."""
 
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 
 from bson.timestamp import Timestamp
 
-from tailrace.assembly import SPARE_MS, start_point
+from tailrace.assembly import SPARE_MS
 from tailrace.config import Settings
+from tailrace.config.subscriptions import Beginning, beginnings
 from tailrace.drivers import socket_seconds
 from tailrace.errors import ConfigurationError, Problem
 from tailrace.model.time_text import utc_text
@@ -22,9 +23,11 @@ async def require_readable(
 ) -> None:
     """Raises :class:`ConfigurationError` with every problem. ``now`` asks for the server's time."""
     problems = list(_interrupted(settings))
-    if any(start_point(scope).at_operation_time for scope in settings.scopes):
+    # Every scope has a route: the start of a scope that none of its handlers has is of no effect.
+    begins = [each for scope in settings.scopes for each in beginnings(settings, scope).values()]
+    if any(each.start.at_operation_time for each in begins):
         server_time = await now()
-        problems += _in_future(settings, server_time or Timestamp(int(time.time()), 1))
+        problems += _in_future(begins, server_time or Timestamp(int(time.time()), 1))
     if problems:
         raise ConfigurationError(*problems)
 
@@ -41,12 +44,12 @@ def _interrupted(settings: Settings) -> Iterator[Problem]:
         )
 
 
-def _in_future(settings: Settings, now: Timestamp) -> Iterator[Problem]:
-    for index, scope in enumerate(settings.scopes):
-        start = start_point(scope).at_operation_time
+def _in_future(begins: Sequence[Beginning], now: Timestamp) -> Iterator[Problem]:
+    starts = {each.start_path: each.start.at_operation_time for each in begins}
+    for path, start in starts.items():
         if start is not None and start.time > max(now.time, time.time()) + _EARLY_SECONDS:
             yield Problem(
-                f"scopes[{index}].start_at",
+                path,
                 f"{utc_text(start)} is in the future: no change would come until then, and the "
                 f"server's time is {utc_text(now)}; give a time up to that, or now",
             )

@@ -3,7 +3,7 @@
 It also reports what the streams cost the server.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 
 import anyio
 from anyio import to_thread
@@ -13,6 +13,7 @@ from tailrace.assembly import followed_by, requires_images, stream_options, targ
 from tailrace.config import Settings
 from tailrace.config.scopes import ScopeSettings
 from tailrace.config.store import MongodbStoreSettings, SqliteStoreSettings
+from tailrace.config.subscriptions import Beginning, beginnings
 from tailrace.drivers import DRIVERS, CommandDriver, identify
 from tailrace.engine import ClusterWatch
 from tailrace.errors import (
@@ -26,7 +27,7 @@ from tailrace.errors import (
 )
 from tailrace.handlers.trial import try_handler
 from tailrace.snapshot.error_codes import UNAUTHORIZED
-from tailrace.snapshot.followed import examine
+from tailrace.snapshot.followed import examine, try_read
 from tailrace.snapshot.plan import count_documents
 from tailrace.source_settings import require_readable
 from tailrace.stores.mongodb import try_collections
@@ -72,13 +73,16 @@ async def connect(settings: Settings, report: Callable[[str], None]) -> list[Pro
             await attempt(f"handler {name}", try_handler(name, handler, scopes, str(cluster)))
         for index, scope in enumerate(settings.scopes):
             try:
-                async for line in _followed(driver, scope):
+                begins = beginnings(settings, scope)
+                async for line in _followed(driver, scope, begins):
                     report(f"scope {scope.name}: {line}")
             except (DriverError, ScopeHalted) as error:
                 problems.append(Problem(f"scopes[{index}]", f"{scope.name}: {describe(error)}"))
+            else:
+                problems += await _unreadable(driver, scope, begins)
             for line in cost.of_options(scope):
                 report(f"scope {scope.name}: {line}")
-        for line in cost.of_streams(settings.scopes):
+        for line in (*cost.of_streams(settings.scopes), *cost.of_catch_up(settings)):
             report(f"cost: {line}")
         if not problems:
             async for line in cost.of_images(driver, settings.scopes):
@@ -86,7 +90,9 @@ async def connect(settings: Settings, report: Callable[[str], None]) -> list[Pro
     return problems
 
 
-async def _followed(driver: CommandDriver, scope: ScopeSettings) -> AsyncIterator[str]:
+async def _followed(
+    driver: CommandDriver, scope: ScopeSettings, begins: Mapping[str, Beginning]
+) -> AsyncIterator[str]:
     """What is known of a scope, in lines. Raises what would halt it."""
     followed = target(scope)
     async with ChangeStream(driver, followed, stream_options(scope)):
@@ -95,13 +101,42 @@ async def _followed(driver: CommandDriver, scope: ScopeSettings) -> AsyncIterato
     if found.missing:
         yield f"warning: {found.missing}"
     try:
-        yield _before(await count_documents(driver, followed), scope.snapshot.mode)
+        documents = await count_documents(driver, followed)
+        for mode, names in _by_mode(begins).items():
+            whom = "" if len(names) == len(begins) else f"handlers {', '.join(names)}: "
+            yield f"{whom}{_before(documents, mode)}"
     except CommandFailed as error:
-        if error.code != UNAUTHORIZED or scope.snapshot.mode != "never":
+        if error.code != UNAUTHORIZED or _by_mode(begins).keys() != {"never"}:
             raise
         yield "the user may not list collections: existing documents are not counted"
     if found.refusal:
         raise ScopeHalted(found.refusal)
+
+
+async def _unreadable(
+    driver: CommandDriver, scope: ScopeSettings, begins: Mapping[str, Beginning]
+) -> list[Problem]:
+    """What hinders the snapshots with which handlers begin."""
+    wanted = {
+        each.snapshot_path: each.snapshot.read_preference
+        for each in begins.values()
+        if each.snapshot.mode == "initial"
+    }
+    problems = []
+    for path, read_preference in wanted.items():
+        try:
+            await try_read(driver, target(scope), read_preference)
+        except (DriverError, ScopeHalted) as error:
+            problems.append(Problem(path, f"{scope.name}: {describe(error)}"))
+    return problems
+
+
+def _by_mode(begins: Mapping[str, Beginning]) -> Mapping[str, list[str]]:
+    """The handlers by the mode of the snapshot with which they begin."""
+    found: dict[str, list[str]] = {}
+    for name, each in begins.items():
+        found.setdefault(each.snapshot.mode, []).append(name)
+    return found
 
 
 async def _try_store(settings: Settings, driver: CommandDriver) -> str:

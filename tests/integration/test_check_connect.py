@@ -284,3 +284,36 @@ def test_rights_on_a_single_collection_suffice_for_changes(
         assert code == 1
         (line,) = err
         assert "needs the action 'listCollections' on the database 'shop'" in line
+
+
+def test_handlers_that_begin_otherwise_and_the_streams_of_those_behind_are_told(
+    orders: Orders,
+) -> None:
+    orders.insert(1, 2)
+    late = {"scope": "orders", "handlers": ["log"], "snapshot": "initial"}
+    handlers = {"file": {"type": "jsonl", "path": "events.jsonl"}, "log": {"type": "log"}}
+    run = orders.daemon(handlers=handlers, routes=[{"scope": "orders", "handlers": ["file"]}, late])
+    code, out, err = checked(run)
+    assert (code, err) == (0, [])
+    told = "about 2 existing documents are"
+    assert f"scope orders: handlers file: {told} not delivered, only changes are" in "\n".join(out)
+    assert f"scope orders: handlers log: {told} delivered at its first start" in "\n".join(out)
+    (line,) = (each for each in out if "more while handlers are behind" in each)
+    assert line.startswith("cost: up to 1 more while")
+    command = "tailrace: config.yaml: 'snapshot: never' delivers changes only"
+    with run.begun("check") as process:
+        _, said = process.communicate(timeout=60)
+    assert said.startswith(command)
+    assert said.endswith(": orders (handler file)\n")
+
+
+def test_the_key_of_a_snapshot_that_the_server_cannot_serve_is_named(orders: Orders) -> None:
+    orders.insert(1)
+    run = orders.daemon()
+    run.configuration["routes"][0]["snapshot"] = {"mode": "initial"}
+    orders.server.fail("find", appName="tailrace", errorCode=72)
+    code, _, err = checked(run)
+    assert code == 1
+    (line,) = err
+    assert line.startswith("tailrace: routes[0].snapshot: orders: ")
+    assert "set snapshot: never" in line

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tailrace.config.scopes import ScopeSettings
-from tailrace.cost import of_options, of_streams
+from tailrace.cost import of_catch_up, of_options, of_streams
 from tests.unit.config.files import minimal, parse
 
 LOOKS_UP = {"full_document": "updateLookup"}
@@ -49,6 +49,26 @@ def test_what_another_scope_follows_too_needs_no_stream(around: dict[str, Any]) 
     (line,) = advice
     assert line.startswith("scope s1 also follows what scopes s0 and s2 follow")
     assert line.endswith("with 2 fewer streams")
+
+
+def test_the_streams_of_handlers_that_are_behind_are_told_by_scope() -> None:
+    named = [{"name": name, "database": name} for name in ("many", "two", "one")]
+    names = ["a", "b", "c", "d"]
+    settings = parse(
+        minimal(
+            scopes=named,
+            handlers={name: {"type": "log"} for name in names},
+            routes=[
+                {"scope": "many", "handlers": names},
+                {"scope": "two", "handlers": names[:2]},
+                {"scope": "one", "handlers": names[:1]},
+            ],
+        )
+    )
+    (line,) = of_catch_up(settings)
+    assert line.startswith("up to 3 more while handlers are behind")
+    assert "(2 for many, 1 for two; catch_up.streams bounds them)" in line
+    assert not [*of_catch_up(parse(minimal()))]
 
 
 FILTERS: dict[str, tuple[Any, int]] = {

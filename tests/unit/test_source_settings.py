@@ -45,5 +45,15 @@ async def test_a_start_in_the_future_is_refused() -> None:
     assert problem.startswith("scopes[0].start_at: 2099-01-01T00:00:00Z is in the future")
 
 
+async def test_a_start_of_a_route_in_the_future_is_refused() -> None:
+    """That of the scope is of no effect then: no handler begins there."""
+    late = "2099-01-01T00:00:00Z"
+    settings = parse(minimal(scope={"start_at": late}, route={"start_at": late}))
+    with pytest.raises(ConfigurationError) as refused:
+        await require_readable(settings, now)
+    (problem,) = refused.value.problems
+    assert str(problem).startswith(f"routes[0].start_at: {late} is in the future")
+
+
 async def test_a_start_at_this_moment_is_not_in_the_future_of_an_idle_server() -> None:
     assert not await problems(start_at=datetime.now(UTC).isoformat())

@@ -6,11 +6,13 @@ Exit codes: 0 valid, 1 something that was tried failed, 2 wrong usage or configu
 import argparse
 import json
 import sys
+from collections.abc import Iterator
 
 from tailrace import config
 from tailrace.cli.arguments import add_config, read_settings
 from tailrace.cli.waiting_bar import waiting_bar
 from tailrace.config import Settings
+from tailrace.config.subscriptions import beginnings
 from tailrace.errors import ConfigurationError
 from tailrace.handlers import check_handlers
 from tailrace.handlers.types import installed_models
@@ -37,7 +39,7 @@ def run(options: argparse.Namespace) -> int:
         raise ConfigurationError(*problems, source=options.config)
     if options.connect:
         return _connect(settings, options.config)
-    if names := [scope.name for scope in settings.scopes if scope.snapshot.mode == "never"]:
+    if names := list(_without_documents(settings)):
         message = "'snapshot: never' delivers changes only, and no existing documents"
         print(f"tailrace: {options.config}: {message}: {', '.join(names)}", file=sys.stderr)
     if options.json:
@@ -49,6 +51,17 @@ def run(options: argparse.Namespace) -> int:
     yaml.width = 1000
     yaml.dump(config.masked(settings), sys.stdout)
     return 0
+
+
+def _without_documents(settings: Settings) -> Iterator[str]:
+    """The scopes, or handlers of scopes, that get changes only."""
+    for scope in settings.scopes:
+        begins = beginnings(settings, scope)
+        names = [name for name, each in begins.items() if each.snapshot.mode == "never"]
+        if len(names) == len(begins):
+            yield scope.name
+        else:
+            yield from (f"{scope.name} (handler {name})" for name in names)
 
 
 def _connect(settings: Settings, file: str) -> int:

@@ -8,17 +8,17 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 
 from tailrace.config.delivery import DeliverySettings
 from tailrace.config.document import Finding, Location
-from tailrace.config.fields import empty_is_none, from_environment
+from tailrace.config.fields import Section, StartAt, empty_is_none, from_environment
 from tailrace.config.interpolation import Unresolved
 from tailrace.config.lookup_stages import refusal
 from tailrace.config.messages import did_you_mean, path_of
 from tailrace.config.scopes import LOOKUP, ScopeSettings
 from tailrace.config.settings import HttpSettings
-from tailrace.config.snapshots import CHUNK_BYTES
+from tailrace.config.snapshots import CHUNK_BYTES, Snapshot
 from tailrace.config.store import COLLECTIONS, MongodbStoreSettings, SqliteStoreSettings
 
 Data = dict[str, Any]
@@ -32,9 +32,12 @@ def check(data: Data) -> Iterator[Finding]:
     budget = _given(_mapping(data.get("delivery")), "max_in_flight_bytes", DeliverySettings)
     for index, scope in enumerate(scopes):
         if scope:
-            yield from _parallel(("scopes", index), scope, from_environment(budget))
+            yield from _parallel(("scopes", index), scope, budget)
             yield from _scope(("scopes", index), scope, store, _mapping(data.get("http")))
+    for index, route in enumerate(routes):
+        yield from _parallel(("routes", index), route, budget)
     yield from _routes(routes, scopes, handlers if isinstance(handlers, dict) else None)
+    yield from _beginnings(routes)
     yield from _grouped(scopes, routes, _mapping(handlers))
     yield from _files(store, _mapping(handlers))
     if _has(data, "replicas") and store.get("type") == "memory":
@@ -71,9 +74,10 @@ def _scope(place: Location, scope: Data, store: Data, http: Data) -> Iterator[Fi
         yield (*place, "max_await_time_ms"), f"{message}, or an idle stream would count as dead"
 
 
-def _parallel(place: Location, scope: Data, budget: Any) -> Iterator[Finding]:
+def _parallel(place: Location, section: Data, budget: Any) -> Iterator[Finding]:
     """Chunks that wait for the budget, and those read ahead, must fit into half of it."""
-    parallel = from_environment(_mapping(scope.get("snapshot")).get("parallel"))
+    budget = from_environment(budget)
+    parallel = from_environment(_mapping(section.get("snapshot")).get("parallel"))
     if isinstance(parallel, int) and isinstance(budget, int) and budget > 0:
         most = max(budget // 2 // (2 * CHUNK_BYTES), 1)
         if parallel > most:
@@ -116,6 +120,36 @@ def _routes(routes: list[Data], scopes: list[Data], handlers: Data | None) -> It
                 yield place, f"{name!r} is given twice"
             elif name and handlers is not None and name not in handlers:
                 yield place, _unknown("handler", name, list(handlers))
+
+
+def _beginnings(routes: list[Data]) -> Iterator[Finding]:
+    """The routes of a handler and a scope must agree on where it begins, and with which rows."""
+    for key in ("start_at", "snapshot"):
+        first: dict[tuple[str, str], tuple[int, Any]] = {}
+        for index, route in enumerate(routes):
+            scope, given = _text(route.get("scope")), route.get("handlers")
+            if not scope or not isinstance(given, list) or not _has(route, key):
+                continue
+            try:
+                begins = getattr(_Beginning.model_validate({key: route[key]}), key)
+            except ValidationError:
+                continue
+            for handler in filter(None, map(_text, given)):
+                number, other = first.setdefault((scope, handler), (index, begins))
+                if other != begins:
+                    yield (
+                        ("routes", index, key),
+                        f"differs from routes[{number}].{key}: handler {handler!r} begins in one "
+                        f"way in scope {scope!r}; give both routes the same, or leave one out",
+                    )
+                    break
+
+
+class _Beginning(Section):
+    """How the handlers of a route begin."""
+
+    start_at: StartAt | None = None
+    snapshot: Snapshot | None = None
 
 
 def _grouped(scopes: list[Data], routes: list[Data], handlers: Data) -> Iterator[Finding]:

@@ -1,10 +1,19 @@
 """The settings of delivery: lanes, retries, dead letters, and restarts of scopes."""
 
-from typing import Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, ValidationInfo, field_validator
+from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
 
-from tailrace.config.fields import Bytes, Count, Ratio, Seconds, Section
+from tailrace.config.fields import Bytes, Count, Ratio, Seconds, Section, from_environment
+
+
+def _at_least_one(streams: Any) -> Any:
+    number = from_environment(streams)
+    if isinstance(number, int) and not isinstance(number, bool) and number < 1:
+        raise ValueError(
+            "must be at least 1: a handler that falls behind needs a stream of its own to catch up"
+        )
+    return streams
 
 
 def not_below_first(cap: float, info: ValidationInfo) -> float:
@@ -68,6 +77,16 @@ class DeliverySettings(Section):
     on_failure: Literal["dead_letter", "halt"] = "dead_letter"
     """What to do after the last attempt: `dead_letter` stores the event as a dead letter and
     continues; `halt` stops the scope, for destinations that must never miss an event."""
+
+
+class CatchUpSettings(Section):
+    """How handlers that are behind the others of their scope catch up."""
+
+    streams: Annotated[Count, BeforeValidator(_at_least_one)] = 2
+    """The largest number of change streams that a scope opens beside its shared one. A handler that
+    falls behind, or begins later, reads one of its own until it has caught up; further handlers
+    wait. Each stream costs the server a cursor and a connection, and takes an equal share of
+    `delivery.max_in_flight_bytes`."""
 
 
 class SupervisorSettings(Section):

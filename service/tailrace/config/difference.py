@@ -14,6 +14,7 @@ OF_ALL_SCOPES = (
     "checkpoint",
     "delivery.lanes",
     "delivery.max_in_flight_bytes",
+    "catch_up",
     "supervisor",
 )
 """The sections and keys that each scope begins with."""

@@ -138,5 +138,15 @@ class RouteSettings(Section):
     """The namespaces to pass on: `database.collection`, with `*` for any part. Without this key,
     all of them. An event whose namespace the scope's pipeline removed is passed on."""
 
+    start_at: StartAt | None = None
+    """Where a handler of this route without a position starts, instead of the scope's `start_at`:
+    a handler that is added later begins by itself, and the others do not notice. Of the routes of a
+    handler and a scope, those that have this key must agree."""
+
+    snapshot: Snapshot | None = None
+    """The snapshot of the handlers of this route, instead of the whole `snapshot` of the scope. Its
+    documents come to them alone. Of the routes of a handler and a scope, those that have this key
+    must agree."""
+
     handlers: OneOrMore[Text]
     """The names of the handlers that get the events of this route."""

@@ -12,7 +12,7 @@ from pydantic import Field, ValidationInfo, create_model, field_validator
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core.core_schema import CoreSchema
 
-from tailrace.config.delivery import DeliverySettings, SupervisorSettings
+from tailrace.config.delivery import CatchUpSettings, DeliverySettings, SupervisorSettings
 from tailrace.config.fields import (
     Count,
     Name,
@@ -145,6 +145,9 @@ class Settings(Section):
 
     delivery: DeliverySettings = Field(default_factory=DeliverySettings)
     """How events reach handlers."""
+
+    catch_up: CatchUpSettings = Field(default_factory=CatchUpSettings)
+    """How handlers that are behind the others of their scope catch up."""
 
     supervisor: SupervisorSettings = Field(default_factory=SupervisorSettings)
     """When a failed scope starts again."""

@@ -2,11 +2,11 @@
 
 from tailrace.reload.clients import ClientPlan, Clients, source_clients
 from tailrace.reload.hang_ups import HangUps
-from tailrace.reload.reloader import SPARE_SCOPES, Reloader
+from tailrace.reload.reloader import SPARE_STREAMS, Reloader
 from tailrace.reload.wanted import Parts, Wanted
 
 __all__ = [
-    "SPARE_SCOPES",
+    "SPARE_STREAMS",
     "ClientPlan",
     "Clients",
     "HangUps",

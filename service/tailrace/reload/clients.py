@@ -93,7 +93,7 @@ class OpenClient:
 class Clients:
     """The clients of the source of one process. It runs commands with the one to use now.
 
-    ``cluster``: the one that all of them reach. ``streams``: for how many scopes each has
+    ``cluster``: the one that all of them reach. ``streams``: for how many streams each has
     connections.
     """
 

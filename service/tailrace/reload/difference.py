@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tailrace.config.difference import ScopeChange, at_once, needs_restart, scope_changes
+from tailrace.config.subscriptions import most_streams
 from tailrace.errors import ConfigurationError, Problem
 from tailrace.handlers.pool import HandlerPool
 from tailrace.reload.wanted import Wanted
@@ -54,18 +55,18 @@ class Difference:
         return [name for name, each in self.scopes.items() if each.effect in effects]
 
 
-def difference(old: Wanted, new: Wanted, pool: HandlerPool, most_scopes: int) -> Difference:
-    """What changes from one configuration to another.
+def difference(old: Wanted, new: Wanted, pool: HandlerPool, most: int) -> Difference:
+    """What changes from one configuration to another. ``most``: streams that the client can hold.
 
     Raises :class:`ConfigurationError` for what only a restart of the process can apply.
     """
     if keys := needs_restart(old.settings, new.settings):
         message = "changed, and only a restart of the process applies that: nothing was changed"
         raise ConfigurationError(*(Problem(key, message) for key in keys))
-    if len(new.settings.scopes) > most_scopes:
+    if (streams := most_streams(new.settings)) > most:
         message = (
-            f"are {len(new.settings.scopes)}, and this process has connections for "
-            f"{most_scopes}: only a restart of the process can follow more"
+            f"may need {streams} streams (catch_up.streams: {new.settings.catch_up.streams}), and "
+            f"this process has connections for {most}: only a restart of the process can open more"
         )
         raise ConfigurationError(Problem("scopes", message))
     handlers = dict.fromkeys(old.handlers.keys() - new.handlers.keys(), "closed")

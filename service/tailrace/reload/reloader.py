@@ -17,6 +17,7 @@ import anyio.to_thread
 from tailrace import config
 from tailrace.assembly import scope_plans
 from tailrace.config import Settings
+from tailrace.config.subscriptions import most_streams
 from tailrace.control import ActionRefused, Done
 from tailrace.drivers import CommandDriver
 from tailrace.engine import Runtime, ScopePlan, Supervisor, Watcher
@@ -31,8 +32,8 @@ from tailrace.source_settings import require_readable
 
 T = TypeVar("T")
 
-SPARE_SCOPES = 64
-"""How many scopes a process has connections for, beside those that it starts with."""
+SPARE_STREAMS = 64
+"""How many streams a process has connections for, beside those of the scopes it starts with."""
 
 _OPENING_SECONDS = 10.0
 """How long opening all new handlers and the new client may take. Until then the old ones go on."""
@@ -211,7 +212,7 @@ class Reloader:
         self.apply(settings, self.runtime, server)
         self.pool.use(parts.handlers)
         self.clients.use(parts.client)
-        self.runtime.budget.divide(len(settings.scopes), delivery.max_in_flight_bytes)
+        self.runtime.budget.divide(most_streams(settings), delivery.max_in_flight_bytes)
         if self.leases is not None:
             self.leases.drain_within(settings.shutdown.grace_seconds)
             self.leases.add([name for name, effect in changes.items() if effect == "begun"])

@@ -12,9 +12,15 @@ import structlog
 
 from tailrace.errors import CommandFailed, DriverError
 from tailrace.model import Scope
-from tailrace.snapshot.error_codes import UNAUTHORIZED
+from tailrace.snapshot.error_codes import (
+    NOT_THERE,
+    READ_LATER,
+    UNAUTHORIZED,
+    is_refusal,
+    raise_refusal,
+)
 from tailrace.snapshot.plan import listed
-from tailrace.snapshot.server import SnapshotServer
+from tailrace.snapshot.server import Find, SnapshotServer
 
 _MOST_NAMED = 10
 
@@ -72,6 +78,30 @@ async def warn_of_followed(server: SnapshotServer, scope: Scope, *, images: bool
         log.warning("collection.missing", consequence=found.missing)
     if found.refusal:
         log.warning("images.missing", consequence=found.refusal)
+
+
+async def try_read(server: SnapshotServer, scope: Scope, read_preference: str | None) -> None:
+    """Reads a document as a snapshot of the scope would, as of a time.
+
+    Raises :class:`ScopeHalted` and :class:`DriverError` if the server cannot.
+    """
+    async for each in listed(server, scope):
+        if each.refusal:
+            continue
+        time = (await server.run("admin", {"ping": 1})).get("operationTime")
+        if time is None:
+            return
+        command = {"filter": {}, "limit": 1, "projection": {"_id": 1}}
+        uuid = bytes.fromhex(each.uuid)
+        find = Find(each.database, each.name, uuid, time, command, read_preference)
+        try:
+            await server.find(find)
+        except CommandFailed as error:
+            if is_refusal(error):
+                raise_refusal(scope.name, error)
+            if error.code not in (NOT_THERE | READ_LATER):
+                raise
+        return
 
 
 async def _missing(server: SnapshotServer, scope: Scope) -> str:

@@ -14,6 +14,7 @@ CHANGES: list[tuple[str, dict[str, Any], str]] = [
     ("mongodb.driver", {"mongodb": {"driver": "pymongo"}}, ALL),
     ("mongodb.connect_timeout_seconds", {"mongodb": {"connect_timeout_seconds": 3}}, NOW),
     ("checkpoint.interval_seconds", {"checkpoint": {"interval_seconds": 9}}, ALL),
+    ("catch_up.streams", {"catch_up": {"streams": 9}}, ALL),
     ("supervisor.cap_seconds", {"supervisor": {"cap_seconds": 9}}, ALL),
     ("delivery.lanes", {"delivery": {"lanes": 9}}, ALL),
     ("delivery.max_in_flight_bytes", {"delivery": {"max_in_flight_bytes": 99}}, ALL),
@@ -49,3 +50,9 @@ def test_a_changed_key_has_one_effect(key: str, change: dict[str, Any], effect: 
     because = {name: each.because for name, each in scope_changes(one, other, ()).items()}
     changed = {ALL: {"orders", "firm"}, INHERITED: {"orders"}}.get(effect, set())
     assert because == {n: (key,) if n in changed else () for n in ("orders", "firm")}
+
+
+@pytest.mark.parametrize("key", [{"snapshot": "initial"}, {"start_at": "2024-05-01T00:00:00Z"}])
+def test_how_the_handlers_of_a_route_begin_belongs_to_their_scope(key: dict[str, Any]) -> None:
+    one, other = parse(minimal()), parse(minimal(route=key))
+    assert scope_changes(one, other, ())["orders"].because == ("routes",)

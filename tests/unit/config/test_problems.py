@@ -31,6 +31,10 @@ delivery: {lanes: '1000'} | delivery.lanes | must be a whole number, not '1000';
 delivery: {max_in_flight_bytes: 64 MB} | delivery.max_in_flight_bytes | must be a whole number, not '64 MB'
 delivery: {retry: {first_seconds: 60}} | delivery.retry.cap_seconds | must not be below first_seconds, which is 60
 delivery: {on_failure: dead-letter} | delivery.on_failure | must be dead_letter or halt, not 'dead-letter'; did you mean 'dead_letter'?
+catch_up: {streams: 0} | catch_up.streams | must be at least 1: a handler that falls behind needs a stream of its own to catch up
+catch_up: {streams: -3} | catch_up.streams | must be at least 1: a handler
+catch_up: {streams: two} | catch_up.streams | must be a whole number, not 'two'
+catch_up: 3 | catch_up | must be a mapping, not 3
 supervisor: {cap_seconds: 172800} | supervisor.cap_seconds | at most 86400
 shutdown: {grace_seconds: -1} | shutdown.grace_seconds | must be at least 0
 http: {port: 65536} | http.port | must be at most 65535, not 65536
@@ -115,6 +119,12 @@ route: {handlers: []} | routes[0].handlers | needs at least one entry
 route: {operations: []} | routes[0].operations | leave the key out for all
 route: {namespaces: []} | routes[0].namespaces | leave the key out for all
 route: {namespaces: [shop]} | routes[0].namespaces[0] | database.collection
+route: {start_at: yesterday} | routes[0].start_at | must be now, or an ISO 8601 time
+route: {snapshot: always} | routes[0].snapshot.mode | must be never or initial, not 'always'
+route: {snapshot: {fliter: {}}} | routes[0].snapshot.fliter | did you mean 'filter'?
+route: {snapshot: {parallel: 5}} | routes[0].snapshot.parallel | must be at most 4
+routes: [{scope: orders, handlers: [log], snapshot: initial}, {scope: orders, handlers: [log], snapshot: never}] | routes[1].snapshot | differs from routes[0].snapshot: handler 'log' begins in one way in scope 'orders'
+routes: [{scope: orders, handlers: [log]}, {scope: orders, handlers: [log], start_at: now}, {scope: orders, handlers: [log], start_at: '2024-05-01T00:00:00Z'}] | routes[2].start_at | differs from routes[1].start_at: handler 'log'
 route: {scope: ordrs} | routes[0].scope | there is no scope 'ordrs'; did you mean 'orde
 route: {scope: x} | routes[0].scope | there is no scope 'x'; known: 'orders'
 route: {handlers: [lgo]} | routes[0].handlers[0] | no handler 'lgo'; did you mean 'log'

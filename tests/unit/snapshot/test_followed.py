@@ -1,16 +1,19 @@
 """What a scope needs of its collections, for users who may list them and for others."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
 from bson import Binary
+from bson.timestamp import Timestamp
 from structlog.testing import capture_logs
 
-from tailrace.errors import CommandFailed, ConnectionFailed
+from tailrace.errors import CommandFailed, ConnectionFailed, ScopeHalted
+from tailrace.event.reply import Reply
 from tailrace.model import Scope
-from tailrace.snapshot.followed import examine, warn_of_followed
+from tailrace.snapshot.followed import examine, try_read, warn_of_followed
+from tailrace.snapshot.server import Find
 from tests.unit.snapshot.test_orders import Gone
 
 
@@ -70,6 +73,55 @@ async def test_collections_without_images_are_named(count: int, named: str) -> N
     with capture_logs() as logs:
         await warn_of_followed(server, scope, images=True)
     assert [each["event"] for each in logs] == ["images.missing"]
+
+
+class Reads(Server):
+    """Answers reads of documents as of a time with an error, or with nothing."""
+
+    def __init__(self, answer: Exception | None) -> None:
+        super().__init__(shop={"orders": True})
+        self._answer = answer
+        self.asked: list[Find] = []
+
+    async def run(self, database: str, command: Mapping[str, Any]) -> dict[str, Any]:
+        if "ping" in command:
+            return {"ok": 1, "operationTime": Timestamp(7, 1)}
+        return await super().run(database, command)
+
+    async def find(self, find: Find) -> Sequence[Reply]:
+        self.asked.append(find)
+        if self._answer is not None:
+            raise self._answer
+        return ()
+
+
+@pytest.mark.parametrize("code", [None, 246, 239, 26], ids=str)
+async def test_one_document_is_read_as_a_snapshot_reads_it(code: int | None) -> None:
+    """What passes by itself, or a collection that has just been dropped, is no refusal."""
+    server = Reads(code and CommandFailed("later", code=code))
+    await try_read(server, Scope("s", "shop"), "secondary")
+    (find,) = server.asked
+    assert (find.collection, find.time, find.read_preference) == (
+        "orders",
+        Timestamp(7, 1),
+        "secondary",
+    )
+    assert find.command["limit"] == 1
+
+
+@pytest.mark.parametrize(
+    "refusal",
+    [
+        CommandFailed("read concern snapshot is not supported", code=72),
+        ScopeHalted("older than MongoDB 4.4: upgrade it, or set snapshot: never"),
+    ],
+    ids=["refused", "too old"],
+)
+async def test_a_server_without_reads_as_of_a_time_is_told_with_what_helps(
+    refusal: Exception,
+) -> None:
+    with pytest.raises(ScopeHalted, match="set snapshot: never"):
+        await try_read(Reads(refusal), Scope("s", "shop"), None)
 
 
 async def test_a_server_that_does_not_answer_is_left_to_the_stream() -> None:

@@ -1,7 +1,8 @@
-"""The byte budget of a process: how many raw bytes of events may be in flight, by scope.
+"""The byte budget of a process: how many raw bytes of events may be in flight, by stream.
 
-Half of the budget is divided among the scopes, and no scope lends its part: so a scope whose
-handlers stall does not keep the others from reading. All scopes share the other half.
+Half of the budget is divided among the streams that the scopes may have open, and none lends its
+part: so a scope whose handlers stall does not keep the others from reading, nor does a handler that
+catches up. All streams share the other half.
 """
 
 from __future__ import annotations
@@ -12,11 +13,11 @@ import anyio
 
 
 class ByteBudget:
-    """Counts the raw bytes in flight of ``shares`` scopes.
+    """Counts the raw bytes in flight of ``shares`` streams.
 
     Requests beyond a share's own part wait for the common part, first come, first served. A share
     that holds nothing never waits, however large the reply: the reply is in memory already. So only
-    replies larger than their share's own part can exceed ``limit``, at most one per scope.
+    replies larger than their share's own part can exceed ``limit``, at most one per share.
     """
 
     def __init__(self, limit: int, shares: int = 1) -> None:
@@ -29,7 +30,7 @@ class ByteBudget:
         self.divide(shares)
 
     def divide(self, shares: int, limit: int | None = None) -> None:
-        """Divides the budget, or another one, among so many scopes; what they hold stays theirs."""
+        """Divides the budget, or another one, among so many shares; what they hold stays theirs."""
         self.limit = self.limit if limit is None else limit
         self._own = self.limit // (2 * shares)
         self._common = self.limit - shares * self._own
@@ -37,7 +38,7 @@ class ByteBudget:
         self._grant()
 
     def share(self) -> Share:
-        """A new share for one scope, of which nothing is used yet."""
+        """A new share for one stream, of which nothing is used yet."""
         share = Share(self)
         self._shares.add(share)
         return share
@@ -73,7 +74,7 @@ class ByteBudget:
 
 
 class Share:
-    """The part of the budget that one scope holds; used by one reader."""
+    """The part of the budget that one stream holds; used by one reader."""
 
     def __init__(self, budget: ByteBudget) -> None:
         self.held = 0
