@@ -13,7 +13,6 @@ from tailrace.engine.handle import destination_position
 from tailrace.engine.handle.outage import is_outage
 from tailrace.model import SinkPosition
 from tailrace.model.failure_policy import FailurePolicy
-
 from tailrace.stores.memory import MemoryDeadLetters
 from tests.handlers import handler
 from tests.unit.engine.changes import change, changes, token, until
@@ -98,7 +97,7 @@ async def test_a_chosen_position_waits_for_a_destination_that_is_down() -> None:
     async with Watching(driver, *routed).run() as first:
         await until(lambda: database.stored == audit.handled == [1, 2, 3, 4])
         await first.until_state(WatcherState.CAUGHT_UP)
-    chosen = {"event_token": token(2), "high_water": token(2), "sink_digests": {CHOSEN: ""}}
+    chosen = {"event_token": token(2), "high_water": token(2), "chosen": True}
     before = first.store.records["orders"]
     position = replace(before.position, **chosen)
     store = ScriptedStore(replace(before, position=position))
