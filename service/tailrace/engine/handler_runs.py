@@ -201,9 +201,9 @@ class HandlerRuns:
         returns whether one has left."""
         if not self._can_leave:
             return False
-        by_size = sorted(self.fed, key=lambda each: each.watermark.size)
-        last, next_one = by_size[-1], by_size[-2]
-        if last.watermark.size < 2 * max(next_one.watermark.size, 1):
+        last = max(self.fed, key=lambda each: each.watermark.size)
+        least = min(each.watermark.size for each in self.fed)
+        if last.watermark.size < 2 * max(least, 1):
             return False
         self._detach(last, "the others would have to wait for it")
         return True

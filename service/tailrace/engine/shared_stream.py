@@ -67,12 +67,16 @@ class SharedStream:
         known.until = now + min(_FIRST_SECONDS * 2**known.times, _LONGEST_SECONDS)
         known.times += 1
 
+    def back_at(self, handler: str) -> float:
+        """From when on the handler may come back, by the event loop's clock."""
+        known = self._detached.get(handler)
+        return known.until if known is not None else 0.0
+
     def meets(self, handler: str, token: ResumeToken | None) -> bool:
         """Whether the handler can be attached at the token that its own stream has reached."""
         shared = self.read_to()
         if token is None or shared is None or self.attach is None:
             return False
-        known = self._detached.get(handler)
-        if known is not None and anyio.current_time() < known.until:
+        if anyio.current_time() < self.back_at(handler):
             return False
         return shared == token or shared.precedes(token)

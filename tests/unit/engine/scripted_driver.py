@@ -147,6 +147,11 @@ class ScriptedCursor:
             raise faults.pop(0)
         return self._reply()
 
+    @property
+    def closed(self) -> bool:
+        """Whether the service has closed it."""
+        return self._closed
+
     def kill(self) -> None:
         self.killed = True
 

@@ -1,0 +1,226 @@
+"""Each handler of a scope has its own place in the stream: none holds another."""
+
+import anyio
+import pytest
+
+from tailrace.engine import WatcherState
+from tailrace.engine import shared_stream as meeting
+from tailrace.errors import Unavailable
+from tailrace.event import ChangeEvent
+from tailrace.model.failure_policy import Backoff, FailurePolicy
+from tests.unit.engine.changes import changes, ddl, invalidate, number, settle, until
+from tests.unit.engine.destinations import Table
+from tests.unit.engine.destinations import oplog as documents
+from tests.unit.engine.scripted_driver import ScriptedDriver
+from tests.unit.engine.watching import Destination, Watching
+
+SIZE = len(changes(1, 2)[0]) * 40
+HALT = FailurePolicy(attempts=1, halt=True, backoff=Backoff(0, 0))
+
+
+@pytest.fixture(autouse=True)
+def comes_back_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(meeting, "_FIRST_SECONDS", 0.0)
+
+
+def attached(watching: Watching) -> bool:
+    return not watching.watcher.apart
+
+
+def open_streams(driver: ScriptedDriver) -> int:
+    return sum(not (cursor.closed or cursor.killed) for cursor in driver.cursors)
+
+
+def logged(watching: Watching, event: str) -> list[str]:
+    return [log.get("handler", "") for log in watching.logs if log["event"] == event]
+
+
+async def test_a_handler_that_would_hold_the_others_leaves_and_comes_back() -> None:
+    quick, slow = Destination("quick"), Destination("slow")
+    slow.held = {1}
+    driver = ScriptedDriver(*changes(1, 200), batch_size=1)
+    watching = Watching(driver, quick.routed(), slow.routed(concurrency=1), budget=5 * SIZE)
+    async with watching.run():
+        await until(lambda: len(quick.handled) == 199)
+        assert slow.begun == [1]
+        assert watching.watcher.apart["slow"].state is WatcherState.WAITING
+        assert watching.budget.used <= SIZE, "its waiting events have left memory"
+        slow.held = set()
+        await until(lambda: len(slow.handled) == 199)
+        await until(lambda: attached(watching))
+        driver.oplog += changes(200, 230)
+        await until(lambda: len(quick.handled) == len(slow.handled) == 229)
+        assert open_streams(driver) == 1
+    assert quick.handled == slow.handled == list(range(1, 230))
+    assert logged(watching, "subscription.detached") == ["slow"]
+    assert logged(watching, "subscription.attached") == ["slow"]
+    assert watching.budget.used == 0
+
+
+async def test_a_kill_while_one_is_away_repeats_nothing_that_the_other_has_saved() -> None:
+    quick, slow = Destination("quick"), Destination("slow")
+    slow.held = {1}
+    driver = ScriptedDriver(*changes(1, 100), batch_size=1)
+    first = Watching(
+        driver,
+        quick.routed(),
+        slow.routed(concurrency=1),
+        budget=5 * SIZE,
+        checkpoint_seconds=0.001,
+    )
+    async with first.run():
+        await until(lambda: len(quick.handled) == 99)
+        saved = first.store.records["orders"].of
+        await until(lambda: getattr(saved("quick"), "position", None) is not None)
+        await until(
+            lambda: str(first.store.records["orders"].subscriptions["quick"].position.cluster_time)
+            != str(first.store.records["orders"].subscriptions["slow"].position.cluster_time)
+        )
+        await anyio.sleep(0.05)
+        first.store.failing = 1000
+        first.running.cancel()
+    first.store.failing = 0
+    slow.held, slow.begun = set(), []
+    second = Watching(driver, quick.routed(), slow.routed(concurrency=1), store=first.store)
+    async with second.run():
+        await until(lambda: len(slow.handled) == 99 and attached(second))
+    assert quick.handled == slow.handled == list(range(1, 100))
+
+
+async def test_a_handler_that_gives_up_halts_alone() -> None:
+    fails, other = Destination("fails"), Destination("other")
+
+    async def refuse(event: ChangeEvent) -> None:
+        raise ValueError(f"event {number(event)}")
+
+    fails.on_event = refuse  # type: ignore[method-assign]
+    driver = ScriptedDriver(*changes(1, 30))
+    watching = Watching(driver, fails.routed(failure=HALT), other.routed())
+    async with watching.run():
+        await until(lambda: len(other.handled) == 29)
+        await until(lambda: "fails" in watching.watcher.apart)
+        status = watching.watcher.apart["fails"]
+        await until(lambda: status.state is WatcherState.HALTED)
+        assert "ValueError: event 1" in status.reason
+        driver.oplog += changes(30, 40)
+        await until(lambda: len(other.handled) == 39)
+    stored = watching.store.records["orders"]
+    assert "ValueError" in stored.subscriptions["fails"].halted
+    assert stored.subscriptions["other"].halted == ""
+
+
+@pytest.mark.parametrize("kind", ["commit", "events", "batches"])
+async def test_a_handler_that_fails_goes_on_from_its_own_position(kind: str) -> None:
+    """The other one gets nothing again, and neither does one that stores its position."""
+    other, table, plain = Destination("other"), Table("table"), Destination("plain")
+    driver = ScriptedDriver(*documents(59))
+    if kind == "commit":
+        table.failing[20] = 1
+        routed = table.routed(3, commits=True, whole_transactions=False)
+    else:
+        plain.failures[20] = 1
+        routed = plain.routed() if kind == "events" else plain.routed_by_batch(4)
+    watching = Watching(driver, other.routed(), routed)
+    async with watching.run():
+        await until(lambda: len(other.handled) == 59)
+        await until(lambda: len(table.rows) == 59 or set(plain.handled) == set(range(1, 60)))
+        await until(lambda: attached(watching))
+    assert other.handled == list(range(1, 60))
+    assert table.rows in ([], list(range(1, 60)))
+
+
+async def test_handlers_that_are_away_over_an_invalidate_meet_behind_it() -> None:
+    quick, slow = Destination("quick"), Destination("slow")
+    slow.held = {2}
+    oplog = [*changes(1, 20), ddl(20), invalidate(20), *changes(21, 60)]
+    driver = ScriptedDriver(*oplog, batch_size=1)
+    watching = Watching(driver, quick.routed(), slow.routed(concurrency=1), budget=5 * SIZE)
+    async with watching.run():
+        await until(lambda: 59 in quick.handled)
+        slow.held = set()
+        await until(lambda: 59 in slow.handled and attached(watching))
+    assert quick.handled == slow.handled
+
+
+async def test_a_destination_that_is_down_at_an_invalidate_does_not_keep_the_others() -> None:
+    quick, slow = Destination("quick"), Destination("slow")
+    slow.held = {2}
+    oplog = [*changes(1, 20), ddl(20), invalidate(20), *changes(21, 60)]
+    driver = ScriptedDriver(*oplog, batch_size=1)
+    watching = Watching(driver, quick.routed(), slow.routed(concurrency=1))
+    async with watching.run():
+        await until(lambda: 59 in quick.handled)
+        slow.held = set()
+        await until(lambda: 59 in slow.handled and attached(watching))
+    assert quick.handled == slow.handled
+
+
+async def test_an_outage_longer_than_the_budget_is_waited_out_with_one_call() -> None:
+    quick, down = Destination("quick"), Destination("down")
+    calls, error = list[int](), True
+
+    async def store(event: ChangeEvent) -> None:
+        calls.append(number(event))
+        if error:
+            raise Unavailable("refused", retry_after=0.001)
+        down.handled.append(number(event))
+
+    down.on_event = store  # type: ignore[method-assign]
+    driver = ScriptedDriver(*changes(1, 200), batch_size=2)
+    watching = Watching(driver, quick.routed(), down.routed(concurrency=1), budget=8 * SIZE)
+    async with watching.run():
+        await until(lambda: len(quick.handled) == 199)
+        await until(lambda: len(calls) > 5)
+        assert set(calls) == {1}
+        assert open_streams(driver) == 1, "it reads no stream while its destination is down"
+        assert "refused" in watching.watcher.apart["down"].reason
+        await watching.until_state(WatcherState.CAUGHT_UP)
+        error = False
+        await until(lambda: len(down.handled) == 199 and attached(watching))
+    assert down.handled == list(range(1, 200))
+
+
+async def test_no_more_streams_than_allowed_are_open_at_once() -> None:
+    quick, away = Destination("quick"), [Destination(f"away-{n}") for n in range(4)]
+    for each in away:
+        each.held = {1}
+    driver = ScriptedDriver(*changes(1, 300), batch_size=1)
+    routed = [each.routed(concurrency=1) for each in away]
+    watching = Watching(driver, quick.routed(), *routed, budget=9 * SIZE, catch_up_streams=2)
+    most = 0
+    async with watching.run():
+        await until(lambda: len(quick.handled) == 299)
+        for each in away:
+            each.held = set()
+        while any(len(each.handled) < 299 for each in away) or not attached(watching):
+            most = max(most, open_streams(driver))
+            await anyio.lowlevel.checkpoint()
+    assert most == 3
+    assert all(each.handled == list(range(1, 300)) for each in away)
+
+
+async def test_one_that_flaps_stays_longer_on_its_own_each_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(meeting, "_FIRST_SECONDS", 1.0)
+    shared = meeting.SharedStream()
+    lasts = []
+    for _ in range(4):
+        shared.left("slow")
+        lasts.append(round(shared.back_at("slow") - anyio.current_time()))
+    assert lasts == [1, 2, 4, 8]
+
+
+async def test_a_handler_that_is_slow_for_a_moment_stays() -> None:
+    """What it has not begun fits into memory."""
+    quick, slow = Destination("quick"), Destination("slow")
+    slow.held = {1}
+    driver = ScriptedDriver(*changes(1, 40), batch_size=1)
+    watching = Watching(driver, quick.routed(), slow.routed(concurrency=1))
+    async with watching.run():
+        await until(lambda: len(quick.handled) == 39)
+        await settle()
+        assert attached(watching)
+        slow.held = set()
+        await until(lambda: len(slow.handled) == 39)
+    assert logged(watching, "subscription.detached") == []
