@@ -32,7 +32,7 @@ def final_position(watermark: Watermark, lane: Lane, room: int = MOST_NOTED) -> 
     if places and not (places[0].rows or lane.delivery.handler.whole_transactions):
         leading = handled.leading(places[0])
         position = _inside(position, places[0], leading)
-    if places and places[0].stored and not places[0].rows:
+    if places and places[0].stored and not places[0].rows and handled.tells(places[0]):
         position = replace(position, stored=places[0].stored)
     snapshot = position.snapshot
     for place in watermark.places:
@@ -85,10 +85,12 @@ class _Handled:
         self._unhandled = lane.unhandled()
 
     def has(self, place: Place, token: ResumeToken) -> bool:
-        if place.number > self._lane.opened:
-            return False
-        unhandled = self._unhandled.get(place.number, ())
-        return unhandled is not None and token not in unhandled
+        return self.tells(place) and token not in (self._unhandled.get(place.number) or ())
+
+    def tells(self, place: Place) -> bool:
+        """Whether it is known which of the place's events it has: not of accepted ones."""
+        opened = place.number <= self._lane.opened
+        return opened and self._unhandled.get(place.number, ()) is not None
 
     def leading(self, place: Place) -> int:
         """How many of the place's first events it has, without one missing."""
