@@ -98,7 +98,8 @@ def begins(scope: dict[str, Any], **routes: dict[str, Any]) -> dict[str, Begins]
         handlers={name: {"type": "log"} for name in routes},
         routes=[{"scope": "orders", "handlers": [name], **more} for name, more in routes.items()],
     )
-    (made,) = scope_plans(parse(sections), {n: handler(n, nothing) for n in routes}, Gone())
+    handlers = {name: handler(name, nothing) for name in routes}
+    (made,) = scope_plans(parse(sections), lambda scope: handlers, Gone())
     found = {"": (made.start, made.rows, False)}
     for each in made.routed:
         assert each.start is not None

@@ -81,7 +81,7 @@ class ScopeSettings(Section):
     """The members of the replica set to read from. Without it, the connection string decides."""
 
     start_at: StartAt = "now"
-    """Where a scope without a checkpoint starts: `now`, or an ISO 8601 time with an offset."""
+    """Where a handler without a position starts: `now`, or an ISO 8601 time with an offset."""
 
     snapshot: Snapshot = Field(default_factory=SnapshotSettings)
     """Whether existing documents are delivered, and how they are read."""

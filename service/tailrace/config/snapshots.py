@@ -20,8 +20,9 @@ class SnapshotSettings(Section):
     mode."""
 
     mode: Literal["never", "initial"] = "never"
-    """`initial` delivers the documents that exist when the scope starts without a checkpoint, as
-    events of the type `read`, beside the changes. `never` delivers changes only."""
+    """`initial` delivers the documents that exist when a handler begins without a position, at the
+    first start of its scope or later, as events of the type `read`, beside the changes. `never`
+    delivers changes only."""
 
     filter: OpaqueMapping | None = None
     """A query filter: only documents that match are read. It does not apply to changes. A snapshot

@@ -47,5 +47,5 @@ def raise_refusal(scope: str, error: CommandFailed) -> NoReturn:
         raise error
     raise ScopeHalted(
         f"scope {scope!r}: the server refuses to read the documents of its snapshot: {error}: "
-        "correct the scope's snapshot, or set snapshot: never"
+        "correct the scope's snapshot, or its route's, or set snapshot: never"
     ) from error

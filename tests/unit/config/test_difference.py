@@ -3,8 +3,14 @@
 from typing import Any
 
 import pytest
+from prometheus_client import CollectorRegistry
 
 from tailrace.config.difference import at_once, needs_restart, scope_changes
+from tailrace.errors import ConfigurationError
+from tailrace.handlers.pool import handler_pool
+from tailrace.reload.clients import ClientPlan
+from tailrace.reload.difference import difference
+from tailrace.reload.wanted import Wanted
 from tests.unit.config.files import minimal, parse
 
 ALL, INHERITED, NOW, RESTART = "every scope", "scopes whose handlers inherit it", "now", "restart"
@@ -56,3 +62,18 @@ def test_a_changed_key_has_one_effect(key: str, change: dict[str, Any], effect: 
 def test_how_the_handlers_of_a_route_begin_belongs_to_their_scope(key: dict[str, Any]) -> None:
     one, other = parse(minimal()), parse(minimal(route=key))
     assert scope_changes(one, other, ())["orders"].because == ("routes",)
+
+
+async def test_streams_for_which_a_process_has_no_connections_need_a_restart() -> None:
+    names = ["log", "b", "c", "d"]
+    many = minimal(handlers={name: {"type": "log"} for name in names}, route={"handlers": names})
+    old, new = (
+        Wanted(settings, {}, ClientPlan.of(settings.mongodb))
+        for settings in (parse(many), parse(many | {"catch_up": {"streams": 3}}))
+    )
+    async with handler_pool(CollectorRegistry()) as pool:
+        assert difference(old, new, pool, 4).begun == ["orders"]
+        with pytest.raises(ConfigurationError) as refused:
+            difference(old, new, pool, 3)
+    (problem,) = refused.value.problems
+    assert str(problem).startswith("scopes: may need 4 streams (catch_up.streams: 3), and this pro")
