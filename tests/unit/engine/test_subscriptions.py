@@ -73,8 +73,10 @@ async def test_a_kill_while_one_is_away_repeats_nothing_that_the_other_has_saved
         saved = first.store.records["orders"].of
         await until(lambda: getattr(saved("quick"), "position", None) is not None)
         await until(
-            lambda: str(first.store.records["orders"].subscriptions["quick"].position.cluster_time)
-            != str(first.store.records["orders"].subscriptions["slow"].position.cluster_time)
+            lambda: (
+                str(first.store.records["orders"].subscriptions["quick"].position.cluster_time)
+                != str(first.store.records["orders"].subscriptions["slow"].position.cluster_time)
+            )
         )
         await anyio.sleep(0.05)
         first.store.failing = 1000
