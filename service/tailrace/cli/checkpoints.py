@@ -92,9 +92,9 @@ async def _answer(options: argparse.Namespace) -> str:
         before = await _record(store, scope) if options.json else None
         if position is None:
             text = await reset_position(store, scope, now, options.dry_run, obeyed)
-            if order is not None and order.snapshot is not None and not options.dry_run:
+            if order is not None and order.asks and not options.dry_run:
                 # The checkpoint said whether it was obeyed.
-                order = replace(order, number=order.number + 1, snapshot=None, asked=0)
+                order = order.without_snapshots()
                 await opened.orders.give(order)
         else:
             text = await set_position(store, scope, position, now, options.dry_run, obeyed)

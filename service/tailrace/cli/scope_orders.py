@@ -12,7 +12,14 @@ from urllib.parse import quote
 
 from tailrace.assembly import open_store
 from tailrace.cli import scope_replay
-from tailrace.cli.arguments import add_json, client_of, result_text, scope_of
+from tailrace.cli.arguments import (
+    add_json,
+    client_of,
+    handlers_of,
+    require_handler,
+    result_text,
+    scope_of,
+)
 from tailrace.cli.scope_server import scope_server
 from tailrace.cli.terminal_text import UNKNOWN, columns
 from tailrace.config import Settings
@@ -32,7 +39,7 @@ _STORED = "no daemon runs here: stored; the process that follows it obeys now, o
 
 def add(verbs: Any) -> None:
     """Adds the verbs to ``tailrace scopes``."""
-    verbs.add_parser("restart", help="restart a halted scope from its checkpoint")
+    verbs.add_parser("restart", help="restart what is halted from its checkpoint")
     verbs.add_parser("pause", help="drain and save a scope, and read nothing until it is resumed")
     verbs.add_parser("resume", help="let a paused scope continue")
     seek = verbs.add_parser("seek", help="let a scope continue at another position")
@@ -45,7 +52,7 @@ def add(verbs: Any) -> None:
     skip = verbs.add_parser("skip", help="set one change aside that the server cannot send")
     skip.add_argument("--dry-run", action="store_true", help="say which change that is")
     scope_replay.add(verbs.add_parser("replay", help="hand a span of time to one handler again"))
-    positions = verbs.add_parser("positions", help="where a scope is and was, the latest first")
+    positions = verbs.add_parser("positions", help="where handlers are and were, the latest first")
     positions.add_argument("--json", action="store_true", help="print them as JSON")
     for verb in ("restart", "pause", "resume", "seek", "skip"):
         verbs.choices[verb].add_argument(
@@ -56,6 +63,10 @@ def add(verbs: Any) -> None:
         )
     for verb in ("restart", "pause", "resume", "seek", "skip", "replay"):
         add_json(verbs.choices[verb])
+    for verb in ("restart", "pause", "resume", "seek", "skip", "positions"):
+        verbs.choices[verb].add_argument(
+            "--handler", metavar="NAME", help="only this handler of the scope"
+        )
     for verb in VERBS:
         verbs.choices[verb].add_argument("scope", help="the scope's name")
 
@@ -65,13 +76,17 @@ async def answer(options: argparse.Namespace, settings: Settings) -> str:
     scope_of(options.scope, settings, options.config)
     if options.verb == "replay":
         return await scope_replay.answer(options, settings)
-    client, name = client_of(settings, options.config), options.scope
+    client, name, handler = client_of(settings, options.config), options.scope, options.handler
+    require_handler(handler, name, settings)
     try:
         if options.verb == "positions":
-            return _shown(options, client.get(f"/scopes/{quote(name, safe='')}/positions"))
+            path = f"/scopes/{quote(name, safe='')}/positions"
+            return _shown(options, client.get(path, handler=handler))
         body = _seek(options).model_dump(exclude_none=True) if options.verb == "seek" else {}
         if options.verb == "skip":
             body = {"dry_run": options.dry_run}
+        if handler is not None:
+            body["handler"] = handler
         if options.wait is not None:
             body["wait"] = options.wait
         done = client.scope(name, options.verb, body, (options.wait or 0.0) + 60)
@@ -82,18 +97,26 @@ async def answer(options: argparse.Namespace, settings: Settings) -> str:
         if options.verb == "restart" or isinstance(settings.store, MemoryStoreSettings):
             raise
     async with open_store(settings) as store:
-        if options.verb == "positions":
-            return _shown(options, await positions_of(name, store.checkpoints, store.orders))
-        if options.verb == "seek":
-            return result_text(options, await _moved(_seek(options), settings, store, name))
-        if options.verb == "skip":
-            return result_text(options, await _skipped(options.dry_run, settings, store, name))
+        match options.verb:
+            case "positions":
+                records = store.checkpoints, store.orders
+                return _shown(options, await positions_of(name, *records, handler))
+            case "seek":
+                return result_text(options, await _moved(options, settings, store))
+            case "skip":
+                return result_text(options, await _skipped(options, settings, store))
         paused = options.verb == "pause"
-        given = await give(store.orders, name, operator(), {"paused": paused})
-    message = f"scope {name!r} is {'paused' if paused else 'resumed'}: {_STORED}"
+        given = await give(store.orders, name, operator(), {"paused": paused}, handler)
+    subject = _subject(options)
+    message = f"{subject} is {'paused' if paused else 'resumed'}: {_STORED}"
     if given.repeated:
-        message = f"scope {name!r} {'is paused already' if paused else 'was not paused'}"
+        message = f"{subject} {'is paused already' if paused else 'was not paused'}"
     return result_text(options, {"message": message, "state": None})
+
+
+def _subject(options: argparse.Namespace) -> str:
+    scope = f"scope {options.scope!r}"
+    return scope if options.handler is None else f"handler {options.handler!r} of {scope}"
 
 
 def _seek(options: argparse.Namespace) -> SeekBody:
@@ -102,31 +125,32 @@ def _seek(options: argparse.Namespace) -> SeekBody:
     )
 
 
-async def _moved(body: SeekBody, settings: Settings, store: Store, name: str) -> Mapping[str, Any]:
-    scope = next(each for each in settings.scopes if each.name == name)
-    handlers = [each for route in settings.routes if route.scope == name for each in route.handlers]
+async def _moved(
+    options: argparse.Namespace, settings: Settings, store: Store
+) -> Mapping[str, Any]:
+    body, handler, subject = _seek(options), options.handler, _subject(options)
+    scope = scope_of(options.scope, settings, options.config)
+    handlers = handlers_of(scope.name, settings) if handler is None else [handler]
     async with scope_server(settings, scope) as server:
-        handlers = list(dict.fromkeys(handlers))
-        seeking = Seeking(server, handlers, store.checkpoints, store.orders)
+        seeking = Seeking(server, handlers, store.checkpoints, store.orders, alone=handler)
         sought = await seeking.find(body)
     details = {**sought.details, "dry_run": body.dry_run}
     if body.dry_run:
-        return {
-            "message": f"scope {name!r}: {sought.effect}. Dry run: nothing was changed",
-            **details,
-        }
-    await give(store.orders, name, operator(), sought.order)
-    message = f"scope {name!r}: {sought.effect}. {_STORED[0].upper()}{_STORED[1:]}"
+        return {"message": f"{subject}: {sought.effect}. Dry run: nothing was changed", **details}
+    await give(store.orders, scope.name, operator(), sought.order, handler)
+    message = f"{subject}: {sought.effect}. {_STORED[0].upper()}{_STORED[1:]}"
     return {"message": message, **details, "state": None}
 
 
-async def _skipped(dry_run: bool, settings: Settings, store: Store, name: str) -> Mapping[str, Any]:
-    scope = next(each for each in settings.scopes if each.name == name)
+async def _skipped(
+    options: argparse.Namespace, settings: Settings, store: Store
+) -> Mapping[str, Any]:
+    scope = scope_of(options.scope, settings, options.config)
     async with scope_server(settings, scope) as server:
-        found = await find_unsendable(server, store.checkpoints)
-    done = found.done("" if dry_run else f"scope {name!r}: {_STORED}")
-    if not dry_run:
-        await give(store.orders, name, operator(), found.order)
+        found = await find_unsendable(server, store.checkpoints, options.handler)
+    done = found.done("" if options.dry_run else f"{_subject(options)}: {_STORED}")
+    if not options.dry_run:
+        await give(store.orders, scope.name, operator(), found.order, options.handler)
     return {"message": done.message, **done.details}
 
 
@@ -136,9 +160,19 @@ def _shown(options: argparse.Namespace, found: Mapping[str, Any]) -> str:
 
 def _table(found: Mapping[str, Any]) -> str:
     rows = [
-        (each["at"] or UNKNOWN, each["saved_at"][:19] + "Z", each["token"] or UNKNOWN)
+        (
+            each["at"] or UNKNOWN,
+            ", ".join(each["handlers"]) or UNKNOWN,
+            each["saved_at"][:19] + "Z",
+            each["token"] or UNKNOWN,
+        )
         for each in found["positions"]
     ]
+    lost = "".join(
+        f"The position of handler {name!r} cannot be read: choose one with 'tailrace scopes seek "
+        f"{found['scope']} --handler {name} --at TIME'\n"
+        for name in found["unreadable"]
+    )
     if not rows:
-        return f"No positions of scope {found['scope']!r} are kept.\n"
-    return columns(("CLUSTER TIME", "SAVED", "TOKEN"), rows)
+        return f"No positions of scope {found['scope']!r} are kept.\n{lost}"
+    return columns(("CLUSTER TIME", "HANDLERS", "SAVED", "TOKEN"), rows) + lost

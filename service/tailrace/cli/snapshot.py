@@ -17,6 +17,7 @@ from tailrace.cli.arguments import (
     client_of,
     read_settings,
     refuse,
+    require_handler,
     result_text,
     scope_of,
 )
@@ -59,6 +60,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         add_json(verbs.choices[name])
     for verb in verbs.choices.values():
         verb.add_argument("scope", help="the scope's name")
+        verb.add_argument("--handler", metavar="NAME", help="of this handler alone")
         add_config(verb)
 
 
@@ -66,7 +68,8 @@ def run(options: argparse.Namespace) -> int:
     """Runs the verb, and prints the result or one line that says why it failed."""
     settings = read_settings(options)
     scope_of(options.scope, settings, options.config)
-    daemon = _Daemon(client_of(settings, options.config), options.scope)
+    require_handler(options.handler, options.scope, settings)
+    daemon = _Daemon(client_of(settings, options.config), options.scope, options.handler)
     match options.verb:
         case "status":
             if options.json:
@@ -84,13 +87,14 @@ def run(options: argparse.Namespace) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Daemon:
-    """The daemon on this machine, and one of its scopes."""
+    """The daemon on this machine, and one of its scopes, or a handler of that."""
 
     client: Client
     scope: str
+    handler: str | None
 
     def snapshot(self) -> Snapshot | None:
-        """The scope's last snapshot, as in ``/status``."""
+        """The last snapshot of the scope, or of the handler, as in ``/status``."""
         scopes = self.client.get("/status")["scopes"]
         if self.scope not in scopes:
             why = f"the daemon does not follow scope {self.scope!r}, or not yet"
@@ -99,11 +103,17 @@ class _Daemon:
             owner = (scopes[self.scope]["lease"] or {}).get("owner")
             raise elsewhere(self.scope, owner, scopes[self.scope]["reason"] or "")
         found: Snapshot | None = scopes[self.scope]["snapshot"]
-        return found
+        if self.handler is None:
+            return found
+        own: Snapshot | None = scopes[self.scope]["handlers"].get(self.handler, {}).get("snapshot")
+        return found if own is not None and found is not None and own["id"] == found["id"] else own
 
     def order(self, action: str, **more: Any) -> Snapshot:
         """Sends an action; returns the answer if the daemon accepts it."""
-        done: Snapshot = self.client.scope(self.scope, "snapshot", {"action": action, **more})
+        body = {"action": action, **more}
+        if self.handler is not None:
+            body["handler"] = self.handler
+        done: Snapshot = self.client.scope(self.scope, "snapshot", body)
         return done
 
 

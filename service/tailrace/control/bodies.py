@@ -30,12 +30,17 @@ class NoBody(Body):
     """For actions that need nothing said: no body, or an empty JSON object."""
 
 
-class OrderBody(NoBody):
+class HandlerQuery(Body):
+    handler: str | None = None
+    """Only this handler of the scope; without it, all."""
+
+
+class OrderBody(HandlerQuery):
     wait: float | None = Field(default=None, ge=0, le=300)
     """How many seconds the answer waits for the effect, if it takes long; without it, 5."""
 
 
-class SnapshotBody(Body):
+class SnapshotBody(HandlerQuery):
     action: Literal["start", "pause", "resume", "cancel"] = "start"
     """What to do with the scope's snapshot."""
     collections: list[str] = Field(default=[], max_length=1000)

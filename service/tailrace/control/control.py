@@ -1,21 +1,23 @@
 """The actions. Each is done as a whole, or refused with :class:`ActionRefused`."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
-import anyio
 from anyio.abc import TaskGroup
 
 from tailrace.control.bodies import (
+    HandlerQuery,
     LetterBody,
     LettersBody,
     LettersQuery,
+    OrderBody,
     ReplayBody,
     SeekBody,
+    SnapshotBody,
     WhyQuery,
 )
-from tailrace.control.effects import effect, progress
+from tailrace.control.effects import progress, told
 from tailrace.control.letters import DeadLetters
 from tailrace.control.orders import give
 from tailrace.control.outcome import ActionRefused, Done
@@ -30,6 +32,7 @@ from tailrace.control.spans import (
     require_followed,
     require_here,
 )
+from tailrace.control.subject import Subject
 from tailrace.engine import (
     CommandRunner,
     Runtime,
@@ -43,8 +46,6 @@ from tailrace.why.inquiry import Inquiry
 from tailrace.why.key import read_key
 
 _STARTING = ActionRefused(409, "the service is starting: ask again when /readyz answers 200")
-_STILL = {WatcherState.HALTED, WatcherState.STANDBY, WatcherState.STOPPED}
-"""The states in which no run here can obey."""
 
 
 class Reload(Protocol):
@@ -82,83 +83,92 @@ class Control:
             raise _STARTING
         return await self.reloads(dry_run=dry_run)
 
-    async def restart(self, scope: str, by: str, wait: float | None = None) -> Done:
-        """Restarts a halted scope from its checkpoint."""
-        watcher = self._watcher(scope)
-        require_here(watcher)
-        before = watcher.status.state.value
-        if reason := self.supervisor.restart(scope):
+    async def restart(self, scope: str, body: OrderBody, by: str) -> Done:
+        """Restarts what is halted of a scope, or a handler of it, from its position."""
+        subject = Subject(self._watcher(scope), body.handler)
+        require_here(subject.watcher)
+        before = subject.status.state.value
+        if reason := self.supervisor.restart(scope, handler=body.handler):
             raise ActionRefused(409, reason)
-        state, _ = await self._until(self._watcher(scope), _begun, wait or 0.0)
-        details = {"state": state.value}
-        return Done(f"scope {scope!r} starts again", before, state.value, details)
+        again = Subject(self._watcher(scope), body.handler)
+        effect = await again.until(lambda name: _begun(again.watcher, name), body.wait or 0.0)
+        state = effect.status.state.value
+        return Done(f"{again} starts again", before, state, {"state": state})
 
-    async def pause(self, scope: str, by: str, wait: float | None = None) -> Done:
-        """Drains and saves the scope, and reads nothing more until it is resumed."""
-        return await self._pause(scope, by, wait, paused=True)
+    async def pause(self, scope: str, body: OrderBody, by: str) -> Done:
+        """Drains and saves the scope or a handler, which gets nothing more until it is resumed."""
+        return await self._pause(scope, body, by, paused=True)
 
-    async def resume(self, scope: str, by: str, wait: float | None = None) -> Done:
-        """Lets a paused scope continue."""
-        return await self._pause(scope, by, wait, paused=False)
+    async def resume(self, scope: str, body: OrderBody, by: str) -> Done:
+        """Lets a paused scope continue with all its handlers, or one handler."""
+        return await self._pause(scope, body, by, paused=False)
 
-    async def _pause(self, scope: str, by: str, wait: float | None, *, paused: bool) -> Done:
-        watcher, runtime = self._ordered(scope)
-        before = watcher.status.state.value
-        given = await give(runtime.orders, scope, by, {"paused": paused})
+    async def _pause(self, scope: str, body: OrderBody, by: str, *, paused: bool) -> Done:
+        subject, runtime = self._ordered(scope, body.handler)
+        before = subject.status.state.value
+        given = await give(runtime.orders, scope, by, {"paused": paused}, body.handler)
+        watcher = subject.watcher
         watcher.obey(given.order)
         word = "paused" if paused else "resumed"
-        state, done = await self._until(
-            watcher, lambda of: (of.status.state is WatcherState.PAUSED) is paused, wait
+        effect = await subject.until(
+            lambda name: (watcher.status_of(name).state is WatcherState.PAUSED) is paused,
+            self._patience(body),
         )
-        message = effect(watcher, given, word, state, done=done)
-        details = {"state": state.value, **progress(given, done=done)}
-        return Done(message, before, state.value, details)
+        details = progress(given, effect)
+        return Done(told(subject, given, word, effect), before, details["state"], details)
 
     async def seek(self, scope: str, body: SeekBody, by: str) -> Done:
-        """Lets the scope continue at another position."""
-        watcher, runtime = self._ordered(scope)
+        """Lets the scope, or a handler of it, continue at another position."""
+        subject, runtime = self._ordered(scope, body.handler)
+        watcher = subject.watcher
         seeking = Seeking(
             self._positions(watcher, runtime),
-            [each.handler.name for each in watcher.plan.routed],
+            [name for name in subject.handlers if name],
             runtime.store,
             runtime.orders,
-            watcher.status.reached,
+            subject.status.reached(body.handler),
+            body.handler,
         )
         sought = await seeking.find(body)
         details: dict[str, Any] = {**sought.details, "dry_run": body.dry_run}
         before, after = sought.named
         if body.dry_run:
-            message = f"scope {scope!r}: {sought.effect}. Dry run: nothing was changed"
+            message = f"{subject}: {sought.effect}. Dry run: nothing was changed"
             return Done(message, before, f"{after} (dry run)", details)
-        given = await give(runtime.orders, scope, by, sought.order)
+        given = await give(runtime.orders, scope, by, sought.order, body.handler)
         watcher.obey(given.order)
-        number = given.order.sought
-        state, done = await self._until(watcher, lambda of: of.obeyed >= number, body.wait)
-        if done:  # where it was is known only now: handler calls that were running have ended
+        number = given.order.number
+        effect = await subject.until(
+            lambda name: watcher.obeyed_by(name) >= number, self._patience(body)
+        )
+        if effect.done:  # where it was is known only now: running handler calls have ended
             sought = await seeking.obeyed(sought, number)
             details |= sought.details
-        message = f"{effect(watcher, given, 'moved', state, done=done)}: {sought.effect}"
-        details |= {"state": state.value, **progress(given, done=done)}
-        return Done(message, before, after, details)
+        message = f"{told(subject, given, 'moved', effect)}: {sought.effect}"
+        return Done(message, before, after, {**details, **progress(given, effect)})
 
     async def skip(self, scope: str, body: SkipBody, by: str) -> Done:
         """Sets the next change aside, if the server cannot send it, and goes on after it."""
-        watcher, runtime = self._ordered(scope)
-        found = await find_unsendable(self._positions(watcher, runtime), runtime.store)
+        subject, runtime = self._ordered(scope, body.handler)
+        server = self._positions(subject.watcher, runtime)
+        found = await find_unsendable(server, runtime.store, body.handler)
         if body.dry_run:
             return found.done()
-        given = await give(runtime.orders, scope, by, found.order)
-        watcher.obey(given.order)
-        if watcher.status.state is WatcherState.HALTED:
-            self.supervisor.restart(scope, by)
-            watcher = self._watcher(scope)
-        number = given.order.number
-        state, done = await self._until(watcher, lambda of: of.obeyed >= number, body.wait)
-        return found.done(effect(watcher, given, "moved", state, done=done))
+        given = await give(runtime.orders, scope, by, found.order, body.handler)
+        subject.watcher.obey(given.order)
+        if subject.status.state is WatcherState.HALTED:
+            self.supervisor.restart(scope, handler=body.handler)
+            subject = Subject(self._watcher(scope), body.handler)
+        watcher, number = subject.watcher, given.order.number
+        effect = await subject.until(
+            lambda name: watcher.obeyed_by(name) >= number, self._patience(body)
+        )
+        return found.done(told(subject, given, "moved", effect))
 
     async def replay(self, scope: str, body: ReplayBody, by: str) -> Done:
         """Hands the changes of a span of time to one handler again, beside the scope."""
-        watcher, runtime = self._ordered(scope)
+        subject, runtime = self._ordered(scope)
+        watcher = subject.watcher
         require_here(watcher)
         if body.cancel:
             if (running := self._replaying(scope)) is None:
@@ -201,10 +211,10 @@ class Control:
             plan.scope, plan.options, runtime.driver, runtime.clock.now, self.server
         )
 
-    async def positions(self, scope: str) -> Mapping[str, Any]:
-        """Where the scope is and was, the latest first."""
-        _, runtime = self._ordered(scope)
-        return await positions_of(scope, runtime.store, runtime.orders)
+    async def positions(self, scope: str, query: HandlerQuery) -> Mapping[str, Any]:
+        """Where the scope's handlers are and were, or one of them, the latest first."""
+        _, runtime = self._ordered(scope, query.handler)
+        return await positions_of(scope, runtime.store, runtime.orders, query.handler)
 
     async def why(self, scope: str, query: WhyQuery) -> Mapping[str, Any]:
         """What became of a document, in JSON types."""
@@ -250,36 +260,26 @@ class Control:
             self.letters = DeadLetters(self.supervisor, self.runtime.letters, order)
         return self.letters
 
-    async def snapshot(
-        self, scope: str, action: str, collections: tuple[str, ...], filter: str, by: str
-    ) -> Done:
-        """Starts, pauses, resumes or cancels a scope's snapshot."""
-        watcher, runtime = self._ordered(scope)
-        return await self._snapshots(runtime).ask(watcher, action, collections, filter, by)
+    async def snapshot(self, scope: str, body: SnapshotBody, by: str) -> Done:
+        """Starts, pauses, resumes or cancels a snapshot of a scope, or of one handler."""
+        subject, runtime = self._ordered(scope, body.handler)
+        return await self._snapshots(runtime).ask(subject, body, by)
 
     def _snapshots(self, runtime: Runtime) -> SnapshotOrders:
         self.snapshots = self.snapshots or SnapshotOrders(runtime.orders)
         return self.snapshots
 
-    async def _until(
-        self, watcher: Watcher, obeyed: Callable[[Watcher], bool], wait: float | None
-    ) -> tuple[WatcherState, bool]:
-        """Waits for a while until an order is obeyed; returns the state then, and whether it is."""
-        with anyio.move_on_after(self.patience_seconds if wait is None else wait):
-            while not obeyed(watcher) and watcher.status.state not in _STILL:  # noqa: ASYNC110
-                await anyio.sleep(0.01)
-        state = watcher.status.state
-        elsewhere = state in (WatcherState.STANDBY, WatcherState.HALTED)
-        return state, not elsewhere and obeyed(watcher)
+    def _patience(self, body: OrderBody) -> float:
+        return self.patience_seconds if body.wait is None else body.wait
 
-    def _ordered(self, scope: str) -> tuple[Watcher, Runtime]:
-        """The scope's watcher, whose process need not be the one that obeys the order."""
-        watcher = self._watcher(scope)
+    def _ordered(self, scope: str, handler: str | None = None) -> tuple[Subject, Runtime]:
+        """The scope, or its handler, whose process need not be the one that obeys the order."""
+        subject = Subject(self._watcher(scope), handler)
         if self.runtime is None:
             raise _STARTING
-        if watcher.status.state is WatcherState.STOPPED:
+        if subject.watcher.status.state is WatcherState.STOPPED:
             raise ActionRefused(409, f"scope {scope!r} is stopped: it is not followed any more")
-        return watcher, self.runtime
+        return subject, self.runtime
 
     def _watcher(self, scope: str) -> Watcher:
         if not self.supervisor.watchers:
@@ -291,5 +291,5 @@ class Control:
         return found
 
 
-def _begun(watcher: Watcher) -> bool:
-    return watcher.status.state is not WatcherState.STARTING
+def _begun(watcher: Watcher, handler: str) -> bool:
+    return watcher.status_of(handler).state is not WatcherState.STARTING

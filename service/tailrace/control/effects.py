@@ -5,28 +5,32 @@ from typing import Any
 
 from tailrace.control.orders import Given
 from tailrace.control.spans import owner_of
-from tailrace.engine import Watcher, WatcherState
+from tailrace.control.subject import Effect, Subject
+from tailrace.engine import WatcherState
 
 
-def progress(given: Given, *, done: bool) -> Mapping[str, Any]:
+def progress(given: Given, effect: Effect) -> Mapping[str, Any]:
     """For scripts: ``/status`` shows the generation that has its effect."""
-    return {"generation": given.order.number, "effective": done}
+    state = effect.status.state.value
+    return {"state": state, "generation": given.order.number, "effective": effect.done}
 
 
-def effect(watcher: Watcher, given: Given, word: str, state: WatcherState, *, done: bool) -> str:
+def told(subject: Subject, given: Given, word: str, effect: Effect) -> str:
     """What became of an order."""
-    name = f"scope {watcher.name!r}"
-    if given.repeated and done:
-        return f"{name} is {word} already" if word == "paused" else f"{name} was not paused"
+    if given.repeated and effect.done:
+        return f"{subject} is {word} already" if word == "paused" else f"{subject} was not paused"
+    if effect.done:
+        return f"{subject} is {word}"
+    state = effect.status.state
     match state:
         case WatcherState.STANDBY:
-            who = owner_of(watcher)
+            who = owner_of(subject.watcher)
             if who == "":
-                return f"{name}: stored; no process follows it now, and the next one obeys"
-            return f"{name}: stored; {who or 'the process that follows it'} obeys within a second"
-        case WatcherState.HALTED if not done:
-            return f"{name}: stored; it is halted, and obeys when it is restarted"
-    if not done:
-        why = watcher.status.explanation or "running handler calls end first"
-        return f"{name}: stored; it is {state.value} and is {word} after that: {why}"
-    return f"{name} is {word}"
+                return f"{subject}: stored; no process follows it now, and the next one obeys"
+            return (
+                f"{subject}: stored; {who or 'the process that follows it'} obeys within a second"
+            )
+        case WatcherState.HALTED:
+            return f"{subject}: stored; {effect.who} is halted, and obeys when it is restarted"
+    why = effect.status.explanation or "running handler calls end first"
+    return f"{subject}: stored; {effect.who} is {state.value} and is {word} after that: {why}"

@@ -10,7 +10,7 @@ import anyio
 from tailrace.control.outcome import ActionRefused
 from tailrace.engine import OrderStore
 from tailrace.errors import CheckpointCorrupt, CheckpointError, describe
-from tailrace.model.order import Order
+from tailrace.model.order import HandlerOrder, Order
 
 _ATTEMPTS = 5
 """How often an order is tried that meets another process's, or has no answer."""
@@ -27,10 +27,14 @@ class Given:
     repeated: bool = False
 
 
-async def give(orders: OrderStore, scope: str, by: str, changes: Mapping[str, Any]) -> Given:
-    """Gives an order with these fields changed. The same order twice is one.
+async def give(
+    orders: OrderStore, scope: str, by: str, changes: Mapping[str, Any], handler: str | None = None
+) -> Given:
+    """Gives an order with these fields changed, of a handler or of all. The same order twice is
+    one.
 
-    Raises :class:`ActionRefused` if others give orders at the same time, or the store fails.
+    Raises :class:`ActionRefused` if others give orders at the same time, the store fails, or a
+    handler is to continue alone in a scope that is paused.
     """
     failure, tried = "", None
     with anyio.move_on_after(SECONDS) as limit:
@@ -38,7 +42,11 @@ async def give(orders: OrderStore, scope: str, by: str, changes: Mapping[str, An
             try:
                 if tried is None:
                     last = await orders.load(scope) or _none(scope, by)
-                    order = _next(last, by, changes)
+                    if handler is not None and last.paused and "paused" in changes:
+                        if changes["paused"]:
+                            return Given(last, repeated=True)
+                        raise _paused(last)
+                    order = _next(last, by, changes, handler)
                     if replace(order, number=last.number, by=last.by, at=last.at) == last:
                         return Given(last, repeated=True)
                     tried = order
@@ -69,8 +77,25 @@ def _none(scope: str, by: str) -> Order:
     return Order(scope, int(now.timestamp() * 1000), paused=False, by=by, at=now)
 
 
-def _next(last: Order, by: str, changes: Mapping[str, Any]) -> Order:
-    order = replace(last, number=last.number + 1, by=by, at=datetime.now(UTC), **changes)
+def _paused(order: Order) -> ActionRefused:
+    message = f"scope {order.scope!r} is paused as a whole, by {order.by}"
+    help_ = f"'tailrace scopes resume {order.scope}' continues it, with all its handlers"
+    return ActionRefused(409, f"{message}: {help_}")
+
+
+def _next(last: Order, by: str, changes: Mapping[str, Any], handler: str | None) -> Order:
+    order = replace(last, number=last.number + 1, by=by, at=datetime.now(UTC))
+    changed = dict(changes)
     if "seek" in changes:
-        return replace(order, sought=order.number)
-    return replace(order, asked=order.number) if "snapshot" in changes else order
+        changed["sought"] = order.number
+    if "snapshot" in changes:
+        changed["asked"] = order.number
+    if handler is None:  # what is wanted of all takes the place of what was wanted of single ones
+        nothing = {name: getattr(HandlerOrder(), name) for name in changed}
+        of_handlers = {name: replace(own, **nothing) for name, own in last.handlers.items()}
+        order = replace(order, **changed)
+    else:
+        own = replace(last.handlers.get(handler, HandlerOrder()), **changed)
+        of_handlers = {**last.handlers, handler: own}
+    wanted = {name: own for name, own in of_handlers.items() if own != HandlerOrder()}
+    return replace(order, handlers=wanted)

@@ -7,6 +7,7 @@ from typing import Any
 
 from tailrace.control.bodies import (
     Body,
+    HandlerQuery,
     LetterBody,
     LettersBody,
     LettersQuery,
@@ -63,15 +64,15 @@ class HttpRoute:
 
 
 async def _restart(control: Control, values: Values, body: OrderBody, by: str) -> Done:
-    return await control.restart(values["name"], by, body.wait)
+    return await control.restart(values["name"], body, by)
 
 
 async def _pause(control: Control, values: Values, body: OrderBody, by: str) -> Done:
-    return await control.pause(values["name"], by, body.wait)
+    return await control.pause(values["name"], body, by)
 
 
 async def _resume(control: Control, values: Values, body: OrderBody, by: str) -> Done:
-    return await control.resume(values["name"], by, body.wait)
+    return await control.resume(values["name"], body, by)
 
 
 async def _seek(control: Control, values: Values, body: SeekBody, by: str) -> Done:
@@ -83,8 +84,7 @@ async def _skip(control: Control, values: Values, body: SkipBody, by: str) -> Do
 
 
 async def _snapshot(control: Control, values: Values, body: SnapshotBody, by: str) -> Done:
-    chosen = tuple(body.collections)
-    return await control.snapshot(values["name"], body.action, chosen, body.filter, by)
+    return await control.snapshot(values["name"], body, by)
 
 
 async def _why(control: Control, values: Values, query: WhyQuery) -> Mapping[str, Any]:
@@ -95,8 +95,8 @@ async def _reload(control: Control, values: Values, body: ReloadBody, by: str) -
     return await control.reload(dry_run=body.dry_run)
 
 
-async def _positions(control: Control, values: Values, _: NoBody) -> Mapping[str, Any]:
-    return await control.positions(values["name"])
+async def _positions(control: Control, values: Values, query: HandlerQuery) -> Mapping[str, Any]:
+    return await control.positions(values["name"], query)
 
 
 async def _replay(control: Control, values: Values, body: ReplayBody, by: str) -> Done:
@@ -157,23 +157,30 @@ ROUTES = (
     HttpRoute(
         "POST",
         "/scopes/{name}/restart",
-        "Restarts a halted scope from its checkpoint.",
+        "Restarts what is halted of a scope, or one handler, from its checkpoint.",
         _restart,
         OrderBody,
     ),
     HttpRoute(
         "POST",
         "/scopes/{name}/pause",
-        "Drains and saves a scope, and reads nothing more until it is resumed, whichever process "
-        "follows it.",
+        "Drains and saves a scope, or one handler, and hands over nothing more until it is "
+        "resumed, whichever process follows it.",
         _pause,
         OrderBody,
     ),
-    HttpRoute("POST", "/scopes/{name}/resume", "Lets a paused scope continue.", _resume, OrderBody),
+    HttpRoute(
+        "POST",
+        "/scopes/{name}/resume",
+        "Lets a paused scope continue with all its handlers, or one handler.",
+        _resume,
+        OrderBody,
+    ),
     HttpRoute(
         "POST",
         "/scopes/{name}/seek",
-        "Lets a scope continue at another position: at a time, after a token, or where it was.",
+        "Lets a scope, or one handler, continue at another position: at a time, after a token, or "
+        "where it was.",
         _seek,
         SeekBody,
     ),
@@ -188,8 +195,8 @@ ROUTES = (
     HttpRoute(
         "GET",
         "/scopes/{name}/positions",
-        "Where a scope is, and where it was, the latest first: positions of days.",
-        takes=NoBody,
+        "Where the handlers of a scope are and were, the latest first: positions of days.",
+        takes=HandlerQuery,
         read=_positions,
     ),
     HttpRoute(
@@ -202,7 +209,7 @@ ROUTES = (
     HttpRoute(
         "POST",
         "/scopes/{name}/snapshot",
-        "Starts, pauses, resumes or cancels the snapshot of a scope.",
+        "Starts, pauses, resumes or cancels the snapshot of a scope, or of one handler.",
         _snapshot,
         SnapshotBody,
         pace=Pace.IN_TURN,

@@ -14,19 +14,23 @@ from tailrace.engine import CheckpointStore, OrderStore
 from tailrace.engine.seek import furthest
 from tailrace.errors import CheckpointError, describe
 from tailrace.model import Checkpoint, Position, PositionKind, ResumeToken
+from tailrace.model.order import Order
+from tailrace.model.subscription import Subscription
 from tailrace.stream import fingerprint
 
 
 @dataclass(frozen=True, slots=True)
 class Seeking:
-    """One scope, as it is followed. ``handlers``: the names of those that get its changes."""
+    """One scope, as it is followed. ``handlers``: the names of those that are to move. ``alone``:
+    the only one, if not all are meant."""
 
     server: ServerPositions
     handlers: Sequence[str]
     checkpoints: CheckpointStore
     orders: OrderStore
     now: tuple[Position, Timestamp | None] | None = None
-    """As of :attr:`tailrace.engine.Status.reached`: later than what is saved."""
+    """As of :meth:`tailrace.engine.Status.reached`: later than what is saved."""
+    alone: str | None = None
 
     async def find(self, body: SeekBody) -> "SeekTarget":
         """The position that is meant. Raises :class:`ActionRefused`."""
@@ -34,8 +38,8 @@ class Seeking:
             raise ActionRefused(400, "give exactly one of at, token and undo")
         name = self.server.scope.name
         try:
-            before = await self.checkpoints.load(name)
-            former = await self.orders.positions(name)
+            before = self._meant(await self.checkpoints.load(name))
+            former = await self._former()
             given = await self.orders.load(name)
         except CheckpointError as error:
             raise ActionRefused(503, f"nothing was changed: {describe(error)}") from error
@@ -46,14 +50,12 @@ class Seeking:
         current = fingerprint(self.server.scope, self.server.options)
         if body.undo:
             obeyed = before.obeyed if before is not None else 0
-            if given is not None and given.sought > obeyed:  # it has not moved yet: it stays
+            if given is not None and self._sought(given) > obeyed:  # it has not moved yet: it stays
                 found = before
             else:
                 found = next((each for each in former if each.obeyed < obeyed), None)
             if found is None:
-                message = (
-                    f"scope {name!r} was not moved by a seek that is kept: there is none to undo"
-                )
+                message = f"{self} was not moved by a seek that is kept: there is none to undo"
                 raise ActionRefused(409, f"{message}; choose a position with at or token")
             position, of = found.position, found.fingerprint
         elif body.token is not None:
@@ -66,17 +68,36 @@ class Seeking:
         if of != current:
             if position.cluster_time is None:
                 message = "that position is of another pipeline, and its time is not known"
-                raise ActionRefused(422, f"scope {name!r}: {message}: choose a time with at")
+                raise ActionRefused(422, f"{self}: {message}: choose a time with at")
             position = Position(PositionKind.IDLE, None, None, position.cluster_time)
         await self.server.require(position)
         reached = furthest("", before.last, former).cluster_time if before is not None else None
         in_flight = self.now[1] if self.now is not None else None
         return SeekTarget(name, position, current, before, reached, self.handlers, in_flight)
 
+    def __str__(self) -> str:
+        scope = f"scope {self.server.scope.name!r}"
+        return scope if self.alone is None else f"handler {self.alone!r} of {scope}"
+
+    def _meant(self, checkpoint: Checkpoint | None) -> Checkpoint | None:
+        """What it says of the handlers that are to move."""
+        if checkpoint is None or self.alone is None:
+            return checkpoint
+        return checkpoint.alone(self.alone)
+
+    async def _former(self) -> Sequence[Checkpoint]:
+        found = await self.orders.positions(self.server.scope.name)
+        meant = [self._meant(each) for each in found]
+        return [each for each in meant if each is not None]
+
+    def _sought(self, order: Order) -> int:
+        """The number of the last order that moves them."""
+        return order.sought if self.alone is None else order.of(self.alone).sought
+
     async def obeyed(self, target: "SeekTarget", number: int) -> "SeekTarget":
         """The same, from where the scope was when it obeyed the order with this number."""
         try:
-            former = await self.orders.positions(target.scope)
+            former = await self._former()
         except CheckpointError:
             return target
         left = next((i for i, each in enumerate(former) if each.obeyed < number), None)
@@ -114,7 +135,7 @@ class SeekTarget:
         """What comes again or is skipped, for people."""
         to = moment(self.position.cluster_time)
         if self.before is None:
-            return f"the scope has no position: it continues at {to}"
+            return f"there is no position yet: it continues at {to}"
         since = moment(self.before.position.cluster_time)
         handlers = ", ".join(self.handlers) or "no handler"
         match self.direction:
@@ -185,27 +206,44 @@ def shown(position: Position) -> Mapping[str, Any]:
 
 
 async def positions_of(
-    scope: str, checkpoints: CheckpointStore, orders: OrderStore
+    scope: str, checkpoints: CheckpointStore, orders: OrderStore, handler: str | None = None
 ) -> Mapping[str, Any]:
-    """The current position of a scope, if it has one, and former ones, in JSON types."""
+    """The current positions of a scope's handlers, and former ones, in JSON types.
+
+    Handlers that stand together have one. With ``handler``, only those of this one.
+    """
     try:
         now, former = await checkpoints.load(scope), await orders.positions(scope)
     except CheckpointError as error:
         raise ActionRefused(503, describe(error)) from error
     known = [now] if now is not None and not now.is_reset else []
-    return {
-        "scope": scope,
-        "positions": [
-            {
-                **shown(each.position),
-                "kind": each.position.kind.value,
-                "saved_at": each.saved_at.isoformat(),
-                "epoch": each.epoch,
-                "current": each is now,
-            }
-            for each in [*known, *former]
-        ],
-    }
+    found = list[Mapping[str, Any]]()
+    for each in [*known, *former]:
+        for names, of in _together(each, handler):
+            shows = {"handlers": names, **shown(of.position), "kind": of.position.kind.value}
+            if handler is not None and found and shows.items() <= found[-1].items():
+                continue  # the others have moved
+            saved = {"saved_at": each.saved_at.isoformat(), "epoch": each.epoch}
+            found.append({**shows, **saved, "current": each is now})
+    unreadable = sorted(now.damaged) if now is not None else []
+    return {"scope": scope, "positions": found, "unreadable": unreadable}
+
+
+def _together(
+    checkpoint: Checkpoint, handler: str | None
+) -> Sequence[tuple[Sequence[str], Subscription]]:
+    """The handlers that stand together and where, those that stand last first."""
+    if handler is not None:
+        known = checkpoint.of(handler)
+        return [] if known is None else [([handler], known)]
+    found = [([name for name in checkpoint.handlers if name], checkpoint.last)]
+    for name, each in checkpoint.apart.items():
+        same = next((names for names, of in found if of.position == each.position), None)
+        if same is None:
+            found.append(([name], each))
+        else:
+            same.append(name)
+    return found
 
 
 def _moved(before: Position, now: Position) -> bool:

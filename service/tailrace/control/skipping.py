@@ -69,13 +69,20 @@ class SetAside:
         return Done(message, after=after, details=self.details(dry_run=False))
 
 
-async def find_unsendable(server: ServerPositions, checkpoints: CheckpointStore) -> SetAside:
-    """What a scope stands before. Raises :class:`ActionRefused` if the next change can be sent."""
+async def find_unsendable(
+    server: ServerPositions, checkpoints: CheckpointStore, handler: str | None = None
+) -> SetAside:
+    """What a scope stands before, or one handler.
+
+    Raises :class:`ActionRefused` if the next change can be sent.
+    """
     scope, name = server.scope, server.scope.name
     try:
         before = await checkpoints.load(name)
     except CheckpointError as error:
         raise ActionRefused(503, f"nothing was changed: {describe(error)}") from error
+    if before is not None and handler is not None:
+        before = before.alone(handler)
     if before is None or before.is_reset:
         raise ActionRefused(409, f"scope {name!r} has no position yet: there is nothing to skip")
     current = fingerprint(scope, server.options)

@@ -5,10 +5,13 @@ from dataclasses import dataclass, field
 
 import anyio
 
+from tailrace.control.bodies import SnapshotBody
 from tailrace.control.orders import give
 from tailrace.control.outcome import ActionRefused, Done
 from tailrace.control.spans import require_here
+from tailrace.control.subject import Subject
 from tailrace.engine import OrderStore, Watcher, WatcherState
+from tailrace.engine.plan.row_source import RowSource
 from tailrace.model.snapshot import SnapshotRequest
 
 
@@ -20,22 +23,22 @@ class SnapshotOrders:
     _lock: anyio.Lock = field(default_factory=anyio.Lock)
     """Held while an order is made of what is under way, and stored."""
 
-    async def ask(
-        self, watcher: Watcher, action: str, collections: tuple[str, ...], filter: str, by: str
-    ) -> Done:
-        """Starts, pauses, resumes or cancels a scope's snapshot."""
-        rows, name = watcher.plan.rows, watcher.name
+    async def ask(self, subject: Subject, body: SnapshotBody, by: str) -> Done:
+        """Starts, pauses, resumes or cancels the snapshot of a scope, or of one handler."""
+        watcher, action = subject.watcher, body.action
         require_here(watcher)
-        if watcher.status.state is WatcherState.HALTED:
-            message = f"scope {name!r} is halted, and its snapshot with it: restart it first"
+        if subject.status.state is WatcherState.HALTED:
+            message = f"{subject} is halted, and its snapshot with it: restart it first"
             raise ActionRefused(409, message)
+        rows = self._rows(subject, action)
+        chosen = tuple(body.collections)
         calls: dict[str, Callable[[], SnapshotRequest | str]] = {
-            "start": lambda: rows.start(collections, filter),
+            "start": lambda: rows.start(chosen, body.filter),
             "pause": lambda: rows.pause(paused=True),
             "resume": lambda: rows.pause(paused=False),
             "cancel": rows.cancel,
         }
-        seen = watcher.status.handled_snapshot
+        seen = subject.status.handled_snapshot
         before = f"snapshot {seen.progress.id} {seen.progress.state.value}" if seen else "none"
         async with self._lock:
             try:
@@ -47,10 +50,24 @@ class SnapshotOrders:
             if wanted.new and seen is not None and not seen.progress.over and action == "start":
                 message = f"snapshot {seen.progress.id} is not over: {seen.trouble}"
                 raise ActionRefused(409, message)
-            await self.store(watcher, wanted, by=by)
-        return Done(f"scope {name!r}: {action} of its snapshot is accepted", before, action)
+            await self.store(watcher, wanted, by=by, handler=subject.handler)
+        return Done(f"{subject}: {action} of its snapshot is accepted", before, action)
 
-    async def store(self, watcher: Watcher, wanted: SnapshotRequest, *, by: str) -> None:
-        """Stores what is wanted of a scope's snapshot. Raises :class:`ActionRefused`."""
-        given = await give(self.orders, watcher.name, by, {"snapshot": wanted})
+    def _rows(self, subject: Subject, action: str) -> RowSource:
+        """The reader of documents that is to obey."""
+        watcher, handler = subject.watcher, subject.handler
+        if handler is None or handler in watcher.apart or len(watcher.plan.routed) == 1:
+            return watcher.rows_of(handler)
+        if action != "start":
+            message = f"{subject} has no snapshot of its own"
+            raise ActionRefused(
+                409, f"{message}: 'tailrace snapshot {action} {watcher.name}' is for all handlers"
+            )
+        return next(each.rows() for each in watcher.plan.routed if each.name == handler)
+
+    async def store(
+        self, watcher: Watcher, wanted: SnapshotRequest, *, by: str, handler: str | None = None
+    ) -> None:
+        """Stores what is wanted of a snapshot. Raises :class:`ActionRefused`."""
+        given = await give(self.orders, watcher.name, by, {"snapshot": wanted}, handler)
         watcher.obey(given.order)

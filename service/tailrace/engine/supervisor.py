@@ -169,8 +169,9 @@ class Supervisor:
         if (watcher := self.find(order.scope)) is not None:
             watcher.obey(order)
 
-    def restart(self, name: str, by: str = "operator") -> str:
-        """Restarts a halted scope; returns why it cannot, or an empty string.
+    def restart(self, name: str, by: str = "operator", handler: str | None = None) -> str:
+        """Restarts everything that is halted in a scope, or a handler that is halted on its own;
+        returns why it cannot, or an empty string.
 
         Raises :class:`LookupError` for a scope that is not followed here.
         """
@@ -180,11 +181,13 @@ class Supervisor:
         if index is None:
             raise LookupError(name)
         halted = self.watchers[index]
+        if name in self._scopes:
+            if self._scopes[name].begin is not None:
+                return f"scope {name!r} is being changed by a reload, and starts again with that"
+            return halted.restart(by, handler)
         if halted.status.state is not WatcherState.HALTED:
             state = halted.status.state.value
             return f"scope {name!r} is {state}: only a halted one is restarted"
-        if name in self._scopes:
-            return f"scope {name!r} is being changed by a reload, and starts again with that"
         if self._over:
             return "the process is ending: start it again instead"
         self.watchers[index] = halted.anew(by)

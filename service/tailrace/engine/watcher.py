@@ -167,21 +167,31 @@ class Watcher:
         """Hears of an operator's order. It ends the runs, drained, of which it demands that."""
         newer = self._standing.hear(order)
         for each in [self._shared, *self._apart.values()]:
-            course, standing = each.course, self._standing
-            if course.status.state is not WatcherState.STANDBY:
-                standing.tell(course.rows, course.names)
-            demands = [
-                name
-                for name in course.names
-                if standing.of(name).paused or standing.of(name).sought > self.obeyed_by(name)
-            ]
-            if len(course.names) > 1:
-                demands += [name for name in course.names if standing.alone(name) == order.number]
-            if not (newer and demands and each.running is not None):
-                continue
-            run, some = each.now, set(demands)
-            if run is None or some == set(course.names) or not run.handlers.let_go(some):
-                each.running.set()
+            if each.course.status.state is not WatcherState.STANDBY:
+                self._standing.tell(each.course.rows, each.course.names)
+            if newer:
+                self._end_run(each)
+
+    def _end_run(self, follow: Follow) -> None:
+        """Ends a run, or lets handlers leave it, if the standing order demands that."""
+        standing, names, run = self._standing, follow.course.names, follow.now
+        demands = {
+            name
+            for name in names
+            if standing.of(name).paused or standing.of(name).sought > self.obeyed_by(name)
+        }
+        if len(names) > 1:
+            demands |= {name for name in names if standing.alone(name) > self._asked(name)}
+        if not demands or follow.running is None:
+            return
+        if run is None or demands == set(names) or not run.handlers.let_go(demands):
+            follow.running.set()
+
+    def _asked(self, handler: str) -> int:
+        """The number of the last order that the snapshot of a handler obeys."""
+        known = self.claim.of(handler)
+        snapshot = known.position.snapshot if known is not None else None
+        return snapshot.order if snapshot is not None else 0
 
     async def run(self, stop: Interrupt, lease: HeldLease | None = None) -> None:
         """Follows the scope until its state is ``stopped`` or ``halted``.
@@ -255,26 +265,30 @@ class Watcher:
                 self._shared.course.routed.append(routed)
                 del self._apart[routed.name]
                 self._log.info("subscription.attached", handler=routed.name)
+                self._end_run(self._shared)  # an order may have come meanwhile
         self._changed.set()
 
-    def restart(self, handler: str, by: str) -> str:
-        """Restarts a halted handler that is on its own; returns why it cannot."""
-        follow = self._apart.get(handler)
-        if follow is None or follow.course.status.state is not WatcherState.HALTED:
-            what = f"handler {handler!r} of scope {self.name!r}"
-            return (
-                f"{what} is {self.status_of(handler).state.value}: only a halted one is restarted"
-            )
-        self._log.info("scope.restarted", by=by, handler=handler)
-        self._part(follow.course.routed[0], None, None)
+    def restart(self, by: str, handler: str | None = None) -> str:
+        """Restarts what is halted while other handlers go on: a handler on its own, or everything;
+        returns why it cannot."""
+        halted = [n for n, status in self.apart.items() if status.state is WatcherState.HALTED]
+        shared = self.status.state is WatcherState.HALTED
+        if handler is not None and handler not in halted:
+            state = self.status_of(handler).state.value
+            what = f"handler {handler!r} of scope {self.name!r} is {state}"
+            if shared and handler not in self._apart:
+                return f"{what} with others: 'tailrace scopes restart {self.name}' restarts them"
+            return f"{what}: only a halted one is restarted"
+        if not (halted or shared):
+            state = self.status.state.value
+            return f"scope {self.name!r} is {state}: only a halted one is restarted"
+        if shared and not self._goes_on:
+            return f"scope {self.name!r} is halted, and its run ends now: ask again"
+        self._runtime.metrics.restarts.labels(self.name, by).inc()
+        self._log.info("scope.restarted", by=by, handlers=[handler] if handler else halted)
+        for name in [handler] if handler is not None else halted:
+            self._part(self._apart[name].course.routed[0], None, None)
+        if shared and handler is None:
+            self.status.enter(WatcherState.STARTING, f"restarted by {by}")
+            self._changed.set()
         return ""
-
-    def restart_shared(self, by: str) -> bool:
-        """Restarts the halted shared course, while handlers on their own go on; returns whether
-        there are any."""
-        if not self._goes_on:
-            return False
-        self._log.info("scope.restarted", by=by)
-        self.status.enter(WatcherState.STARTING, f"restarted by {by}")
-        self._changed.set()
-        return True

@@ -61,6 +61,20 @@ class Checkpoint(StoredRecord):
         known = not self.handlers or handler in self.handlers
         return self.last if known and handler not in self.damaged and not self.is_reset else None
 
+    def alone(self, handler: str) -> Checkpoint | None:
+        """The same of this handler only; ``None`` if it has never had a position."""
+        if (known := self.of(handler)) is None:
+            return None
+        return replace(
+            self,
+            position=known.position,
+            fingerprint=known.fingerprint,
+            obeyed=known.obeyed,
+            halted=known.halted,
+            handlers=(handler,),
+            apart={},
+        )
+
     @property
     def subscriptions(self) -> Mapping[str, Subscription]:
         """All of them, by the name of the handler."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import ClassVar
 
@@ -68,6 +68,18 @@ class Order(StoredRecord):
             rows.snapshot,
             rows.asked,
         )
+
+    @property
+    def asks(self) -> bool:
+        """Whether it says what is wanted of a snapshot."""
+        own = [each.snapshot for each in self.handlers.values()]
+        return any(each is not None for each in [self.snapshot, *own])
+
+    def without_snapshots(self) -> Order:
+        """The next order, which says nothing of snapshots."""
+        of_handlers = {n: replace(o, snapshot=None, asked=0) for n, o in self.handlers.items()}
+        number = self.number + 1
+        return replace(self, number=number, snapshot=None, asked=0, handlers=of_handlers)
 
     def check(self) -> None:
         numbers = [self.sought, self.asked]

@@ -11,9 +11,9 @@ from tailrace.cli.checkpoints import list_positions, reset_position, set_positio
 from tailrace.cli.position_options import read_position
 from tailrace.cli.terminal_text import age
 from tailrace.errors import CheckpointCorrupt, CheckpointFenced, ConfigurationError
-from tailrace.model import Checkpoint, Position, PositionKind, Progress, ResumeToken, StartPoint
+from tailrace.model import Checkpoint, Position, PositionKind, ResumeToken, StartPoint
 from tailrace.model.gap import Gap
-from tailrace.model.position import CHOSEN
+from tailrace.model.subscription import Subscription
 from tailrace.stores.memory import MemoryCheckpoints
 
 NOW = datetime(2026, 11, 30, 12, 0, 0, tzinfo=UTC)
@@ -105,16 +105,22 @@ async def test_a_position_is_shown_with_every_field_and_the_gaps(store: MemoryCh
     )
 
 
-async def test_a_position_is_shown_with_what_handlers_have_beyond_it() -> None:
+async def test_a_position_is_shown_with_that_of_each_handler() -> None:
     digests = frozenset({"0123456789ab", "ba9876543210"})
     at = Timestamp(1_764_500_010, 1)
-    beyond = {"lake": Progress(NEW, at), "audit": Progress(None, at, digests, at)}
-    position = replace(ORDERS.position, beyond=beyond)
-    store = MemoryCheckpoints({"orders": replace(ORDERS, position=position)})
-    text = await show_position(store, "orders", NOW)
+    later = replace(ORDERS.position, cluster_time=at)
+    apart = {
+        "lake": Subscription(later),
+        "table": Subscription(replace(later, handled=digests), halted="no such table"),
+    }
+    record = replace(ORDERS, handlers=("audit",), apart=apart, damaged={"odd": 1})
+    text = await show_position(MemoryCheckpoints({"orders": record}), "orders", NOW)
+    table = "table: has all up to 2025-11-30T10:53:30Z, and 2 later changes; halted: no such table"
     assert text.endswith(
-        "  beyond:       lake: has all up to 2025-11-30T10:53:30Z\n"
-        "  beyond:       audit: has all up to 2025-11-30T10:53:30Z, and 2 later changes\n"
+        "  handler:      audit: has all up to 2025-11-30T10:53:20Z\n"
+        "  handler:      lake: has all up to 2025-11-30T10:53:30Z\n"
+        f"  handler:      {table}\n"
+        "  handler:      odd: cannot be read\n"
     )
 
 
@@ -137,9 +143,7 @@ async def test_setting_a_token_keeps_the_cluster_and_fences_the_daemon(
     [after] = await store.list()
     assert after == replace(
         ORDERS,
-        position=Position(
-            PositionKind.IDLE, None, NEW, Timestamp(0x67123456, 7), sink_digests={CHOSEN: ""}
-        ),
+        position=Position(PositionKind.IDLE, None, NEW, Timestamp(0x67123456, 7), chosen=True),
         epoch=5,
         sequence=1,
         saved_at=NOW,

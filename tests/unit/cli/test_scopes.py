@@ -99,6 +99,41 @@ def test_a_scope_without_a_lease_is_not_released(
     assert main(["scopes", "list", "--config", "other.yaml"]) == 0
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        *(["scopes", verb] for verb in ("restart", "pause", "resume", "skip", "positions")),
+        ["scopes", "seek", "--undo"],
+        *(["snapshot", verb] for verb in ("start", "status", "pause", "resume", "cancel")),
+    ],
+    ids=" ".join,
+)
+def test_a_handler_that_the_scope_does_not_have_is_refused_with_those_it_has(
+    command: list[str], configure: Configure, capsys: pytest.CaptureFixture[str]
+) -> None:
+    configure()
+    assert main([*command, "orders", "--handler", "odd"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "--handler: scope 'orders' has no handler 'odd'; it has: log" in line
+
+
+def test_a_handler_is_paused_without_a_daemon(
+    configure: Configure, capsys: pytest.CaptureFixture[str]
+) -> None:
+    configure()
+    assert main(["scopes", "pause", "orders", "--handler", "log"]) == 0
+    assert "handler 'log' of scope 'orders' is paused: no daemon" in capsys.readouterr().out
+    assert main(["scopes", "pause", "orders", "--handler", "log"]) == 0
+    assert "is paused already" in capsys.readouterr().out
+    assert main(["scopes", "pause", "orders"]) == 0
+    assert main(["scopes", "resume", "orders", "--handler", "log"]) == 1
+    error = capsys.readouterr().err
+    assert "'tailrace scopes resume orders' continues it, with all its handlers" in error
+    assert main(["scopes", "resume", "orders"]) == 0
+    assert main(["scopes", "positions", "orders"]) == 0
+    assert "No positions of scope 'orders' are kept." in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("replicas", [None, {}])
 def test_scopes_of_an_empty_store_are_listed(
     replicas: dict[str, str] | None, configure: Configure, capsys: pytest.CaptureFixture[str]

@@ -134,7 +134,7 @@ def test_what_quotes_documents_needs_the_token_where_there_is_one() -> None:
         (b"[]", "the body is not a JSON object: send one"),
         (b"[" * 5000, "the body is not JSON"),
         (b'{"action": "start", "action": "cancel"}', "a key is given twice"),
-        (b'{"acton": "start"}', "'acton' is not known here, which takes: action, collections"),
+        (b'{"acton": "start"}', "'acton' is not known here, which takes: handler, action, coll"),
         (b'{"action": 1}', "action: Input should be 'start', 'pause', 'resume' or 'cancel'"),
         (b'{"collections": "a"}', "collections: Input should be a valid array"),
     ],

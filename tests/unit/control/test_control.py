@@ -8,7 +8,14 @@ import anyio
 import pytest
 
 from tailrace.control import ActionRefused, Control, Done
-from tailrace.control.bodies import LetterBody, ReplayBody, SeekBody
+from tailrace.control.bodies import (
+    HandlerQuery,
+    LetterBody,
+    OrderBody,
+    ReplayBody,
+    SeekBody,
+    SnapshotBody,
+)
 from tailrace.control.server_positions import moment
 from tailrace.control.skipping import SkipBody
 from tailrace.engine import WatcherState
@@ -23,6 +30,7 @@ from tests.unit.engine.scripted_driver import ScriptedDriver, refused
 from tests.unit.engine.watching import Destination, Watching, running, supervisor_of
 
 BY = "ann on laptop at 127.0.0.1"
+ALL = OrderBody()
 BACK = SeekBody(at=moment(time(4)))
 
 
@@ -39,11 +47,11 @@ def controlled(
 async def outcome(control: Control, action: str) -> Done | int:
     """What was done, or the status of the refusal."""
     calls = {
-        "pause": lambda: control.pause("orders", BY),
-        "resume": lambda: control.resume("orders", BY),
+        "pause": lambda: control.pause("orders", ALL, BY),
+        "resume": lambda: control.resume("orders", ALL, BY),
         "seek": lambda: control.seek("orders", BACK, BY),
-        "restart": lambda: control.restart("orders", BY),
-        "snapshot": lambda: control.snapshot("orders", "start", (), "", BY),
+        "restart": lambda: control.restart("orders", ALL, BY),
+        "snapshot": lambda: control.snapshot("orders", SnapshotBody(), BY),
     }
     try:
         return await calls[action]()
@@ -57,19 +65,21 @@ async def test_a_scope_is_paused_moved_and_resumed() -> None:
     async with running(control.supervisor):
         await until(lambda: len(audit.handled) == 9)
         await one.until_state(WatcherState.CAUGHT_UP)
-        assert (await control.resume("orders", BY)).message == "scope 'orders' was not paused"
-        paused = await control.pause("orders", BY)
+        assert (await control.resume("orders", ALL, BY)).message == "scope 'orders' was not paused"
+        paused = await control.pause("orders", ALL, BY)
         assert paused.message == "scope 'orders' is paused"
         assert (paused.before, paused.after) == ("caught_up", "paused")
-        assert (await control.pause("orders", BY)).message == "scope 'orders' is paused already"
+        assert (
+            await control.pause("orders", ALL, BY)
+        ).message == "scope 'orders' is paused already"
         moved = await control.seek("orders", BACK, BY)
         message = f"changes from {moment(time(4))} to {moment(time(9))} come again, to audit"
         assert moved.message == f"scope 'orders' is moved: {message}"
         assert one.watcher.status.state is WatcherState.PAUSED
-        resumed = await control.resume("orders", BY)
+        resumed = await control.resume("orders", ALL, BY)
         assert resumed.message == "scope 'orders' is resumed"
         await until(lambda: len(audit.handled) == 15)
-        assert (await control.resume("orders", BY)).message == "scope 'orders' was not paused"
+        assert (await control.resume("orders", ALL, BY)).message == "scope 'orders' was not paused"
     assert audit.handled == [*range(1, 10), *range(4, 10)]
 
 
@@ -99,7 +109,9 @@ async def test_a_move_is_undone_and_a_dry_run_changes_nothing() -> None:
         await one.until_state(WatcherState.CAUGHT_UP)
         assert audit.handled == [*range(1, 10), 4, 5]
         assert await one.store.gaps("orders") == []
-        found = json.loads(json.dumps(await control.positions("orders")))["positions"]
+        found = json.loads(json.dumps(await control.positions("orders", HandlerQuery())))[
+            "positions"
+        ]
         assert found[0]["current"]
         again = next(each for each in found if each["at"] == moment(time(4)))
         await control.seek("orders", SeekBody(token=again["token"]), BY)
@@ -236,7 +248,7 @@ async def test_a_halted_scope_is_moved_where_it_can_continue_and_restarted() -> 
     async with running(control.supervisor):
         await one.until_state(WatcherState.HALTED)
         await control.seek("orders", SeekBody(at=moment(time(7))), BY)
-        assert (await control.restart("orders", BY)).before == "halted"
+        assert (await control.restart("orders", ALL, BY)).before == "halted"
         await until(lambda: audit.handled == [1, 2, 3, 7, 8, 9])
 
 
@@ -272,7 +284,7 @@ async def test_a_starting_service_and_an_unknown_scope_are_told() -> None:
     _, control = controlled()
     assert await outcome(Control(supervisor_of()), "pause") == 409
     with pytest.raises(ActionRefused, match="there is no scope 'odd'; there are: orders") as error:
-        await control.pause("odd", BY)
+        await control.pause("odd", ALL, BY)
     assert error.value.status == 404
 
 
@@ -305,7 +317,7 @@ async def test_two_orders_at_once_are_both_given() -> None:
     one, control = controlled()
     one.watcher.status.enter(WatcherState.HALTED)
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(control.pause, "orders", BY)
+        tasks.start_soon(control.pause, "orders", ALL, BY)
         tasks.start_soon(control.seek, "orders", BACK, BY)
     stored = await one.runtime.orders.load("orders")
     assert stored is not None
@@ -334,7 +346,7 @@ async def test_a_store_that_fails_for_a_while_delays_an_order_and_gives_it_once(
     one, control = controlled(orders=Failing(when, 2))
     async with running(control.supervisor):
         await one.until_state(WatcherState.CAUGHT_UP)
-        assert (await control.pause("orders", BY)).after == "paused"
+        assert (await control.pause("orders", ALL, BY)).after == "paused"
     stored = await one.runtime.orders.load("orders")
     assert stored is not None
     assert stored.paused
@@ -353,9 +365,9 @@ async def test_an_order_after_a_record_that_was_removed_by_hand_is_obeyed() -> N
         await control.seek("orders", BACK, BY)
         await until(lambda: len(audit.handled) == 15)
         orders.forget()
-        await control.pause("orders", BY)
+        await control.pause("orders", ALL, BY)
         assert one.watcher.status.state is WatcherState.PAUSED
-        await control.resume("orders", BY)
+        await control.resume("orders", ALL, BY)
         await control.seek("orders", BACK, BY)
         await until(lambda: len(audit.handled) == 21)
 
@@ -364,7 +376,7 @@ async def test_an_order_after_a_record_that_was_removed_by_hand_is_obeyed() -> N
 async def test_an_order_that_a_store_never_confirms_is_not_called_done(when: str) -> None:
     _, control = controlled(orders=Failing(when, 99))
     with pytest.raises(ActionRefused, match="did not confirm it") as error:
-        await control.pause("orders", BY)
+        await control.pause("orders", ALL, BY)
     assert error.value.status == 503
 
 
@@ -399,5 +411,5 @@ async def test_an_order_is_refused_in_time_while_the_store_does_not_answer(
     monkeypatch.setattr("tailrace.control.orders.SECONDS", 0.01)
     _, control = controlled(orders=Silent(when))
     with pytest.raises(ActionRefused, match=message) as error:
-        await control.pause("orders", BY)
+        await control.pause("orders", ALL, BY)
     assert error.value.status == 503

@@ -11,11 +11,14 @@ import httpx
 
 from tailrace.control import ActionRefused, Api, Done, Health
 from tailrace.control.bodies import (
+    HandlerQuery,
     LetterBody,
     LettersBody,
     LettersQuery,
+    OrderBody,
     ReplayBody,
     SeekBody,
+    SnapshotBody,
     WhyQuery,
 )
 from tailrace.control.seeking import read_token
@@ -43,12 +46,12 @@ class Service:
         """If set, questions about documents wait for it."""
         self.status: dict[str, Any] = {"scopes": {"orders": {"state": "streaming", "odd": {1, 2}}}}
 
-    async def restart(self, scope: str, by: str, wait: float | None = None) -> Done:
+    async def restart(self, scope: str, body: OrderBody, by: str) -> Done:
         self._require(scope, "scope 'busy' is streaming: only a halted one is restarted")
         self.restarted.append(scope)
         return Done(f"scope {scope!r} starts again", "halted", "starting")
 
-    async def pause(self, scope: str, by: str, wait: float | None = None) -> Done:
+    async def pause(self, scope: str, body: OrderBody, by: str) -> Done:
         self._require(scope, "others give it orders now: ask again")
         self.ordered.append((scope, "pause", (), ""))
         return Done("paused")
@@ -97,7 +100,7 @@ class Service:
         self.ordered.append(("", "reload", (), ""))
         return Done("nothing has changed", details={"dry_run": dry_run})
 
-    async def positions(self, scope: str) -> Mapping[str, Any]:
+    async def positions(self, scope: str, query: HandlerQuery) -> Mapping[str, Any]:
         self._require(scope, "")
         return {"scope": scope, "positions": []}
 
@@ -110,13 +113,11 @@ class Service:
         except ValueError as error:
             raise ActionRefused(400, str(error)) from error
 
-    async def snapshot(
-        self, scope: str, action: str, chosen: tuple[str, ...], filter: str, by: str
-    ) -> Done:
-        if filter == "odd":
+    async def snapshot(self, scope: str, body: SnapshotBody, by: str) -> Done:
+        if body.filter == "odd":
             raise ActionRefused(400, "the filter is not Extended JSON")
         self._require(scope, "snapshot 5f3a is not over")
-        self.ordered.append((scope, action, chosen, filter))
+        self.ordered.append((scope, body.action, tuple(body.collections), body.filter))
         return Done("accepted")
 
     def _require(self, scope: str, busy: str) -> None:

@@ -262,10 +262,8 @@ class Status:
 
         Measured by the time now, an idle stream would show a lag before each reply.
         """
-        now, follows = (
-            self.stream.set_time or self.stream.server_time,
-            (WatcherState.STREAMING, WatcherState.CAUGHT_UP),
-        )
+        now = self.stream.set_time or self.stream.server_time
+        follows = (WatcherState.STREAMING, WatcherState.CAUGHT_UP)
         if state in follows and not self.stream.late:
             return now
         return later(now, self.clock.now())
@@ -275,15 +273,14 @@ class Status:
         """The watermark, while the scope is followed here."""
         return self.watermark if self.outlived is None else None
 
-    @property
-    def reached(self) -> tuple[Position, Timestamp | None] | None:
-        """Up to where all is handled, saved or not, and up to where changes are with handlers.
-
-        The latter is ``None`` without such changes; all is ``None`` if it is not known here.
-        """
-        if (watermark := self.shown) is None:
+    def reached(self, handler: str | None = None) -> tuple[Position, Timestamp | None] | None:
+        """Up to where all (or one) has handled everything, saved or not, and up to where changes
+        are with handlers (``None`` without such); ``None`` if it is not known here."""
+        shared = self.shown
+        of = shared.each.get(handler) if shared is not None and handler is not None else shared
+        if shared is None or of is None:
             return None
-        return watermark.position, watermark.read_time if watermark.events else None
+        return of.position, shared.read_time if of.events else None
 
     def gauges(self) -> ScopeGauges:
         """For a scrape."""

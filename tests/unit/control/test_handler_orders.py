@@ -1,0 +1,140 @@
+"""Orders for one handler of a scope: it pauses, moves and continues alone, and so do the others."""
+
+from typing import Any
+
+import pytest
+
+from tailrace.control import ActionRefused, Control
+from tailrace.control.bodies import HandlerQuery, OrderBody, SeekBody, SnapshotBody
+from tailrace.control.orders import give
+from tailrace.control.server_positions import moment
+from tailrace.engine import WatcherState
+from tailrace.model.order import HandlerOrder
+from tailrace.stores.memory import MemoryOrders
+from tests.unit.engine.changes import change, changes, time, until
+from tests.unit.engine.scripted_driver import ScriptedDriver
+from tests.unit.engine.watching import Destination, Watching, running, supervisor_of
+
+BY = "ann on laptop at 127.0.0.1"
+ALL, INDEX = OrderBody(), OrderBody(handler="index")
+BACK = SeekBody(at=moment(time(4)), handler="index")
+
+
+def controlled(audit: Destination, index: Destination, **fields: Any) -> tuple[Watching, Control]:
+    """A scope with two handlers."""
+    driver = ScriptedDriver(*changes(1, 10))
+    handlers = [each.routed(concurrency=1) for each in (audit, index)]
+    one = Watching(driver, *handlers, checkpoint_seconds=0, **fields)
+    one.runtime.clock.answered(time(9))
+    return one, Control(supervisor_of(one), one.runtime)
+
+
+async def test_a_handler_is_paused_and_moved_and_resumed_while_the_other_goes_on() -> None:
+    audit, index = Destination("audit"), Destination("index")
+    one, control = controlled(audit, index)
+    async with running(control.supervisor):
+        await until(lambda: len(audit.handled) == len(index.handled) == 9)
+        paused = await control.pause("orders", INDEX, BY)
+        assert paused.message == "handler 'index' of scope 'orders' is paused"
+        assert paused.after == "paused"
+        assert one.watcher.status.state is not WatcherState.PAUSED
+        again = await control.pause("orders", INDEX, BY)
+        assert again.message == "handler 'index' of scope 'orders' is paused already"
+        one.driver.oplog.append(change(10))
+        await until(lambda: audit.handled[-1] == 10)
+        assert index.handled == [*range(1, 10)]
+        moved = await control.seek("orders", BACK, BY)
+        message = f"changes from {moment(time(4))} to {moment(time(9))} come again, to index"
+        assert moved.message == f"handler 'index' of scope 'orders' is moved: {message}"
+        found = (await control.positions("orders", HandlerQuery()))["positions"]
+        now = {tuple(each["handlers"]): each["at"] for each in found if each["current"]}
+        assert now[("index",)] == moment(time(4))
+        assert now[("audit",)] == moment(time(10))
+        own = (await control.positions("orders", HandlerQuery(handler="index")))["positions"]
+        assert own[0]["at"] == moment(time(4))
+        assert all(each["handlers"] == ["index"] for each in own)
+        resumed = await control.resume("orders", INDEX, BY)
+        assert resumed.message == "handler 'index' of scope 'orders' is resumed"
+        await until(lambda: index.handled == [*range(1, 10), *range(4, 11)])
+        undone = await control.seek("orders", SeekBody(undo=True, handler="index"), BY)
+        assert undone.message.startswith("handler 'index' of scope 'orders' is moved: ")
+    assert audit.handled == [*range(1, 11)]
+
+
+async def test_a_dry_run_says_what_would_come_to_that_handler() -> None:
+    audit, index = Destination("audit"), Destination("index")
+    index.held = {6}
+    one, control = controlled(audit, index)
+    async with running(control.supervisor):
+        await until(lambda: len(audit.handled) == 9 and index.begun[-1] == 6)
+        tried = await control.seek("orders", BACK.model_copy(update={"dry_run": True}), BY)
+        message = f"changes from {moment(time(4))} to {moment(time(5))} come again, to index"
+        assert message in tried.message
+        assert tried.details["handlers"] == ["index"]
+        assert await one.runtime.orders.load("orders") is None
+        index.held = set()
+
+
+async def test_the_resume_of_a_scope_ends_the_pauses_of_its_handlers() -> None:
+    audit, index = Destination("audit"), Destination("index")
+    one, control = controlled(audit, index)
+    async with running(control.supervisor):
+        await until(lambda: len(audit.handled) == len(index.handled) == 9)
+        await control.pause("orders", INDEX, BY)
+        await control.pause("orders", ALL, BY)
+        with pytest.raises(ActionRefused) as error:
+            await control.resume("orders", INDEX, BY)
+        assert error.value.status == 409
+        assert str(error.value).startswith("scope 'orders' is paused as a whole, by ann ")
+        assert "'tailrace scopes resume orders' continues it, with all its handlers" in str(
+            error.value
+        )
+        one.driver.oplog.append(change(10))
+        await control.resume("orders", ALL, BY)
+        await until(lambda: audit.handled == index.handled == [*range(1, 11)])
+
+
+@pytest.mark.parametrize("action", ["pause", "resume", "restart", "seek", "positions", "snapshot"])
+async def test_a_handler_that_the_scope_does_not_have_is_told_with_those_it_has(
+    action: str,
+) -> None:
+    _, control = controlled(Destination("audit"), Destination("index"))
+    odd = OrderBody(handler="odd")
+    calls = {
+        "pause": lambda: control.pause("orders", odd, BY),
+        "resume": lambda: control.resume("orders", odd, BY),
+        "restart": lambda: control.restart("orders", odd, BY),
+        "seek": lambda: control.seek("orders", SeekBody(undo=True, handler="odd"), BY),
+        "positions": lambda: control.positions("orders", HandlerQuery(handler="odd")),
+        "snapshot": lambda: control.snapshot("orders", SnapshotBody(handler="odd"), BY),
+    }
+    with pytest.raises(ActionRefused) as error:
+        await calls[action]()  # type: ignore[operator]
+    assert error.value.status == 404
+    assert str(error.value) == "scope 'orders' has no handler 'odd'; it has: audit, index"
+
+
+async def test_a_snapshot_of_the_scope_is_not_paused_for_one_handler() -> None:
+    one, control = controlled(Destination("audit"), Destination("index"))
+    one.watcher.status.enter(WatcherState.CAUGHT_UP)
+    with pytest.raises(ActionRefused, match="'tailrace snapshot pause orders' is for all") as error:
+        await control.snapshot("orders", SnapshotBody(action="pause", handler="index"), BY)
+    assert error.value.status == 409
+
+
+async def test_an_order_for_all_takes_the_place_of_those_for_single_handlers() -> None:
+    orders = MemoryOrders()
+    at = {"seek": None, "fingerprint": "c0ffee"}
+    first = (await give(orders, "orders", BY, at, "index")).order
+    assert first.handlers == {
+        "index": HandlerOrder(sought=first.number, fingerprint="c0ffee"),
+    }
+    await give(orders, "orders", BY, {"paused": True}, "audit")
+    second = (await give(orders, "orders", BY, at)).order
+    assert second.handlers == {"audit": HandlerOrder(paused=True)}
+    assert second.of("index").sought == second.sought == second.number
+    third = await give(orders, "orders", BY, {"paused": False})
+    assert (third.order.handlers, third.repeated) == ({}, False)
+    assert (await give(orders, "orders", BY, {"paused": False})).repeated
+    assert (await give(orders, "orders", BY, {"paused": True})).order.paused
+    assert (await give(orders, "orders", BY, {"paused": True}, "index")).repeated
