@@ -17,6 +17,7 @@ from bson.timestamp import Timestamp
 from structlog.testing import capture_logs
 
 from tailrace.engine.status.document import status_document
+from tailrace.engine.status.gauges import gauges
 from tailrace.errors import DestinationUnavailable
 from tailrace.event import ChangeEvent
 from tailrace.snapshot.snapshots import SnapshotOptions
@@ -265,7 +266,7 @@ async def test_a_snapshot_is_done_when_its_rows_are_handled(scene: Scene) -> Non
             assert snapshot["state"] == "reading"
             assert snapshot["collections"][0]["documents"] < 40
             assert "handlers have still to handle" in snapshot["reason"]
-            documents = copy.watcher.status.gauges().snapshot
+            documents = gauges(copy.watcher.status).snapshot
             assert [count for count, _ in documents.values()] == [snapshot["documents"]]
             released.set()
             await copy.until(lambda: shown()["state"] == "done")

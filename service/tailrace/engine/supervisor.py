@@ -4,7 +4,6 @@ While it runs, scopes may be added, changed and removed. Each such change touche
 """
 
 import math
-import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
@@ -14,21 +13,17 @@ from anyio.abc import TaskGroup
 
 from tailrace.engine.handle.isolation import required
 from tailrace.engine.handle.long_calls import LongCalls
+from tailrace.engine.readiness import degraded, not_alive, not_ready
 from tailrace.engine.scope_task import Begin, ScopeTask
 from tailrace.engine.status.document import status_document
-from tailrace.engine.status.removed_letters import removed_letters
-from tailrace.engine.status.watcher_state import ENDED, READING, WatcherState
+from tailrace.engine.status.watcher_state import WatcherState
 from tailrace.engine.watcher import Watcher
 from tailrace.errors import TaskCancelled
 from tailrace.model.order import Order
 from tailrace.observe.handler_recorder import HandlerRecorder
 from tailrace.stream import Interrupt
-from tailrace.stream.server_clock import LATE_SECONDS
 
 Follow = Callable[[Watcher, Interrupt], Awaitable[None]]
-
-_READY = {WatcherState.WAITING, WatcherState.PAUSED, WatcherState.STOPPED}
-
 
 _SIDE_CALL_SECONDS = 1.0
 """How long the calls of replays may still take once every scope has ended."""
@@ -180,18 +175,26 @@ class Supervisor:
         index = next((i for i, one in enumerate(self.watchers) if one.name == name), None)
         if index is None:
             raise LookupError(name)
-        halted = self.watchers[index]
-        if name in self._scopes:
-            if self._scopes[name].begin is not None:
-                return f"scope {name!r} is being changed by a reload, and starts again with that"
-            return halted.restart(by, handler)
-        if halted.status.state is not WatcherState.HALTED:
-            state = halted.status.state.value
-            return f"scope {name!r} is {state}: only a halted one is restarted"
+        watcher, task = self.watchers[index], self._scopes.get(name)
+        if task is not None and task.begin is not None:
+            return f"scope {name!r} is being changed by a reload, and starts again with that"
+        if watcher.status.state is not WatcherState.HALTED or watcher.goes_on:
+            return watcher.restart(by, handler)
         if self._over:
             return "the process is ending: start it again instead"
-        self.watchers[index] = halted.anew(by)
-        self._start(self.watchers[index])
+        if handler is not None and len(watcher.plan.routed) > 1:
+            others = f"handler {handler!r} of scope {name!r} is halted with the others"
+            return f"{others}: 'tailrace scopes restart {name}' restarts them"
+        again = watcher.anew(by)
+        if task is None:
+            self.watchers[index] = again
+            self._start(again)
+        else:  # its run is ending
+
+            async def begin() -> Watcher:
+                return again
+
+            task.begin = begin
         return ""
 
     @property
@@ -207,69 +210,24 @@ class Supervisor:
     @property
     def unsaved(self) -> dict[str, str]:
         """By scope, why its last position is not stored; empty if all are stored."""
-        return {w.name: w.status.unsaved for w in self.watchers if w.status.unsaved}
+        why = {w.name: [each.unsaved for each in w.status.courses] for w in self.watchers}
+        return {name: next(filter(None, each)) for name, each in why.items() if any(each)}
 
     def not_alive(self) -> list[str]:
-        """Why the process should be restarted: watchers that read but hear nothing."""
-        now = time.monotonic()  # setting the local clock must not end a healthy process
-        return [
-            f"scope {watcher.name}: no answer from the server for {now - heard:.0f} s"
-            for watcher in self.watchers
-            if watcher.status.stream_state in READING
-            and (heard := watcher.status.stream.heard) is not None
-            # Time before this state, such as a pause for handlers, is not the server's silence.
-            and now - max(heard, watcher.status.entered)
-            > max(self.silence_seconds, watcher.status.stream.await_seconds + LATE_SECONDS)
-        ]
+        """See :func:`tailrace.engine.readiness.not_alive`."""
+        return not_alive(self.watchers, self.silence_seconds)
 
     def not_ready(self) -> list[str]:
-        """Why changes do not flow in every scope; a scope that ended as configured is ignored."""
-        if not self.watchers:
-            return ["starting"]
-        states = [(watcher, watcher.status.state) for watcher in self.watchers]
-        if all(state in ENDED for _, state in states) and not self.halted:
-            return ["no scope is followed any more"]
-        return [
-            f"scope {watcher.name}: {state.value}"
-            + (f": {explanation}" if (explanation := watcher.status.explanation) else "")
-            for watcher, state in states
-            if not _followed_elsewhere(watcher)
-            # In an outage at the start the stream may not be open yet: changes would not come.
-            and (state not in READING | _READY or watcher.status.starting)
-        ]
+        """See :func:`tailrace.engine.readiness.not_ready`."""
+        return not_ready(self.watchers)
+
+    def degraded(self) -> list[str]:
+        """See :func:`tailrace.engine.readiness.degraded`."""
+        return degraded(self.watchers, self.letters())
 
     def _recorders(self) -> dict[str, Mapping[str, HandlerRecorder]]:
         """What is recorded of the handlers' calls, by scope and handler."""
         return {watcher.name: watcher.status.recorders for watcher in self.watchers}
-
-    def degraded(self) -> list[str]:
-        """What an operator should know of a ready service: paused scopes, outages of destinations,
-        members of the source that are behind, handler calls that run for long or outlived the lease
-        of their scope, positions that cannot be saved, and dead letters that wait."""
-        outages = [
-            f"scope {watcher.name}: {watcher.status.reason}"
-            for watcher in self.watchers
-            if watcher.status.state is WatcherState.PAUSED
-            or (watcher.status.state is WatcherState.WAITING and watcher.status.reason)
-            or (watcher.status.outlived is not None and _followed_elsewhere(watcher))
-            or (watcher.status.state in READING and watcher.status.stream.member_lag)
-        ]
-        unsaved = [
-            f"scope {watcher.name}: {trouble}"
-            for watcher in self.watchers
-            if (trouble := watcher.status.saving.trouble)
-        ]
-        return (
-            outages
-            + unsaved
-            + [
-                _waits(watcher.name, handler, each.waiting)
-                for watcher in self.watchers
-                for handler, each in watcher.status.recorders.items()
-                if each.waiting
-            ]
-            + removed_letters(self.letters(), self._recorders())
-        )
 
     def readings(self) -> list[tuple[str, int, float | None]]:
         """By scope, the changes read since the start, and the lag in seconds, if it is known.
@@ -286,17 +244,3 @@ class Supervisor:
             watcher.name: {**status_document(watcher.status), **watcher.generations}
             for watcher in self.watchers
         }
-
-
-def _waits(scope: str, handler: str, letters: int) -> str:
-    found = "1 dead letter waits" if letters == 1 else f"{letters} dead letters wait"
-    return (
-        f"scope {scope}: {found} for handler {handler!r}: see 'tailrace dead-letters list --scope "
-        f"{scope}'; fix the handler and replay, or discard"
-    )
-
-
-def _followed_elsewhere(watcher: Watcher) -> bool:
-    """Whether the watcher stands by for another process that follows the scope."""
-    status, lease = watcher.status, watcher.status.lease()
-    return status.state is WatcherState.STANDBY and lease is not None and bool(lease.owner)

@@ -27,6 +27,7 @@ from tailrace.engine.plan.scope_plan import Runtime, ScopePlan
 from tailrace.engine.ports import PerBatch
 from tailrace.engine.shared_stream import SharedStream
 from tailrace.engine.standing_order import StandingOrder
+from tailrace.engine.status.gauges import gauges
 from tailrace.engine.status.status import Status
 from tailrace.engine.status.watcher_state import ENDED, WatcherState
 from tailrace.model.order import Order
@@ -72,8 +73,8 @@ class Watcher:
         """Whether the watcher ended because the store holds a newer position or its lease ended."""
         self._log = structlog.get_logger().bind(scope=plan.scope.name)
         self.status.waits_for = partial(waits_for, plan.scope.name)
-        self.status.is_fed = lambda handler: handler not in self._apart
-        runtime.metrics.watch(plan.scope.name, self.status.gauges)
+        self.status.apart = lambda: self.apart
+        runtime.metrics.watch(plan.scope.name, partial(gauges, self.status))
 
     def _new_claim(self, lease: HeldLease | None) -> CheckpointClaim:
         names = [each.name for each in self.plan.routed] or [""]
@@ -203,11 +204,14 @@ class Watcher:
             self._scope.claim = self._new_claim(lease)
         self._apart.clear()
         self._shared = self._shared_course()
-        with stop.child() as self._scope.stop:
-            async with anyio.create_task_group() as self._scope.tasks:
-                while await self._follow_shared():
-                    pass
-        self._apart.clear()
+        try:
+            with stop.child() as self._scope.stop:
+                async with anyio.create_task_group() as self._scope.tasks:
+                    while await self._follow_shared():
+                        pass
+        finally:
+            if self.status.state not in ENDED:
+                self._apart.clear()
 
     async def _follow_shared(self) -> bool:
         """Follows the shared stream; returns whether it is to be followed again."""
@@ -217,13 +221,13 @@ class Watcher:
         if self.status.state is WatcherState.STOPPED:
             stop.set()
         with stop.interrupts():
-            while self._goes_on:
+            while self.goes_on:
                 self._changed = anyio.Event()
                 await self._changed.wait()
         return self.status.state is WatcherState.STARTING and not stop.is_set
 
     @property
-    def _goes_on(self) -> bool:
+    def goes_on(self) -> bool:
         """Whether handlers on their own go on while the shared course is halted."""
         others = any(each.course.status.state not in ENDED for each in self._apart.values())
         return others and self.status.state is WatcherState.HALTED
@@ -241,7 +245,9 @@ class Watcher:
         recorders = {routed.name: self._recorders[routed.name]}
         lease = partial(self._runtime.lease, self.name)
         status = Status(self.plan.scope, self._runtime.clock, recorders, lease=lease)
-        status.checkpoint = self.status.checkpoint
+        status.checkpoint, status.waits_for = self.status.checkpoint, self.status.waits_for
+        status.errors = status.stream.errors = self.status.errors
+        status.stream.resumes = self.status.stream.resumes  # a metric counts them by scope
         if former is not None:
             status.enter(WatcherState.WAITING, "ends its running calls")
         course = Course(self._scope, [routed], status, routed.rows(), alone=True)
@@ -269,7 +275,7 @@ class Watcher:
         self._changed.set()
 
     def restart(self, by: str, handler: str | None = None) -> str:
-        """Restarts what is halted while other handlers go on: a handler on its own, or everything;
+        """Restarts what is halted beside handlers that go on: a handler on its own, or everything;
         returns why it cannot."""
         halted = [n for n, status in self.apart.items() if status.state is WatcherState.HALTED]
         shared = self.status.state is WatcherState.HALTED
@@ -282,8 +288,6 @@ class Watcher:
         if not (halted or shared):
             state = self.status.state.value
             return f"scope {self.name!r} is {state}: only a halted one is restarted"
-        if shared and not self._goes_on:
-            return f"scope {self.name!r} is halted, and its run ends now: ask again"
         self._runtime.metrics.restarts.labels(self.name, by).inc()
         self._log.info("scope.restarted", by=by, handlers=[handler] if handler else halted)
         for name in [handler] if handler is not None else halted:

@@ -19,6 +19,17 @@ from prometheus_client.samples import Sample
 
 from tailrace.observe.handler_recorder import SECONDS, HandlerRecorder
 
+SUBSCRIPTION_STATES = (
+    "attached",
+    "detached",
+    "catching_up",
+    "waiting",
+    "paused",
+    "backing_off",
+    "halted",
+)
+"""Those of :class:`tailrace.engine.status.subscription_state.SubscriptionState` while the scope is
+followed here."""
 _SCOPE = ("scope",)
 _HANDLER = ("scope", "handler")
 
@@ -39,9 +50,12 @@ _GAUGES = {
     "in_flight_events": ("Events read and not yet handled.", _SCOPE),
     "in_flight_bytes": ("Raw bytes of the events in flight.", _SCOPE),
     "lag_seconds": (
-        "Seconds of cluster time between the server and this stage.",
-        (*_SCOPE, "stage"),
+        "Seconds of cluster time between the server and this stage of a handler; without a "
+        "handler, of the scope's last one.",
+        (*_SCOPE, "stage", "handler"),
     ),
+    "subscription_state": ("1 for the state that the handler is in.", (*_HANDLER, "state")),
+    "streams_open": ("Streams that the scope reads, with those of handlers on their own.", _SCOPE),
     "checkpoint_age_seconds": ("Seconds since the last successful checkpoint save.", _SCOPE),
     "last_round_trip_timestamp_seconds": ("Unix time of the server's last answer.", _SCOPE),
     "dead_letters_waiting": (
@@ -74,6 +88,14 @@ _GAUGES = {
 
 
 @dataclass(frozen=True, slots=True)
+class SubscriptionGauges:
+    """The current values of a handler of a scope; its ``lags`` are like those of the scope."""
+
+    state: str
+    lags: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class ScopeGauges:
     """The current values of one scope.
 
@@ -92,6 +114,10 @@ class ScopeGauges:
     """By collection: how many documents were delivered, and about how many are left."""
     lease: tuple[bool, int] | None = None
     """Whether this process holds it, and its epoch; ``None`` without replicas."""
+    streams: int = 0
+    """How many are open."""
+    subscriptions: Mapping[str, SubscriptionGauges] = field(default_factory=dict)
+    """By handler."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +224,13 @@ class Scrape:
         add("in_flight_events", gauges.in_flight_events, scope)
         add("in_flight_bytes", gauges.in_flight_bytes, scope)
         for stage, lag in gauges.lags.items():
-            add("lag_seconds", lag, scope, stage)
+            add("lag_seconds", lag, scope, stage)  # as a label that is empty
+        add("streams_open", gauges.streams, scope)
+        for handler, each in gauges.subscriptions.items():
+            for state in SUBSCRIPTION_STATES:
+                add("subscription_state", state == each.state, scope, handler, state)
+            for stage, lag in each.lags.items():
+                add("lag_seconds", lag, scope, stage, handler)
         if gauges.checkpoint_saved_at is not None:
             age = max(time.time() - gauges.checkpoint_saved_at, 0.0)
             add("checkpoint_age_seconds", age, scope)

@@ -8,44 +8,50 @@ import pytest
 from structlog.testing import capture_logs
 
 from tailrace.engine.position.watermark import Place, Watermark
+from tailrace.engine.position.watermarks import Watermarks
 from tailrace.engine.status.document import status_document
+from tailrace.engine.status.gauges import gauges
 from tailrace.engine.status.status import Status
 from tailrace.engine.status.watcher_state import WatcherState
 from tailrace.event import RawBatch
 from tailrace.model import Checkpoint, Position, PositionKind, ResumeToken, Scope
 from tailrace.stream.server_clock import LATE_SECONDS, SILENCE_SECONDS, OplogRange, ServerClock
-from tests.unit.engine.changes import NOTHING, admit, batch, change, checkpoint, time, token
+from tests.unit.engine.changes import NOTHING, batch, change, checkpoint, time, token
 
 ODD = ResumeToken.of({"_data": "not of mongod"})
 
 
 class Watched:
-    """A status that is updated as a watcher's run would update it."""
+    """A status that is updated as a watcher's run would update it. ``handlers``: how many get the
+    changes."""
 
-    def __init__(self, start: Position = NOTHING) -> None:
+    def __init__(self, start: Position = NOTHING, *, handlers: int = 1) -> None:
         self.elapsed = 0.0
         self.clock = ServerClock(lambda: self.elapsed)
         self.status = Status(Scope("orders", "shop", "orders"), self.clock)
-        self.status.watermark = Watermark(start)
-
-    @property
-    def watermark(self) -> Watermark:
-        assert self.status.watermark is not None
-        return self.status.watermark
+        self.status.watermark = Watermarks(start.cluster_time, lambda freed: None)
+        self.watermark = Watermark(start, self.status.watermark.moved, handles=handlers > 0)
+        self.status.watermark.each["audit"] = self.watermark
 
     def finish(self, *places: Place) -> None:
         for place in places:
             self.watermark.finish(place)
 
-    def reply(
-        self, whole: RawBatch, server: int | None, handlers: int = 1, *, opening: bool = False
-    ) -> Any:
+    def reply(self, whole: RawBatch, server: int | None, *, opening: bool = False) -> Any:
         """One reply at the server's time ``server``; returns its places and the state."""
         self.status.stream.answered(None if server is None else time(server))
         if server is not None:
             whole = replace(whole, operation_time=time(server))
-        self.watermark.read(whole)
-        places = admit(self.watermark, whole, handlers)
+        of_all, slices = self.status.watermark, list(whole.slices())
+        assert of_all is not None
+        of_all.read(whole)
+        places = self.watermark.admit(
+            slices,
+            whole.token,
+            of_all.admitted(whole),
+            otherwise=whole.operation_time,
+            holds=of_all.holds(slices, 1),
+        )
         return places, self.status.following(len(whole), opening=opening)
 
     def save(self) -> None:
@@ -85,8 +91,8 @@ def test_lags_of_an_event_are_those_of_its_time_by_stage() -> None:
 
 
 def test_lags_are_those_of_the_events_if_tokens_have_no_time() -> None:
-    watched = Watched()
-    watched.reply(batch([change(5, _id=ODD.document)]), 20, handlers=0)
+    watched = Watched(handlers=0)
+    watched.reply(batch([change(5, _id=ODD.document)]), 20)
     assert watched.lags == {"read": 15, "handled": 15}
 
 
@@ -129,7 +135,8 @@ def test_lags_of_an_idle_scope_are_the_waiting_time_of_a_change_without_a_place(
     """It waits for budget that other scopes hold, or for the rest of its transaction."""
     idle.save()
     idle.status.stream.answered(time(3607))
-    idle.watermark.read(batch([change(3605)]))
+    assert idle.status.watermark is not None
+    idle.status.watermark.read(batch([change(3605)]))
     assert idle.lags == {"read": 2, "handled": 7, "committed": 7}
 
 
@@ -238,8 +245,8 @@ def test_the_state_after_a_reply(reply: RawBatch, opening: bool, state: WatcherS
 
 
 def test_the_status_tells_position_and_checkpoint_without_a_whole_token() -> None:
-    watched = Watched()
-    watched.reply(batch([change(5), change(6)], token(7)), 20, handlers=0)
+    watched = Watched(handlers=0)
+    watched.reply(batch([change(5), change(6)], token(7)), 20)
     watched.save()
     watched.status.errors.note("the server went away")
     text = json.dumps(status_document(watched.status))
@@ -247,7 +254,7 @@ def test_the_status_tells_position_and_checkpoint_without_a_whole_token() -> Non
         "kind": "event",
         "token": token(7).digest,
         "cluster_time": "2025-11-30T10:53:26+00:00",
-        "beyond": {},
+        "single_changes": 0,
     }
     assert json.loads(text)["checkpoint"]["epoch"] == 3
     assert json.loads(text)["last_error"] == "the server went away"
@@ -260,12 +267,12 @@ def test_gauges_count_what_is_in_flight() -> None:
     whole = batch([change(5), change(6)])
     watched.reply(whole, 20)
     watched.save()
-    gauges = watched.status.gauges()
-    assert (gauges.state, gauges.in_flight_events) == ("starting", 2)
-    assert gauges.in_flight_bytes == whole.size
-    assert gauges.lags == watched.lags
-    assert gauges.checkpoint_saved_at is not None
-    assert gauges.last_round_trip is not None
+    found = gauges(watched.status)
+    assert (found.state, found.in_flight_events) == ("starting", 2)
+    assert found.in_flight_bytes == whole.size
+    assert found.lags == watched.lags
+    assert found.checkpoint_saved_at is not None
+    assert found.last_round_trip is not None
 
 
 def test_a_member_that_applies_nothing_is_behind_the_set_and_named() -> None:

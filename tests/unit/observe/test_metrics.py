@@ -8,7 +8,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from tailrace.observe.metrics import Metrics
-from tailrace.observe.scrape import ScopeGauges, ServerGauges
+from tailrace.observe.scrape import ScopeGauges, ServerGauges, SubscriptionGauges
 
 CONTRACT = {
     "tailrace_events_total": ("counter", {"scope", "operation"}),
@@ -17,6 +17,8 @@ CONTRACT = {
     "tailrace_in_flight_events": ("gauge", {"scope"}),
     "tailrace_in_flight_bytes": ("gauge", {"scope"}),
     "tailrace_lag_seconds": ("gauge", {"scope", "stage"}),
+    "tailrace_subscription_state": ("gauge", {"scope", "handler", "state"}),
+    "tailrace_streams_open": ("gauge", {"scope"}),
     "tailrace_checkpoint_age_seconds": ("gauge", {"scope"}),
     "tailrace_checkpoint_saves_total": ("counter", {"scope", "outcome"}),
     "tailrace_stream_resumes_total": ("counter", {"scope", "reason"}),
@@ -70,7 +72,17 @@ class Service:
         saved_at, resumes = time.time() - 5, {"NotWritablePrimary": 1}
         read = {"shop.orders": (5, 2)}
         self.gauges = ScopeGauges(
-            "streaming", 7, 900, lags, saved_at, 1_700_000_000.5, resumes, read, (True, 4)
+            "streaming",
+            7,
+            900,
+            lags,
+            saved_at,
+            1_700_000_000.5,
+            resumes,
+            read,
+            (True, 4),
+            1,
+            {"audit": SubscriptionGauges("attached")},
         )
         self.server = ServerGauges(True, 86400.0, 0.5, 10.0)
 
@@ -102,7 +114,7 @@ def test_each_name_is_exported_with_its_type_and_labels_and_no_other(service: Se
         if kind != "histogram":
             assert {sample.name for sample in family.samples} == {name}
         for sample in family.samples:
-            assert set(sample.labels) - {"le"} == labels, name
+            assert {*sample.labels} - {"le"} == labels, name
     assert "process_resident_memory_bytes" in service.text
 
 
@@ -130,6 +142,17 @@ def test_gauges_are_computed_at_each_scrape(service: Service) -> None:
     assert 5 <= age < 60
     service.gauges = ScopeGauges("streaming", in_flight_bytes=1)
     assert service.sample("tailrace_in_flight_bytes", scope="orders") == 1
+
+
+def test_the_lag_of_a_scope_is_beside_that_of_each_handler(service: Service) -> None:
+    """Queries of a scope that name no handler go on to mean the scope."""
+    own = {"audit": SubscriptionGauges("catching_up", {"handled": 2.0})}
+    service.gauges = ScopeGauges("streaming", lags={"handled": 9.0}, subscriptions=own)
+    assert service.sample("tailrace_lag_seconds", scope="orders", stage="handled") == 9
+    labels = {"scope": "orders", "handler": "audit"}
+    assert service.sample("tailrace_lag_seconds", stage="handled", **labels) == 2
+    for state, value in (("attached", 0), ("catching_up", 1)):
+        assert service.sample("tailrace_subscription_state", state=state, **labels) == value
 
 
 def test_the_age_of_a_checkpoint_from_the_future_is_not_negative(service: Service) -> None:

@@ -1,27 +1,34 @@
 """The status of a scope as the JSON of ``/status``."""
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from tailrace.engine.status.gauges import streams
 from tailrace.engine.status.lag import iso
 from tailrace.engine.status.snapshot_status import described
 from tailrace.engine.status.status import Status
+from tailrace.engine.status.subscription_state import SubscriptionState, subscription_state
 from tailrace.model import Position
+from tailrace.observe.handler_recorder import HandlerRecorder
 
 
 def status_document(status: Status) -> dict[str, Any]:
-    """For ``/status``: JSON types; tokens as digests."""
-    watermark, saved, last = status.shown, status.checkpoint, status.errors.last
-    lease = status.lease()
+    """Of a scope, for ``/status``: JSON types; tokens as digests."""
+    saved, last = status.checkpoint, status.errors.last
+    lease, apart = status.lease(), status.apart()
+    in_flight = [each.shown for each in status.courses if each.shown is not None]
+    snapshot = described(status.handled_snapshot, status.obstacle)
     return {
         "state": status.state.value,
         "reason": status.explanation,
         "since": status.since.isoformat(),
         "follows": str(status.scope),
         "kind": status.scope.kind,
-        "position": _position(watermark.position) if watermark else None,
+        "position": _position(_last([each.position() for each in status.courses])),
+        "streams": streams(status),
         "checkpoint": saved
         and {
-            **_position(saved.position),
+            **(_position(saved.position) or {}),
             "epoch": saved.epoch,
             "sequence": saved.sequence,
             "saved_at": saved.saved_at.isoformat(),
@@ -29,8 +36,8 @@ def status_document(status: Status) -> dict[str, Any]:
         "unsaved_since": iso(status.saving.failing_since),
         "lag_seconds": status.lags,
         "in_flight": {
-            "events": watermark.events if watermark else 0,
-            "bytes": watermark.size if watermark else 0,
+            "events": sum(each.events for each in in_flight),
+            "bytes": sum(each.size for each in in_flight),
         },
         "last_round_trip": iso(status.stream.answered_at),
         "resumes": status.stream.resumes.total(),
@@ -38,19 +45,10 @@ def status_document(status: Status) -> dict[str, Any]:
         "events": status.events,
         "rows": status.rows,
         "handlers": {
-            name: {
-                **each.outcomes,
-                "retries": each.retries,
-                "overdue": each.overdue,
-                "waiting": each.waiting,
-                "down_since": iso(each.down_since),
-                "down_cause": each.down_cause or None,
-                "call_since": iso(each.call_since),
-                "call": each.call or None,
-            }
+            name: _handler(name, each, apart.get(name, status), name in apart, snapshot)
             for name, each in status.recorders.items()
         },
-        "snapshot": described(status.handled_snapshot, status.obstacle),
+        "snapshot": snapshot,
         "lease": {"owner": lease.owner, "epoch": lease.epoch, "held": lease.held}
         if lease
         else None,
@@ -68,8 +66,55 @@ def status_document(status: Status) -> dict[str, Any]:
     }
 
 
-def _position(position: Position) -> dict[str, Any]:
+def _handler(
+    name: str,
+    recorder: HandlerRecorder,
+    status: Status,
+    apart: bool,
+    of_scope: Mapping[str, Any] | None,
+) -> dict[str, Any]:
+    """A handler in a course with this status. Of a snapshot that is the scope's, too, the
+    collections are not shown again."""
+    state = subscription_state(status, apart=apart)
+    watermark = status.shown.each.get(name) if status.shown is not None else None
+    snapshot = described(status.snapshot_of(name), status.obstacle)
+    if snapshot is not None and of_scope is not None and snapshot["id"] == of_scope["id"]:
+        snapshot["collections"] = []
+    return {
+        **recorder.outcomes,
+        "state": state.value,
+        "reason": status.explanation if state is not SubscriptionState.ATTACHED else "",
+        "since": status.since.isoformat(),
+        "position": _position(status.position(name)),
+        "lag_seconds": status.lags_of(name),
+        "in_flight": {
+            "events": watermark.events if watermark is not None else 0,
+            "bytes": watermark.size if watermark is not None else 0,
+        },
+        "snapshot": snapshot,
+        "retries": recorder.retries,
+        "overdue": recorder.overdue,
+        "waiting": recorder.waiting,
+        "down_since": iso(recorder.down_since),
+        "down_cause": recorder.down_cause or None,
+        "call_since": iso(recorder.call_since),
+        "call": recorder.call or None,
+    }
+
+
+def _last(positions: Sequence[Position | None]) -> Position | None:
+    """The position of the handlers that stand last."""
+    last: Position | None = None
+    for each in positions:
+        if each is not None and (last is None or each.is_before(last)):
+            last = each
+    return last
+
+
+def _position(position: Position | None) -> dict[str, Any] | None:
     """``single_changes``: how many later changes are handled, too."""
+    if position is None:
+        return None
     token = position.token
     return {
         "kind": position.kind.value,

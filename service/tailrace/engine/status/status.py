@@ -1,7 +1,9 @@
 """What a watcher is doing, for people and for Prometheus: computed on request."""
 
+from __future__ import annotations
+
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
@@ -14,13 +16,14 @@ from tailrace.engine.position.watermarks import Watermarks
 from tailrace.engine.status.history_risk import history_risk
 from tailrace.engine.status.in_flight import Find
 from tailrace.engine.status.lag import MOST_LAG_SECONDS, awaited_call, iso, lag, later
+from tailrace.engine.status.lags import greatest, lags
 from tailrace.engine.status.saving import Saving
-from tailrace.engine.status.snapshot_status import as_handled, documents_read
+from tailrace.engine.status.snapshot_status import as_handled
 from tailrace.engine.status.watcher_state import IN_OUTAGES, READING, WatcherState
-from tailrace.model import Checkpoint, Position, Scope
+from tailrace.model import Checkpoint, Position, Scope, SnapshotProgress
+from tailrace.model.subscription import Subscription
 from tailrace.observe.handler_recorder import HandlerRecorder
 from tailrace.observe.recent_errors import RecentErrors
-from tailrace.observe.scrape import ScopeGauges
 from tailrace.stream import ServerClock, StreamActivity
 
 _CAUGHT_UP_SECONDS = 10
@@ -38,8 +41,8 @@ class Status:
     snapshot: Callable[[], ObservedSnapshot | None] = lambda: None
     lease: Callable[[], ObservedLease | None] = lambda: None
     """The scope's lease, where processes share the scopes."""
-    is_fed: Callable[[str], bool] = lambda handler: True
-    """Whether a handler is in this course."""
+    apart: Callable[[], Mapping[str, Status]] = dict
+    """Of the scope's shared course: by handler on its own, the status of its course."""
     waits_for: Callable[[], str] = lambda: ""
     """The handler call that has run longest, for people; empty if none runs."""
     watermark: Watermarks | None = None
@@ -124,10 +127,9 @@ class Status:
     def history_risk(self) -> str:
         """Why changes are lost, or soon will be, while the scope does not read; else empty."""
         still = (WatcherState.PAUSED, WatcherState.WAITING, WatcherState.BACKING_OFF)
-        if self.state not in still or self.checkpoint is None:
+        if self.state not in still or (saved := self.saved()) is None:
             return ""
-        at, clock = self.checkpoint.position.cluster_time, self.clock
-        return history_risk(at, clock.now(), clock.oplog)
+        return history_risk(saved.position.cluster_time, self.clock.now(), self.clock.oplog)
 
     @property
     def _cause(self) -> str:
@@ -180,7 +182,33 @@ class Status:
 
     @property
     def _fed(self) -> dict[str, HandlerRecorder]:
-        return {name: each for name, each in self.recorders.items() if self.is_fed(name)}
+        apart = self.apart()
+        return {name: each for name, each in self.recorders.items() if name not in apart}
+
+    def saved(self, handler: str | None = None) -> Subscription | None:
+        """How far a handler is by the checkpoint, or the one of this course that stands last."""
+        if self.checkpoint is None:
+            return None
+        if handler is not None:
+            return self.checkpoint.of(handler)
+        last: Subscription | None = None
+        for name in self._fed:
+            known = self.checkpoint.of(name)
+            if known is not None and (last is None or known.is_before(last)):
+                last = known
+        return last or self.checkpoint.last
+
+    def position(self, handler: str | None = None) -> Position | None:
+        """Up to where a handler, or all of this course, have everything, while that is read."""
+        if (watermark := self.shown) is None:
+            return None
+        of = watermark if handler is None else watermark.each.get(handler)
+        return of.position if of is not None else None
+
+    @property
+    def courses(self) -> Sequence[Status]:
+        """This one, and those of the handlers on their own."""
+        return [self, *self.apart().values()]
 
     @property
     def explanation(self) -> str:
@@ -205,10 +233,22 @@ class Status:
 
     @property
     def handled_snapshot(self) -> ObservedSnapshot | None:
-        """The scope's snapshot, as far as all handlers have its rows."""
-        checkpoint = self.checkpoint.position if self.checkpoint is not None else None
-        position = self.watermark.position if self.watermark is not None else checkpoint
-        return as_handled(self.snapshot(), position.snapshot if position is not None else None)
+        """The snapshot of the course, as far as all its handlers have its rows."""
+        return as_handled(self.snapshot(), self._progress(None))
+
+    def snapshot_of(self, handler: str) -> ObservedSnapshot | None:
+        """The last snapshot of a handler of this course, as far as it has its rows."""
+        seen, own = self.snapshot(), self._progress(handler)
+        if own is not None and (
+            seen is None or (seen.progress.over and own.id != seen.progress.id)
+        ):
+            return ObservedSnapshot(own)
+        return as_handled(seen, own)
+
+    def _progress(self, handler: str | None) -> SnapshotProgress | None:
+        saved = self.saved(handler)
+        at = self.position(handler) or (saved.position if saved is not None else None)
+        return at.snapshot if at is not None else None
 
     def following(self, events: int, *, opening: bool) -> WatcherState:
         """The state after a reply with this number of events, which has its places.
@@ -226,27 +266,12 @@ class Status:
 
     @property
     def lags(self) -> dict[str, float]:
-        """By stage, the lag behind the server in seconds of cluster time; absent if unknown.
+        """By stage, the lag of the scope's last handler behind the server."""
+        return greatest([lags(each) for each in self.courses])
 
-        A stage that only waits for the next change counts as being as far as the stage before it.
-        """
-        state, checkpoint, committed = self.stream_state, self.checkpoint, self.committed_time
-        if state is WatcherState.STOPPED:
-            return {}
-        read = handled = None
-        if (watermark := self.shown) is not None:
-            position, read = watermark.position, watermark.read_time
-            handled = later(watermark.handled_time, position.cluster_time)
-            saved = checkpoint.position.event_token if checkpoint else None
-            if read == handled and checkpoint and position.event_token == saved:
-                committed = handled  # only bookmarks came since the checkpoint
-        if state in (WatcherState.BACKING_OFF, WatcherState.HALTED, WatcherState.PAUSED):
-            # What counts now is where the next run starts.
-            committed = checkpoint.position.cluster_time if checkpoint else None
-        now = self._server_time(state)
-        stages = {"read": read, "handled": handled, "committed": committed}
-        found = {stage: lag(now, reached) for stage, reached in stages.items()}
-        return {stage: lag for stage, lag in found.items() if lag is not None}
+    def lags_of(self, handler: str) -> dict[str, float]:
+        """By stage, the lag of a handler of this course."""
+        return lags(self, handler)
 
     @property
     def lag(self) -> float | None:
@@ -256,17 +281,6 @@ class Status:
         lease = self.lease()
         report = lease.report if lease is not None else None
         return report.lag_seconds if report is not None else None
-
-    def _server_time(self, state: WatcherState) -> Timestamp | None:
-        """The set's time as of the stream's last reply while they come, otherwise its time now.
-
-        Measured by the time now, an idle stream would show a lag before each reply.
-        """
-        now = self.stream.set_time or self.stream.server_time
-        follows = (WatcherState.STREAMING, WatcherState.CAUGHT_UP)
-        if state in follows and not self.stream.late:
-            return now
-        return later(now, self.clock.now())
 
     @property
     def shown(self) -> Watermarks | None:
@@ -281,18 +295,3 @@ class Status:
         if shared is None or of is None:
             return None
         return of.position, shared.read_time if of.events else None
-
-    def gauges(self) -> ScopeGauges:
-        """For a scrape."""
-        watermark, checkpoint = self.shown, self.checkpoint
-        return ScopeGauges(
-            state=self.state.value,
-            in_flight_events=watermark.events if watermark else 0,
-            in_flight_bytes=watermark.size if watermark else 0,
-            lags=self.lags,
-            checkpoint_saved_at=checkpoint.saved_at.timestamp() if checkpoint else None,
-            last_round_trip=self.stream.answered_at,
-            resumes=self.stream.resumes,
-            snapshot=documents_read(self.handled_snapshot),
-            lease=(lease.held, lease.epoch) if (lease := self.lease()) else None,
-        )
