@@ -226,3 +226,21 @@ async def test_a_handler_that_is_slow_for_a_moment_stays() -> None:
         slow.held = set()
         await until(lambda: len(slow.handled) == 39)
     assert logged(watching, "subscription.detached") == []
+
+
+async def test_the_first_that_is_done_does_not_wait_for_one_that_is_not() -> None:
+    """Both hold as much when memory is spent; one goes on a moment later."""
+    quick, slow = Destination("quick"), Destination("slow")
+    quick.held, slow.held = {1}, {1}
+    driver = ScriptedDriver(*changes(1, 200), batch_size=1)
+    routed = quick.routed(concurrency=1), slow.routed(concurrency=1)
+    watching = Watching(driver, *routed, budget=5 * SIZE)
+    async with watching.run():
+        await watching.until_state(WatcherState.WAITING)
+        await settle()
+        assert attached(watching)
+        quick.held = set()
+        await until(lambda: len(quick.handled) == 199)
+        slow.held = set()
+        await until(lambda: len(slow.handled) == 199 and attached(watching))
+    assert quick.handled == slow.handled

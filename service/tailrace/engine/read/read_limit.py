@@ -33,12 +33,17 @@ class ReadLimit:
     interrupt: Interrupt
     make_room: Callable[[], bool] = lambda: False
     _changed: anyio.Event = field(default_factory=anyio.Event)
+    _waits: bool = False
+    """Whether a reply waits for room."""
 
     def moved(self, freed: int) -> None:
         """Handlers opened or finished places, which freed this many bytes: there may be room."""
         if freed:
             self.share.release(freed)
         self._changed.set()
+        if self._waits:
+            self._waits = False
+            self._waits = not self.make_room()  # which frees bytes for the reply that waits
 
     async def acquire(self, size: int, handlers: Sequence[HandlerRun]) -> bool:
         """Waits until the budget has ``size`` bytes for a reply; returns False on an interrupt."""
@@ -49,8 +54,12 @@ class ReadLimit:
             return True
         self.status.enter(WatcherState.WAITING)
         _flush(handlers)
-        with self.interrupt.interrupts() as waiting:
-            await self.share.acquire(size)
+        self._waits = True
+        try:
+            with self.interrupt.interrupts() as waiting:
+                await self.share.acquire(size)
+        finally:
+            self._waits = False
         return not waiting.cancelled_caught
 
     async def until_hungry(
