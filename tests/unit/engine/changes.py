@@ -14,6 +14,7 @@ from tailrace.engine.handle.retry import Breaker, Retry
 from tailrace.engine.plan.loop_share import LoopShare
 from tailrace.engine.ports import Handler, RunIdentity
 from tailrace.engine.position.watermark import Place, Watermark
+from tailrace.engine.position.watermarks import Watermarks
 from tailrace.event import ChangeEvent, RawBatch
 from tailrace.event.batch import join
 from tailrace.model import Checkpoint, Position, PositionKind, ResumeToken
@@ -112,15 +113,17 @@ def corrupt(whole: RawBatch, event: int) -> RawBatch:
     return RawBatch(bytes(buffer), whole.bounds, whole.token, whole.operation_time)
 
 
-def admit(line: Watermark, whole: RawBatch, handlers: int) -> list[Place]:
+def admit(line: Watermark, whole: RawBatch, *, invalidated: bool = False) -> list[Place]:
     """The places of a reply on a watermark."""
-    return line.admit(whole, list(whole.slices()), handlers)
+    time = Watermarks(None, lambda freed: None).time_after(whole)
+    slices, otherwise = list(whole.slices()), whole.operation_time
+    return line.admit(slices, whole.token, time, otherwise=otherwise, invalidated=invalidated)
 
 
-def places(*batches: RawBatch, handlers: int = 1) -> list[Place]:
+def places(*batches: RawBatch) -> list[Place]:
     """The places of some replies, on a new watermark."""
     line = Watermark(NOTHING)
-    return [place for some in batches for place in admit(line, some, handlers)]
+    return [place for some in batches for place in admit(line, some)]
 
 
 def line_of(documents: Iterable[Document], batch_size: int = 64) -> list[Place]:
@@ -175,7 +178,6 @@ class Noting(Watermark):
         self.begun = 0
         self.finished: list[int] = []
         self.taken: list[int] = []
-        self.committed: list[int] = []
         self.held: list[int] = []
 
     def begin(self) -> None:
@@ -187,10 +189,7 @@ class Noting(Watermark):
     def take(self, *places: Place) -> None:
         self.taken += [place.number for place in places]
 
-    def commit(self, *places: Place) -> None:
-        self.committed += [place.number for place in places]
-
-    def hold(self, handler: str, size: int) -> None:
+    def hold(self, size: int) -> None:
         self.held.append(size)
 
 

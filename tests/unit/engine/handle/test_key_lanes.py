@@ -77,7 +77,7 @@ class Lane:
             self.running.remove(numbers)
 
     def feed(self, *documents: Any, rows: bool = False) -> None:
-        places = admit(self.watermark, batch(list(documents)), 1)
+        places = admit(self.watermark, batch(list(documents)))
         for place in places:
             place.rows = rows
         self.lane.feed(places)
@@ -252,7 +252,7 @@ async def test_unwanted_events_come_to_no_call_and_their_places_finish() -> None
 
 async def test_an_unreadable_event_fails_the_lane() -> None:
     lane = Lane()
-    places = admit(lane.watermark, batch([change(0)]), 1)
+    places = admit(lane.watermark, batch([change(0)]))
     broken = replace(places[0].slice, buffer=b"\xff" * len(places[0].slice.buffer))  # type: ignore[union-attr, type-var]
     places[0].slice = broken
     lane.lane.feed(places)
