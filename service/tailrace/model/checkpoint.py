@@ -99,20 +99,21 @@ class Checkpoint(StoredRecord):
             damaged={name: raw for name, raw in self.damaged.items() if name not in changed},
         )
 
+    def to_document(self) -> dict[str, Any]:
+        """The record to store, with what is ``damaged`` as it was read."""
+        record = super(Checkpoint, self).to_document()
+        if record.pop("damaged", {}):
+            record["apart"] = {**record.get("apart", {}), **self.damaged}
+        return record
+
     @classmethod
     def from_document(cls, document: Any, *, where: str) -> Self:
         """Reads a record; what cannot be read of a single handler is ``damaged``."""
         apart = document.get("apart") if isinstance(document, Mapping) else None
-        damaged = dict[str, Any]()
         if isinstance(apart, Mapping):
-            for name, record in apart.items():
-                try:
-                    instance(Subscription, record)
-                except ValueError:
-                    damaged[name] = record
-            if damaged:
-                kept = {name: record for name, record in apart.items() if name not in damaged}
-                document = {**document, "apart": kept, "damaged": damaged}
+            readable = {name: record for name, record in apart.items() if _is_readable(record)}
+            damaged = {name: record for name, record in apart.items() if name not in readable}
+            document = {**document, "apart": readable, "damaged": damaged}
         return super(Checkpoint, cls).from_document(document, where=where)
 
     @property
@@ -130,3 +131,12 @@ class Checkpoint(StoredRecord):
             raise ValueError("epoch and sequence must not be negative, nor obeyed")
         if self.position.start_point == StartPoint() and not self.is_reset:
             raise ValueError("it holds neither a token nor a time")
+
+
+def _is_readable(record: Any) -> bool:
+    """Whether it is the record of a subscription, with a position."""
+    try:
+        subscription = instance(Subscription, record)
+    except ValueError:
+        return False
+    return subscription.obeyed >= 0 and subscription.position.start_point != StartPoint()

@@ -17,6 +17,7 @@ from tailrace.model import Position, PositionKind, Progress, SinkPosition, Start
 from tailrace.model.cluster import ClusterIdentity
 from tailrace.model.progress import NOTHING
 from tailrace.model.sink_position import NO_TOKEN
+from tailrace.model.start import NOW
 from tailrace.model.subscription import Subscription
 
 TOGETHER_SECONDS = 5
@@ -44,6 +45,19 @@ class StartPosition:
     def time(self) -> Timestamp | None:
         """The cluster time of the position."""
         return self.position.cluster_time
+
+    def is_exact(self, start: StartPoint) -> bool:
+        """Whether a stream that begins there has nothing that the handler has."""
+        if start == NOW or self.has == NOTHING:
+            return True
+        if self.has.handled:
+            return False
+        token, tokens = self.has.token, (start.start_after, start.resume_after)
+        if token is not None and token in tokens:
+            return True
+        # A stream that begins at a time has all events of this time.
+        at_token = start.at_operation_time is None or start.past is not None
+        return start == self.start and (at_token or token is None)
 
 
 def start_position(
