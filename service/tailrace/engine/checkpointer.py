@@ -73,7 +73,7 @@ class Checkpointer:
             self.status.unsaved = ""
             last = {each: each.final(len(handlers)) for each in handlers if not each.joining}
             try:
-                await self._save(last)
+                await self._save({e: at for e, at in last.items() if e.is_confirmed(at)})
             except CheckpointError as failure:
                 error, self.status.unsaved = failure, describe(failure)
         if bounded.cancelled_caught:
@@ -104,7 +104,7 @@ class Checkpointer:
                 each.name: replace(
                     each.subscription,
                     position=at,
-                    fingerprint=self.identity.fingerprint,
+                    fingerprint=self._fingerprint(each.subscription, at),
                     halted="",
                 )
                 for each, at in changed.items()
@@ -116,6 +116,12 @@ class Checkpointer:
             committed = later(checkpoint.position.cluster_time, handled_time)
             self.status.committed(committed)
             await self._note(checkpoint)
+
+    def _fingerprint(self, began: Subscription, at: Position) -> str:
+        """Of the pipeline and options to which the position's tokens belong."""
+        moved = at.token is None or at.token != began.position.token
+        current = self.identity.fingerprint
+        return current if moved else began.fingerprint or current
 
     async def saved(self, subscriptions: Mapping[str, Subscription]) -> Checkpoint:
         """Saves these subscriptions; returns the checkpoint."""

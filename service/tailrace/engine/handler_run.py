@@ -56,7 +56,11 @@ class HandlerRun:
         position = self._seen
         if position is before and self.lane is not None:
             position = reached_position(self.watermark, self.lane)
-        return None if position is self._first and not first else position
+        return position if first or self.is_confirmed(position) else None
+
+    def is_confirmed(self, position: Position) -> bool:
+        """Whether it is not merely the start position, which nothing has confirmed yet."""
+        return position is not self._first
 
     def final(self, handlers: int = 1) -> Position:
         """What is handled when the handler's part ends, to the single event."""

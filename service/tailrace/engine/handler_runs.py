@@ -27,8 +27,6 @@ from tailrace.engine.run_start import HandlerStart
 from tailrace.engine.shared_stream import SharedStream
 from tailrace.errors import DeadLetterError, LeaseLost
 from tailrace.model import Progress, ResumeToken, StartPoint
-from tailrace.model.progress import NOTHING
-from tailrace.model.start import NOW
 from tailrace.model.subscription import Subscription
 from tailrace.stream import Interrupt
 
@@ -84,15 +82,13 @@ class HandlerRuns:
         """Adds a handler as it begins in a stream that begins at ``start``."""
         at = begun.position
         noted = self.course.scope.claim.of(begun.name) or Subscription(at.position)
-        exactly = at.start == start and start.at_operation_time is None
-        exactly = exactly or at.has.token == start.start_after is not None
-        known = at.has == NOTHING or start == NOW or (exactly and not at.has.handled)
-        before = None if known else HandledBefore(at.has, waits=at.own is not None)
+        exact = at.is_exact(start)
+        before = None if exact else HandledBefore(at.has, waits=at.own is not None)
         watermark = Watermark(
             at.position,
             self.watermarks.moved,
             handles=begun.routed is not None,
-            floor=None if known else at.has,
+            floor=None if exact else at.has,
         )
         current = noted.fingerprint in ("", self.identity.fingerprint)
         stored = noted.position if current and not at.save_first else None

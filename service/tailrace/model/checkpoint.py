@@ -94,8 +94,8 @@ class Checkpoint(StoredRecord):
             fingerprint=last.fingerprint,
             obeyed=last.obeyed,
             halted=last.halted,
-            handlers=tuple(sorted(name for name, each in of_all.items() if each == last)),
-            apart={name: each for name, each in of_all.items() if each != last},
+            handlers=tuple(sorted(name for name, each in of_all.items() if each.is_same(last))),
+            apart={name: each for name, each in of_all.items() if not each.is_same(last)},
             damaged={name: raw for name, raw in self.damaged.items() if name not in changed},
         )
 

@@ -14,11 +14,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tailrace.errors import CheckpointCorrupt
-from tailrace.model import Checkpoint, Position, PositionKind, Progress, ResumeToken, StartPoint
+from tailrace.model import Checkpoint, Position, PositionKind, ResumeToken, StartPoint
 from tailrace.model.gap import Gap
+from tailrace.model.order import HandlerOrder, Order
 from tailrace.model.position import Reread
-from tailrace.model.snapshot import DocumentId
+from tailrace.model.snapshot import DocumentId, SnapshotRequest
 from tailrace.model.stored_record import StoredRecord
+from tailrace.model.subscription import Subscription
 from tests.unit.event.documents import scalars
 from tests.unit.model.snapshots import RANGE, SNAPSHOT, snapshots
 
@@ -35,26 +37,25 @@ TOKENS = st.dictionaries(NAMES, VALUES, max_size=3).map(ResumeToken.of)
 ZONES = st.integers(-1439, 1439).map(lambda minutes: timezone(timedelta(minutes=minutes)))
 MOMENTS = st.datetimes(datetime(1970, 1, 1), datetime(9998, 1, 1), timezones=ZONES)
 TEXT = st.text(st.characters(codec="utf-8"), max_size=20)
-PROGRESS = st.builds(
-    Progress,
-    token=st.none() | TOKENS,
-    cluster_time=st.none() | TIMES,
-    handled=st.frozensets(TOKENS.map(lambda token: token.digest), max_size=3),
-    until=st.none() | TIMES,
-)
 POSITIONS = st.builds(
     Position,
     kind=st.sampled_from(PositionKind),
     event_token=st.none() | TOKENS,
     high_water=st.none() | TOKENS,
     cluster_time=st.none() | TIMES,
-    sink_digests=st.dictionaries(TEXT, TEXT, max_size=2),
-    beyond=st.dictionaries(TEXT, PROGRESS, max_size=2),
+    stored=TEXT,
+    chosen=st.booleans(),
+    handled=st.frozensets(TOKENS.map(lambda token: token.digest), max_size=3),
+    until=st.none() | TIMES,
     snapshot=st.none() | snapshots(TEXT, COUNTS, TIMES),
     reread=st.dictionaries(
         TEXT, st.builds(Reread, MOMENTS, since=TIMES, until=st.none() | TIMES), max_size=2
     ),
 ).filter(lambda position: position.start_point != StartPoint())
+NAMES_OF_HANDLERS = ("audit", "lake", "Bücher ☃")
+SUBSCRIPTIONS = st.builds(
+    Subscription, position=POSITIONS, fingerprint=TEXT, obeyed=COUNTS, halted=TEXT
+)
 CHECKPOINTS = st.builds(
     Checkpoint,
     scope=TEXT,
@@ -64,7 +65,34 @@ CHECKPOINTS = st.builds(
     epoch=COUNTS,
     sequence=COUNTS,
     saved_at=MOMENTS,
+    obeyed=COUNTS,
     halted=TEXT,
+    handlers=st.lists(TEXT, max_size=3).map(tuple),
+    apart=st.dictionaries(TEXT, SUBSCRIPTIONS, max_size=2),
+    damaged=st.just({}),
+)
+HANDLER_ORDERS = st.builds(
+    HandlerOrder,
+    paused=st.booleans(),
+    seek=st.none() | POSITIONS,
+    sought=st.integers(0, 9),
+    fingerprint=TEXT,
+    set_aside=TEXT,
+    snapshot=st.none() | st.builds(SnapshotRequest, id=TEXT, new=st.booleans(), filter=TEXT),
+    asked=st.integers(0, 9),
+)
+ORDERS = st.builds(
+    Order,
+    scope=TEXT,
+    number=st.integers(9, 2**63 - 1),
+    paused=st.booleans(),
+    by=TEXT,
+    at=MOMENTS,
+    seek=st.none() | POSITIONS,
+    sought=st.integers(0, 9),
+    fingerprint=TEXT,
+    asked=st.integers(0, 9),
+    handlers=st.dictionaries(TEXT, HANDLER_ORDERS, max_size=3),
 )
 GAPS = st.builds(
     Gap,
@@ -104,13 +132,20 @@ RECORDS: dict[type[StoredRecord], dict[str, Any]] = {
     Checkpoint: CHECKPOINT.to_document(),
     Gap: GAP.to_document(),
 }
-AHEAD = {
-    "token": '{"_data": "8267"}',
+APART = {
+    "kind": "idle",
+    "event_token": None,
+    "high_water": '{"_data": "8267"}',
     "cluster_time": [1_700_000_001, 1],
+    "stored": "0123456789ab",
+    "chosen": False,
     "handled": "0123456789abba9876543210",
     "until": [1_700_000_002, 1],
+    "fingerprint": "c0ffee",
+    "obeyed": 3,
+    "halted": "",
 }
-DEFAULTS = {"obeyed", "halted"}
+DEFAULTS = {"obeyed", "halted", "stored", "chosen", "handled", "handlers"}
 KIND = pytest.mark.parametrize("kind", RECORDS)
 
 SCALARS = (
@@ -148,7 +183,7 @@ def written(record: StoredRecord) -> Any:
     return json.loads(json.dumps(record.to_document()))
 
 
-@given(CHECKPOINTS | GAPS)
+@given(CHECKPOINTS | GAPS | ORDERS)
 def test_what_is_written_is_read_again(record: StoredRecord) -> None:
     assert type(record).from_document(written(record), where="here") == record
 
@@ -199,11 +234,11 @@ WRONG = {
     "epoch": [-1, 2**63, 1.0, True],
     "sequence": ["1", -1],
     "saved_at": [5, "yesterday", "2026-11-30T12:00:00", "0001-01-01T00:00:00+10:00"],
-    "sink_digests": [["audit"], {"audit": 5}],
-    "beyond": [
-        *(["audit"], {"audit": "8265"}, {"audit": AHEAD | {"token": 5}}),
-        *({"audit": AHEAD | {"handled": wrong}} for wrong in (["01"], "0123", "0123456789AB")),
-    ],
+    "stored": [5, None],
+    "chosen": [0, "yes"],
+    "handled": [["01"], "0123", "0123456789AB"],
+    "handlers": ["audit", [5], {"audit": 1}],
+    "apart": [["audit"], 5, "audit", None],
     "snapshot": [
         *(5, {}, SNAPSHOT | {"state": "odd"}, SNAPSHOT | {"paused": 1}),
         *(SNAPSHOT | {"collections": wrong} for wrong in ("orders", [5])),
@@ -232,13 +267,51 @@ def test_a_record_without_a_position_is_corrupt() -> None:
         Checkpoint.from_document(RECORDS[Checkpoint] | empty, where="here")
 
 
-def test_the_record_of_what_handlers_have_ahead() -> None:
-    """Single events take twelve characters each; a record without any has no such field."""
-    document = RECORDS[Checkpoint] | {"beyond": {"audit": AHEAD}}
+def test_the_record_of_a_handler_that_stands_elsewhere() -> None:
+    """Single events take twelve characters each; without such a handler there is no such field."""
+    document = RECORDS[Checkpoint] | {"apart": {"audit": APART}, "handlers": ["lake"]}
     checkpoint = Checkpoint.from_document(document, where="here")
-    assert checkpoint.position.beyond["audit"].handled == {"0123456789ab", "ba9876543210"}
+    audit = checkpoint.of("audit")
+    assert audit is not None
+    assert audit.position.handled == {"0123456789ab", "ba9876543210"}
+    assert (audit.obeyed, checkpoint.obeyed) == (3, 0)
     assert checkpoint.to_document() == document
-    assert not {"sink_digests", "beyond"} & RECORDS[Checkpoint].keys()
+    assert not {"apart", "damaged"} & RECORDS[Checkpoint].keys()
+
+
+WRONG_APART = [
+    *(5, None, [], {}, "audit", APART | {"kind": "odd"}, APART | {"handled": "0123"}),
+    *(APART | {"cluster_time": [1]}, APART | {"obeyed": -1}, APART | {"snapshot": 5}),
+    APART | {"high_water": None, "cluster_time": None},
+    {name: value for name, value in APART.items() if name != "kind"},
+]
+
+
+@pytest.mark.parametrize("wrong", WRONG_APART, ids=str)
+def test_a_damaged_position_concerns_its_handler_alone_and_is_written_back(wrong: Any) -> None:
+    apart = {"audit": wrong, "table": APART}
+    document = RECORDS[Checkpoint] | {"apart": apart, "handlers": ["lake"]}
+    checkpoint = Checkpoint.from_document(document, where="here")
+    assert checkpoint.of("audit") is None
+    assert checkpoint.of("lake") == CHECKPOINT.last
+    assert checkpoint.damaged == {"audit": wrong}
+    assert checkpoint.to_document() == document
+    moved = checkpoint.with_subscriptions({"lake": checkpoint.apart["table"]})
+    assert written(moved)["apart"]["audit"] == wrong
+    assert Checkpoint.from_document(written(moved), where="here") == moved
+    # A new position replaces it.
+    mended = moved.with_subscriptions({"audit": CHECKPOINT.last})
+    assert (mended.of("audit"), mended.damaged) == (CHECKPOINT.last, {})
+
+
+@given(st.dictionaries(st.sampled_from(NAMES_OF_HANDLERS), st.none() | JSON, min_size=1))
+def test_whatever_stands_for_one_handler_harms_no_other(apart: dict[str, Any]) -> None:
+    document = RECORDS[Checkpoint] | {"apart": apart | {"table": APART}, "handlers": ["log"]}
+    checkpoint = Checkpoint.from_document(document, where="here")
+    assert checkpoint.damaged == apart
+    assert checkpoint.of("log") == CHECKPOINT.last
+    assert checkpoint.of("table") is not None
+    assert Checkpoint.from_document(written(checkpoint), where="here") == checkpoint
 
 
 def test_the_record_of_a_snapshot() -> None:

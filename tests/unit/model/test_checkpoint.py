@@ -1,0 +1,102 @@
+"""A checkpoint has a position for each handler; an order is for all handlers or for one."""
+
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tailrace.errors import CheckpointCorrupt
+from tailrace.model import Checkpoint
+from tailrace.model.order import HandlerOrder, Order
+from tailrace.model.position import Reread
+from tailrace.model.snapshot import SnapshotRequest
+from tailrace.model.subscription import Subscription
+from tests.unit.engine.changes import checkpoint, time
+
+NAMES = ("audit", "lake", "table", "topic")
+NOW = datetime(2026, 11, 30, 12, tzinfo=UTC)
+
+
+def at(n: int, **fields: object) -> Subscription:
+    """A handler that has everything up to event ``n``."""
+    return replace(checkpoint(n).last, **fields)  # type: ignore[arg-type]
+
+
+SUBSCRIPTIONS = st.builds(
+    at, st.integers(1, 4), obeyed=st.integers(0, 1), halted=st.sampled_from(["", "why"])
+)
+CHANGES = st.dictionaries(st.sampled_from(NAMES), SUBSCRIPTIONS, max_size=4)
+
+
+@given(st.lists(CHANGES, max_size=5))
+def test_every_handler_has_what_was_saved_last_and_equal_ones_are_stored_once(
+    saves: list[dict[str, Subscription]],
+) -> None:
+    record, expected = Checkpoint.nowhere("orders"), dict[str, Subscription]()
+    for changed in saves:
+        record = record.with_subscriptions(changed)
+        expected |= changed
+        assert record.subscriptions == expected
+        assert {name: record.of(name) for name in NAMES} == {
+            name: expected.get(name) for name in NAMES
+        }
+        read = Checkpoint.from_document(record.to_document(), where="here")
+        assert read == record
+    if expected:
+        assert not any(each.is_before(record.last) for each in expected.values())
+        assert set(record.handlers) == {n for n, each in expected.items() if each == record.last}
+        assert set(record.apart) == expected.keys() - set(record.handlers)
+    else:
+        assert record.is_reset
+
+
+def test_a_position_without_names_is_that_of_every_handler() -> None:
+    """As ``tailrace checkpoints set`` stores it."""
+    everybody = checkpoint(5)
+    assert everybody.of("audit") == everybody.of("whoever") == everybody.last
+    assert replace(everybody, handlers=("audit",)).of("whoever") is None
+    assert Checkpoint.nowhere("orders").of("audit") is None
+
+
+def test_handlers_at_one_position_keep_where_each_began() -> None:
+    """A handler that was added later did not get the changes before; nor what another reread."""
+    early, late = at(5), at(5)
+    early = replace(early, position=replace(early.position, started=time(1)))
+    late = replace(late, position=replace(late.position, started=time(4)))
+    again = replace(early, position=replace(early.position, reread={"x": Reread(NOW, time(2))}))
+    record = checkpoint(1).with_subscriptions({"audit": early, "lake": late, "table": again})
+    stored = Checkpoint.from_document(record.to_document(), where="here")
+    started = {name: each.position.started for name, each in stored.subscriptions.items()}
+    assert started == {"audit": time(1), "lake": time(4), "table": time(1)}
+    assert {n for n, each in stored.subscriptions.items() if each.position.reread} == {"table"}
+
+
+ORDER = Order("orders", 9, False, "ops", NOW, checkpoint(3).position, 5, "of all", asked=5)
+
+
+def test_the_later_order_counts_whether_it_is_for_all_or_for_one() -> None:
+    own = HandlerOrder(seek=checkpoint(7).position, sought=6, fingerprint="own")
+    both = replace(ORDER, handlers={"audit": own, "lake": replace(own, sought=4)})
+    assert (both.of("audit").seek, both.of("audit").fingerprint) == (own.seek, "own")
+    for name in ("lake", "table"):
+        assert (both.of(name).seek, both.of(name).sought) == (ORDER.seek, 5)
+    # What is wanted of the snapshot is another matter.
+    wish = SnapshotRequest("5f3a", new=True)
+    rows = replace(both, handlers={"table": HandlerOrder(snapshot=wish, asked=8)})
+    assert (rows.of("table").snapshot, rows.of("table").sought) == (wish, 5)
+    assert (rows.of("audit").snapshot, rows.of("audit").asked) == (None, 5)
+
+
+def test_a_pause_of_all_and_a_pause_of_one() -> None:
+    one = replace(ORDER, handlers={"audit": HandlerOrder(paused=True)})
+    assert [one.of(name).paused for name in ("audit", "lake")] == [True, False]
+    assert replace(one, paused=True).of("lake").paused
+
+
+@pytest.mark.parametrize("wrong", [{"sought": 10}, {"asked": 10}, {"sought": -1}], ids=str)
+def test_the_numbers_of_a_handlers_order_are_checked_too(wrong: dict[str, int]) -> None:
+    order = replace(ORDER, handlers={"audit": HandlerOrder(**wrong)})  # type: ignore[arg-type]
+    with pytest.raises(CheckpointCorrupt, match="its numbers are not in order"):
+        Order.from_document(order.to_document(), where="here")
