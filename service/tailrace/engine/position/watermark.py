@@ -225,10 +225,11 @@ class Watermark:
     def _append(self, slice_: Slice | None, hold: Hold | None) -> Place:
         events, size = (len(slice_), slice_.size) if slice_ is not None else (0, 0)
         finished = slice_ is None or not self._handles
-        place = Place(self._next, slice_, events, size, finished, hold)
+        place = Place(self._next, slice_, events, size, finished)
         self._next += 1
         self.places.append(place)
-        if self._handles and slice_ is not None:
+        if not finished:
+            place.hold = hold
             self._whole.append(place)
             self.size += size
         self.events += events
