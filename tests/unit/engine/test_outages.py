@@ -86,7 +86,8 @@ async def test_a_destination_that_is_down_at_the_start_keeps_no_other_handler_wa
         await until(lambda: database.stored == [1, 2, 3, 4])
     assert audit.handled == [1, 2, 3, 4]
     assert len(driver.starts) == (2 if stored else 1)
-    assert ("was down when the scope started" in watching.last_error) is bool(stored)
+    restarts = [log["error"] for log in watching.logs if log["event"] == "watcher.restarting"]
+    assert ["was down when the scope started" in each for each in restarts] == [True] * bool(stored)
 
 
 async def test_a_chosen_position_waits_for_a_destination_that_is_down() -> None:
@@ -100,7 +101,7 @@ async def test_a_chosen_position_waits_for_a_destination_that_is_down() -> None:
     chosen = {"event_token": token(2), "high_water": token(2), "chosen": True}
     before = first.store.records["orders"]
     position = replace(before.position, **chosen)
-    store = ScriptedStore(replace(before, position=position))
+    store = ScriptedStore(replace(before, position=position, handlers=(), apart={}))
     database.error = down()
     async with Watching(driver, *routed, store=store).run() as second:
         await until(lambda: database.begun > 5)

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from tailrace.engine import WatcherState
 from tailrace.errors import DriverError
+from tailrace.model import PositionKind
 from tailrace.model.failure_policy import Backoff
 from tests.unit.engine.changes import change, changes, ddl, settle, token, until
 from tests.unit.engine.scripted_driver import ScriptedDriver, disconnected, refused, resumable
@@ -159,6 +160,7 @@ async def test_a_store_that_was_put_back_beneath_the_process_does_not_lead_it_ba
         assert backup is not None
         driver.oplog += changes(4, 8)
         await until(lambda: watching.position.event_token == token(7))
+        await until(lambda: watching.position.kind is PositionKind.IDLE)
         watching.store.records[backup.scope] = backup
         audit.failures[8] = 1
         driver.oplog += changes(8, 9)

@@ -124,7 +124,7 @@ def cancels(*names: str) -> Harm:
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize(
-    "name", ["beside harmful worker 1", "lanes", "checkpointer", "watcher orders"]
+    "name", ["beside harmful worker 1", "lanes of harmful", "checkpointer", "watcher orders"]
 )
 # The unraisable warning comes from a task that was cancelled before its first step.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
