@@ -41,8 +41,18 @@ class CheckpointClaim:
     @property
     def obeyed(self) -> int:
         """The number of the last order for positions that every handler has obeyed."""
-        known = [self.of(name) for name in self.handlers]
-        return min((each.obeyed if each is not None else 0 for each in known), default=0)
+        return min((self.obeyed_by(name) for name in self.handlers), default=0)
+
+    def obeyed_by(self, handler: str) -> int:
+        """The number of the last order for positions that a handler has obeyed.
+
+        One without a position has obeyed what was ordered before: another handler has, or an
+        operator has reset the scope since.
+        """
+        if (known := self.of(handler)) is not None:
+            return known.obeyed
+        latest = self._latest or Checkpoint.nowhere(self.scope)
+        return max([latest.obeyed, *(each.obeyed for each in latest.subscriptions.values())])
 
     async def save(
         self, store: CheckpointStore, identity: RunIdentity, changed: Mapping[str, Subscription]
@@ -88,7 +98,8 @@ class CheckpointClaim:
         async with self._writing:
             found = await self._load(store)
             if found is not None and not (found.handlers or found.is_reset):
-                found = replace(found, handlers=tuple(sorted(self.handlers)))
+                names = [name for name in self.handlers if name not in found.damaged]
+                found = replace(found, handlers=tuple(sorted(names)))
             self._latest = found
             return None if found is not None and found.is_reset else found
 

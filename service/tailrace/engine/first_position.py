@@ -5,6 +5,7 @@ A pause, a destination that is down, or a crash before the first reply of the st
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from bson.timestamp import Timestamp
 
@@ -42,4 +43,5 @@ async def begin_now(
     snapshot = rows.begin(None, fresh=True, gap=False, rows={}, asked=asked)
     position = Position(PositionKind.IDLE, None, None, time, snapshot=snapshot, started=time)
     first = Subscription(position, identity.fingerprint)
-    return await claim.save(runtime.store, identity, dict.fromkeys(handlers, first))
+    new = {name: replace(first, obeyed=claim.obeyed_by(name)) for name in handlers}
+    return await claim.save(runtime.store, identity, new)

@@ -81,7 +81,9 @@ class HandlerRuns:
     def add(self, begun: HandlerStart, start: StartPoint) -> None:
         """Adds a handler as it begins in a stream that begins at ``start``."""
         at = begun.position
-        noted = self.course.scope.claim.of(begun.name) or Subscription(at.position)
+        claim = self.course.scope.claim
+        new = Subscription(at.position, obeyed=claim.obeyed_by(begun.name))
+        noted = claim.of(begun.name) or new
         exact = at.is_exact(start)
         before = None if exact else HandledBefore(at.has, waits=at.own is not None)
         watermark = Watermark(

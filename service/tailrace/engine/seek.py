@@ -19,8 +19,7 @@ def sought(order: Order | None, handlers: Sequence[str], claim: CheckpointClaim)
     """The handlers that are to move by an order, and have not."""
     if order is None:
         return []
-    known = {name: claim.of(name) for name in handlers}
-    return [n for n, one in known.items() if order.of(n).sought > (one.obeyed if one else 0)]
+    return [name for name in handlers if order.of(name).sought > claim.obeyed_by(name)]
 
 
 async def seek(

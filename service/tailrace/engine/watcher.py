@@ -135,8 +135,7 @@ class Watcher:
 
     def obeyed_by(self, handler: str) -> int:
         """The number of the last order whose position this handler has taken."""
-        known = self.claim.of(handler)
-        return known.obeyed if known is not None else 0
+        return self.claim.obeyed_by(handler)
 
     @property
     def generations(self) -> dict[str, int | None]:
