@@ -2,15 +2,21 @@
 
 from dataclasses import replace
 from datetime import UTC, datetime
+from typing import Any, cast
 
 import anyio
 import pytest
 
-from tailrace.engine.checkpointer import CheckpointClaim, Checkpointer
+from tailrace.engine import checkpointer, handler_run
+from tailrace.engine.checkpoint_claim import CheckpointClaim
+from tailrace.engine.checkpointer import Checkpointer
+from tailrace.engine.handler_run import HandlerRun
 from tailrace.engine.ports import RunIdentity
 from tailrace.engine.position.watermark import Watermark
+from tailrace.engine.position.watermarks import Watermarks
 from tailrace.errors import CheckpointCorrupt, CheckpointError, CheckpointFenced
-from tailrace.model import Checkpoint, Position, PositionKind
+from tailrace.model import Checkpoint, Position, PositionKind, ResumeToken
+from tailrace.model.subscription import Subscription
 from tailrace.stream import Interrupt
 from tests.unit.engine.changes import (
     NOTHING,
@@ -30,35 +36,48 @@ OWNER = RunIdentity("orders", "rs0/abc", "c0ffee", 3)
 
 
 class Saving:
-    """A checkpointer on a watermark that moves when told to."""
+    """A checkpointer on watermarks that move when told to: of ``audit``, and of others."""
 
     def __init__(
         self,
+        *others: str,
         start: Position = NOTHING,
+        fingerprint: str = "c0ffee",
         sequence: int = 0,
-        *stored: Checkpoint,
-        seconds: float = 0,
     ) -> None:
-        self.store = ScriptedStore(*stored)
-        self.line = Watermark(start)
-        self.watching = Watching(ScriptedDriver(), store=self.store, checkpoint_seconds=seconds)
+        self.store = ScriptedStore()
+        self.watching = Watching(ScriptedDriver(), store=self.store, checkpoint_seconds=0)
         watcher = self.watching.watcher
-        claim = CheckpointClaim("orders")
-        claim.sequence = sequence
-        self.reached: Position | None = None
+        self.claim = CheckpointClaim("orders", ["audit", *others], epoch=OWNER.epoch)
+        self.claim.sequence = sequence
+        watermarks = Watermarks(start.cluster_time, lambda freed: None)
+        self.handlers: list[HandlerRun] = []
+        for name in self.claim.handlers:
+            line = watermarks.each[name] = Watermark(start)
+            known = Subscription(start, fingerprint)
+            self.handlers.append(HandlerRun(name, line, known, start, joining=False))
+        self.line = watermarks.each["audit"]
         self.checkpointer = Checkpointer(
             watcher.plan,
             self.watching.runtime,
             OWNER,
-            claim,
-            self.line,
+            self.claim,
+            self.handlers,
+            watermarks,
             watcher.status,
-            start,
-            lambda: self.reached or self.line.position,
         )
 
-    def move(self, n: int) -> None:
-        admit(self.line, batch([], token(n)), 1)
+    def move(self, n: int, *names: str) -> None:
+        """Everything is handled up to ``n``, by these handlers (without any, by ``audit``)."""
+        for each in self.handlers:
+            if each.name in (names or ("audit",)):
+                admit(each.watermark, batch([], token(n)))
+
+    @property
+    def saved(self) -> dict[str, ResumeToken | None]:
+        """The tokens that are stored, by handler."""
+        found = self.store.records["orders"].subscriptions
+        return {name: each.position.high_water for name, each in found.items()}
 
     @property
     def sequences(self) -> list[int]:
@@ -67,7 +86,7 @@ class Saving:
 
 async def test_a_checkpoint_holds_the_watermark_and_its_owner() -> None:
     saving = Saving(sequence=7)
-    (place,) = admit(saving.line, batch([change(1), invalidate(2)], token(3)), 1)
+    (place,) = admit(saving.line, batch([change(1), invalidate(2)], token(3)))
     saving.line.finish(place)
     before = datetime.now(UTC)
     await saving.checkpointer.save()
@@ -80,12 +99,14 @@ async def test_a_checkpoint_holds_the_watermark_and_its_owner() -> None:
             event_token=token(2),
             high_water=token(3),
             cluster_time=time(2),
+            started=time(2),
         ),
         cluster="rs0/abc",
         fingerprint="c0ffee",
         epoch=3,
         sequence=8,
         saved_at=saved.saved_at,
+        handlers=("audit",),
     )
 
 
@@ -145,7 +166,7 @@ async def test_a_position_that_cannot_be_saved_degrades_the_service() -> None:
     with pytest.raises(CheckpointError):
         await saving.checkpointer.save()
     assert degraded() == [reason]
-    assert await saving.checkpointer.save_last(saving.line.position) is not None
+    assert await saving.checkpointer.save_last(saving.handlers) is not None
     assert degraded() == []
     observed.begin()
     assert degraded() == []
@@ -155,12 +176,17 @@ async def test_a_position_that_cannot_be_saved_degrades_the_service() -> None:
     assert degraded() == []
 
 
-async def test_while_a_place_takes_long_the_position_inside_it_is_saved() -> None:
+async def test_while_a_place_takes_long_the_position_inside_it_is_saved(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Never one before it: the next regular save must not go back to the place's beginning."""
     saving = Saving()
+    (audit,) = saving.handlers
+    audit.lane = cast(Any, "a lane that has handled event 2")
+    inside = lambda line, lane: replace(line.position, high_water=token(2))  # noqa: E731
+    monkeypatch.setattr(handler_run, "reached_position", inside)
     saving.move(1)
     await saving.checkpointer.save()
-    saving.reached = replace(saving.line.position, high_water=token(2))
     await saving.checkpointer.save()
     await saving.checkpointer.save()
     assert [checkpoint.position.high_water for checkpoint in saving.store.saved] == [
@@ -170,3 +196,82 @@ async def test_while_a_place_takes_long_the_position_inside_it_is_saved() -> Non
     saving.move(3)
     await saving.checkpointer.save()
     assert saving.store.saved[-1].position.high_water == token(3)
+
+
+async def test_one_write_has_the_positions_of_all_handlers_that_have_moved() -> None:
+    saving = Saving("lake", "table")
+    saving.move(3, "audit", "lake")
+    await saving.checkpointer.save()
+    assert saving.saved == {"audit": token(3), "lake": token(3)}
+    saving.move(5, "lake", "table")
+    await saving.checkpointer.save()
+    assert saving.saved == {"audit": token(3), "lake": token(5), "table": token(5)}
+    await saving.checkpointer.save()
+    assert saving.sequences == [1, 2]
+
+
+async def test_a_handler_that_has_not_joined_yet_is_saved_by_the_stream_that_it_has() -> None:
+    saving = Saving("lake")
+    saving.handlers[1].joining = True
+    saving.move(3, "audit", "lake")
+    await saving.checkpointer.save()
+    assert await saving.checkpointer.save_last(saving.handlers) is None
+    assert saving.saved == {"audit": token(3)}
+
+
+async def test_the_end_of_one_handlers_part_saves_no_other_one() -> None:
+    saving = Saving("lake")
+    saving.move(3, "audit", "lake")
+    assert await saving.checkpointer.save_last(saving.handlers[1:]) is None
+    assert saving.saved == {"lake": token(3)}
+
+
+async def test_a_start_position_is_saved_only_if_that_is_asked_for() -> None:
+    """Nothing has confirmed it: without a token or a time it would be no position at all."""
+    for start in (NOTHING, Position(PositionKind.EVENT, token(1), token(1), time(1))):
+        saving = Saving(start=start)
+        saving.handlers[0].stored = None
+        await saving.checkpointer.save()
+        assert await saving.checkpointer.save_last(saving.handlers) is None
+        assert saving.store.saved == []
+    await saving.checkpointer.save(first=True)
+    assert saving.saved == {"audit": token(1)}
+
+
+async def test_a_token_that_has_not_moved_keeps_the_pipeline_to_which_it_belongs() -> None:
+    """With another one the server may refuse it; its time helps then."""
+    start = Position(PositionKind.EVENT, token(1), token(1), time(1))
+    saving = Saving(start=start, fingerprint="old")
+    saving.handlers[0].stored = None
+    await saving.checkpointer.save(first=True)
+    assert saving.store.records["orders"].fingerprint == "old"
+    saving.move(2)
+    await saving.checkpointer.save()
+    assert saving.store.records["orders"].fingerprint == "c0ffee"
+
+
+async def test_a_save_of_a_handler_ends_its_halt_and_no_other_ones() -> None:
+    saving = Saving("lake")
+    saving.move(3, "audit", "lake")
+    await saving.checkpointer.save()
+    await saving.claim.note_halt(saving.store, ["audit", "lake"], "no such table")
+    saving.move(5, "lake")
+    await saving.checkpointer.save()
+    halted = {n: each.halted for n, each in saving.store.records["orders"].subscriptions.items()}
+    assert halted == {"audit": "no such table", "lake": ""}
+
+
+async def test_now_and_then_a_position_is_kept_to_go_back_to(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    saving = Saving("lake")
+    for n in (1, 2):
+        saving.move(n, "audit", "lake")
+        await saving.checkpointer.save()
+    assert len(await saving.watching.runtime.orders.positions("orders")) == 1
+    monkeypatch.setattr(checkpointer, "NOTE_SECONDS", 0.0)
+    saving.move(3)
+    await saving.checkpointer.save()
+    last = (await saving.watching.runtime.orders.positions("orders"))[0]
+    tokens = {name: each.position.high_water for name, each in last.subscriptions.items()}
+    assert tokens == {"audit": token(3), "lake": token(2)}
