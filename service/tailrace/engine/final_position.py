@@ -14,7 +14,8 @@ from itertools import islice, takewhile
 from bson.timestamp import Timestamp
 
 from tailrace.engine.handle.lane import Lane
-from tailrace.engine.position.watermark import Place, Watermark, after_event
+from tailrace.engine.position.place import Place
+from tailrace.engine.position.watermark import Watermark, after_event
 from tailrace.model import Position, ResumeToken
 
 MOST_NOTED = 250_000

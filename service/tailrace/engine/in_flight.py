@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from tailrace.engine.handle.lane import Lane
 from tailrace.engine.handler_run import HandlerRun
 from tailrace.engine.ports import PerBatch
-from tailrace.engine.position.watermark import Place
+from tailrace.engine.position.place import Place
 from tailrace.engine.status.in_flight import InFlight, Stage
 from tailrace.engine.status.lag import awaited_call
 from tailrace.model import ResumeToken

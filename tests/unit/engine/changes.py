@@ -13,7 +13,8 @@ from tailrace.engine.handle.delivery import Delivery
 from tailrace.engine.handle.retry import Breaker, Retry
 from tailrace.engine.plan.loop_share import LoopShare
 from tailrace.engine.ports import Handler, RunIdentity
-from tailrace.engine.position.watermark import Place, Watermark
+from tailrace.engine.position.place import Place
+from tailrace.engine.position.watermark import Watermark
 from tailrace.engine.position.watermarks import Watermarks
 from tailrace.event import ChangeEvent, RawBatch
 from tailrace.event.batch import join

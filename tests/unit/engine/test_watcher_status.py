@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from tailrace.engine.position.watermark import Place, Watermark
+from tailrace.engine.position.place import Place
+from tailrace.engine.position.watermark import Watermark
 from tailrace.engine.position.watermarks import Watermarks
 from tailrace.engine.status.document import status_document
 from tailrace.engine.status.gauges import gauges

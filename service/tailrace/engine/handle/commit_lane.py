@@ -10,7 +10,7 @@ from tailrace.engine.handle.commit_delivery import CommitDelivery
 from tailrace.engine.handle.delivery import Handled
 from tailrace.engine.handle.lane import Assignment, Unhandled, tokens
 from tailrace.engine.ports import Commit
-from tailrace.engine.position.watermark import Place
+from tailrace.engine.position.place import Place
 from tailrace.errors import DeliveryInterrupted, TailraceError
 from tailrace.model import ResumeToken
 

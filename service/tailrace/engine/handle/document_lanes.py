@@ -21,7 +21,7 @@ import anyio
 from tailrace.engine.handle.delivery import Handled
 from tailrace.engine.handle.lane import Assignment, OpenPlace, SharedLane, Unhandled, tokens
 from tailrace.engine.naming import named
-from tailrace.engine.position.watermark import Place
+from tailrace.engine.position.place import Place
 from tailrace.errors import TailraceError
 from tailrace.event import ChangeEvent
 

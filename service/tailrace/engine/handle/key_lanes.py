@@ -27,7 +27,7 @@ from tailrace.engine.handle.lane import (
 )
 from tailrace.engine.naming import named
 from tailrace.engine.ports import PerBatch
-from tailrace.engine.position.watermark import Place
+from tailrace.engine.position.place import Place
 from tailrace.errors import TailraceError
 from tailrace.event import ChangeEvent
 

@@ -20,7 +20,8 @@ from tailrace.engine.handle.delivery import Delivery
 from tailrace.engine.handle.isolation import CallCancelled, apart, required
 from tailrace.engine.plan.router import Wants
 from tailrace.engine.position.handled_before import HandledBefore
-from tailrace.engine.position.watermark import Place, Watermark
+from tailrace.engine.position.place import Place
+from tailrace.engine.position.watermark import Watermark
 from tailrace.errors import DeliveryInterrupted, TaskCancelled
 from tailrace.event import ChangeEvent
 from tailrace.model import ResumeToken

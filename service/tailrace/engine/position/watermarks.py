@@ -4,7 +4,8 @@ from collections.abc import Callable, Sequence
 
 from bson.timestamp import Timestamp
 
-from tailrace.engine.position.watermark import Hold, Watermark
+from tailrace.engine.position.place import Hold
+from tailrace.engine.position.watermark import Watermark
 from tailrace.engine.status.lag import later
 from tailrace.event import RawBatch, Slice
 from tailrace.model import Position, ResumeToken

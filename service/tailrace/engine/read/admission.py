@@ -16,7 +16,7 @@ from tailrace.engine.handler_run import HandlerRun
 from tailrace.engine.plan.row_source import Rows, RowSource
 from tailrace.engine.plan.scope_plan import Runtime, ScopePlan
 from tailrace.engine.ports import PerBatch
-from tailrace.engine.position.watermark import Place
+from tailrace.engine.position.place import Place
 from tailrace.engine.position.watermarks import Watermarks
 from tailrace.engine.read.read_limit import ReadLimit
 from tailrace.engine.read.read_order import ReadOrder, caught_up_to, split

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tailrace.engine.handle.batch_lane import BatchLane
 from tailrace.engine.handle.call_size import GROWS_AFTER, CallSize
 from tailrace.engine.ports import PerBatch
-from tailrace.engine.position.watermark import Place
+from tailrace.engine.position.place import Place
 from tailrace.errors import AttemptTimedOut, BatchTooLarge
 from tailrace.event import ChangeEvent, Slice
 from tailrace.event.batch import join

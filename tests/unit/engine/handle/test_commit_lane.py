@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tailrace.engine.handle.commit_delivery import CommitDelivery
 from tailrace.engine.handle.commit_lane import CommitLane
 from tailrace.engine.ports import Commit, RunIdentity
-from tailrace.engine.position.watermark import Place
+from tailrace.engine.position.place import Place
 from tailrace.errors import CheckpointError, HandlerFailed
 from tailrace.event import ChangeEvent
 from tailrace.observe.handler_recorder import HandlerRecorder

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tailrace.engine.position.watermark import Place, Watermark
+from tailrace.engine.position.place import Place
+from tailrace.engine.position.watermark import Watermark
 from tailrace.event import RawBatch
 from tailrace.model import Position, PositionKind, SnapshotProgress
 from tailrace.model.snapshot import SnapshotMode

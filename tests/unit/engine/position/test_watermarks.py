@@ -6,7 +6,8 @@ from itertools import permutations
 import pytest
 from bson.timestamp import Timestamp
 
-from tailrace.engine.position.watermark import Hold, Place, Watermark
+from tailrace.engine.position.place import Hold, Place
+from tailrace.engine.position.watermark import Watermark
 from tailrace.engine.position.watermarks import Watermarks
 from tailrace.event import RawBatch
 from tailrace.model import Position, PositionKind
