@@ -25,6 +25,7 @@ from tailrace.config import Settings
 from tailrace.config.store import MemoryStoreSettings
 from tailrace.model import Checkpoint
 from tailrace.model.lease import Lease, LeaseTable, Member
+from tailrace.model.order import Order
 from tailrace.model.time_text import utc_text
 from tailrace.replicas.lease_view import abandoned
 from tailrace.replicas.ports import LeaseStore
@@ -36,6 +37,8 @@ _MEMORY = (
     "a store in memory is seen by its own process only: ask that one (GET /status), or use a store "
     "of type sqlite or mongodb"
 )
+_FAR_SECONDS = 10
+"""A handler that is further behind another one is on its own."""
 _ENDS = (
     "A process that followed it stops at its next read of the leases; what it has not saved comes "
     "again."
@@ -114,8 +117,36 @@ async def list_scopes(
             at = utc_text(order.at)
             text += f"\nScope {order.scope!r} is paused by {order.by} since {at}: resume it with "
             text += f"'tailrace scopes resume {order.scope}'.\n"
+        for name in _paused(order):
+            text += f"\nHandler {name!r} of scope {order.scope!r} is paused: resume it with "
+            text += f"'tailrace scopes resume {order.scope} --handler {name}'.\n"
+    for checkpoint in saved.values():
+        text += _apart(checkpoint)
     unreadable = sorted([*table.unreadable.items(), *ordered.unreadable.items()])
     return text + "".join(f"\n{each}\n" for _, each in unreadable)
+
+
+def _paused(order: Order) -> list[str]:
+    """The handlers that are paused alone."""
+    return [] if order.paused else sorted(n for n, own in order.handlers.items() if own.paused)
+
+
+def _apart(checkpoint: Checkpoint) -> str:
+    """Lines for the handlers that are halted alone, or are far behind the furthest one."""
+    scope, text = checkpoint.scope, ""
+    of_all = checkpoint.subscriptions
+    known = [each.position.cluster_time for each in of_all.values()]
+    furthest = max((each.time for each in known if each is not None), default=0)
+    for name, each in sorted(of_all.items()):
+        at = each.position.cluster_time
+        what = f"\nHandler {name!r} of scope {scope!r}"
+        if each.halted and not all(other.halted for other in of_all.values()):
+            text += f"{what} is halted: {each.halted}: when that is mended, "
+            text += f"'tailrace scopes restart {scope} --handler {name}'.\n"
+        elif at is not None and furthest - at.time > _FAR_SECONDS:
+            behind = age(timedelta(seconds=furthest - at.time))
+            text += f"{what} is at {moment_of(at)}, {behind} behind the furthest one.\n"
+    return text
 
 
 async def scope_records(store: Store, names: Collection[str], *, shared: bool) -> dict[str, Any]:
@@ -124,6 +155,7 @@ async def scope_records(store: Store, names: Collection[str], *, shared: bool) -
     saved = {each.scope: each for each in await store.checkpoints.list() if not each.is_reset}
     orders = await store.orders.list()
     paused = {order.scope: order for order in orders.orders if order.paused}
+    alone = {order.scope: _paused(order) for order in orders.orders}
     scopes = []
     for name in sorted({*names, *table.leases, *saved}):
         lease, checkpoint, order = table.leases.get(name), saved.get(name), paused.get(name)
@@ -135,6 +167,7 @@ async def scope_records(store: Store, names: Collection[str], *, shared: bool) -
                 "epoch": lease.epoch if lease is not None else None,
                 "lease_seconds_left": lease.seconds_left if lease is not None else None,
                 "paused_by": order.by if order is not None else None,
+                "paused_handlers": alone.get(name, []),
                 "checkpoint": checkpoint.to_document() if checkpoint is not None else None,
                 "unreadable": table.unreadable.get(name),
             }

@@ -14,6 +14,8 @@ _WORST_FIRST = ("halted", "standby", "backing_off", "starting", "waiting", "paus
 """The rest is well. Of a scope that another member follows, its report counts."""
 _IDLE = ("halted", "standby", "backing_off", "paused", "stopped")
 """In these states a scope hands nothing to its handlers."""
+_APART = ("halted", "paused", "backing_off", "waiting", "detached", "catching_up")
+"""The states in which a handler is not with the others of its scope."""
 _COLOURS = {"halted": Colour.RED, "waiting": Colour.YELLOW, "backing_off": Colour.YELLOW}
 
 Status = Mapping[str, Any]
@@ -58,6 +60,9 @@ def text_of(report: Status, out: TextIO) -> str:
 def _scope(name: str, scope: Status, notes: Sequence[str]) -> dict[str, Any]:
     reason = scope["reason"] or ""
     notes = [note for note in notes if not reason or reason not in note]
+    handlers = [_handler(name, scope, *each) for each in scope["handlers"].items()]
+    halted = [each for each in handlers if each["state"] == "halted"]
+    notes += [f"handler {each['handler']!r} is halted: {each['reason']}" for each in halted]
     owner = (scope["lease"] or {}).get("owner") or None
     elsewhere = scope["state"] == "standby" and owner is not None
     reported = (scope["reported"] or {}) if elsewhere else {}
@@ -73,40 +78,41 @@ def _scope(name: str, scope: Status, notes: Sequence[str]) -> dict[str, Any]:
         "in_flight": scope["in_flight"]["events"],
         "reason": reported.get("reason") or reason or None,
         "notes": notes,
-        "next": [] if elsewhere else [*_next(name, scope, [reason, *notes])],
-        "handlers": [
-            _handler(name, *each, idle=scope["state"] in _IDLE)
-            for each in scope["handlers"].items()
-        ],
+        "next": []
+        if elsewhere
+        else [*_next(name, scope, [reason, *notes], [each["handler"] for each in halted])],
+        "handlers": handlers,
     }
 
 
-def _handler(scope: str, name: str, handler: Status, *, idle: bool) -> dict[str, Any]:
-    down, letters = handler["down_since"], handler["waiting"]
+def _handler(scope: str, of: Status, name: str, handler: Status) -> dict[str, Any]:
+    """A handler; where it is on its own, how that goes."""
+    down, letters, own = handler["down_since"], handler["waiting"], handler["state"]
     call = None if down else handler["call_since"]
-    state = (
-        "down"
-        if down
-        else "in_call"
-        if call
-        else "dead_letters"
-        if letters
-        else "idle"
-        if idle
-        else "well"
-    )
+    apart = own in _APART and own != of["state"]
+    since, reason = down or call, handler["down_cause"] or (handler["call"] if call else None)
+    if apart and (own == "halted" or not since):
+        state, since, reason = own, handler["since"], handler["reason"] or None
+    elif since:
+        state = "down" if down else "in_call"
+    elif letters:
+        state = "dead_letters"
+    else:
+        state = "idle" if of["state"] in _IDLE else "well"
     return {
         "handler": name,
         "state": state,
-        "since": down or call,
-        "reason": handler["down_cause"] or (handler["call"] if call else None),
+        "since": since,
+        "reason": reason,
+        "lag_seconds": handler["lag_seconds"].get("handled") if apart else None,
+        "in_flight": handler["in_flight"]["events"] if apart else None,
         "handled": handler["ok"],
         "dead_letters": letters,
         "next": [f"tailrace dead-letters list --scope {shlex.quote(scope)}"] if letters else [],
     }
 
 
-def _next(name: str, scope: Status, texts: Iterable[str]) -> Iterable[str]:
+def _next(name: str, scope: Status, texts: Iterable[str], halted: Iterable[str]) -> Iterable[str]:
     """The commands that the texts name, then the one for the state."""
     found = [command for text in texts for command in _COMMAND.findall(text)]
     quoted = shlex.quote(name)
@@ -115,6 +121,8 @@ def _next(name: str, scope: Status, texts: Iterable[str]) -> Iterable[str]:
             found.append(f"tailrace scopes restart {quoted}")
         case "paused":
             found.append(f"tailrace scopes resume {quoted}")
+    for handler in halted:
+        found.append(f"tailrace scopes restart {quoted} --handler {shlex.quote(handler)}")
     if (scope["snapshot"] or {}).get("state") == "paused":
         found.append(f"tailrace snapshot resume {quoted}")
     return dict.fromkeys(found)
@@ -147,16 +155,21 @@ def _shown(scope: Status) -> str:
 
 
 def _rows(scope: Status) -> Iterable[tuple[str, ...]]:
-    lag = scope["lag_seconds"]
-    behind = UNKNOWN if lag is None else age(timedelta(seconds=lag))
     counts = [each["dead_letters"] for each in scope["handlers"]]
     letters = UNKNOWN if None in counts else str(sum(counts))
-    yield scope["scope"], "", _shown(scope), behind, str(scope["in_flight"]), letters
+    in_flight = str(scope["in_flight"])
+    yield scope["scope"], "", _shown(scope), _behind(scope) or UNKNOWN, in_flight, letters
     for each in scope["handlers"]:
         waits = UNKNOWN if each["dead_letters"] is None else str(each["dead_letters"])
         state, since = _words(each["state"]), each["since"]
         state = f"{state} since {since[:19]}Z" if since else state
-        yield "", each["handler"], state, "", "", waits
+        in_flight = "" if each["in_flight"] is None else str(each["in_flight"])
+        yield "", each["handler"], state, _behind(each), in_flight, waits
+
+
+def _behind(of: Status) -> str:
+    lag = of["lag_seconds"]
+    return "" if lag is None else age(timedelta(seconds=lag))
 
 
 def _words(state: str) -> str:

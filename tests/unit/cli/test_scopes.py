@@ -4,10 +4,13 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
+from bson.timestamp import Timestamp
 
 from tailrace.cli import main
-from tailrace.cli.scopes import list_scopes, release
+from tailrace.cli.scopes import list_scopes, release, scope_records
+from tailrace.control.orders import give
 from tailrace.model.lease import Lease, Member
+from tailrace.model.subscription import Subscription
 from tailrace.stores import Store
 from tailrace.stores.memory import MemoryCheckpoints, MemoryDeadLetters, MemoryOrders
 from tailrace.stores.memory_leases import MemoryLeases
@@ -54,6 +57,31 @@ async def test_scopes_are_listed_with_owner_and_position_and_the_live_members(
     await leases.acquire(Lease("orders"), ONE.id, 3, 10)
     seconds[0] = 62
     assert await list_scopes(store, ["new", "orders"], NOW) == LISTED
+
+
+async def test_handlers_on_their_own_are_named_with_what_helps(store: Store) -> None:
+    later = replace(ORDERS.position, cluster_time=Timestamp(1_764_500_060, 1))
+    apart = {
+        "audit": Subscription(later),
+        "index": Subscription(replace(later, cluster_time=Timestamp(1_764_500_000, 1))),
+    }
+    record = replace(ORDERS, epoch=5, handlers=("copy",), apart=apart, halted="odd")
+    await store.checkpoints.save(record)
+    await give(store.orders, "orders", "ann", {"paused": True}, "audit")
+    text = await list_scopes(store, ["orders"], NOW, shared=False)
+    assert text.splitlines()[2:] == [
+        "",
+        "Handler 'audit' of scope 'orders' is paused: resume it with "
+        "'tailrace scopes resume orders --handler audit'.",
+        "",
+        "Handler 'copy' of scope 'orders' is halted: odd: when that is mended, "
+        "'tailrace scopes restart orders --handler copy'.",
+        "",
+        "Handler 'index' of scope 'orders' is at 2025-11-30T10:53:20Z, 1m 0s behind the furthest "
+        "one.",
+    ]
+    (found,) = (await scope_records(store, ["orders"], shared=False))["scopes"]
+    assert found["paused_handlers"] == ["audit"]
 
 
 async def test_scopes_that_are_not_shared_have_no_owner_in_the_store(store: Store) -> None:

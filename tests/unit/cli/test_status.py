@@ -15,7 +15,9 @@ NOW = "2026-11-26T12:00:00+00:00"
 
 def handler(**fields: Any) -> dict[str, Any]:
     calls = {"down_since": None, "down_cause": None, "call_since": None, "call": None}
-    return {"ok": 7, "waiting": 0, **calls, **fields}
+    course = {"state": "attached", "reason": "", "since": NOW}
+    course |= {"lag_seconds": {"handled": 1.0}, "in_flight": {"events": 0}}
+    return {"ok": 7, "waiting": 0, **course, **calls, **fields}
 
 
 def scope(state: str = "caught_up", reason: str = "", **fields: Any) -> dict[str, Any]:
@@ -126,6 +128,37 @@ def test_the_worst_comes_first_with_its_reason_and_the_next_command() -> None:
         f"\nout: waiting\n  {waiting}\n"
         f"\nheld: caught up\n  {letters}\n  next: tailrace dead-letters list\n"
     )
+
+
+def test_a_handler_on_its_own_is_shown_with_its_state_and_what_helps() -> None:
+    behind = {"lag_seconds": {"handled": 3600.0}, "in_flight": {"events": 5}}
+    handlers = {
+        "table": handler(),
+        "index": handler(state="halted", reason="no such table"),
+        "copy": handler(state="catching_up", **behind),
+        "queue": handler(state="waiting", down_since=NOW, down_cause="refused", **behind),
+        "log": handler(state="paused", reason="paused by ann"),
+    }
+    paused = "'tailrace scopes resume a --handler log' continues"
+    note = f"scope a: handler 'log' is paused: {paused}"
+    report = report_of(status(note, ready=False, a=scope(handlers=handlers)))
+    (one,) = report["scopes"]
+    assert one["next"] == [
+        "tailrace scopes resume a --handler log",
+        "tailrace scopes restart a --handler index",
+    ]
+    table, _, attention = text_of(report, sys.stdout).partition("\n\n")
+    assert [" ".join(line.split()) for line in table.splitlines()[2:]] == [
+        "table well 0",
+        "index halted since 2026-11-26T12:00:00Z 1s 0 0",
+        "copy catching up since 2026-11-26T12:00:00Z 1h 0m 5 0",
+        "queue down since 2026-11-26T12:00:00Z 1h 0m 5 0",
+        "log paused since 2026-11-26T12:00:00Z 1s 0 0",
+    ]
+    assert "  handler 'index' is halted: no such table\n" in attention
+    whole = scope("paused", handlers={"log": handler(state="paused")})
+    (one,) = report_of(status(a=whole))["scopes"]
+    assert one["handlers"][0]["state"] == "idle", "as all of its scope"
 
 
 def test_of_a_scope_that_another_member_follows_its_report_counts() -> None:
