@@ -106,7 +106,7 @@ def test_each_refusal_of_tailrace_snapshot_is_one_line(
     assert run.stop() == 0
 
 
-def test_a_filter_that_the_server_refuses_halts_the_scope(
+def test_a_filter_that_the_server_refuses_halts_the_scope_until_it_is_corrected(
     mongod: ReplicaSet, database: str, daemon: Make
 ) -> None:
     """The stream itself is accepted: its position and its pipeline are not at fault."""
@@ -116,3 +116,9 @@ def test_a_filter_that_the_server_refuses_halts_the_scope(
     run = daemon(mongod.uri, scopes=[scope("orders", database, snapshot=broken)])
     run.start(ready=False)
     assert "correct the scope's snapshot" in run.halts()
+    run.configuration["scopes"][0]["snapshot"]["filter"] = {"_id": {"$lt": 5}}
+    run.configured()
+    run.start()
+    until(lambda: run.snapshot_state() == "done", "the snapshot")
+    assert run.stop() == 0
+    assert [each["operationType"] for each in run.events()].count("read") == 5

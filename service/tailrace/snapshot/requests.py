@@ -38,6 +38,21 @@ def to_pause(
     return wanted if isinstance(wanted, str) else replace(wanted, paused=paused)
 
 
+def corrected(
+    progress: SnapshotProgress, configured: SnapshotProgress, *, initial: bool
+) -> SnapshotProgress | Mapping[str, Any] | None:
+    """What takes the place of a scope's own snapshot that the server refuses; ``None``: nothing.
+
+    That is how its configuration is corrected: ``configured`` is a new one like it, and ``initial``
+    says whether the scope begins with one.
+    """
+    if progress.mode is SnapshotMode.INITIAL and not initial:
+        return {"state": SnapshotState.CANCELLED, "note": "it was refused; now snapshot: never"}
+    if progress.filter == configured.filter:
+        return None
+    return replace(configured, order=progress.order)
+
+
 def to_cancel(scope: Scope, under_way: SnapshotProgress | None) -> SnapshotRequest | str:
     """What to order to end the snapshot under way, or why it cannot be."""
     wanted = _unchanged(scope, under_way)

@@ -24,7 +24,7 @@ from tailrace.snapshot.followed import warn_of_followed
 from tailrace.snapshot.pace import ChunkPace
 from tailrace.snapshot.plan import NothingToRead, plan, warn_of_left_out
 from tailrace.snapshot.reading import Reading, progress_rows
-from tailrace.snapshot.requests import begun, changes, to_cancel, to_pause, to_start
+from tailrace.snapshot.requests import begun, changes, corrected, to_cancel, to_pause, to_start
 from tailrace.snapshot.server import SnapshotServer
 from tailrace.snapshot.stored import StoredBefore
 from tailrace.snapshot.target import asked_for, with_target_of
@@ -119,7 +119,7 @@ class Snapshots:
         if asked > self._obeyed:
             self._log.warning("snapshot.request_dropped", reason=reason)
             self._obeyed = asked
-        self.progress = replace(self._new(mode, self._options.filter), order=self._obeyed)
+        self.progress = replace(self._new(mode), order=self._obeyed)
 
     def leave(self) -> None:
         """Another process may follow the scope now: forgets everything, as it may be outdated."""
@@ -156,8 +156,8 @@ class Snapshots:
 
     async def _plan(self, progress: SnapshotProgress) -> SnapshotProgress:
         """A plan that is hardly older than the last listing, however long the first one takes."""
-        planned = await plan(self._server, self.scope, progress)
-        return await plan(self._server, self.scope, planned)
+        first = await plan(self._server, self.scope, progress)
+        return await plan(self._server, self.scope, first)
 
     async def read(self, time: Timestamp, *, briefly: bool) -> Sequence[Rows]:
         """The next rows, as of a time; a small number if ``briefly``."""
@@ -256,26 +256,27 @@ class Snapshots:
         assert self.progress is not None  # noqa: S101 - for the type checker: see obey
         return replace(self.progress, **order)
 
-    def _new(self, mode: SnapshotMode, filter: str) -> SnapshotProgress:
-        return asked_for(self.scope, mode, filter, self._options.parallel)
+    def _new(self, mode: SnapshotMode) -> SnapshotProgress:
+        return asked_for(self.scope, mode, self._options.filter, self._options.parallel)
 
     # --- failures --------------------------------------------------------------------------
 
     async def _asked(self, answer: Awaitable[T], progress: SnapshotProgress) -> T | None:
-        """The server's answer; ``None`` if it must be asked again later.
-
-        A refusal cancels a snapshot that an operator asked for; for any other it is raised.
-        """
+        """The server's answer; ``None`` if it must be asked again later, or is refused to an
+        operator. Any other refusal is raised, unless the configuration was corrected since."""
         try:
             return await answer
         except CommandFailed as error:
             if error.code in READ_LATER:
                 self._fail(error)
                 raise TimeUnavailable from error
-            own = progress.mode is not SnapshotMode.REQUESTED
-            if own and is_refusal(error):
-                raise_refusal(self.scope.name, error)
-            if not is_refusal(error) or error.code in ACCESS:
+            if progress.mode is not SnapshotMode.REQUESTED and is_refusal(error):
+                order = corrected(progress, self._new(progress.mode), initial=self._options.initial)
+                if order is None or error.code in ACCESS:
+                    raise_refusal(self.scope.name, error)
+                self._log.warning("snapshot.corrected", snapshot=progress.id, error=str(error))
+                self._give(order)
+            elif not is_refusal(error) or error.code in ACCESS:
                 self._fail(error)
             else:
                 self._refuse(progress, describe(error))

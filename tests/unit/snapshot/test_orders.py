@@ -9,7 +9,7 @@ import pytest
 from bson.timestamp import Timestamp
 from structlog.testing import capture_logs
 
-from tailrace.errors import ConnectionFailed
+from tailrace.errors import CommandFailed, ConnectionFailed, ScopeHalted
 from tailrace.event.reply import Reply
 from tailrace.model import Scope, SnapshotProgress
 from tailrace.model.snapshot import SnapshotMode, SnapshotRequest, SnapshotState
@@ -155,3 +155,48 @@ async def test_nothing_is_kept_of_a_scope_that_another_process_follows() -> None
     assert ordered(scope, scope.start()) == ""
     scope.leave()
     assert (scope.observed(), scope.active) == (None, False)
+
+
+class Refuses(Gone):
+    """A server that refuses everything, as it does a wrong filter, or a user without a right."""
+
+    def __init__(self, code: int) -> None:
+        self._error = CommandFailed("no", code=code)
+
+    async def run(self, database: str, command: Mapping[str, Any]) -> dict[str, Any]:
+        raise self._error
+
+
+def refused(code: int = 2, **options: Any) -> tuple[Snapshots, SnapshotProgress]:
+    """The snapshot with which a scope began, with options that are perhaps others by now."""
+    stored = snapshots(initial=True, filter='{"a": 1}').begin(None, fresh=True, gap=False, rows={})
+    assert stored is not None
+    scope = Snapshots(Scope("s", "shop"), Refuses(code), SnapshotOptions(**options))
+    assert scope.begin(stored, fresh=False, gap=False, rows={}) == stored
+    return scope, stored
+
+
+async def test_a_snapshot_that_was_refused_begins_again_with_the_corrected_filter() -> None:
+    scope, before = refused(initial=True, filter='{"b": 1}')
+    await scope.ready()
+    (rows,) = await scope.read(TIME, briefly=False)
+    now = rows.progress(0)
+    assert (rows.order, now.filter, now.state) == (True, '{"b": 1}', SnapshotState.PLANNED)
+    assert now.id != before.id
+    with pytest.raises(ScopeHalted, match="correct the scope's snapshot"):
+        await scope.ready()
+
+
+async def test_a_snapshot_that_was_refused_ends_if_the_scope_has_none_any_more() -> None:
+    scope, before = refused()
+    await scope.ready()
+    (rows,) = await scope.read(TIME, briefly=False)
+    assert (rows.progress(0).id, rows.progress(0).state) == (before.id, SnapshotState.CANCELLED)
+    assert not scope.active
+
+
+async def test_a_snapshot_of_a_user_who_lacks_a_right_waits_for_it() -> None:
+    """It is no reason to read other documents than were to be read."""
+    scope, _ = refused(code=13, filter='{"b": 1}')
+    with pytest.raises(CommandFailed):
+        await scope.ready()
