@@ -14,7 +14,7 @@ from bson.timestamp import Timestamp
 
 from tailrace.engine.ports import CheckpointStore
 from tailrace.errors import CheckpointFenced
-from tailrace.model import PositionKind, Progress, ResumeToken
+from tailrace.model import PositionKind, ResumeToken
 from tailrace.model.gap import Gap
 from tests.contract.stores import NOW, TOKEN, Backing, checkpoint, gap
 
@@ -34,15 +34,24 @@ VARIANTS = {
     "token of integers": checkpoint(
         high_water=ResumeToken.of({"_data": Int64(7), "n": 7, "deep": {"x": [1.5, None, True]}})
     ),
-    "handlers that are ahead": checkpoint(
-        sink_digests={"table": TOKEN.digest},
-        beyond={
-            "table": Progress(TOKEN, Timestamp(1_700_000_000, 3)),
-            "audit": Progress(
-                handled=frozenset(f"{n:012x}" for n in range(250_000)),
-                until=Timestamp(1_700_000_009, 1),
-            ),
-        },
+    "single events that are handled": checkpoint(
+        stored=TOKEN.digest,
+        chosen=True,
+        handled=frozenset(f"{n:012x}" for n in range(250_000)),
+        until=Timestamp(1_700_000_009, 1),
+    ),
+    "several handlers": checkpoint().with_subscriptions(
+        {
+            "audit": checkpoint().last,
+            "lake $.%": checkpoint().last,
+            "table.of 'x' \"y\" ☃": checkpoint(
+                obeyed=7,
+                halted="no such table",
+                cluster_time=Timestamp(1_700_000_009, 1),
+                stored=TOKEN.digest,
+                handled=frozenset({"0123456789ab"}),
+            ).last,
+        }
     ),
     "name": checkpoint(scope="Bücher: 'x' \"y\" $.%\n☃ 💧"),
 }
@@ -62,6 +71,48 @@ async def test_every_field_of_a_checkpoint_comes_back(backing: Backing) -> None:
         assert {each.scope: each for each in await opened.checkpoints.list()} == {
             each.scope: each for each in saved.values()
         }
+
+
+@pytest.mark.parametrize("wrong", [5, "odd", None, {}, {"kind": "odd", "deep": [1.5, {"x": None}]}])
+async def test_a_damaged_position_of_one_handler_leaves_the_others_readable(
+    backing: Backing, wrong: Any
+) -> None:
+    """Every later write puts it back as it was, whoever writes: also a claim does."""
+    lake = checkpoint(cluster_time=Timestamp(1_700_000_009, 1)).last
+    stored = checkpoint(damaged={"audit.x": wrong}).with_subscriptions({"lake": lake})
+    async with backing.open() as opened:
+        await opened.checkpoints.save(stored)
+    async with backing.open() as opened:
+        found = await opened.checkpoints.load("orders")
+        assert found == stored
+        assert found.of("audit.x") is None
+        assert found.of("lake") == lake
+        assert await opened.checkpoints.list() == [stored]
+        claimed = await opened.checkpoints.claim("orders", 9)
+        assert claimed == replace(stored, epoch=9, sequence=0, saved_at=claimed.saved_at)
+        await opened.checkpoints.save(replace(claimed, sequence=1))
+        # A new position takes its place.
+        mended = claimed.with_subscriptions({"audit.x": lake})
+        after = await opened.checkpoints.load("orders")
+        assert after is not None
+        assert after.damaged == {"audit.x": wrong}
+        await opened.checkpoints.save(replace(mended, sequence=2))
+        after = await opened.checkpoints.load("orders")
+        assert after is not None
+        assert (after.of("audit.x"), after.damaged) == (lake, {})
+
+
+async def test_the_position_of_handlers_that_stand_together_is_stored_once(
+    store: CheckpointStore,
+) -> None:
+    many = {f"handler-{n}": checkpoint().last for n in range(50)}
+    together = checkpoint().with_subscriptions(many)
+    await store.save(together)
+    found = await store.load("orders")
+    assert found is not None
+    assert (len(found.handlers), found.apart) == (50, {})
+    assert found.subscriptions == many
+    assert len(str(found.to_document())) < 2_000
 
 
 @pytest.mark.parametrize("order", [(2, 6), (3, 1)])
