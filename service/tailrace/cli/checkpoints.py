@@ -26,6 +26,7 @@ from tailrace.engine.ports import CheckpointStore
 from tailrace.errors import CheckpointCorrupt, CheckpointFenced
 from tailrace.model import Checkpoint, Position
 from tailrace.model.record_codec import LARGEST
+from tailrace.model.subscription import Subscription
 
 _UNKNOWN = "has no checkpoint; 'tailrace checkpoints list' shows those that are stored"
 _NO_POSITION = "  scope:        {}\n  (no checkpoint: the scope starts at its start_at)\n"
@@ -149,13 +150,9 @@ async def set_position(
     if epoch is not None and epoch > LARGEST:
         refuse(f"scope {scope!r}", "its epoch is the greatest there is; reset it, then set it")
     chosen = replace(position, chosen=True)
-    if before is not None:
-        at = before.position
-        reread = at.reread_from(position.cluster_time, now)
-        chosen = replace(chosen, snapshot=at.snapshot, reread=reread)
     after = Checkpoint(
         scope=scope,
-        position=chosen,
+        position=_chosen(chosen, before.last, now) if before else chosen,
         cluster=before.cluster if before else "",
         fingerprint=before.fingerprint if before else "",
         epoch=int(now.timestamp()) if epoch is None else epoch,
@@ -163,6 +160,12 @@ async def set_position(
         saved_at=now,
         obeyed=obeyed,
     )
+    if before is not None:
+        known = {**dict.fromkeys(before.damaged, before.last), **before.subscriptions}
+        moved = {name: _chosen(chosen, each, now) for name, each in known.items()}
+        after = after.with_subscriptions(
+            {name: replace(after.last, position=at) for name, at in moved.items()}
+        )
     if not dry_run:
         advice = "Look at it again, and repeat"
         if epoch is None:
@@ -170,6 +173,14 @@ async def set_position(
         await _save(store, after, f"nothing was set: {{}}. {advice}")
     end = _DRY_RUN if dry_run else f"Stored. {_FENCED}"
     return f"Before:\n{text}\nAfter:\n{details(after, now)}\n{end}"
+
+
+def _chosen(position: Position, before: Subscription, now: datetime) -> Position:
+    """The position that is set, with what stays of that of a handler."""
+    at = before.position
+    return replace(
+        position, snapshot=at.snapshot, reread=at.reread_from(position.cluster_time, now)
+    )
 
 
 async def reset_position(

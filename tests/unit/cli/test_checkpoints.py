@@ -13,6 +13,7 @@ from tailrace.cli.terminal_text import age
 from tailrace.errors import CheckpointCorrupt, CheckpointFenced, ConfigurationError
 from tailrace.model import Checkpoint, Position, PositionKind, ResumeToken, StartPoint
 from tailrace.model.gap import Gap
+from tailrace.model.snapshot import SnapshotMode, SnapshotProgress, SnapshotState
 from tailrace.model.subscription import Subscription
 from tailrace.stores.memory import MemoryCheckpoints
 
@@ -156,6 +157,25 @@ async def test_setting_a_token_keeps_the_cluster_and_fences_the_daemon(
     assert "\nStored. A daemon that follows it now halts the scope at its next save" in changed
     with pytest.raises(CheckpointFenced):
         await store.save(ORDERS)
+
+
+async def test_a_set_position_is_that_of_every_handler_with_its_own_snapshot() -> None:
+    """Also of one whose position could not be read: it would begin as a new handler does."""
+    done = SnapshotProgress("5f3a", SnapshotMode.INITIAL, SnapshotState.DONE)
+    lake = replace(ORDERS.last, position=replace(ORDERS.position, snapshot=done), halted="why")
+    audit = replace(ORDERS.last, position=replace(ORDERS.position, handled=frozenset({"ab"})))
+    record = replace(ORDERS, handlers=("table",), damaged={"topic": 5})
+    record = record.with_subscriptions({"lake": lake, "audit": audit})
+    store = MemoryCheckpoints({"orders": record})
+    await set_position(store, "orders", MOVED, NOW, obeyed=4)
+    [after] = await store.list()
+    assert set(after.subscriptions) == {"audit", "lake", "table", "topic"}
+    for name, each in after.subscriptions.items():
+        at = each.position
+        assert (at.start_point, at.chosen) == (StartPoint(resume_after=NEW), True)
+        assert (at.handled, at.snapshot) == (frozenset(), done if name == "lake" else None)
+        assert (each.obeyed, each.halted) == (4, "")
+    assert after.damaged == {}
 
 
 async def test_a_time_can_be_set_for_a_scope_without_a_position() -> None:
