@@ -39,6 +39,12 @@ class HandlerStart:
         """The handler's name; empty for a scope without handlers."""
         return self.routed.name if self.routed is not None else ""
 
+    @property
+    def reads_apart(self) -> bool:
+        """Whether it has a snapshot that is configured for it alone, and is not over."""
+        snapshot, of = self.position.position.snapshot, self.routed
+        return of is not None and of.begins_apart and snapshot is not None and not snapshot.over
+
 
 async def settle(course: Course, identity: RunIdentity, checkpoint: Checkpoint | None) -> None:
     """Gives new handlers a position, and moves those that an operator has moved."""
@@ -118,7 +124,10 @@ async def beginnings(
             if course.parts is None or len(course.routed) == 1:
                 raise
             course.part(routed.name, error)
-    stay = together([each.position for each in starts])
+    stay = together(
+        [each.position for each in starts],
+        [n for n, each in enumerate(starts) if each.reads_apart],
+    )
     if course.parts is not None:
         for each, with_others in zip(starts, stay, strict=True):
             if not with_others:

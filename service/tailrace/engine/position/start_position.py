@@ -5,7 +5,7 @@ checkpoint. The checkpoint notes what each destination has: if that is still so,
 its position too (which may be much later, on a quiet scope).
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 import structlog
@@ -114,13 +114,15 @@ def is_as_noted(subscription: Subscription | None, sink: SinkPosition | None) ->
     return is_noted(sink, at)
 
 
-def together(starts: Sequence[StartPosition]) -> list[bool]:
+def together(starts: Sequence[StartPosition], alone: Collection[int] = ()) -> list[bool]:
     """Which of them begin with the stream of the furthest one: those that are hardly behind it.
 
-    Positions of different snapshots do not go together.
+    Positions of different snapshots do not go together. ``alone``: the indexes of those whose
+    snapshot only a stream of their own reads as it is configured, if there are others.
     """
-    furthest = starts[0]
-    for each in starts:
+    candidates = [each for n, each in enumerate(starts) if n not in alone] or starts
+    furthest = candidates[0]
+    for each in candidates:
         if furthest.position.is_before(each.position):
             furthest = each
     return [_near(each, furthest) for each in starts]

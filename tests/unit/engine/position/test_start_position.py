@@ -287,3 +287,5 @@ def test_handlers_with_different_snapshots_are_not_together() -> None:
     )
     assert together([one, over, other, none]) == [True, False, False, False]
     assert together([over, none]) == [True, True]
+    assert together([one, none, over], [0]) == [False, True, True]
+    assert together([one, other], [0, 1]) == [True, False]
