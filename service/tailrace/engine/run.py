@@ -110,9 +110,8 @@ class Run:
         log = structlog.get_logger().bind(scope=scope.name)
         log.info("stream.starting", at=str(start), follows=str(scope), handlers=course.names)
         if gap is not None:
-            self.begun = [
-                replace(each, position=after_gap(start, each.position)) for each in self.begun
-            ]
+            self.begun = after_gap(course, self.begun, start)
+            self.leads = self.leads if self.leads in course.names else ""
         if not course.alone:
             return await self._follow(gap)
         streams, most = course.scope.streams, course.scope.plan.catch_up_streams

@@ -187,8 +187,22 @@ def least_snapshot(starts: Sequence[HandlerStart]) -> SnapshotProgress | None:
     return least if len(starts) == 1 else replace(least, handled=frozenset())
 
 
-def after_gap(start: StartPoint, position: StartPosition) -> StartPosition:
-    """What a handler begins with after changes that it skips: they count as handled."""
+def after_gap(
+    course: Course, begun: Sequence[HandlerStart], start: StartPoint
+) -> list[HandlerStart]:
+    """What the handlers begin with after changes that they skip: they count as handled.
+
+    Those that begin apart leave, to skip them on their own: a snapshot after a gap is theirs, too.
+    """
+    own = [each for each in begun if each.routed is not None and each.routed.begins_apart]
+    if course.parts is not None and len(own) < len(begun):
+        for each in own:
+            course.part(each.name)
+        begun = [each for each in begun if each not in own]
+    return [replace(each, position=_skipping(start, each.position)) for each in begun]
+
+
+def _skipping(start: StartPoint, position: StartPosition) -> StartPosition:
     at = position.position
     begins = replace(
         position_at(start),
