@@ -88,6 +88,10 @@ class Share:
         budget._take(self, size)
         return True
 
+    def take(self, size: int) -> None:
+        """Takes ``size`` bytes without waiting, although the budget may not have them."""
+        self._budget._take(self, size)
+
     async def acquire(self, size: int) -> None:
         """Takes ``size`` bytes. For the common part it waits for all earlier requests."""
         if self.try_acquire(size):

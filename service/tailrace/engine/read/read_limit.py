@@ -33,34 +33,53 @@ class ReadLimit:
     interrupt: Interrupt
     make_room: Callable[[], bool] = lambda: False
     _changed: anyio.Event = field(default_factory=anyio.Event)
-    _waits: bool = False
-    """Whether a reply waits for room."""
+    _handlers: Sequence[HandlerRun] = ()
+    """For which a reply waits for room."""
+    _waiting: anyio.CancelScope | None = None
+    """In which it waits."""
 
     def moved(self, freed: int) -> None:
         """Handlers opened or finished places, which freed this many bytes: there may be room."""
         if freed:
             self.share.release(freed)
         self._changed.set()
-        if self._waits:
-            self._waits = False
-            self._waits = not self.make_room()  # which frees bytes for the reply that waits
+        if (waiting := self._waiting) is not None:
+            self._waiting = None
+            self.make_room()  # which frees bytes for the reply that waits
+            if self._hold_nothing:
+                waiting.cancel()
+            else:
+                self._waiting = waiting
 
     async def acquire(self, size: int, handlers: Sequence[HandlerRun]) -> bool:
         """Waits until the budget has ``size`` bytes for a reply; returns False on an interrupt."""
+        self._handlers = handlers
         while not self.share.try_acquire(size):
+            if self._hold_nothing:
+                self.share.take(size)
+                return True
             if not self.make_room():
-                break
-        else:
-            return True
+                return await self._wait_for(size)
+        return True
+
+    async def _wait_for(self, size: int) -> bool:
         self.status.enter(WatcherState.WAITING)
-        _flush(handlers)
-        self._waits = True
+        _flush(self._handlers)
         try:
-            with self.interrupt.interrupts() as waiting:
+            with self.interrupt.interrupts() as stopping, anyio.CancelScope() as self._waiting:
                 await self.share.acquire(size)
+                return True
         finally:
-            self._waits = False
-        return not waiting.cancelled_caught
+            self._waiting = None
+        if stopping.cancelled_caught or self.interrupt.is_set:
+            return False
+        self.share.take(size)
+        return True
+
+    @property
+    def _hold_nothing(self) -> bool:
+        """Whether only handlers that have left hold anything: nobody else can wait for these."""
+        return not any(each.watermark.size for each in self._handlers)
 
     async def until_hungry(
         self, size: int, places: int, handlers: Sequence[HandlerRun], watermarks: Watermarks
