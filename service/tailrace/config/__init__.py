@@ -5,6 +5,7 @@ python target can be imported.
 
 ``document`` reads YAML with variables; ``settings`` and the modules that it imports are the models;
 ``checks`` compares sections; ``messages`` words the problems; ``loading`` runs all of these.
+``subscriptions`` says how each handler of a scope begins, and how many streams there may be.
 """
 
 from tailrace.config.loading import load, load_pipeline, load_served, loads, located, masked
