@@ -104,7 +104,7 @@ class Checkpointer:
                 each.name: replace(
                     each.subscription,
                     position=at,
-                    fingerprint=self._fingerprint(each.subscription, at),
+                    fingerprint=self._fingerprint(each, at),
                     halted="",
                 )
                 for each, at in changed.items()
@@ -117,11 +117,10 @@ class Checkpointer:
             self.status.committed(committed)
             await self._note(checkpoint)
 
-    def _fingerprint(self, began: Subscription, at: Position) -> str:
+    def _fingerprint(self, handler: HandlerRun, at: Position) -> str:
         """Of the pipeline and options to which the position's tokens belong."""
-        moved = at.token is None or at.token != began.position.token
-        current = self.identity.fingerprint
-        return current if moved else began.fingerprint or current
+        former = "" if handler.is_confirmed(at) else handler.subscription.fingerprint
+        return former or self.identity.fingerprint
 
     async def saved(self, subscriptions: Mapping[str, Subscription]) -> Checkpoint:
         """Saves these subscriptions; returns the checkpoint."""

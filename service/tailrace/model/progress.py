@@ -1,4 +1,4 @@
-"""How far one handler is, if that differs from the scope's checkpoint."""
+"""What a handler has of the stream."""
 
 from dataclasses import dataclass
 
@@ -38,14 +38,6 @@ class Progress:
         if token is None:
             return None
         return True if token.precedes(mine) else False if mine.precedes(token) else None
-
-    def is_passed_by(self, token: ResumeToken | None, time: Timestamp | None) -> bool:
-        """Whether everything that the handler has is known to be at or before a position."""
-        if self.handled and (self.until is None or time is None or time <= self.until):
-            return False
-        if self.token is None:
-            return self.cluster_time is None or (time is not None and time >= self.cluster_time)
-        return token == self.token or self.covers(token, time) is False
 
 
 NOTHING = Progress()
