@@ -80,8 +80,9 @@ def moment_of(time: Timestamp | None) -> str:
 
 def _gap(gap: Gap) -> str:
     reason = " ".join(gap.reason.split())  # a server's message may have several lines
+    of = f"    {'handlers:':<13}{', '.join(gap.handlers)}\n" if gap.handlers else ""
     return (
-        f"  {moment_of(gap.since)} → {moment_of(gap.until)}\n"
+        f"  {moment_of(gap.since)} → {moment_of(gap.until)}\n{of}"
         f"    {'policy:':<13}{gap.policy}\n"
         f"    {'reason:':<13}{reason}\n"
         f"    {'recorded at:':<13}{utc_text(gap.recorded_at)}\n"

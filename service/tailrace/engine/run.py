@@ -174,7 +174,8 @@ class Run:
             status.enter(WatcherState.CATCHING_UP)
             status.find = partial(in_flight, handlers.fed)
             if gap is not None:
-                gap = replace(gap, until=status.stream.server_time)
+                some = tuple(course.names) if len(course.names) < len(plan.routed) else None
+                gap = replace(gap, until=status.stream.server_time, handlers=some)
                 told = [each.delivery for each in handlers.fed if each.delivery is not None]
                 await record(gap, runtime.store, told, scope.claim.lease)
             return await self._handle(reader, stream)

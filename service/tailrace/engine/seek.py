@@ -41,15 +41,16 @@ async def seek(
         await runtime.orders.note(as_former(before))
         former = await runtime.orders.positions(claim.scope)
     changed: dict[str, Subscription] = {}
-    gaps: dict[str, Gap] = {}
+    gaps: dict[Gap, list[str]] = {}
     for name in handlers:
         wish, at = order.of(name), before.of(name) if before is not None else None
         assert wish.seek is not None  # noqa: S101 - the caller has looked
         if at is not None and (gap := _gap(order, wish, furthest(name, at, former))) is not None:
-            gaps[gap.digest] = gap
+            gaps.setdefault(gap, []).append(name)
         changed[name] = _moved(order, wish, at, identity.fingerprint)
-    for gap in gaps.values():
-        await runtime.store.record_gap(gap)
+    for gap, missed in gaps.items():
+        some = None if set(missed) >= set(claim.handlers) else tuple(missed)
+        await runtime.store.record_gap(replace(gap, handlers=some))
     after = await claim.save(runtime.store, identity, changed)
     for name, each in changed.items():
         at = before.of(name) if before is not None else None
@@ -105,7 +106,7 @@ def _gap(order: Order, wish: HandlerOrder, reached: Position) -> Gap | None:
         return Gap(order.scope, after.token, until, until, reason, SET_ASIDE, order.at)
     if since is None or until is None or until <= since:
         return None
-    reason = f"{order.by} moved the scope forward"
+    reason = f"{order.by} moved it forward"
     return Gap(order.scope, reached.token, since, until, reason, "seek", order.at)
 
 

@@ -22,7 +22,8 @@ class Gap(StoredRecord):
     ``token`` and ``since`` are that position, as far as it is known. ``reason`` is the server's
     error, ``policy`` the setting that allowed the gap, or ``seek``: an operator moved the scope.
     With ``set_aside`` the token is that of the one event that an operator left out, both times are
-    the event's, and the reason names its document.
+    the event's, and the reason names its document. ``handlers``: those that have missed it;
+    ``None``: all of the scope.
     """
 
     NAME: ClassVar = "gap record"
@@ -35,6 +36,11 @@ class Gap(StoredRecord):
     reason: str
     policy: str
     recorded_at: datetime
+    handlers: tuple[str, ...] | None = None
+
+    def concerns(self, handler: str) -> bool:
+        """Whether this handler has missed it."""
+        return self.handlers is None or handler in self.handlers
 
     @property
     def digest(self) -> str:

@@ -1,45 +1,57 @@
 """A scope as this process follows it, for an inquiry."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from bson.timestamp import Timestamp
 
 from tailrace.engine import Watcher
 from tailrace.engine.status.in_flight import Find
+from tailrace.engine.status.subscription_state import subscription_state
 from tailrace.engine.status.watcher_state import WatcherState
-from tailrace.model import Position, ResumeToken
+from tailrace.model import ResumeToken
 from tailrace.why.answer import Outcome, State
+from tailrace.why.outcomes import FollowedHandler
 
 
 @dataclass(frozen=True, slots=True)
 class WatchedScope:
-    """:class:`tailrace.why.outcomes.Followed` by a watcher. ``position``: up to where everything is
-    handled; ``None`` if no run reads."""
+    """:class:`tailrace.why.outcomes.Followed` by a watcher. ``finds``: of each of its streams."""
 
-    position: Position | None
     read_to: Timestamp | None
-    course: str
-    find: Find | None
+    handlers: Mapping[str, FollowedHandler]
+    finds: Sequence[Find]
 
-    def in_flight(self, token: ResumeToken) -> Mapping[str, Outcome] | None:
-        found = self.find(token) if self.find is not None else None
-        if found is None:
-            return None
-        return {name: Outcome(State(one.stage.value), one.detail) for name, one in found.items()}
+    def of(self, handler: str) -> FollowedHandler:
+        unknown = FollowedHandler(None, None, "the handler is not one of the scope as it runs")
+        return self.handlers.get(handler, unknown)
+
+    def in_flight(self, token: ResumeToken) -> Mapping[str, Outcome]:
+        return {
+            name: Outcome(State(one.stage.value), one.detail)
+            for find in self.finds
+            for name, one in (find(token) or {}).items()
+        }
 
 
 def followed(watcher: Watcher) -> WatchedScope | None:
     """The scope as it is now; ``None`` if this process does not follow it."""
-    status, state = watcher.status, watcher.status.state
-    if state is WatcherState.STANDBY:
+    status = watcher.status
+    if status.state is WatcherState.STANDBY:
         return None
-    why = f": {status.explanation}" if status.explanation else ""
     reads = status.find is not None and status.watermark is not None
-    watermark = status.watermark if reads else None
     return WatchedScope(
-        watermark.position if watermark is not None else None,
-        watermark.read_time if watermark is not None else None,
-        f"the scope is {state.value.replace('_', ' ')}{why}",
-        status.find,
+        status.watermark.read_time if reads and status.watermark is not None else None,
+        {each.name: _handler(watcher, each.name) for each in watcher.plan.routed},
+        [each.find for each in status.courses if each.find is not None],
     )
+
+
+def _handler(watcher: Watcher, name: str) -> FollowedHandler:
+    status, apart = watcher.status_of(name), name in watcher.apart
+    state = subscription_state(status, apart=True) if apart else status.state
+    why = f": {status.explanation}" if status.explanation else ""
+    course = f"the {'handler' if apart else 'scope'} is {state.value.replace('_', ' ')}{why}"
+    if status.find is None or status.watermark is None:
+        return FollowedHandler(None, None, course)
+    return FollowedHandler(status.position(name), status.watermark.read_time, course)

@@ -11,26 +11,37 @@ from tailrace.event import ChangeEvent
 from tailrace.model import Checkpoint, Position, ResumeToken, Route, StartPoint
 from tailrace.model.dead_letter import DeadLetter
 from tailrace.model.gap import SET_ASIDE, Gap
+from tailrace.model.subscription import Subscription
 from tailrace.why.answer import Landed, Outcome, State, iso_time
+
+
+@dataclass(frozen=True, slots=True)
+class FollowedHandler:
+    """A handler as the process that follows it knows it.
+
+    ``position``: up to where it has handled everything; ``None`` if nothing is read now.
+    ``read_to``: up to where its stream is read. ``course``: its state, or that of the scope, and
+    why, for people.
+    """
+
+    position: Position | None
+    read_to: Timestamp | None
+    course: str
 
 
 class Followed(Protocol):
     """The scope as the process that follows it knows it."""
 
     @property
-    def position(self) -> Position | None:
-        """Up to where everything is handled; ``None`` if nothing is read now."""
-
-    @property
     def read_to(self) -> Timestamp | None:
-        """Up to where the stream is read."""
+        """Up to where the shared stream is read."""
 
-    @property
-    def course(self) -> str:
-        """The state of the scope, and why, for people."""
+    def of(self, handler: str) -> FollowedHandler:
+        """What is known of a handler."""
 
-    def in_flight(self, token: ResumeToken) -> Mapping[str, Outcome] | None:
-        """By handler, how far an event is that is read and not handled by all; else ``None``."""
+    def in_flight(self, token: ResumeToken) -> Mapping[str, Outcome]:
+        """By handler, how far an event is that is read and not handled by all that it comes to
+        with this one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,10 +78,18 @@ class Evidence:
             return self.checkpoint.position.started
         return self.start.at_operation_time
 
-    @property
-    def _snapshot(self) -> str:
-        """What delivers documents that did not change since the start."""
-        snapshot = self.checkpoint.position.snapshot if self.checkpoint is not None else None
+    def _subscription(self, handler: str) -> Subscription | None:
+        return self.checkpoint.of(handler) if self.checkpoint is not None else None
+
+    def _started(self, handler: str) -> Timestamp | None:
+        """From when on changes are delivered to a handler."""
+        known = self._subscription(handler)
+        return known.position.started if known is not None else self.started
+
+    def _snapshot(self, handler: str) -> str:
+        """What delivers documents to a handler that did not change since the start."""
+        known = self._subscription(handler)
+        snapshot = known.position.snapshot if known is not None else None
         if snapshot is None:
             return ""
         filtered = ", which has a filter," if snapshot.filter else ""
@@ -80,12 +99,12 @@ class Evidence:
     def outcomes(self, event: ChangeEvent) -> Mapping[str, Outcome]:
         """By handler, what became of a change."""
         token, time = event.token, event.cluster_time or event.token.cluster_time
-        flying = self.followed.in_flight(token) if self.followed is not None else None
+        flying = self.followed.in_flight(token) if self.followed is not None else {}
         return {
             handler: self._stored(handler, token.digest)
             or self._filtered(routes, event)
-            or (flying or {}).get(handler)
-            or self._by_position(handler, token, time, flying)
+            or flying.get(handler)
+            or self._by_position(handler, token, time)
             for handler, routes in self.handlers.items()
         }
 
@@ -115,9 +134,10 @@ class Evidence:
         taken = "; or ".join(filter(None, map(_taken, routes)))
         return Outcome(State.FILTERED, f"its route takes only {taken}")
 
-    def _came_again(self, gap: Gap, time: Timestamp) -> bool:
-        """Whether the scope was moved back after the gap, and has read on from before that time."""
-        reread = self.checkpoint.position.reread.values() if self.checkpoint is not None else ()
+    def _came_again(self, handler: str, gap: Gap, time: Timestamp) -> bool:
+        """Whether a handler was moved back after the gap, and has read on from before that time."""
+        known = self._subscription(handler)
+        reread = known.position.reread.values() if known is not None else ()
         return any(
             each.at > gap.recorded_at
             and each.since <= time
@@ -125,45 +145,37 @@ class Evidence:
             for each in reread
         )
 
-    def _by_position(
-        self,
-        handler: str,
-        token: ResumeToken,
-        time: Timestamp | None,
-        flying: Mapping[str, Outcome] | None,
-    ) -> Outcome:
-        """By what is handled, what is read, and where the scope has started."""
-        if self.started is not None and time is not None and time < self.started:
-            since = f"the scope's changes are delivered from {iso_time(self.started)} on"
-            return Outcome(State.BEFORE_START, since + self._snapshot)
-        for gap in self.gaps:
+    def _by_position(self, handler: str, token: ResumeToken, time: Timestamp | None) -> Outcome:
+        """By what the handler has handled, what is read, and where it has started."""
+        started = self._started(handler)
+        if started is not None and time is not None and time < started:
+            since = f"changes are delivered to it from {iso_time(started)} on"
+            return Outcome(State.BEFORE_START, since + self._snapshot(handler))
+        for gap in [each for each in self.gaps if each.concerns(handler)]:
             if gap.token == token and gap.policy == SET_ASIDE:
                 return Outcome(State.IN_GAP, gap.reason)
-            if time is not None and _within(gap, time) and not self._came_again(gap, time):
+            if time is not None and _within(gap, time) and not self._came_again(handler, gap, time):
                 skipped = f"changes up to {iso_time(gap.until) or 'an unknown time'} were skipped"
                 return Outcome(State.IN_GAP, f"{skipped} ({gap.policy}): {gap.reason}")
-        followed, checkpoint = self.followed, self.checkpoint
-        subscription = checkpoint.of(handler) if checkpoint is not None else None
+        subscription = self._subscription(handler)
         if subscription is not None and _has(subscription.position, token, time):
             until = iso_time(subscription.position.cluster_time)
-            return Outcome(State.HANDLED, f"the checkpoint ({until}) is not before it")
-        if followed is not None:
-            at = followed.position
-            if flying is not None or (at is not None and _has(at, token, time)):
-                later = "the checkpoint comes after earlier changes are handled, too"
-                return Outcome(State.HANDLED, f"it is handled; {later}")
-            read_to = iso_time(followed.read_to)
-            read = f"the stream is read up to {read_to}" if read_to else ""
-            return Outcome(State.NOT_READ, "; ".join(filter(None, (read, followed.course))))
-        if checkpoint is None:
-            if self.start.at_operation_time is None:
+            return Outcome(State.HANDLED, f"its position ({until}) is not before it")
+        if self.followed is not None:
+            here = self.followed.of(handler)
+            if here.position is not None and _has(here.position, token, time):
+                return Outcome(State.HANDLED, "it is handled; its position is saved after that")
+            read = f"the stream is read up to {at}" if (at := iso_time(here.read_to)) else ""
+            return Outcome(State.NOT_READ, "; ".join(filter(None, (read, here.course))))
+        if subscription is None:
+            if self.start.at_operation_time is None and self.checkpoint is None:
                 return Outcome(State.BEFORE_START, "the scope has not started: it starts at 'now'")
-            return Outcome(State.NOT_READ, "the scope has not started")
-        until = iso_time(checkpoint.position.cluster_time)
+            return Outcome(State.NOT_READ, "the handler has not started")
+        until = iso_time(subscription.position.cluster_time)
         who = self.elsewhere or "no daemon answers here; it is read when one runs"
-        if checkpoint.halted:
-            who = f"the scope is halted: {checkpoint.halted}"
-        return Outcome(State.AFTER_CHECKPOINT, f"it is after the checkpoint ({until}): {who}")
+        if subscription.halted:
+            who = f"the handler is halted: {subscription.halted}"
+        return Outcome(State.AFTER_CHECKPOINT, f"it is after its position ({until}): {who}")
 
 
 def _has(position: Position, token: ResumeToken, time: Timestamp | None) -> bool:
