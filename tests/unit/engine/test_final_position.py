@@ -5,10 +5,11 @@ from typing import Any
 
 import pytest
 
-from tailrace.engine import WatcherState, handler_run
+from tailrace.engine import Routed, WatcherState, handler_run
 from tailrace.model import Checkpoint
 from tailrace.stores.memory import MemoryDeadLetters
-from tests.unit.engine.changes import Document, token, until
+from tests.handlers import handler
+from tests.unit.engine.changes import Document, time, token, until
 from tests.unit.engine.destinations import Plain, Table, event, oplog
 from tests.unit.engine.read.test_transactions import in_transaction
 from tests.unit.engine.scripted_driver import ScriptedDriver
@@ -104,13 +105,56 @@ async def test_no_position_lies_inside_a_transaction_for_a_handler_that_takes_th
     assert sorted(audit.handled) == table.rows == list(range(1, 12))
 
 
-async def test_more_than_a_checkpoint_may_note_comes_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(handler_run, "MOST_NOTED", 10)
-    audit, scope = Plain("audit"), Scope(*oplog(30))
-    audit.failing = Counter([3])
-    async with scope.process(audit.routed()).run():
-        await until(lambda: len(audit.handled) == 29)
-    async with scope.process(audit.routed()).run():
+async def test_each_handler_has_its_own_position_and_its_own_single_events() -> None:
+    audit, lake, scope = Plain("audit"), Plain("lake"), Scope(*oplog(20))
+    audit.failing, lake.failing = Counter([3]), Counter([5, 9])
+    handlers = [audit.routed(), lake.routed()]
+    async with scope.process(*handlers).run():
+        await until(lambda: len(audit.handled) == 19 and len(lake.handled) == 18)
+    for name, last, single in (("audit", 2, 17), ("lake", 4, 14)):
+        saved = scope.checkpoint.of(name)
+        assert saved is not None
+        assert saved.position.event_token == token(last)
+        assert (len(saved.position.handled), saved.position.until) == (single, time(20))
+    async with scope.process(*handlers).run():
         await scope.caught_up()
-    again = Counter(audit.handled)
-    assert [n for n in range(1, 31) if again[n] == 2] == list(range(14, 31))
+    assert sorted(audit.handled) == sorted(lake.handled) == list(range(1, 21))
+    assert scope.driver.start_options[1:] == ["resume after 2"]
+    for name in ("audit", "lake"):
+        saved = scope.checkpoint.of(name)
+        assert saved is not None
+        assert saved.position.handled == frozenset()
+    assert scope.checkpoint.handlers == ("audit", "lake")
+
+
+async def test_a_handler_without_an_event_of_its_own_is_where_the_stream_is() -> None:
+    """Not where another one waits."""
+    audit, scope = Plain("audit"), Scope(*oplog(20))
+    audit.failing = Counter([3])
+    rest = Plain("rest")
+    none = Routed(handler("rest", rest.on_event), lambda event: False)
+    async with scope.process(audit.routed(), none).run():
+        await until(lambda: len(audit.handled) == 19)
+    saved = scope.checkpoint.of("rest")
+    assert saved is not None
+    assert saved.position.event_token == token(20)
+
+
+@pytest.mark.parametrize("others", [0, 1])
+async def test_more_than_a_checkpoint_may_note_comes_again(
+    monkeypatch: pytest.MonkeyPatch, others: int
+) -> None:
+    """The record is bounded, whatever the number of handlers."""
+    most = 10 // (1 + others)
+    monkeypatch.setattr(handler_run, "MOST_NOTED", 10)
+    scope = Scope(*oplog(30))
+    handlers = [Plain("audit"), *(Plain(f"other-{n}") for n in range(others))]
+    for each in handlers:
+        each.failing = Counter([3])
+    async with scope.process(*(each.routed() for each in handlers)).run():
+        await until(lambda: all(len(each.handled) == 29 for each in handlers))
+    async with scope.process(*(each.routed() for each in handlers)).run():
+        await scope.caught_up()
+    for each in handlers:
+        again = Counter(each.handled)
+        assert [n for n in range(1, 31) if again[n] == 2] == list(range(4 + most, 31))
