@@ -1,8 +1,11 @@
 """A scope that begins now begins at the time when that was said, whatever comes in between."""
 
+from datetime import UTC, datetime
+
 import pytest
 from bson.timestamp import Timestamp
 
+from tailrace.cli.checkpoints import reset_position
 from tailrace.engine import WatcherState
 from tailrace.model.start import NOW
 from tailrace.stores.memory import MemoryOrders
@@ -28,11 +31,11 @@ class Source:
         self.asked += 1
         return time(self.driver.now)
 
-    def process(self, destination: Destination) -> Watching:
+    def process(self, *destinations: Destination) -> Watching:
         """The next process."""
         return Watching(
             self.driver,
-            destination.routed(),
+            *(each.routed() for each in destinations),
             store=self.store,
             orders=self.orders,
             now=self.now,
@@ -81,3 +84,50 @@ async def test_what_was_written_before_does_not_come() -> None:
     async with source.process(destination).run() as watching:
         await watching.until_state(WatcherState.CAUGHT_UP)
     assert destination.handled == []
+
+
+async def test_a_handler_that_is_added_begins_when_it_is_added_and_the_other_goes_on() -> None:
+    source, audit, lake = Source(), Destination("audit"), Destination("lake")
+    async with source.process(audit).run() as watching:
+        await watching.until_state(WatcherState.CAUGHT_UP)
+        source.driver.oplog.append(change(2))
+        await until(lambda: audit.handled == [2])
+    source.driver.refusals = [disconnected()] * 100
+    async with source.process(audit, lake).run() as watching:
+        await until(lambda: source.store.records["orders"].of("lake") is not None)
+        watching.running.cancel()
+    source.driver.oplog.append(change(3))
+    source.driver.refusals = []
+    async with source.process(audit, lake).run():
+        await until(lambda: lake.handled == [3] and audit.handled == [2, 3])
+    saved = source.store.records["orders"].subscriptions
+    started = {name: each.position.started for name, each in saved.items()}
+    assert started["audit"] is not None
+    assert started["lake"] is not None
+    assert started["audit"] < started["lake"]
+
+
+async def test_a_move_of_long_ago_does_not_lead_a_new_handler_back() -> None:
+    source, audit, lake = Source(), Destination("audit"), Destination("lake")
+    source.driver.oplog += [change(2), change(3)]
+    await source.orders.give(order(1, seek=2))
+    async with source.process(audit).run():
+        await until(lambda: audit.handled == [2, 3])
+    async with source.process(audit, lake).run() as watching:
+        await until(lambda: source.store.records["orders"].of("lake") is not None)
+        await watching.until_state(WatcherState.CAUGHT_UP)
+        source.driver.oplog.append(change(4))
+        await until(lambda: 4 in lake.handled and 4 in audit.handled)
+    assert (audit.handled, lake.handled) == ([2, 3, 4], [4])
+
+
+async def test_a_position_that_was_reset_does_not_obey_the_last_move_again() -> None:
+    source, audit = Source(), Destination("audit")
+    source.driver.oplog += [change(2), change(3)]
+    await source.orders.give(order(1, seek=2))
+    async with source.process(audit).run():
+        await until(lambda: audit.handled == [2, 3])
+    await reset_position(source.store, "orders", datetime.now(UTC), obeyed=1)
+    async with source.process(audit).run() as watching:
+        await watching.until_state(WatcherState.CAUGHT_UP)
+    assert audit.handled == [2, 3]
