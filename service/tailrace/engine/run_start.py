@@ -143,7 +143,9 @@ async def _beginning(
     delivery: Delivery,
 ) -> HandlerStart:
     noted = course.scope.claim.of(routed.name)
-    answers = await delivery.position.load_unless_down(noted)
+    answers = await delivery.position.load_unless_down(
+        noted, waits=course.parts is None or len(course.routed) == 1
+    )
     sink = delivery.position.loaded
     rows = sink.rows if sink is not None else None
     if rows is None and noted is not None and noted.position.snapshot is not None:
