@@ -21,6 +21,7 @@ from tailrace.engine.handler_run import HandlerRun
 from tailrace.engine.read.reader import Ending
 from tailrace.engine.refusal import blame
 from tailrace.engine.run import Run
+from tailrace.engine.run_start import leave_last
 from tailrace.engine.shared_stream import SharedStream
 from tailrace.engine.status.watcher_state import WatcherState
 from tailrace.errors import CommandFailed, SourceRestored, StreamBeganInMidEvent, describe
@@ -218,12 +219,14 @@ class Follow:
         if isinstance(error, StreamBeganInMidEvent):
             time = error.cluster_time
             return isinstance(time, Timestamp) and course.history.rewind(time)
+        restored = isinstance(error, SourceRestored)
         if decision.reason != Reason.HISTORY_LOST:
             return False
+        if run.replies <= 1 and not restored and leave_last(course, run.begun):
+            return True
         course.scope.runtime.metrics.history_lost.labels(self._scope).inc()
         if not course.scope.plan.skip_lost_history:
             return False
-        restored = isinstance(error, SourceRestored)
         course.history.refused(run.start, describe(error), restored=restored)
         log = structlog.get_logger().bind(scope=self._scope)
         log.warning("resume_point.rejected", start=str(run.start), error=decision.message)

@@ -95,7 +95,6 @@ class HandlerRuns:
         current = noted.fingerprint in ("", self.identity.fingerprint)
         stored = noted.position if current and not at.save_first else None
         run = HandlerRun(begun.name, watermark, noted, stored, begun.delivery)
-        run.fingerprint = at.fingerprint
         if begun.routed is not None and begun.delivery is not None:
             most, wants = self.course.scope.plan.lanes, begun.routed.wants
             run.lane = lane_of(begun.delivery, wants, watermark, before, most)

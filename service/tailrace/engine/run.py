@@ -24,7 +24,14 @@ from tailrace.engine.read.admission import Admission
 from tailrace.engine.read.read_limit import ReadLimit
 from tailrace.engine.read.reader import CLOSING_SECONDS, Ending, Reader, Stream
 from tailrace.engine.read.row_reader import RowReader
-from tailrace.engine.run_start import HandlerStart, after_gap, begin_rows, beginnings, settle
+from tailrace.engine.run_start import (
+    HandlerStart,
+    after_gap,
+    begin_rows,
+    beginnings,
+    last_of,
+    settle,
+)
 from tailrace.engine.shared_stream import SharedStream
 from tailrace.engine.status.watcher_state import WatcherState
 from tailrace.errors import (
@@ -130,10 +137,7 @@ class Run:
     @property
     def _last(self) -> HandlerStart:
         """The handler that stands last."""
-        last = self.begun[0]
-        for each in self.begun:
-            last = each if each.position.position.is_before(last.position.position) else last
-        return last
+        return last_of(self.begun)
 
     async def _follow(self, gap: Gap | None) -> Ending:
         """Builds the parts, opens the stream, and reads. ``gap``: the changes skipped, if any."""

@@ -143,9 +143,7 @@ async def _beginning(
     delivery: Delivery,
 ) -> HandlerStart:
     noted = course.scope.claim.of(routed.name)
-    answers = await delivery.position.load_unless_down(
-        noted, waits=course.parts is None or len(course.routed) == 1
-    )
+    answers = await delivery.position.load_unless_down(noted)
     sink = delivery.position.loaded
     rows = sink.rows if sink is not None else None
     if rows is None and noted is not None and noted.position.snapshot is not None:
@@ -187,6 +185,26 @@ def least_snapshot(starts: Sequence[HandlerStart]) -> SnapshotProgress | None:
         return next((one for one in known if one is not None), None)
     least = min(active, key=lambda one: sum(each.scanned for each in one.ranges.values()))
     return least if len(starts) == 1 else replace(least, handled=frozenset())
+
+
+def leave_last(course: Course, begun: Sequence[HandlerStart]) -> bool:
+    """Lets the handlers go on alone from whose position the stream was to begin, as the server
+    refused that; returns whether others are left, whose positions may be good."""
+    last = last_of(begun)
+    there = [each for each in begun if each.position.start == last.position.start]
+    if course.parts is None or len(there) == len(begun):
+        return False
+    for each in there:
+        course.part(each.name)
+    return True
+
+
+def last_of(begun: Sequence[HandlerStart]) -> HandlerStart:
+    """The one that stands last."""
+    last = begun[0]
+    for each in begun:
+        last = each if each.position.position.is_before(last.position.position) else last
+    return last
 
 
 def after_gap(

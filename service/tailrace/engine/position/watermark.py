@@ -43,8 +43,6 @@ class Watermark:
         self.handled_time = start.cluster_time
         self.places: deque[Place] = deque()
         """The places that are not finished, in the stream's order."""
-        self.follows = False
-        """Whether the position is one that this run's stream has given."""
         self._handles = handles
         self._floor = floor
         self._moved = moved
@@ -230,24 +228,24 @@ class Watermark:
         if last_event is not None:
             event = last_event.slice.last() if last_event.slice is not None else last_event.last
             assert event is not None  # noqa: S101 - for the type checker
-            if self._passes(event.token, event.time):
-                self.follows = True
+            if self._passes(event):
                 ended = last_event.invalidated
                 position = after_event(position, event, stored, last_event.token, invalidated=ended)
             else:
                 last = None
-        if last is not None and last is not last_event and self._passes(last.token, last.time):
-            self.follows = True
+        if last is not None and last is not last_event:
             position = position.after_bookmark(last.token, last.time, invalidated=last.invalidated)
         if position.started is None:
             position = replace(position, started=position.cluster_time)
         self.position = position.without_passed() if position.handled else position
         return freed
 
-    def _passes(self, token: ResumeToken | None, time: Timestamp | None) -> bool:
-        """Whether it is not before the last event that the handler had when the run began."""
+    def _passes(self, event: LastEvent) -> bool:
+        """Whether the event is not before the last one that the handler had when the run began."""
         floor = self._floor
-        if floor is not None and (token == floor.token or floor.covers(token, time) is False):
+        if floor is not None and (
+            event.token == floor.token or floor.covers(event.token, event.time) is False
+        ):
             self._floor = None
         return self._floor is None
 

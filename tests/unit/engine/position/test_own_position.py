@@ -11,7 +11,7 @@ from tailrace.model import SinkPosition
 from tailrace.model.failure_policy import Backoff, FailurePolicy
 from tailrace.stores.memory import MemoryDeadLetters
 from tests.handlers import handler
-from tests.unit.engine.changes import invalidate, number, time, token, until
+from tests.unit.engine.changes import checkpoint, invalidate, number, time, token, until
 from tests.unit.engine.destinations import Table, event, oplog
 from tests.unit.engine.scripted_driver import ScriptedDriver, refused
 from tests.unit.engine.stores import ScriptedStore
@@ -100,6 +100,46 @@ async def test_a_restored_one_whose_history_is_lost_goes_on_at_the_checkpoint_wi
     ]
     assert (sink.rows, audit.handled) == ([1, 2, 3, 10], list(range(1, 11)))
     assert [gap.since for gap in sink.gaps] == [time(3)]
+
+
+async def test_a_lost_history_of_one_handler_leads_no_other_one_back() -> None:
+    """They stand together, so they begin with one stream; then each goes on by itself."""
+    driver, sink, audit = ScriptedDriver(*oplog(9)), Table("sink"), Destination()
+    at_six = checkpoint(6, stored=token(6).digest, fingerprint="").last
+    at_eight = checkpoint(8, fingerprint="").last
+    store = ScriptedStore(checkpoint(1).with_subscriptions({"sink": at_six, audit.name: at_eight}))
+    sink.rows, sink.token = [1, 2, 3], token(3)
+    driver.refused_starts = {"start after 3": refused(286), "at 3": refused(286)}
+    routed = sink.routed(2), audit.routed()
+    async with Watching(driver, *routed, store=store, skip_lost_history=True).run():
+        await until(lambda: sink.rows[-1:] == [9] and 9 in audit.handled)
+    assert "resume after 8" in driver.start_options
+    apart = [each for each in driver.start_options if each != "resume after 8"]
+    assert apart[:4] == ["start after 3", "start after 3", "at 3", "resume after 6"]
+    assert (sink.rows, audit.handled) == ([1, 2, 3, 7, 8, 9], [9])
+    assert [(gap.since, gap.handlers) for gap in sink.gaps] == [(time(3), ("sink",))]
+
+
+async def test_a_lost_history_of_one_handler_halts_no_other_one() -> None:
+    driver, sink, audit = ScriptedDriver(*oplog(9)), Table("sink"), Destination()
+    store = ScriptedStore(
+        checkpoint(1).with_subscriptions(
+            {
+                "sink": checkpoint(6, stored=token(6).digest, fingerprint="").last,
+                audit.name: checkpoint(8, fingerprint="").last,
+            }
+        )
+    )
+    sink.rows, sink.token = [1, 2, 3], token(3)
+    driver.refused_starts = {"start after 3": refused(286)}
+    async with Watching(driver, sink.routed(2), audit.routed(), store=store).run() as watching:
+        await until(lambda: 9 in audit.handled)
+        await until(lambda: watching.watcher.apart["sink"].state is WatcherState.HALTED)
+        await watching.until_state(WatcherState.CAUGHT_UP)
+    assert (sink.rows, audit.handled) == ([1, 2, 3], [9])
+    saved = store.records["orders"].subscriptions
+    assert "286" in saved["sink"].halted
+    assert saved[audit.name].halted == ""
 
 
 AT_MOST_TWICE = FailurePolicy(attempts=2, backoff=Backoff(0, 0))
