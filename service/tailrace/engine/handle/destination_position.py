@@ -113,6 +113,7 @@ class DestinationPosition:
         assert self.handler.position is not None  # noqa: S101 - for the type checker
         found, error = await self._answer(_QUESTION, self.handler.position.load)
         if error is None:
+            self.outages.over()  # it may have been down when a former run asked
             self._stands_at(found)
             return True
         if not self.outages.is_one(error):
