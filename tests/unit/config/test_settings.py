@@ -9,7 +9,7 @@ import pytest
 from tailrace.assembly import stream_options, target
 from tailrace.config import Settings
 from tailrace.config.store import MemoryStoreSettings, MongodbStoreSettings, SqliteStoreSettings
-from tailrace.event.change_event import CODEC
+from tailrace.event.codec import CODEC
 from tailrace.handlers.jsonl import JsonlHandlerSettings
 from tailrace.handlers.log import LogHandlerSettings
 from tailrace.handlers.parquet import ParquetHandlerSettings
