@@ -14,7 +14,7 @@ from bson.timestamp import Timestamp
 from tailrace.event import layout
 from tailrace.event.bson import DOCUMENT, INT32, NULL, document_at, elements
 from tailrace.event.codec import CODEC, decoded_field
-from tailrace.event.document_key import document_key, id_alone, key_text
+from tailrace.event.document_key import Keys, document_key, id_alone, key_text, shared_key
 from tailrace.event.image import Image
 from tailrace.event.layout import DOCUMENT_KEY, FULL_DOCUMENT, NAMESPACE, parts
 from tailrace.event.memo import Memo
@@ -36,12 +36,19 @@ class ChangeEvent:
     ``document_key``, ``ns``, ``cluster_time``, and an ``id`` that is not a resume token.
     """
 
-    __slots__ = ("_buffer", "_parts", "_shared", "_start", "_values")
+    __slots__ = ("_buffer", "_keys", "_parts", "_shared", "_start", "_values")
 
-    def __init__(self, buffer: bytes, start: int = 0, shared: dict[Any, Any] | None = None) -> None:
+    def __init__(
+        self,
+        buffer: bytes,
+        start: int = 0,
+        shared: dict[Any, Any] | None = None,
+        keys: Keys | None = None,
+    ) -> None:
         self._buffer = buffer
         self._start = start
         self._shared = shared
+        self._keys = keys
         self._parts: layout.Parts | None = None
         self._values: dict[int | bytes, Any] | None = None
 
@@ -170,6 +177,9 @@ class ChangeEvent:
 
         ``None`` for an event that is not about one document: it is a barrier for all documents.
         """
+        if self._keys is not None:
+            self._parts, key = shared_key(self._keys, self._buffer, self._start)
+            return key
         found = self._parts
         if found is None:  # as in parts, but inline: every event needs its key
             found = self._parts = parts(self._buffer, self._start)

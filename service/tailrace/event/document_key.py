@@ -20,11 +20,12 @@ collation of its collection: keys that only a collation makes equal are differen
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from decimal import Decimal, localcontext
 from struct import pack
+from typing import TypeAlias
 
 from bson import decode
 from bson.decimal128 import Decimal128, create_decimal128_context
 
-from tailrace.event import bson
+from tailrace.event import bson, layout
 from tailrace.event.bson import FLOAT64, INT32, encoded, walk, walk_between
 from tailrace.event.extended_json import to_json
 from tailrace.event.layout import DOCUMENT_KEY, NAMESPACE, Parts
@@ -49,6 +50,9 @@ _POSITIVE, _NEGATIVE = b"\0" * 4, b"\xff" * 4
 """The upper half of an int64 that was an int32."""
 _NAN = pack("<d", float("nan"))
 _CONTEXT = create_decimal128_context()
+
+Keys: TypeAlias = dict[int, tuple[Parts, bytes | None]]
+"""Parts and key of events by their offset, which several handlers share."""
 
 
 def document_key(buffer: bytes, start: int, parts: Parts) -> bytes | None:
@@ -78,6 +82,15 @@ def document_key(buffer: bytes, start: int, parts: Parts) -> bytes | None:
         if kind in _SIZES:
             return namespace + first[: _SIZES[kind]]
     return namespace + (identity(buffer, key) or _NO_ID)
+
+
+def shared_key(keys: Keys, buffer: bytes, start: int) -> tuple[Parts, bytes | None]:
+    """Parts and key of the event at ``start``: those in ``keys``, or new ones that it then has."""
+    known = keys.get(start)
+    if known is None:
+        found = layout.parts(buffer, start)
+        known = keys[start] = found, document_key(buffer, start, found)
+    return known
 
 
 def identities(keys: Iterable[bytes | None]) -> Mapping[Namespace, Sequence[bytes]]:

@@ -191,8 +191,7 @@ class DocumentLanes(SharedLane):
         if not self._waiting or self._blocked >= MOST_WAITING:
             return False
         place = self._queue.popleft()
-        assert place.slice is not None  # noqa: S101 - bookmarks are never fed
-        events = place.slice.events()
+        events = self._events_of(place)
         self.opened = place.number
         self._open = self._all_open[place.number] = OpenPlace(place, set(events))
         if self.before is not None or self.rows or place.already_stored:

@@ -32,6 +32,11 @@ Unhandled = Mapping[int, Collection[ResumeToken] | None]
 ``None`` for all."""
 
 
+NEAR_PLACES = 64
+"""Handlers share the keys of so many places: keys of all that waits for a slow one would double its
+memory."""
+
+
 @dataclass(slots=True, eq=False)
 class OpenPlace:
     """A place whose events are being handled, and the events ``left`` to handle."""
@@ -149,9 +154,14 @@ class Lane(ABC):
                 self.before = None
         return events
 
-    def _wanted_of(self, place: Place) -> list[ChangeEvent]:
+    def _events_of(self, place: Place) -> list[ChangeEvent]:
+        """The events of a place. Handlers that are near each other share the events' keys."""
         assert place.slice is not None  # noqa: S101 - bookmarks are never fed
-        events = self._without_handled(place, place.slice.events())
+        near = place.unfinished > 1 and place.number - self.watermark.places[0].number < NEAR_PLACES
+        return place.slice.events(several=near)
+
+    def _wanted_of(self, place: Place) -> list[ChangeEvent]:
+        events = self._without_handled(place, self._events_of(place))
         return events if self.wants is None else [event for event in events if self.wants(event)]
 
     def _has_row(self, event: ChangeEvent) -> bool:
