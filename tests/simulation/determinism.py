@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import cache
 from itertools import count
 from typing import Any
 from unittest.mock import patch
@@ -26,7 +27,7 @@ def deterministic(seed: int, clock: Callable[[], float]) -> Iterator[None]:
     state = random.getstate()
     NumberedTask.numbers = count()
     with ExitStack() as stack:
-        for place, name in _clock_places():
+        for place, name in _clock_places(len(sys.modules)):
             stack.enter_context(patch.object(place, name, clock))
         for kind in (CancelScope, Interrupt):
             stack.enter_context(_numbered(kind))
@@ -37,14 +38,17 @@ def deterministic(seed: int, clock: Callable[[], float]) -> Iterator[None]:
             random.setstate(state)
 
 
-def _clock_places() -> Iterator[tuple[Any, str]]:
-    """The clocks, and the names under which modules of the service have imported them."""
-    for name in _CLOCKS:
-        original = getattr(time, name)
-        yield time, name
-        for module_name, module in list(sys.modules.items()):
-            if module_name.startswith("tailrace.") and getattr(module, name, None) is original:
-                yield module, name
+@cache
+def _clock_places(modules: int) -> list[tuple[Any, str]]:
+    """The clocks, and the names under which modules of the service have imported them, while so
+    many modules are known."""
+    ours = [module for name, module in sys.modules.items() if name.startswith("tailrace.")]
+    return [
+        (place, name)
+        for name in _CLOCKS
+        for place in (time, *ours)
+        if getattr(place, name, None) is getattr(time, name)
+    ]
 
 
 @contextmanager

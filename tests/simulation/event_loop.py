@@ -137,7 +137,11 @@ class VirtualLoop(asyncio.AbstractEventLoop):
 
     def _run_until(self, *tasks: asyncio.Task[Any]) -> None:
         at_once, ready, timers = 0, self._ready, self._timers
-        while not all(task.done() for task in tasks):
+        left = list(tasks)
+        while left:
+            if left[-1].done():
+                left.pop()
+                continue
             if not ready:
                 while timers and timers[0][3].cancelled():
                     heapq.heappop(timers)

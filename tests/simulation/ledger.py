@@ -245,9 +245,13 @@ class Ledger:
             )
 
     def _is_passed(self, number: int, document: Document | None) -> bool:
-        """Whether a change of another document, or DDL, need not wait for it."""
+        """Whether another document's change, or DDL, need not wait for it: it is refused, or queues
+        after one of its document that is."""
         of = self._expected.document(number)
-        return number in self._refused and (of is None or of != document)
+        if of is None:
+            return number in self._refused
+        held = self._expected.between(of, -1, number + 1)
+        return of != document and any(each in self._refused for each in held)
 
     def _again(self, number: int) -> None:
         self.repeated += 1

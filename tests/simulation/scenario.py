@@ -76,7 +76,7 @@ def scenario(seed: int) -> Scenario:
         Service(plan, of.choice([1_000, 4_000, 20_000, 1 << 20])),
         shapes,
         seconds,
-        of.choice([20, 60, 150]),
+        of.choice([10, 30, 100]),
         of.choice([0.0, 0.0, 0.05, 0.2]),
         _part(of, seconds),
         _part(of, seconds),

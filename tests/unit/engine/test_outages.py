@@ -106,6 +106,19 @@ async def test_a_destination_that_was_down_for_an_earlier_run_is_not_shown_as_do
         await watching.until_state(WatcherState.CAUGHT_UP)
 
 
+async def test_a_destination_that_was_down_only_at_the_start_is_not_shown_as_down() -> None:
+    """It answers before the first event comes, so no call waits for it."""
+    database = Database()
+    database.error = down()
+    driver = ScriptedDriver()
+    async with Watching(driver, database.routed("position")).run() as watching:
+        await until(lambda: database.begun > 0)
+        database.error = None
+        driver.oplog.append(change(1))
+        await until(lambda: database.stored == [1])
+        await watching.until_state(WatcherState.CAUGHT_UP)
+
+
 async def test_a_chosen_position_waits_for_a_destination_that_is_down() -> None:
     """It must be noted beside the destination's own, which it replaces."""
     database, audit = Database(), Destination()

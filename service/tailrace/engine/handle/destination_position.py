@@ -113,7 +113,6 @@ class DestinationPosition:
         assert self.handler.position is not None  # noqa: S101 - for the type checker
         found, error = await self._answer(_QUESTION, self.handler.position.load)
         if error is None:
-            self.outages.over()  # it may have been down when a former run asked
             self._stands_at(found)
             return True
         if not self.outages.is_one(error):
@@ -134,6 +133,7 @@ class DestinationPosition:
             )
 
     def _stands_at(self, position: SinkPosition | None) -> None:
+        self.outages.over()  # it answers; it may have been down when this run, or another, asked
         self.loaded = self._known = self._accepted = position
 
     def stored(self, events: Sequence[ChangeEvent]) -> None:
