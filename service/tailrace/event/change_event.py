@@ -13,7 +13,7 @@ from bson.timestamp import Timestamp
 
 from tailrace.event import layout
 from tailrace.event.bson import DOCUMENT, INT32, NULL, document_at, elements
-from tailrace.event.codec import CODEC, decoded_field
+from tailrace.event.codec import CODEC, decoded_field, decoded_key
 from tailrace.event.document_key import Keys, document_key, id_alone, key_text, shared_key
 from tailrace.event.image import Image
 from tailrace.event.layout import DOCUMENT_KEY, FULL_DOCUMENT, NAMESPACE, parts
@@ -258,6 +258,9 @@ class ChangeEvent:
         if found is None:
             found = self._parts = parts(self._buffer, self._start)
         begin, end = found[part], found[part + 1]
+        if part == DOCUMENT_KEY and begin >= 0:
+            key = values[part] = decoded_key(self._buffer, begin, end)
+            return key
         value = values[part] = None if begin < 0 else bson.decode(self._buffer[begin:end], CODEC)
         return value
 
