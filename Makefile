@@ -6,6 +6,7 @@ BIN := $(VENV)/bin
 EVENTS ?= 3000
 DIRECTORY ?= demo-data
 ROUNDS ?= 50
+SEEDS ?= 1000
 # Twice the cores of a small machine: most tests wait for a process.
 WORKERS ?= 4
 PARALLEL := --numprocesses $(WORKERS)
@@ -13,7 +14,7 @@ PARALLEL := --numprocesses $(WORKERS)
 RERUNS := --reruns 1 --max-suite-reruns 5 --rerun-show-tracebacks
 
 .DEFAULT_GOAL := help
-.PHONY: help demo packages maven test unit chaos bench audit lint format reference clean lock image-check bench-destinations bench-lookups bench-pipeline bench-replicas bench-snapshots
+.PHONY: help demo packages maven test unit simulate chaos bench audit lint format reference clean lock image-check bench-destinations bench-lookups bench-pipeline bench-replicas bench-snapshots
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -44,6 +45,9 @@ test: packages maven $(VENV)/dev ## run the linters, type and layer checks, and 
 
 unit: $(VENV)/dev ## run the tests that need no server
 	$(BIN)/python -m pytest $(PARALLEL) tests/unit
+
+simulate: $(VENV)/dev ## run the whole engine in virtual time, with faults chosen by seeds (SEEDS=10000 SEED=…)
+	$(BIN)/python -m tests.simulation $(if $(SEED),--seed $(SEED),--seeds $(SEEDS))
 
 chaos: $(VENV)/dev ## kill and stop the daemon many times, and count lost changes (ROUNDS=50 SEED=…)
 	$(BIN)/python -m tests.faults.chaos --rounds $(ROUNDS) $(if $(SEED),--seed $(SEED))

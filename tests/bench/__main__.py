@@ -11,6 +11,7 @@ from tests.bench import contenders, latency, real_server, report
 from tests.bench.comparison import compare
 from tests.bench.contenders import Contender
 from tests.bench.processes import Source
+from tests.bench.stock import Kind
 
 _DIRECTORY = Path(__file__).parent / "results"
 _SIXTEEN_MB = 0
@@ -21,6 +22,7 @@ _EVERYWHERE = (
     contenders.MOTOR,
     contenders.PYMONGO,
     contenders.EVENT,
+    contenders.DOCUMENT,
     contenders.EVENTS,
     contenders.RAW,
     contenders.RELAXED,
@@ -34,11 +36,13 @@ class Workload:
 
     document_bytes: int
     events: int
-    various: bool = False
+    kind: Kind = "object_ids"
 
 
 WORKLOADS = {
-    "Keys of other types, shard keys, transactions": Workload(*STANDARD, various=True),
+    "Numbers as `_id`": Workload(*STANDARD, "numbers"),
+    "Texts as `_id`": Workload(*STANDARD, "texts"),
+    "Keys of other types, shard keys, transactions": Workload(*STANDARD, "various"),
     **{
         f"Documents of {document}, replies of {reply}": Workload(document_bytes, events)
         for document, document_bytes in (("200 B", 200), ("600 B", 600), ("10 kB", 10_000))
@@ -101,7 +105,7 @@ def _measure(
     results["latency"] = latency.delays(source, runs, round(1000 * scale))
     print(report.delays_table(results["latency"]), flush=True)
     for name, work in workloads.items():
-        source.reload(work.document_bytes, work.events, various=work.various)
+        source.reload(work.document_bytes, work.events, work.kind)
         share = min(200 / work.document_bytes, 1.0) * scale / 3
         rows = [row.document() for row in compare(source, _EVERYWHERE, runs, share)]
         results["workloads"][name] = rows

@@ -47,7 +47,7 @@ class Contender:
     ``replies``: the replies of 1,000 events of a run, some seconds each. ``bounds``: by the name of
     another row, how many times cheaper than that row this one must be. ``quiet_seconds``: after
     this time without work it has finished. ``most_mb``: the most memory that it may use. ``scope``
-    and ``sections`` extend its scope and its configuration.
+    and ``sections`` extend its scope and its configuration; ``handlers``: so many get every event.
     """
 
     name: str
@@ -60,6 +60,7 @@ class Contender:
     most_mb: int = MOST_MB
     scope: Mapping[str, Any] = field(default_factory=dict)
     sections: Mapping[str, Any] = field(default_factory=dict)
+    handlers: int = 1
 
     def start(
         self, uri: str, directory: Path, stream: Stream = ORDERS, **environment: str
@@ -71,7 +72,13 @@ class Contender:
         assert not isinstance(self.handler, str)
         scopes = [{**stream.scope(), **self.scope}]
         return Service(
-            uri, directory, self.handler, scopes=scopes, sections=self.sections, **environment
+            uri,
+            directory,
+            self.handler,
+            scopes=scopes,
+            sections=self.sections,
+            handlers=self.handlers,
+            **environment,
         )
 
 
@@ -86,18 +93,20 @@ class Service(Client):
         *,
         scopes: Sequence[Mapping[str, Any]] = (ORDERS.scope(),),
         sections: Mapping[str, Any] | None = None,
+        handlers: int = 1,
         module: str = "tailrace",
         **environment: str,
     ) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         self.port = free_port()
+        self._names = [f"it{number}" for number in range(handlers)]
         configuration = {
             "mongodb": {"uri": uri},
             "store": {"path": "tailrace.db"},
             "http": {"port": self.port},
             "scopes": [dict(scope) for scope in scopes],
-            "handlers": {"it": dict(handler)},
-            "routes": [{"scope": scope["name"], "handlers": ["it"]} for scope in scopes],
+            "handlers": {name: dict(handler) for name in self._names},
+            "routes": [{"scope": scope["name"], "handlers": self._names} for scope in scopes],
         }
         for section, keys in (sections or {}).items():
             configuration[section] = {**configuration.get(section, {}), **keys}
@@ -109,11 +118,12 @@ class Service(Client):
     def handled(self) -> int:
         with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/metrics", timeout=60) as reply:
             lines = reply.read().decode().splitlines()
-        return sum(
+        handled = sum(
             int(float(line.rpartition(" ")[2]))
             for line in lines
             if line.startswith("tailrace_events_handled_total{") and 'outcome="ok"' in line
         )
+        return handled // len(self._names)
 
 
 def _python(function: str) -> Mapping[str, Any]:
@@ -136,13 +146,22 @@ DOCUMENT = Contender(
     "Tailrace, handler of one event that reads `full_document`",
     500,
     handler=_python("read_document"),
+    bounds={"pymongo": 0.8},
+)
+TWO_HANDLERS = Contender(
+    "two-handlers",
+    "Tailrace, two handlers of one event that do nothing",
+    400,
+    handler=_python("ignore"),
+    bounds={"event": 1 / 1.6},
+    handlers=2,
 )
 EVENTS = Contender(
     "events",
     "Tailrace, handler of a sequence that reads types and keys",
     600,
     handler=_python("read_each"),
-    bounds={"motor": 9.0},
+    bounds={"motor": 9.0, "pymongo": 1 / 0.6},
 )
 RAW = Contender(
     "raw",
@@ -174,4 +193,4 @@ PARQUET = Contender(
     most_mb=MOST_MB_WITH_ARROW,
 )
 
-ALL = (MOTOR, PYMONGO, EVENT, DOCUMENT, EVENTS, RAW, RELAXED, CANONICAL, PARQUET)
+ALL = (MOTOR, PYMONGO, EVENT, DOCUMENT, TWO_HANDLERS, EVENTS, RAW, RELAXED, CANONICAL, PARQUET)

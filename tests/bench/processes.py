@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.bench.stock import Kind
 from tests.checkout import IMPORTS
 
 ROOT = Path(__file__).parents[2]
@@ -72,9 +73,9 @@ class Source:
         """Serves this many more replies; returns how many events the open cursors have had."""
         return int(self.order(f"serve {replies}").split()[1])
 
-    def reload(self, document_bytes: int, reply_events: int, *, various: bool = False) -> None:
+    def reload(self, document_bytes: int, reply_events: int, kind: Kind = "object_ids") -> None:
         """Serves other documents and replies from now on (``events`` 0: replies of 16 MB)."""
-        order = f"reload {document_bytes} {reply_events} {'various' if various else ''}"
+        order = f"reload {document_bytes} {reply_events} {kind}"
         _, events, replies = self.order(order).split()
         self.reply_events = int(events) / int(replies)
 

@@ -7,7 +7,7 @@ It is a process with one blocking thread a connection. Its standard input contro
     await N        waits until exactly N cursors are open
     tick MS N      every cursor gets N single events, one each MS milliseconds, which contain
                    the time at which they were sent
-    reload D R     other documents (of D bytes) and replies (of R events, 0: of 16 MB)
+    reload D R K   other documents (of D bytes), replies (of R events, 0: of 16 MB) and kind
 
 It answers ``done`` on standard output as soon as they are sent. Otherwise it is idle, and its
 cursors wait as mongod's do.
@@ -22,7 +22,7 @@ import threading
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import bson
 from bson import Int64
@@ -66,10 +66,12 @@ class Source:
         self.ids = itertools.count(1)
         self.load(document_bytes, events)
 
-    def load(self, document_bytes: int, events: int | None, *, various: bool = False) -> None:
+    def load(
+        self, document_bytes: int, events: int | None, kind: stock.Kind = "object_ids"
+    ) -> None:
         """Creates the replies to serve from now on."""
-        self.replies = stock.stored_replies(document_bytes, events, various=various)
-        self.template = stock.event(0, document_bytes, various=various)
+        self.replies = stock.stored_replies(document_bytes, events, kind)
+        self.template = stock.event(0, document_bytes, kind)
 
     def accept(self) -> None:
         """Serves each connection in a thread, forever."""
@@ -95,8 +97,8 @@ class Source:
                         for cursor in self.cursors.values():
                             cursor.ticks += 1
                         self.changed.notify_all()
-            case ["reload", document_bytes, events, *various]:
-                self.load(int(document_bytes), int(events) or None, various=bool(various))
+            case ["reload", document_bytes, events, kind]:
+                self.load(int(document_bytes), int(events) or None, cast(stock.Kind, kind))
                 return f"done {sum(r.events for r in self.replies)} {len(self.replies)}"
             case _:
                 return f"unknown: {line}"

@@ -1,16 +1,16 @@
 """What the source serves: change events in mongod's layout, encoded before the measurement.
 
 Of five events, two are inserts, two are updates with lookup, and one is a delete. Documents look
-like orders: half of their bytes are fields, half is text. Plain events have ObjectIds. Various
-events are of a sharded collection with other keys, read with expanded events, and ten of forty are
-in a transaction.
+like orders: half of their bytes are fields, half is text. Their ``_id``s are ObjectIds, numbers or
+texts. Events of the kind ``various`` are of a sharded collection with numbers, texts and UUIDs in
+turns, read with expanded events, and ten of forty are in a transaction.
 """
 
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Literal
 
 import bson
 from bson import Binary, Int64, ObjectId
@@ -21,6 +21,8 @@ from tests.bench.namespace import NAMESPACE
 from tests.scripted import wire
 
 SIXTEEN_MEGABYTES = 16 * 1024 * 1024
+
+Kind = Literal["object_ids", "numbers", "texts", "various"]
 
 _BEGIN = 1_750_000_000
 _MIX = ("insert", "update", "insert", "update", "delete")
@@ -38,7 +40,7 @@ class StoredReply:
 
 
 def stored_replies(
-    document_bytes: int, events: int | None, *, various: bool = False
+    document_bytes: int, events: int | None, kind: Kind = "object_ids"
 ) -> list[StoredReply]:
     """Different replies of ``events`` events each (``None``: of 16 MB), as many as memory allows.
 
@@ -48,7 +50,7 @@ def stored_replies(
     replies: list[StoredReply] = []
     size = 0
     while not replies or size < _STOCK_BYTES:
-        raw, last = _take(document_bytes, events, numbers, various)
+        raw, last = _take(document_bytes, events, numbers, kind)
         replies.append(StoredReply(wire.array(raw), len(raw), last))
         size += len(replies[-1].array)
         if len(replies) == 1000:
@@ -56,11 +58,11 @@ def stored_replies(
     return replies
 
 
-def event(number: int, document_bytes: int, *, various: bool = False) -> dict[str, Any]:
+def event(number: int, document_bytes: int, kind: Kind = "object_ids") -> dict[str, Any]:
     """One event of the mix, with its fields in mongod's order; encode it in that order."""
     operation = _MIX[number % len(_MIX)]
     time = Timestamp(_BEGIN + number // 1000, number % 1000 + 1)
-    identity = _other_key(number) if various else ObjectId(f"{_BEGIN:08x}{number:016x}")
+    identity, various = _identity(number, kind), kind == "various"
     found: dict[str, Any] = {}
     if various and number % 40 < 10:
         found = {"txnNumber": Int64(number // 40), "lsid": {"id": _UUID, "uid": b"u" * 32}}
@@ -86,19 +88,25 @@ def event(number: int, document_bytes: int, *, various: bool = False) -> dict[st
     return found
 
 
-def _other_key(number: int) -> Any:
-    """A number, a text or a UUID, in turns."""
-    keys = (Int64(number), f"order-{number:09}", Binary(number.to_bytes(16, "big"), 4))
-    return keys[number % len(keys)]
+def _identity(number: int, kind: Kind) -> Any:
+    match kind:
+        case "object_ids":
+            return ObjectId(f"{_BEGIN:08x}{number:016x}")
+        case "numbers":
+            return number
+        case "texts":
+            return f"order-{number:09}"
+    ids = (Int64(number), f"order-{number:09}", Binary(number.to_bytes(16, "big"), 4))
+    return ids[number % len(ids)]
 
 
 def _take(
-    document_bytes: int, events: int | None, numbers: Iterator[int], various: bool
+    document_bytes: int, events: int | None, numbers: Iterator[int], kind: Kind
 ) -> tuple[list[bytes], Timestamp]:
     raw: list[bytes] = []
     size = 0
     while len(raw) < events if events else size < SIXTEEN_MEGABYTES - 2 * document_bytes - 1000:
-        found = event(next(numbers), document_bytes, various=various)
+        found = event(next(numbers), document_bytes, kind)
         raw.append(wire.in_order(found))
         size += len(raw[-1]) + 8
     return raw, found["clusterTime"]

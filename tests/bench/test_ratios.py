@@ -34,7 +34,7 @@ def suspects(source: Source, guarded: Sequence[Contender]) -> dict[str, str]:
     """The contenders that miss a bound, by name, with what was measured."""
     bases = {base for each in guarded for base in each.bounds}
     run = [each for each in contenders.ALL if each.name in bases or each in guarded]
-    source.reload(*STANDARD, various=False)
+    source.reload(*STANDARD)
     rows = {row.contender.name: row for row in compare(source, run, 1, _SCALE)}
     found = {}
     for each in guarded:
@@ -45,7 +45,7 @@ def suspects(source: Source, guarded: Sequence[Contender]) -> dict[str, str]:
                 found[each.name] = f"{ratio:.1f} x {base} where {least} is promised"
         if row.peak_mb > each.most_mb / _SLACK:
             found[each.name] = f"{row.peak_mb:.0f} MB"
-    source.reload(*STANDARD, various=True)
+    source.reload(*STANDARD, "various")
     for row in compare(source, [each for each in _VARIOUS if each in guarded], 1, _SCALE):
         name = row.contender.name
         ratio = row.cpu_per_million / rows[name].cpu_per_million

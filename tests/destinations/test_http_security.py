@@ -12,8 +12,7 @@ import trustme
 
 from tailrace.engine import Handler
 from tailrace.errors import ConfigurationError, Unavailable
-from tailrace.handlers.handler_type import Trial
-from tailrace.handlers.http import HTTP
+from tailrace.handlers.trial import try_handler
 from tests.destinations.http_endpoint import (
     SECRETS,
     Receiver,
@@ -25,7 +24,7 @@ from tests.destinations.http_endpoint import (
     settings,
 )
 from tests.destinations.http_receiver import verified
-from tests.handlers import deliver, opening
+from tests.handlers import deliver
 from tests.machine import free_port
 
 
@@ -176,5 +175,4 @@ async def test_a_trial_connects_and_sends_no_request(secure: bool, tmp_path: Pat
 
 
 async def attempt(url: str, **more: Any) -> str:
-    assert HTTP.attempt is not None
-    return await HTTP.attempt(opening("hook"), settings(url, **more), Trial((), "cluster"))
+    return await try_handler("hook", settings(url, **more), (), "cluster")

@@ -18,7 +18,8 @@ def reloaded(orders: Orders) -> Reloaded:
 
 
 def test_only_what_has_changed_is_begun_anew(reloaded: Reloaded) -> None:
-    """A handler of one scope is opened anew, a scope is added, and then all is taken away again."""
+    """A handler of one scope is opened anew, a scope is added, which gets an object of its own, and
+    then all is taken away again."""
     run, config = reloaded.run.start(), reloaded.config
     reloaded.insert(1, "orders", "users")
     reloaded.until("first", 1)
@@ -26,7 +27,7 @@ def test_only_what_has_changed_is_begun_anew(reloaded: Reloaded) -> None:
     first = json.loads(json.dumps(config))
     config["handlers"]["sink"] = reloaded.sink("second")
     config["scopes"].append(reloaded.scope("carts"))
-    config["routes"].append({"scope": "carts", "handlers": ["note"]})
+    config["routes"].append({"scope": "carts", "handlers": ["note", "sink"]})
     status, dry = reloaded.reload(dry_run=True)
     assert (status, reloaded.life()) == (202, ["opened first"])
     assert dry["message"].endswith("Dry run: nothing was changed")
@@ -41,13 +42,13 @@ def test_only_what_has_changed_is_begun_anew(reloaded: Reloaded) -> None:
     assert {**done, "message": "", "dry_run": True} == {**dry, "message": "", "draining": []}
     run.until_ready()
     reloaded.insert(2, "orders", "users", "carts")
-    reloaded.until("second", 2)
+    reloaded.until("second", 2, 2)
     reloaded.until("orders", 1, 2)
     reloaded.until("users", 1, 2)
     reloaded.until("carts", 2)
-    until(lambda: len(reloaded.life()) == 3, "the close of the first sink")
-    assert reloaded.life() == ["opened first", "opened second", "closed first"]
-    assert run.metric("sink_written_total", path="second") == 1
+    until(lambda: len(reloaded.life()) == 4, "the close of the first sink")
+    assert reloaded.life() == ["opened first", "opened second", "opened second", "closed first"]
+    assert run.metric("sink_written_total", path="second") == 2
     assert run.metric("sink_written_total", path="first") is None
     assert [reloaded.runs(name) for name in ("orders", "users", "carts")] == [1, 2, 1]
     done_ = [each for each in run.logged("action.done") if each["action"] == "reload"]

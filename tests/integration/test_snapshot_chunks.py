@@ -14,7 +14,7 @@ from bson.timestamp import Timestamp
 from pymongo.errors import BulkWriteError
 from structlog.testing import capture_logs
 
-from tailrace.event.change_event import CODEC
+from tailrace.event.codec import CODEC
 from tailrace.model import Scope, SnapshotProgress
 from tailrace.model.snapshot import DocumentId, RangeProgress, RangeState, SnapshotMode
 from tailrace.snapshot.chunk import Chunk, read_chunk

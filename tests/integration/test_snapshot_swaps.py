@@ -10,7 +10,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from tailrace.engine.status.snapshot_status import described
-from tailrace.event.change_event import CODEC
+from tailrace.event.codec import CODEC
 from tailrace.model import Scope
 from tailrace.model.snapshot import RangeState, SnapshotState
 from tailrace.snapshot.snapshots import SnapshotOptions

@@ -171,19 +171,12 @@ async def _replay(
     if not chosen:
         print(result_text(options, {"message": NONE.rstrip(), "letters": []}), end="")
         return 0
-    wanted = {(letter.scope, letter.handler) for letter in chosen}
-    require_configured({name for _, name in wanted}, settings.handlers)
+    known, follows = {each.name: target(each) for each in settings.scopes}, dict[str, list[Scope]]()
+    for scope, name in sorted({(letter.scope, letter.handler) for letter in chosen}):
+        follows.setdefault(name, []).append(known.get(scope, Scope(scope)))
+    require_configured(follows, settings.handlers)
+    plans = [HandlerPlan.of(name, settings.handlers[name], of) for name, of in follows.items()]
     scopes = {letter.scope for letter in chosen}
-    known = {scope.name: target(scope) for scope in settings.scopes}
-    plans = [
-        HandlerPlan.of(
-            name,
-            settings.handlers[name],
-            [known.get(scope, Scope(scope)) for scope, of in sorted(wanted) if of == name],
-            settings.delivery.lanes,
-        )
-        for name in sorted({name for _, name in wanted})
-    ]
     reported: list[dict[str, str]] = []
 
     def report(letter: DeadLetter | LetterHead, what: str) -> None:

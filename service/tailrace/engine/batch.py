@@ -21,7 +21,7 @@ class ScopeContext:
     greatest one and refuses smaller ones is safe from a process that was replaced. ``attempt``
     counts the calls of ``begin`` since the last batch was stored, from 1. ``log`` is a structlog
     logger bound to scope and handler. Metrics made with ``registry`` (of prometheus_client) appear
-    in ``/metrics``; it is shared by all handlers, so make each metric once. ``cluster`` is the
+    in ``/metrics``; each object has its own, so make each metric once in it. ``cluster`` is the
     identity of the cluster that the scope follows. ``dead_letter_keys`` are the ``event.key`` of
     documents with unresolved dead letters of this handler, as known now: the destination may have
     an older state of them, and their rows of a snapshot do not reach it.

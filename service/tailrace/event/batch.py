@@ -13,6 +13,7 @@ from typing import Any, overload
 from bson.timestamp import Timestamp
 
 from tailrace.event.change_event import ChangeEvent
+from tailrace.event.document_key import Keys
 from tailrace.event.layout import cluster_time, operation_type, parts, resume_token
 from tailrace.event.survey import survey
 from tailrace.model.token import ResumeToken
@@ -56,13 +57,17 @@ class Slice(_RawEvents):
     """Consecutive events of a batch. A batch's bytes live as long as any of its slices.
 
     ``shared``: what handlers of the scope have made of its events, see :meth:`ChangeEvent.keep`.
+    ``keys``: of its events, if those handlers share them.
     """
 
     shared: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
+    keys: Keys = field(default_factory=dict, compare=False, repr=False)
 
-    def events(self) -> list[ChangeEvent]:
-        starts = self.bounds[::2]
-        return list(map(ChangeEvent, repeat(self.buffer), starts, repeat(self.shared)))
+    def events(self, *, several: bool = False) -> list[ChangeEvent]:
+        """The events. ``several``: other handlers will soon need their keys, too."""
+        keys = self.keys if several or self.keys else None
+        starts, shared = self.bounds[::2], self.shared
+        return list(map(ChangeEvent, repeat(self.buffer), starts, repeat(shared), repeat(keys)))
 
     def last(self) -> LastEvent:
         """The last event's token, time and type for the watermark, without decoding the event."""

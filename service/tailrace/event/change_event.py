@@ -9,27 +9,19 @@ from typing import Any, TypeVar, cast
 import bson
 from bson import Binary, Code
 from bson.binary import UUID_SUBTYPE
-from bson.codec_options import CodecOptions, DatetimeConversion
 from bson.timestamp import Timestamp
 
 from tailrace.event import layout
-from tailrace.event.bson import DOCUMENT, INT32, NULL, document_at, elements, encoded, spans
-from tailrace.event.document_key import document_key, id_alone, key_text
+from tailrace.event.bson import DOCUMENT, INT32, NULL, document_at, elements
+from tailrace.event.codec import CODEC, decoded_field, decoded_key
+from tailrace.event.document_key import Keys, document_key, id_alone, key_text, shared_key
 from tailrace.event.image import Image
-from tailrace.event.layout import DOCUMENT_KEY, FULL_DOCUMENT, NAMESPACE, operation_type, parts
+from tailrace.event.layout import DOCUMENT_KEY, FULL_DOCUMENT, NAMESPACE, parts
 from tailrace.event.memo import Memo
 from tailrace.event.namespace import Namespace, namespace
 from tailrace.model.token import ResumeToken
 
 T = TypeVar("T")
-
-# Dates beyond Python's years become DatetimeMS, UUIDs become Binary: nothing fails or is guessed.
-# Text that is not UTF-8 gets replacement characters; `raw` has it exactly.
-CODEC: CodecOptions[dict[str, Any]] = CodecOptions(
-    tz_aware=True,
-    datetime_conversion=DatetimeConversion.DATETIME_AUTO,
-    unicode_decode_error_handler="replace",
-)
 
 
 class ChangeEvent:
@@ -44,12 +36,19 @@ class ChangeEvent:
     ``document_key``, ``ns``, ``cluster_time``, and an ``id`` that is not a resume token.
     """
 
-    __slots__ = ("_buffer", "_parts", "_shared", "_start", "_values")
+    __slots__ = ("_buffer", "_keys", "_parts", "_shared", "_start", "_values")
 
-    def __init__(self, buffer: bytes, start: int = 0, shared: dict[Any, Any] | None = None) -> None:
+    def __init__(
+        self,
+        buffer: bytes,
+        start: int = 0,
+        shared: dict[Any, Any] | None = None,
+        keys: Keys | None = None,
+    ) -> None:
         self._buffer = buffer
         self._start = start
         self._shared = shared
+        self._keys = keys
         self._parts: layout.Parts | None = None
         self._values: dict[int | bytes, Any] | None = None
 
@@ -90,7 +89,10 @@ class ChangeEvent:
     @property
     def operation_type(self) -> str:
         """``insert``, ``update``, … or any other type; empty if the event has none."""
-        return operation_type(self.parts)
+        found = self._parts
+        if found is None:  # as in parts, but inline, like all that most handlers read
+            found = self._parts = parts(self._buffer, self._start)
+        return layout.NAMES_OF_OPERATIONS[found[layout.OPERATION]]
 
     @property
     def ns(self) -> Namespace | None:
@@ -175,6 +177,9 @@ class ChangeEvent:
 
         ``None`` for an event that is not about one document: it is a barrier for all documents.
         """
+        if self._keys is not None:
+            self._parts, key = shared_key(self._keys, self._buffer, self._start)
+            return key
         found = self._parts
         if found is None:  # as in parts, but inline: every event needs its key
             found = self._parts = parts(self._buffer, self._start)
@@ -249,8 +254,13 @@ class ChangeEvent:
             values = self._values = {}
         elif part in values:
             return cast("dict[str, Any] | None", values[part])
-        found = self.parts
+        found = self._parts
+        if found is None:
+            found = self._parts = parts(self._buffer, self._start)
         begin, end = found[part], found[part + 1]
+        if part == DOCUMENT_KEY and begin >= 0:
+            key = values[part] = decoded_key(self._buffer, begin, end)
+            return key
         value = values[part] = None if begin < 0 else bson.decode(self._buffer[begin:end], CODEC)
         return value
 
@@ -260,20 +270,12 @@ class ChangeEvent:
         if values is None:
             values = self._values = {}
         if name not in values:
-            values[name] = self._decoded(name)
+            values[name] = decoded_field(self._buffer, self._start, name)
         value = values[name]
         # In bson, Code is a subclass of str; in Python, bool is a subclass of int.
         if isinstance(value, kind) and not isinstance(value, (Code, bool)):
             return value
         return None
-
-    def _decoded(self, name: bytes) -> Any:
-        """Decodes a document on its own: as a field, bson takes it for a DBRef if it looks so."""
-        kind, begin, end = spans(self._buffer, self._start).get(name, (0, 0, 0))
-        value = begin + len(name) + 2
-        if kind == DOCUMENT:
-            return bson.decode(self._buffer[value:end], CODEC)
-        return bson.decode(encoded(self._buffer[begin:end]), CODEC).get(name.decode())
 
     def _image(self, name: bytes) -> Image:
         kind, _ = elements(self._buffer, self._start).get(name, (0, 0))

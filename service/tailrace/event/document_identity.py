@@ -32,7 +32,8 @@ from bson import json_util
 from bson.codec_options import DatetimeConversion
 
 from tailrace.event.bson import DOCUMENT, encoded
-from tailrace.event.change_event import CODEC, ChangeEvent
+from tailrace.event.change_event import ChangeEvent
+from tailrace.event.codec import CODEC
 from tailrace.event.document_key import is_object_id, key_text, shard_key
 from tailrace.event.field_mapping import FieldMapping
 from tailrace.event.layout import INCREMENT, OPERATION, SECONDS

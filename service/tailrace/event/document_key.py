@@ -20,11 +20,12 @@ collation of its collection: keys that only a collation makes equal are differen
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from decimal import Decimal, localcontext
 from struct import pack
+from typing import TypeAlias
 
 from bson import decode
 from bson.decimal128 import Decimal128, create_decimal128_context
 
-from tailrace.event import bson
+from tailrace.event import bson, layout
 from tailrace.event.bson import FLOAT64, INT32, encoded, walk, walk_between
 from tailrace.event.extended_json import to_json
 from tailrace.event.layout import DOCUMENT_KEY, NAMESPACE, Parts
@@ -35,16 +36,23 @@ _ID_OF_INT64 = b"%c_id\0" % bson.INT64_TYPE
 _NO_ID = b"%c_id\0" % bson.NULL
 _NAME = b"_id\0"
 _VALUE_AT = len(_NO_ID)
-_SIZES: Mapping[int, int] = {bson.INT64_TYPE: 8, bson.DATE: 8}
-"""Types whose values have this many bytes, all of which count."""
-_PREFIXED: Mapping[int, int] = {bson.STRING: 4, bson.BINARY: 5}
-"""The same for types whose values begin with a length, which leaves out this many bytes."""
+_INT32_END = _VALUE_AT + 4
+_SIZES: Mapping[int, int] = {bson.INT64_TYPE: _VALUE_AT + 8, bson.DATE: _VALUE_AT + 8}
+"""By type, the bytes of an ``_id`` all of which count."""
+_PREFIXED: Mapping[int, int] = {bson.STRING: _VALUE_AT + 4, bson.BINARY: _VALUE_AT + 5}
+"""The same for types whose values begin with a length: what that leaves out."""
 _OBJECT_ID_BYTES = len(_ID_OF_OBJECT) + 12
 _OBJECT_ID_KEY_BYTES = bson.EMPTY_DOCUMENT + _OBJECT_ID_BYTES
 _NAMESPACE = b"%cdb\0" % bson.STRING
 """A namespace begins so, after its length."""
+_KEY_END = DOCUMENT_KEY + 1
+_POSITIVE, _NEGATIVE = b"\0" * 4, b"\xff" * 4
+"""The upper half of an int64 that was an int32."""
 _NAN = pack("<d", float("nan"))
 _CONTEXT = create_decimal128_context()
+
+Keys: TypeAlias = dict[int, tuple[Parts, bytes | None]]
+"""Parts and key of events by their offset, which several handlers share."""
 
 
 def document_key(buffer: bytes, start: int, parts: Parts) -> bytes | None:
@@ -65,14 +73,24 @@ def document_key(buffer: bytes, start: int, parts: Parts) -> bytes | None:
     if first.startswith(_NAME, 1):  # without a walk, for the other frequent types
         kind = first[0]
         if kind == bson.INT32_TYPE:
-            return namespace + _ID_OF_INT64 + pack("<q", INT32(first, _VALUE_AT)[0])
-        if kind in _SIZES:
-            return namespace + first[: _VALUE_AT + _SIZES[kind]]
+            low = first[_VALUE_AT:_INT32_END]
+            return namespace + _ID_OF_INT64 + low + (_NEGATIVE if low[3] > 127 else _POSITIVE)
         if kind in _PREFIXED:
-            end = at + _VALUE_AT + _PREFIXED[kind] + INT32(first, _VALUE_AT)[0]
-            if at < end < parts[DOCUMENT_KEY + 1]:
+            end = at + _PREFIXED[kind] + INT32(first, _VALUE_AT)[0]
+            if at < end < parts[_KEY_END]:
                 return namespace + buffer[at:end]
+        if kind in _SIZES:
+            return namespace + first[: _SIZES[kind]]
     return namespace + (identity(buffer, key) or _NO_ID)
+
+
+def shared_key(keys: Keys, buffer: bytes, start: int) -> tuple[Parts, bytes | None]:
+    """Parts and key of the event at ``start``: those in ``keys``, or new ones that it then has."""
+    known = keys.get(start)
+    if known is None:
+        found = layout.parts(buffer, start)
+        known = keys[start] = found, document_key(buffer, start, found)
+    return known
 
 
 def identities(keys: Iterable[bytes | None]) -> Mapping[Namespace, Sequence[bytes]]:

@@ -223,12 +223,13 @@ def cluster_time(parts: Parts) -> Timestamp | None:
 
 def operation_type(parts: Parts) -> str:
     """The operation's name; empty if the event has none."""
-    return _names_of_operations[parts[OPERATION]]
+    return NAMES_OF_OPERATIONS[parts[OPERATION]]
 
 
-_names_of_operations: Memo[bytes | None, str] = Memo(
+NAMES_OF_OPERATIONS: Memo[bytes | None, str] = Memo(
     lambda name: (name or b"").decode("utf-8", "replace")
 )
+"""By what :func:`parts` finds at ``OPERATION``, the operation's name; empty for ``None``."""
 
 
 def token_at(buffer: bytes, start: int) -> int:

@@ -17,7 +17,8 @@ from bson import decode, encode
 
 from tailrace.event import bson
 from tailrace.event.bson import encoded
-from tailrace.event.change_event import CODEC, ChangeEvent
+from tailrace.event.change_event import ChangeEvent
+from tailrace.event.codec import CODEC
 from tailrace.event.document_identity import ShardKey, key_after, shard_key_of
 from tailrace.event.document_key import equal_to, identity, is_like_pattern, shard_key
 from tailrace.event.reply import Reply

@@ -42,16 +42,21 @@ def own_destination_type(
         row.require_installed(name)
         check(name, given)
 
-    async def tried(given: S, target: OwnDestination, trial: Trial) -> str:
-        return await target.attempt(trial)
-
     def made(opening: Opening, given: S) -> Any:
         return created(f"handlers.{opening.name}", create, opening, given)
 
     def handler(opening: Opening, given: S, target: Any) -> Handler:
         return object_handler(opening, target, given, at_once(given), at_once(given))
 
-    row = HandlerType(settings, made, handler, checked, tried=tried, needs=needs, install=install)
+    row = HandlerType(
+        settings,
+        made,
+        handler,
+        checked,
+        tried=lambda given, target, trial: target.attempt(trial),
+        needs=needs,
+        install=install,
+    )
     return row
 
 
@@ -78,14 +83,5 @@ def destination_type(
     def shared(given: S) -> bool:
         return is_shared(kind)
 
-    row = HandlerType(
-        settings,
-        create,
-        handler,
-        check,
-        needs=needs,
-        install=install,
-        shared=shared,
-        by_lanes=True,
-    )
+    row = HandlerType(settings, create, handler, check, needs=needs, install=install, shared=shared)
     return row

@@ -50,8 +50,7 @@ class HandlerType(Generic[S]):
     anything. ``tried``: for ``tailrace check --connect``, tries with an open object what a start
     would do, without a trace, and returns what is possible; ``attempt`` does so without an object.
     ``needs``: the modules that must be installed, and ``install`` says how. ``shared``: whether one
-    object serves all scopes of a handler. With ``by_lanes``, an open handler depends on
-    ``delivery.lanes``. ``holds``: the file that only one open handler may have.
+    object serves all scopes of a handler. ``holds``: the file that only one open handler may have.
     """
 
     settings: type[S]
@@ -63,7 +62,6 @@ class HandlerType(Generic[S]):
     needs: tuple[str, ...] = ()
     install: str = ""
     shared: Callable[[S], bool] = lambda settings: False
-    by_lanes: bool = False
     holds: Callable[[S], str | None] = lambda settings: None
 
     @property

@@ -99,14 +99,12 @@ class Kept(Generic[T]):
 
     async def run(self) -> None:
         """Enters it, again and again if its destination is down, until :meth:`leave`."""
+        tries = 0
         try:
             # Around everything that the object holds meanwhile, such as a task group of its own.
             with anyio.CancelScope() as life:
                 try:
-                    tries = 0
-                    while not await self._entered(life) and self._failure is None:
-                        if self.is_left:
-                            break
+                    while not (await self._entered(life) or self._failure or self.is_left):
                         tries += 1
                         await self._leaving.sleep(OPENING_BACKOFF.delay(tries))
                     if self.is_open:
@@ -187,13 +185,14 @@ class Keeper:
     def __init__(self, tasks: TaskGroup) -> None:
         self._tasks = tasks
         self._host = asyncio.current_task()
-        self._kept: list[Kept[Any]] = []
+        self.kept: list[Kept[Any]] = []
+        """Those that are not closed yet."""
 
     def keep(self, kept: Kept[Any]) -> None:
         """Begins to open it, unless that has begun."""
         if not kept.begun:
             kept.begun = True
-            self._kept.append(kept)
+            self.kept.append(kept)
             self._tasks.start_soon(self._run, kept, name=f"{kept.name} kept")
 
     async def _run(self, kept: Kept[Any]) -> None:
@@ -204,11 +203,7 @@ class Keeper:
                 raise error.__cause__ from None  # everything was cancelled: the process ends
             raise
         finally:
-            self._kept.remove(kept)
-
-    async def close(self) -> None:
-        """Closes all, the last one first."""
-        await close_all(self._kept)
+            self.kept.remove(kept)
 
 
 async def close_all(kept: Iterable[Kept[Any]]) -> None:
@@ -233,7 +228,7 @@ async def keeper() -> AsyncIterator[Keeper]:
                 yield found
             except Exception as error:  # noqa: BLE001 - raised below: the group would wrap it
                 failure = error
-            await found.close()
+            await close_all(found.kept)
     except BaseExceptionGroup as group:
         lost, _ = group.split(TaskCancelled)
         failure = lost.exceptions[0] if lost is not None else group  # the process must end

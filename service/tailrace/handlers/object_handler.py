@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
+from operator import attrgetter
 from typing import Any
 
 from tailrace.config.handlers import BatchHandlerSettings
@@ -61,21 +62,18 @@ def forwarded(shape: Handler, opened: Callable[[], Handler]) -> Handler:
     That raises :class:`tailrace.errors.Unavailable` while there is none, and so do the calls.
     """
 
-    def to(pick: Callable[[Any], Any]) -> Any:
-        # Not a coroutine of its own, which every event would pay for.
-        return lambda *given: pick(opened())(*given)
+    def to(path: str) -> Any:
+        call = attrgetter(path)
+        return (lambda *given: call(opened())(*given)) if call(shape) is not None else None
 
     async def ready(identity: RunIdentity) -> None:
         opened()
 
-    calls = replace(shape.calls, call=lambda given, identity: opened().calls.call(given, identity))
-    if isinstance(calls, PerBatch) and calls.on_ddl is not None:
-        calls = replace(calls, on_ddl=to(lambda handler: handler.calls.on_ddl))
-    position, commit = shape.position, shape.commit
-    if position is not None:
-        skipped = position.skipped and to(lambda handler: handler.position.skipped)
-        position = OwnPosition(to(lambda handler: handler.position.load), skipped)
-    if commit is not None:
-        held = commit.held and to(lambda handler: handler.commit.held)
-        commit = replace(commit, call=to(lambda handler: handler.commit.call), held=held)
+    calls, position, commit = shape.calls, shape.position, shape.commit
+    # Not a coroutine of its own, which every event would pay for.
+    calls = replace(calls, call=lambda given, identity: opened().calls.call(given, identity))
+    if isinstance(calls, PerBatch):
+        calls = replace(calls, on_ddl=to("calls.on_ddl"))
+    position = position and OwnPosition(to("position.load"), to("position.skipped"))
+    commit = commit and replace(commit, call=to("commit.call"), held=to("commit.held"))
     return replace(shape, calls=calls, position=position, commit=commit, ready=ready)

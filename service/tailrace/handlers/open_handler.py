@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry
 
 from tailrace.config.delivery import DeliverySettings
 from tailrace.config.handlers import AnyHandlerSettings
-from tailrace.engine import Handler
+from tailrace.engine import Handler, PerEvent
 from tailrace.engine.handle.outage import is_outage
 from tailrace.errors import ConfigurationError, Problem, TailraceError, describe
 from tailrace.handlers.failures import failure_policy, outage_classes
@@ -56,20 +56,23 @@ class OpenHandler:
         kind = type_of(settings)
         kind.require_installed(opening.name)
         shared = create is None and kind.shared(settings)
-        found = cls(opening, settings, kept_object(opening, settings, create, waits=waits), shared)
-        found.kept.target  # noqa: B018 - it is made
-        return found
+        kept = kept_object(opening, settings, create, waits=waits, shared=shared)
+        kept.target  # noqa: B018 - it is made
+        return cls(opening, settings, kept, shared)
 
     def renew(self) -> None:
         """Takes another object in the place of the one that was left."""
         self.opening = replace(self.opening, registry=CollectorRegistry())
-        self.kept = kept_object(self.opening, self.settings, waits=None)
+        self.kept = kept_object(self.opening, self.settings)
 
     def handler(self, delivery: DeliverySettings) -> Handler:
         """The handler, with the policy for its failures that holds now.
 
         While its object is not open, its calls raise :class:`tailrace.errors.Unavailable`.
         """
+        if self._made is not None and isinstance(self._made.calls, PerEvent):
+            self._made = None  # it has no state, and depends on delivery.lanes
+        self.opening = replace(self.opening, delivery=delivery)
         target = self.kept.usable() if self.kept.is_open else self.kept.target
         found = self._handler_of(target)
         if not self.shared or hasattr(target, "__aenter__"):
@@ -89,7 +92,8 @@ def kept_object(
     settings: AnyHandlerSettings,
     create: Callable[[], Any] | None = None,
     *,
-    waits: bool | None,
+    waits: bool | None = None,
+    shared: bool = False,
 ) -> Kept[Any]:
     """The object of a handler as a :class:`Keeper` keeps it."""
     outages = outage_classes(opening.name, settings)
@@ -109,7 +113,7 @@ def kept_object(
         create or partial(type_of(settings).create, opening, settings),
         lambda error: waits is None or (waits and is_outage(error, outages)),
         refused,
-        {"handler": opening.name, "scope": opening.scope.name},
+        {"handler": opening.name} | ({} if shared else {"scope": opening.scope.name}),
     )
 
 

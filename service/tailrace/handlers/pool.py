@@ -57,27 +57,20 @@ class HandlerPlan:
     name: str
     settings: AnyHandlerSettings
     follows: tuple[Scope, ...]
-    lanes: int
-    """``delivery.lanes``."""
     secrets: str
     """A digest of its secrets that are in files."""
 
     @classmethod
-    def of(
-        cls, name: str, settings: AnyHandlerSettings, follows: Iterable[Scope], lanes: int
-    ) -> "HandlerPlan":
+    def of(cls, name: str, settings: AnyHandlerSettings, follows: Iterable[Scope]) -> "HandlerPlan":
         """The plan as it is now. Reads files. Raises :class:`tailrace.errors.Unavailable`."""
         digest = sha256()
         for secret in _secrets(settings):
             digest.update(sha256(secret.read().encode()).digest())
-        return cls(name, settings, tuple(follows), lanes, digest.hexdigest())
+        return cls(name, settings, tuple(follows), digest.hexdigest())
 
     def same_as(self, other: "HandlerPlan") -> bool:
         """Whether an object that was opened with one is as one that is opened with the other."""
-        kind = type_of(self.settings)
-        return (self.settings, self.secrets) == (other.settings, other.secrets) and (
-            not kind.by_lanes or self.lanes == other.lanes
-        )
+        return (self.settings, self.secrets) == (other.settings, other.secrets)
 
     @property
     def holds(self) -> str | None:
@@ -107,8 +100,9 @@ class HandlerPool(Collector):
         have begun."""
         self._new: list[Kept[Any]] = []
         """Those that are not used yet."""
-        self._leases: set[str] | None = set() if leased else None
-        """The scopes whose leases this process has; ``None``: it follows all scopes."""
+        self._leased = leased
+        self._leases: set[str] = set()
+        """The scopes whose leases this process has."""
 
     async def add(
         self,
@@ -158,7 +152,7 @@ class HandlerPool(Collector):
             return OpenHandler(opening, plan.settings, known[0].kept, shared=True)
         opening = Opening(plan.name, scope, delivery, CollectorRegistry(), plan.follows)
         shared = type_of(plan.settings).shared(plan.settings)
-        if shared or self._leases is None or scope.name in self._leases:
+        if shared or not self._leased or scope.name in self._leases:
             handler = OpenHandler.of(opening, plan.settings, waits=waits)
             self._new.append(handler.kept)
             self._keep(handler)
@@ -200,8 +194,7 @@ class HandlerPool(Collector):
     async def entered(self, scope: str) -> AsyncIterator[None]:
         """While this process has the lease of the scope: its objects are open in the block."""
         mine = [each for (of, _), each in self.open.items() if of == scope and not each.shared]
-        leases = self._leases if self._leases is not None else set()
-        leases.add(scope)
+        self._leases.add(scope)
         try:
             for each in mine:
                 if each.kept.is_left:
@@ -212,7 +205,7 @@ class HandlerPool(Collector):
                 await each.kept.opened(deadline - anyio.current_time())
             yield
         finally:
-            leases.discard(scope)
+            self._leases.discard(scope)
             with anyio.move_on_after(CLOSING_SECONDS + 1, shield=True):
                 await close_all(each.kept for each in mine)
 
@@ -251,10 +244,8 @@ def _added_up(samples: Iterable[Sample]) -> list[Sample]:
     found: dict[tuple[str, frozenset[tuple[str, str]]], Sample] = {}
     for each in samples:
         same = found.setdefault(key := (each.name, frozenset(each.labels.items())), each)
-        if same is not each:
-            is_time = each.name.endswith("_created")
-            value = min(same.value, each.value) if is_time else same.value + each.value
-            found[key] = same._replace(value=value)
+        if same is not each and not each.name.endswith("_created"):
+            found[key] = same._replace(value=same.value + each.value)
     return [*found.values()]
 
 

@@ -10,7 +10,7 @@ from tailrace.config.handlers import BatchHandlerSettings
 from tailrace.config.secret import masked_secrets, plain_texts, with_secrets
 from tailrace.engine import Handler
 from tailrace.errors import ConfigurationError, Problem, Unavailable
-from tailrace.handlers.handler_type import HandlerType, Opening, Trial
+from tailrace.handlers.handler_type import HandlerType, Opening
 from tailrace.handlers.object_handler import created, object_handler
 from tailrace.handlers.options import arguments
 from tailrace.handlers.target import imported_target, is_shared, require_usable
@@ -125,20 +125,10 @@ def _not_by_key(target: Any, *, takes_batches: bool) -> str:
     return ""
 
 
-def _shared(settings: PythonHandlerSettings) -> bool:
-    return is_shared(imported_target("", settings.target))
-
-
-async def _tried(settings: PythonHandlerSettings, target: Any, trial: Trial) -> str:
-    return f"{settings.target} starts"
-
-
 PYTHON = HandlerType(
     PythonHandlerSettings,
     python_object,
     _handler,
     check_target,
-    tried=_tried,
-    shared=_shared,
-    by_lanes=True,
+    shared=lambda settings: is_shared(imported_target("", settings.target)),
 )

@@ -39,7 +39,7 @@ async def try_handler(
         await kept.opened()
         try:
             if kind.tried is None:
-                return f"{kind.name} can be opened"
+                return f"{getattr(settings, 'target', kind.name)} starts"
             return await kind.tried(settings, kept.usable(), trial)
         except Exception as error:
             if not is_outage(error):

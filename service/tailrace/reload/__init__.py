@@ -3,14 +3,13 @@
 from tailrace.reload.clients import ClientPlan, Clients, source_clients
 from tailrace.reload.hang_ups import HangUps
 from tailrace.reload.reloader import SPARE_STREAMS, Reloader
-from tailrace.reload.wanted import Parts, Wanted
+from tailrace.reload.wanted import Wanted
 
 __all__ = [
     "SPARE_STREAMS",
     "ClientPlan",
     "Clients",
     "HangUps",
-    "Parts",
     "Reloader",
     "Wanted",
     "source_clients",

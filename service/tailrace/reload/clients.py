@@ -117,7 +117,8 @@ class Clients:
     async def open(self, plan: ClientPlan) -> OpenClient:
         """A client, which connects when it is first used. :meth:`use` makes it the one to use."""
         create = partial(DRIVERS[plan.driver], plan.uri, self.streams)
-        kept = Kept[CommandDriver]("the client of mongodb.uri", create)
+        name, fields = "the client of mongodb.uri", {"client": plan.driver}
+        kept = Kept[CommandDriver](name, create, fields=fields)
         self._keeper.keep(kept)
         await kept.opened()
         return OpenClient(plan, kept)

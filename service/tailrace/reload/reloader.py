@@ -22,11 +22,12 @@ from tailrace.control import ActionRefused, Done
 from tailrace.drivers import CommandDriver
 from tailrace.engine import Runtime, ScopePlan, Supervisor, Watcher
 from tailrace.errors import ConfigurationError, StartRefused, TailraceError, describe
-from tailrace.handlers.pool import HandlerPool, handlers_of
-from tailrace.reload.clients import Clients
+from tailrace.handlers.open_handler import OpenHandler
+from tailrace.handlers.pool import HandlerPool, Key, handlers_of
+from tailrace.reload.clients import Clients, OpenClient
 from tailrace.reload.code_files import code_files
 from tailrace.reload.difference import Difference, difference, listed
-from tailrace.reload.wanted import Parts, Wanted
+from tailrace.reload.wanted import Wanted
 from tailrace.replicas.leases import Leases
 from tailrace.source_settings import require_readable
 
@@ -72,8 +73,7 @@ class Reloader:
     def __post_init__(self) -> None:
         files = code_files(self.now.settings.handlers).values()
         self._code = {path: digest for each in files for path, digest in each.items()}
-        parts = Parts(self.pool.open, self.clients.now)
-        self._used = {each.name: parts.of(each.name) for each in self.now.settings.scopes}
+        self._used = {each.name: self._uses(each.name) for each in self.now.settings.scopes}
 
     async def reload(self, *, dry_run: bool) -> Done:
         """Applies the file as it is now, or says what that would change.
@@ -101,8 +101,7 @@ class Reloader:
         if dry_run:
             return Done(f"{found}. Dry run: nothing was changed", details=details)
         self._require_changeable()
-        parts = await self._open(found, new)
-        pending = self._begin_all(found, new, parts)
+        pending = self._begin_all(found, new, *await self._open(found, new))
         patience = new.settings.shutdown.grace_seconds + _PATIENCE_SECONDS
         with anyio.move_on_after(min(patience, _MOST_PATIENCE_SECONDS)):
             for done in pending.values():
@@ -166,7 +165,9 @@ class Reloader:
         finally:
             sys.setswitchinterval(usual)
 
-    async def _open(self, found: Difference, new: Wanted) -> Parts:
+    async def _open(
+        self, found: Difference, new: Wanted
+    ) -> tuple[Mapping[Key, OpenHandler], OpenClient]:
         """All handlers and the client, those that changed opened. If one cannot be, none is."""
         same = [name for name, effect in found.handlers.items() if effect == "kept"]
         plans, client = new.handlers.values(), self.clients.now
@@ -194,31 +195,35 @@ class Reloader:
                 message = f"could not be opened within {_OPENING_SECONDS:g} s: {', '.join(names)}"
                 raise StartRefused(message, may_pass=True) from None
             raise
-        return Parts(handlers, client)
+        return handlers, client
 
-    def _begin_all(self, found: Difference, new: Wanted, parts: Parts) -> Mapping[str, anyio.Event]:
+    def _begin_all(
+        self,
+        found: Difference,
+        new: Wanted,
+        handlers: Mapping[Key, OpenHandler],
+        client: OpenClient,
+    ) -> Mapping[str, anyio.Event]:
         """Begins all changes; gives, by scope, what is set when its change is done."""
-        settings, server = new.settings, parts.client.driver
-        delivery = settings.delivery
-        handlers = handlers_of(parts.handlers, delivery)
+        settings, server, delivery = new.settings, client.driver, new.settings.delivery
         changes = {
             name: each.effect for name, each in found.scopes.items() if each.effect != "kept"
         }
         # Only these: a hundred plans would keep the event loop busy for milliseconds.
-        changed = scope_plans(settings, handlers, server, only=changes)
+        changed = scope_plans(settings, handlers_of(handlers, delivery), server, changes)
         plans = {plan.scope.name: plan for plan in changed}
         self.now = new
         self.runtime = replace(self.runtime, driver=server)
         self.apply(settings, self.runtime, server)
-        self.pool.use(parts.handlers)
-        self.clients.use(parts.client)
+        self.pool.use(handlers)
+        self.clients.use(client)
         self.runtime.budget.divide(most_streams(settings), delivery.max_in_flight_bytes)
         if self.leases is not None:
             self.leases.drain_within(settings.shutdown.grace_seconds)
             self.leases.add([name for name, effect in changes.items() if effect == "begun"])
         pending = {name: anyio.Event() for name in changes}
         for name, done in pending.items():
-            uses = parts.of(name) if name in plans else ()
+            uses = self._uses(name) if name in plans else ()
             begin = partial(self._begin, name, plans.get(name), uses, done)
             self.supervisor.change(name, begin, settings.shutdown.grace_seconds)
         self._sweep()
@@ -241,6 +246,10 @@ class Reloader:
         self._sweep()
         done.set()
         return None if plan is None else Watcher(plan, self.runtime)
+
+    def _uses(self, scope: str) -> Collection[object]:
+        """What the runs of a scope use that begin now."""
+        return [self.clients.now, *(h for (of, _), h in self.pool.open.items() if of == scope)]
 
     def _sweep(self) -> None:
         used = {each for uses in self._used.values() for each in uses}

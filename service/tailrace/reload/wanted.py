@@ -1,6 +1,6 @@
 """A configuration as it is now, with what is opened for it. Reading it blocks, also for files."""
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from tailrace import config
@@ -8,10 +8,9 @@ from tailrace.assembly import followed_by
 from tailrace.config import Settings
 from tailrace.errors import ConfigurationError, Problem, Unavailable
 from tailrace.handlers import check_handlers
-from tailrace.handlers.open_handler import OpenHandler
-from tailrace.handlers.pool import HandlerPlan, Key
+from tailrace.handlers.pool import HandlerPlan
 from tailrace.handlers.types import handler_models
-from tailrace.reload.clients import ClientPlan, OpenClient
+from tailrace.reload.clients import ClientPlan
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,11 +25,11 @@ class Wanted:
     def of(cls, settings: Settings) -> "Wanted":
         """Reads the files of secrets. Raises :class:`ConfigurationError`."""
         client = ClientPlan.of(settings.mongodb)
-        follows, lanes = followed_by(settings), settings.delivery.lanes
+        follows = followed_by(settings)
         handlers, problems = dict[str, HandlerPlan](), list[Problem]()
         for name, each in settings.handlers.items():
             try:
-                handlers[name] = HandlerPlan.of(name, each, follows.get(name, ()), lanes)
+                handlers[name] = HandlerPlan.of(name, each, follows.get(name, ()))
             except Unavailable as error:
                 problems.append(Problem(f"handlers.{name}", str(error)))
         if problems:
@@ -57,15 +56,3 @@ class Wanted:
             raise ConfigurationError(*problems)
         begun("it was still being read")
         return cls.of(settings)
-
-
-@dataclass(frozen=True, slots=True)
-class Parts:
-    """What is open for a configuration: handlers of scopes, and the client of the source."""
-
-    handlers: Mapping[Key, OpenHandler]
-    client: OpenClient
-
-    def of(self, scope: str) -> Collection[object]:
-        """What the runs of a scope use."""
-        return [self.client, *(each for (of, _), each in self.handlers.items() if of == scope)]

@@ -10,7 +10,7 @@ from typing import Any
 import bson
 
 from tailrace.event import ChangeEvent, Namespace
-from tailrace.event.change_event import CODEC
+from tailrace.event.codec import CODEC
 from tailrace.event.reply import read_reply
 from tailrace.event.snapshot_events import SNAPSHOT_BEGIN, SNAPSHOT_END, ReadEvents, barrier
 from tailrace.testing.entry import EXPANDED, Entry, Shown

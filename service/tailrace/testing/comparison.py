@@ -11,7 +11,7 @@ from typing import Any
 import bson
 
 from tailrace.event import ChangeEvent
-from tailrace.event.change_event import CODEC
+from tailrace.event.codec import CODEC
 from tailrace.testing.changes import Changes
 from tailrace.testing.entry import OF_DOCUMENTS
 

@@ -11,7 +11,7 @@ from tailrace.assembly import stream_options, target
 from tailrace.config import Settings
 from tailrace.config.store import MemoryStoreSettings, MongodbStoreSettings, SqliteStoreSettings
 from tailrace.config.subscriptions import beginning_of, beginnings, most_streams
-from tailrace.event.change_event import CODEC
+from tailrace.event.codec import CODEC
 from tailrace.handlers.jsonl import JsonlHandlerSettings
 from tailrace.handlers.log import LogHandlerSettings
 from tailrace.handlers.parquet import ParquetHandlerSettings

@@ -3,6 +3,7 @@
 import errno
 import socket
 from dataclasses import replace
+from datetime import UTC, datetime
 
 import anyio
 import pytest
@@ -13,13 +14,14 @@ from tailrace.engine.handle import destination_position
 from tailrace.engine.handle.outage import is_outage
 from tailrace.model import SinkPosition
 from tailrace.model.failure_policy import FailurePolicy
+from tailrace.model.order import Order
 from tailrace.stores.memory import MemoryDeadLetters
 from tests.handlers import handler
 from tests.unit.engine.changes import change, changes, token, until
 from tests.unit.engine.database import Database, down
-from tests.unit.engine.scripted_driver import ScriptedDriver
+from tests.unit.engine.scripted_driver import ScriptedDriver, disconnected
 from tests.unit.engine.stores import ScriptedStore
-from tests.unit.engine.watching import Destination, Watching
+from tests.unit.engine.watching import NEVER, Destination, Watching
 
 _DELAYED = "handler.answer_delayed"
 
@@ -88,6 +90,33 @@ async def test_a_destination_that_is_down_at_the_start_keeps_no_other_handler_wa
     assert len(driver.starts) == (2 if stored else 1)
     restarts = [log["error"] for log in watching.logs if log["event"] == "watcher.restarting"]
     assert ["was down when the scope started" in each for each in restarts] == [True] * bool(stored)
+
+
+async def test_a_destination_that_was_down_for_an_earlier_run_is_not_shown_as_down() -> None:
+    """The run that found it down ended before its stream was open."""
+    database = Database()
+    database.error = down()
+    driver = ScriptedDriver(*changes(1, 3))
+    driver.refusals = [disconnected()]
+    async with Watching(driver, database.routed("position"), backoff=NEVER).run() as watching:
+        await watching.until_state(WatcherState.BACKING_OFF)
+        database.error = None
+        watching.watcher.obey(Order("orders", 1, False, "ann", datetime.now(UTC)))
+        await until(lambda: database.stored == [1, 2])
+        await watching.until_state(WatcherState.CAUGHT_UP)
+
+
+async def test_a_destination_that_was_down_only_at_the_start_is_not_shown_as_down() -> None:
+    """It answers before the first event comes, so no call waits for it."""
+    database = Database()
+    database.error = down()
+    driver = ScriptedDriver()
+    async with Watching(driver, database.routed("position")).run() as watching:
+        await until(lambda: database.begun > 0)
+        database.error = None
+        driver.oplog.append(change(1))
+        await until(lambda: database.stored == [1])
+        await watching.until_state(WatcherState.CAUGHT_UP)
 
 
 async def test_a_chosen_position_waits_for_a_destination_that_is_down() -> None:

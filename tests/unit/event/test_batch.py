@@ -27,6 +27,18 @@ def test_the_last_event_is_read_as_decoding_would(found: list[dict[str, Any]]) -
 
 
 @quick
+@given(st.lists(events(), min_size=1, max_size=4))
+def test_handlers_that_share_keys_read_what_one_alone_reads(found: list[dict[str, Any]]) -> None:
+    slice_ = batch_of([in_order(event) for event in found]).part(0, 4)
+    alone = [(event.key, event.operation_type, event.document) for event in slice_.events()]
+    for _ in range(2):
+        for event, read in zip(slice_.events(several=True), alone, strict=True):
+            assert (event.key, event.operation_type, event.document) == read
+            event.document.clear()  # seen by this handler only
+    assert {key for _, key in slice_.keys.values()} == {key for key, *_ in alone}
+
+
+@quick
 @given(st.lists(documents, max_size=9), st.integers(1, 4))
 def test_slices_are_the_batch_in_order(events: list[dict[str, Any]], size: int) -> None:
     encoded = [bson.encode(event) for event in events]

@@ -165,7 +165,7 @@ def test_routes_take_any_event(shape: dict[str, Any]) -> None:
 async def test_the_log_takes_any_event(value: Any) -> None:
     fields = dict.fromkeys(["operationType", *(field for field, _ in TYPES.values())], value)
     with capture_logs() as logs:
-        async with log_handler(opening("log"), LogHandlerSettings(type="log")) as to:
-            await deliver(to, ChangeEvent.from_document({"_id": TOKEN, **fields}))
+        to = log_handler(opening("log"), LogHandlerSettings(type="log"), None)
+        await deliver(to, ChangeEvent.from_document({"_id": TOKEN, **fields}))
     (line,) = logs
     assert (line["event"], line["ns"], line["cluster_time"]) == ("event.received", None, None)

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tailrace.event import ChangeEvent, Namespace, layout
-from tailrace.event.change_event import CODEC
+from tailrace.event.codec import CODEC
 from tests.scripted.wire import in_order
 from tests.unit.event.documents import quick
 from tests.unit.event.events import (

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tailrace.event import RawBatch
 from tailrace.event.batch import join
-from tailrace.event.change_event import CODEC
+from tailrace.event.codec import CODEC
 from tailrace.event.lookup import Collection, fill, window
 from tailrace.event.wanted_documents import MOST_KEYS
 from tests.unit.event.documents import EVERY_ID, batch_of, quick

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tailrace.event import ChangeEvent, Namespace, layout
 from tailrace.event.bson import encoded
-from tailrace.event.change_event import CODEC
+from tailrace.event.codec import CODEC
 from tailrace.event.reply import read_reply
 from tailrace.event.snapshot_events import LastRows, ReadEvents, barrier, document_id, of_snapshot
 from tailrace.model.snapshot import DocumentId

@@ -127,7 +127,7 @@ async def test_a_file_of_something_else_is_refused_and_kept(tmp_path: Path) -> N
 async def test_a_refusal_closes_the_handlers_that_were_opened_before(tmp_path: Path) -> None:
     path = tmp_path / "events.jsonl"
     settings = JsonlHandlerSettings.model_validate({"type": "jsonl", "path": str(path)})
-    plans = [HandlerPlan.of(name, settings, (ORDERS,), 64) for name in ("first", "second")]
+    plans = [HandlerPlan.of(name, settings, (ORDERS,)) for name in ("first", "second")]
     async with handler_pool(CollectorRegistry()) as pool:
         with pytest.raises(ConfigurationError):
             await pool.add(plans, DeliverySettings())

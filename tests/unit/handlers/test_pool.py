@@ -107,7 +107,7 @@ def settings(target: str = "Shelf", **options: Any) -> PythonHandlerSettings:
 
 
 def plan(of: AnyHandlerSettings, *scopes: Scope, name: str = "shelf") -> HandlerPlan:
-    return HandlerPlan.of(name, of, scopes, 64)
+    return HandlerPlan.of(name, of, scopes)
 
 
 @asynccontextmanager

@@ -62,6 +62,8 @@ class Process:
     handler_seconds: float = 0.05
     stubborn: bool = False
     """Its handlers do not end where they are cancelled."""
+    open: list[str] = field(default_factory=list)
+    """The scopes whose handlers have open objects."""
     wire: Wire = field(default_factory=Wire)
     stop: Interrupt = field(default_factory=Interrupt)
     killed: bool = False
@@ -83,6 +85,7 @@ class Process:
             cluster.ttl / 2,
             self.supervisor.restart,
             lambda: loop.time() + self.offset,
+            self._entered,
         )
         for scope in self.scopes or cluster.drivers:
             driver = cluster.drivers[scope]
@@ -106,7 +109,17 @@ class Process:
         await self.leases.close()
         self.stopped = True
 
+    @asynccontextmanager
+    async def _entered(self, scope: str) -> AsyncIterator[None]:
+        self.open.append(scope)
+        try:
+            yield
+        finally:
+            self.open.remove(scope)
+
     async def _handle(self, event: ChangeEvent, identity: RunIdentity) -> None:
+        if identity.scope not in self.open:
+            self.cluster.unopened.append(event)
         at = the_loop().time()
         scope, epoch = identity.scope, identity.epoch
         self.cluster.handed_over.append(HandedOver(at, self.id, scope, epoch, number(event)))
@@ -138,6 +151,8 @@ class Cluster:
             driver.await_seconds = 1.0
         self.handed_over: list[HandedOver] = []
         self.saved: list[Saved] = []
+        self.unopened: list[ChangeEvent] = []
+        """Those that were handed to a handler whose object was not open."""
         self.processes: list[Process] = []
         self.tasks: anyio.abc.TaskGroup
 
@@ -185,6 +200,7 @@ class Cluster:
 
     def check(self, scope: str) -> None:
         """Of any course: no two save or hand over; nothing is missing, and the order holds."""
+        assert self.unopened == []
         saved = [each for each in self.saved if each.scope == scope]
         owners = {each.epoch: each.process for each in saved}
         assert all(owners[each.epoch] == each.process for each in saved), saved

@@ -73,6 +73,30 @@ async def test_others_show_a_scope_as_its_owner_says_it_is() -> None:
         assert owner.supervisor.status()["orders"]["reported"] is None
 
 
+async def test_objects_are_open_in_the_process_that_has_the_lease_of_their_scope() -> None:
+    async with cluster_of("orders", "users") as cluster:
+        one = cluster.start("one")
+        await until_follows(cluster, "orders", one)
+        await until_follows(cluster, "users", one)
+        other = cluster.start(name_of(preferred=True), scopes=["orders"])
+        assert (sorted(one.open), other.open) == (["orders", "users"], [])
+        await anyio.sleep(4 * TTL)
+        assert (one.open, other.open) == (["users"], ["orders"])
+        cluster.terminate(other)
+        await until_follows(cluster, "orders", one)
+        assert (sorted(one.open), other.open) == (["orders", "users"], [])
+
+
+async def test_the_objects_of_a_halted_scope_stay_open_with_its_lease() -> None:
+    async with one_scope_halts() as cluster:
+        one = await halted(cluster)
+        await until(lambda: one.supervisor.halted == ["orders"])
+        assert "orders" in one.open
+        cluster.start(name_of(preferred=True))
+        await anyio.sleep(4 * TTL)
+        assert "orders" not in one.open
+
+
 @pytest.mark.parametrize(
     "text", ["", "{", "[]", '{"a": 1}', '{"a": ["x", "y"]}', '{"a": ["", "", "x"]}']
 )

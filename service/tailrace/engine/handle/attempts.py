@@ -130,12 +130,13 @@ class Attempts:
         began, lease, share = self.clock(), self._lease, self.share
         if lease is not None and began >= lease.deadline:
             lease.require()
-        if share.measuring:
-            call = share.measured(call, self)
         try:
             if self._limit is None:
-                result = await call(payload, self.identity)
+                made = call(payload, self.identity)
+                result = await (share.measure(made, self) if share.measuring else made)
             else:
+                if share.measuring:
+                    call = share.measured(call, self)
                 result = await self._limit.call(call, payload, self.identity, first)
             if result is not None:
                 self._returned.check(result)

@@ -124,6 +124,7 @@ class DestinationPosition:
         self._stands_at(former._known)
 
     def _stands_at(self, position: SinkPosition | None) -> None:
+        self.outages.over()  # it answers; it may have been down when this run, or another, asked
         self.loaded = self._known = self._accepted = position
 
     def stored(self, events: Sequence[ChangeEvent]) -> None:

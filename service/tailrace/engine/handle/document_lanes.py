@@ -12,7 +12,7 @@ takes nothing either while handlers have spent their share of the event loop's t
 """
 
 from collections import deque
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -42,7 +42,9 @@ class DocumentLanes(SharedLane):
     _giving_way: int = 0
     _blocked: int = 0
     """Events that wait for a busy document."""
-    _slice: Iterator[ChangeEvent] = field(default_factory=lambda: iter(()))
+    _slice: deque[ChangeEvent] = field(default_factory=deque)
+    """What is left of the open slice: a handled event must not stay in memory, else the next ones
+    find nothing of it in the processor's cache."""
     _open: OpenPlace | None = None
     _all_open: dict[int, OpenPlace] = field(default_factory=dict)
     _busy: dict[Hashable, deque[Item] | None] = field(default_factory=dict)
@@ -137,11 +139,11 @@ class DocumentLanes(SharedLane):
     def _take(self) -> Item | None:
         """The next event that may run now; none once the lane is halted."""
         while self._barrier is None and not self._halted:
-            event = next(self._slice, None)
-            if event is None:
+            if not self._slice:
                 if not self._open_next():
                     return None
                 continue
+            event = self._slice.popleft()
             assert self._open is not None  # noqa: S101 - for the type checker
             if self.wants is not None and not self.wants(event):
                 self._open.left.discard(event)
@@ -185,18 +187,17 @@ class DocumentLanes(SharedLane):
         self.watermark.finish(opened.place)
 
     def _open_next(self) -> bool:
-        self._slice, self._open = iter(()), None  # a finished slice must not stay in memory
+        self._open = None  # a finished slice must not stay in memory
         if not self._waiting or self._blocked >= MOST_WAITING:
             return False
         place = self._queue.popleft()
-        assert place.slice is not None  # noqa: S101 - bookmarks are never fed
-        events = place.slice.events()
+        events = self._events_of(place)
         self.opened = place.number
         self._open = self._all_open[place.number] = OpenPlace(place, set(events))
         if self.before is not None or self.rows or place.already_stored:
             events = self._without_handled(place, events)
             self._open.left.intersection_update(events)
-        self._slice = iter(events)
+        self._slice = deque(events)
         if not events:
             self._finish(self._open)
         self.watermark.begin()

@@ -154,9 +154,14 @@ class Lane(ABC):
                 self.before = None
         return events
 
-    def _wanted_of(self, place: Place) -> list[ChangeEvent]:
+    def _events_of(self, place: Place) -> list[ChangeEvent]:
+        """The events of a place. Handlers that are near each other share the events' keys."""
         assert place.slice is not None  # noqa: S101 - bookmarks are never fed
-        events = self._without_handled(place, place.slice.events())
+        others = place.hold is not None and place.hold.holders > 1
+        return place.slice.events(several=others and self.watermark.near())
+
+    def _wanted_of(self, place: Place) -> list[ChangeEvent]:
+        events = self._without_handled(place, self._events_of(place))
         return events if self.wants is None else [event for event in events if self.wants(event)]
 
     def _has_row(self, event: ChangeEvent) -> bool:

@@ -17,7 +17,8 @@ from tailrace.engine.handle.isolation import apart
 from tailrace.engine.handle.time_limit import require_done
 from tailrace.engine.ports import DeadLetterStore, Handler, RunIdentity, called_with
 from tailrace.errors import describe
-from tailrace.event.change_event import CODEC, ChangeEvent
+from tailrace.event.change_event import ChangeEvent
+from tailrace.event.codec import CODEC
 from tailrace.model.dead_letter import DeadLetter, LetterHead, LetterQueue, LetterUnreadable
 from tailrace.model.token import ResumeToken
 

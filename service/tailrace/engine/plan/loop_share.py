@@ -13,7 +13,7 @@ from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable, Generator
 from math import inf
 from time import perf_counter
-from types import coroutine
+from types import CoroutineType, coroutine
 from typing import Any
 
 SHARE_SECONDS = 0.02
@@ -55,6 +55,10 @@ class _Queue:
                 place.set_result(None)
                 released.append(lane)
         return released
+
+
+async def _awaited(call: Awaitable[Any]) -> Any:
+    return await call
 
 
 class LoopShare:
@@ -112,16 +116,16 @@ class LoopShare:
     ) -> Callable[..., Awaitable[Any]]:
         """Wraps ``call``: before it goes on after an ``await``, it may wait for a later turn."""
 
-        async def made(*arguments: Any) -> Any:
-            return await call(*arguments)
-
         async def measured(*arguments: Any) -> Any:
-            return await self._measured(made(*arguments), lane)
+            return await self.measure(call(*arguments), lane)
 
         return measured
 
     @coroutine
-    def _measured(self, call: Any, lane: object) -> Generator[Any, None, Any]:
+    def measure(self, call: Any, lane: object) -> Generator[Any, None, Any]:
+        """Awaits the result of a call, step by step as :meth:`measured` does."""
+        if not isinstance(call, CoroutineType):
+            call = _awaited(call)
         error: BaseException | None = None
         while True:
             began = perf_counter()

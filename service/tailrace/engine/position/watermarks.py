@@ -11,6 +11,11 @@ from tailrace.event import RawBatch, Slice
 from tailrace.model import Position, ResumeToken
 
 
+NEAR_PLACES = 64
+"""Handlers share the keys of so many places: keys of all that waits for a slow one would double its
+memory."""
+
+
 class Watermarks:
     """``each``: by handler. A scope without handlers has one, without a name.
 
@@ -26,6 +31,10 @@ class Watermarks:
         self.read_token: ResumeToken | None = None
         self._moved = moved
         self._replies = 0
+
+    def near(self) -> bool:
+        """Whether no handler is far behind the others."""
+        return max([len(each.places) for each in self.each.values()]) < NEAR_PLACES
 
     def moved(self, freed: int) -> None:
         """The hook of each watermark."""

@@ -56,7 +56,8 @@ class Kafka:
         await to_thread.run_sync(self._write, batch, time.monotonic())
 
     async def on_ddl(self, event: ChangeEvent) -> None:
-        await to_thread.run_sync(self._write_ddl, event, time.monotonic())
+        records = self.records.of_ddl(event, self._scope)
+        await to_thread.run_sync(self.send, records, 1, time.monotonic())
 
     async def attempt(self, trial: Trial) -> str:
         """What is possible: asks about the topics of the scopes, and creates none."""
@@ -77,9 +78,6 @@ class Kafka:
                 self._portion = max(min(size, count) // 2, 1)
                 raise
             began = time.monotonic()
-
-    def _write_ddl(self, event: ChangeEvent, began: float) -> None:
-        self.send(self.records.of_ddl(event, self._scope), 1, began)
 
     def send(self, records: list[Record], events: int, began: float) -> None:
         """Returns when the brokers have the records of so many events. Blocks.

@@ -229,21 +229,18 @@ class MongodbDestination:
     # --- clients ---------------------------------------------------------------------------
 
     async def _connected(self) -> Cluster:
-        """A client with the URI as it is now. The former one is closed when no run uses it."""
-        uri = self._settings.uri.read()
-        former = self._cluster
-        if former is None or former.uri != uri:
-            self._cluster = await connect(uri)
-            if former is not None and (self._run is None or self._run.cluster is not former):
-                await former.close()
-        assert self._cluster is not None  # noqa: S101 - for the type checker
-        return self._cluster
+        """A client with the URI as it is now. Called only where no run uses the former one."""
+        uri, former = self._settings.uri.read(), self._cluster
+        if former is not None and former.uri == uri:
+            return former
+        self._cluster = cluster = await connect(uri)
+        if former is not None:
+            await former.close()
+        return cluster
 
     async def _end(self, run: DestinationRun) -> None:
         with anyio.move_on_after(CLOSING_SECONDS, shield=True):
             await run.session.end_session()
-        if run.cluster is not self._cluster:
-            await run.cluster.close()
 
     def _require_apart(self, cluster: Cluster, source: str) -> None:
         """Raises :class:`ScopeHalted` if it would write what it follows."""

@@ -6,27 +6,18 @@ of the process that took over meanwhile.
 
 from tailrace.engine.batch import ScopeContext
 from tailrace.errors import Fenced
-from tailrace.handlers.handler_type import Opening
-from tailrace.handlers.redis import RedisHandlerSettings
 from tailrace.handlers.redis.server import Command, RedisConnection
 
 
-class Fence:
-    """Of a handler and one scope."""
+async def claim(connection: RedisConnection, key: str, scope: ScopeContext) -> Command:
+    """The first command of the next transaction, which fails if another process comes first.
 
-    def __init__(self, opening: Opening, settings: RedisHandlerSettings) -> None:
-        self._key = settings.own_key("epoch", opening.name, opening.scope.name)
-
-    async def claim(self, connection: RedisConnection, scope: ScopeContext) -> Command:
-        """The first command of the next transaction, which fails if another process comes first.
-
-        Raises :class:`Fenced` if a later one has written.
-        """
-        key = self._key
-        _, stored = await connection.each([("WATCH", key), ("GET", key)])
-        if stored is not None and int(stored) > scope.epoch:
-            raise Fenced(
-                f"the key {key!r} of Redis has a later epoch, so another process follows the scope "
-                "now. If none does because the store was replaced, delete that key"
-            )
-        return "SET", key, scope.epoch
+    ``key``: that of the epoch. Raises :class:`Fenced` if a later process has written.
+    """
+    _, stored = await connection.each([("WATCH", key), ("GET", key)])
+    if stored is not None and int(stored) > scope.epoch:
+        raise Fenced(
+            f"the key {key!r} of Redis has a later epoch, so another process follows the scope "
+            "now. If none does because the store was replaced, delete that key"
+        )
+    return "SET", key, scope.epoch

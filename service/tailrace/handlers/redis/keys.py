@@ -16,7 +16,7 @@ from tailrace.handlers.ddl_mark import ddl_mark
 from tailrace.handlers.handler_type import Opening, Trial
 from tailrace.handlers.namespace import place_of
 from tailrace.handlers.redis import RedisHandlerSettings
-from tailrace.handlers.redis.fence import Fence
+from tailrace.handlers.redis.fence import claim
 from tailrace.handlers.redis.key_names import KeyNames, ListedKeys
 from tailrace.handlers.redis.server import Command, RedisConnection, RedisServer
 from tailrace.handlers.redis.streams import IN_A_THREAD
@@ -33,7 +33,7 @@ class RedisKeys:
         self._name = opening.name
         self._scope = opening.scope
         self._server = RedisServer(opening.name, settings)
-        self._fence = Fence(opening, settings)
+        self._epoch = settings.own_key("epoch", opening.name, opening.scope.name)
         self._settings = settings
         self._names = KeyNames(opening.name, settings, opening.scope)
         self._mapping = settings.fields.mapping()
@@ -65,18 +65,18 @@ class RedisKeys:
         size = sum(len(value) for value in values.values() if value is not None)
         async with self._server.writing(len(batch), size) as connection:
             sweep = await self._sweep(batch.scope, connection)
-            claim = await self._fence.claim(connection, batch.scope)
+            first = await claim(connection, self._epoch, batch.scope)
             moved = await _moved(connection, deletes) if deletes else ()
             commands: list[Command] = [
                 ("DEL", key) if value is None else ("SET", key, value, *self._expires)
                 for key, value in values.items()
                 if key not in moved
             ]
-            await connection.at_once([claim, *commands, *sweep.named(list(values))])
+            await connection.at_once([first, *commands, *sweep.named(list(values))])
 
     async def on_ddl(self, event: ChangeEvent, scope: ScopeContext) -> None:
         async with self._server.connection() as connection:
-            await connection.at_once([await self._fence.claim(connection, scope)])
+            await connection.at_once([await claim(connection, self._epoch, scope)])
             if (rename := Rename.of(event, self._scope)) is not None:
                 await self._rename(connection, event, rename, scope)
             match event.operation_type, event.ns:

@@ -15,7 +15,7 @@ from tailrace.event.memo import Memo
 from tailrace.handlers.handler_type import Opening, Trial
 from tailrace.handlers.namespace import place_of
 from tailrace.handlers.redis import RedisHandlerSettings
-from tailrace.handlers.redis.fence import Fence
+from tailrace.handlers.redis.fence import claim
 from tailrace.handlers.redis.server import Command, RedisConnection, RedisServer
 
 IN_A_THREAD = 50
@@ -27,7 +27,7 @@ class RedisStreams:
 
     def __init__(self, opening: Opening, settings: RedisHandlerSettings) -> None:
         self._server = RedisServer(opening.name, settings)
-        self._fence = Fence(opening, settings)
+        self._epoch = settings.own_key("epoch", opening.name, opening.scope.name)
         self._settings = settings
         self._scope = opening.scope
         self._mapping = settings.fields.mapping()
@@ -76,7 +76,7 @@ class RedisStreams:
             )
             async with self._server.writing(len(events), size) as connection:
                 await _require_streams(connection, {str(command[1]) for command in commands})
-                await connection.at_once([await self._fence.claim(connection, scope), *commands])
+                await connection.at_once([await claim(connection, self._epoch, scope), *commands])
 
     def _commands(self, events: Sequence[ChangeEvent]) -> list[Command]:
         settings, scope = self._settings, self._scope.name

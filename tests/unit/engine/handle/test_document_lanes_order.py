@@ -9,10 +9,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tailrace.engine.handle.document_lanes import DocumentLanes
+from tailrace.engine.handle.lane import NEAR_PLACES
+from tailrace.engine.position.watermark import Watermark
 from tailrace.event import ChangeEvent
 from tests.unit.engine.changes import (
+    NOTHING,
     Document,
     Noting,
+    admit,
+    batch,
     change,
     ddl,
     delivery,
@@ -226,3 +231,22 @@ async def test_an_unwanted_event_without_a_key_is_no_barrier() -> None:
         tasks.start_soon(lane.lanes.run)
         await until(lambda: begun == [0, 2])
         gate.set()
+
+
+async def test_handlers_share_keys_only_while_they_are_near_each_other() -> None:
+    """Else the keys of all that waits for a slow one would be in memory."""
+
+    async def ignore(event: ChangeEvent) -> None: ...
+
+    line = Watermark(NOTHING)
+    places = admit(line, batch([change(n) for n in range(64 * (NEAR_PLACES + 2))]), 2)
+    ahead, behind = (DocumentLanes(delivery(ignore), None, line) for _ in range(2))
+    for lanes in (ahead, behind):
+        lanes.feed(places)
+        lanes.close()
+    slices = [place.slice for place in places if place.slice is not None]
+    await ahead.run()
+    assert [len(slice_.keys) for slice_ in slices] == [64] * NEAR_PLACES + [0, 0]
+    await behind.run()
+    assert line.empty
+    assert [len(slice_.keys) for slice_ in slices] == [64] * NEAR_PLACES + [0, 0]

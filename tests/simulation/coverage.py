@@ -1,0 +1,53 @@
+"""What many runs together have covered, for people."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+HEADINGS = (
+    ("runs", ("runs", "processes", "changes", "handled again")),
+    ("ends of processes", ("kills", "stops", "forced stops")),
+    ("handlers", ("handler: ",)),
+    ("faults of destinations", ("destination: ",)),
+    ("faults of the store", ("store: ",)),
+    ("faults of the server", ("server: ",)),
+    ("orders by state", ("order ",)),
+    ("reasons why changes may come again", ("reason to repeat: ",)),
+    ("what the service logged", ("log: ",)),
+)
+
+REQUIRED = (
+    "kills",
+    "stops",
+    "forced stops",
+    "handled again",
+    "destination: outage: error",
+    "destination: outage: hang",
+    "destination: lost answer",
+    "store: failure",
+    "store: lost answer",
+    "store: outage: hang",
+    "server: elections",
+    "server: failure",
+    "log: event.dead_lettered",
+    "log: destination.recovered",
+    "log: scope.sought",
+    "log: watcher.entered paused",
+    "log: watcher.restarting",
+)
+"""Without one of these, some hundred runs show less than they seem to."""
+
+
+def table(covered: Counter[str]) -> Iterator[str]:
+    """The lines of a report."""
+    for heading, prefixes in HEADINGS:
+        names = sorted(name for name in covered if name.startswith(prefixes))
+        if names:
+            yield f"{heading}:"
+            yield from (f"  {covered[name]:>10,}  {name}" for name in names)
+
+
+def absent(covered: Counter[str]) -> list[str]:
+    """What should have happened, and has not."""
+    return [name for name in REQUIRED if not covered[name]]

@@ -1,0 +1,226 @@
+"""The server as one process sees it: the oplog in memory, with elections, errors and lost history.
+
+What a change stream returns comes from :class:`tailrace.testing.stream.MemoryDriver`, which is
+compared with a real server by ``tests/contract/test_memory_stream.py``.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+import anyio
+import bson
+from bson.timestamp import Timestamp
+
+from tailrace.errors import CommandFailed, ConnectionFailed, DriverError
+from tailrace.event.reply import Reply
+from tailrace.stream import AtWork, CursorRequest, LookUp
+from tailrace.testing.oplog import START, Oplog
+from tailrace.testing.stream import MemoryCursor, MemoryDriver
+from tailrace.testing.tokens import token_time
+from tests.simulation.faults import Failing, Faults, Gate
+
+_RESUMABLE = frozenset({"ResumableChangeStreamError"})
+_WIRE_VERSION = 17
+"""Of server 6.0."""
+
+
+def failed(code: int, name: str, *, resumable: bool = False) -> CommandFailed:
+    """An error of the server."""
+    labels = _RESUMABLE if resumable else frozenset[str]()
+    return CommandFailed(name, code=code, code_name=name, labels=labels, wire_version=_WIRE_VERSION)
+
+
+@dataclass(eq=False)
+class Server:
+    """The replica set, which outlives every process."""
+
+    oplog: Oplog
+    faults: Faults
+    began: float
+    """The virtual time of the oplog's beginning."""
+    most_streams: int = 1000
+    """It refuses to open more."""
+    first: Timestamp = START
+    """The oldest time that the oplog has."""
+    term: int = 0
+    """Grows with each election."""
+    silent_until: float = 0.0
+    streams: int = 0
+    counts: Counter[str] = field(default_factory=Counter)
+
+    def elect(self, seconds: float) -> None:
+        """Another member becomes primary after this time; until then nobody answers."""
+        self.term += 1
+        self.silent_until = anyio.current_time() + seconds
+        self.counts["elections"] += 1
+        self.oplog.wake()
+
+    def forget(self, until: Timestamp) -> None:
+        """The oplog loses its changes before this time."""
+        self.first = max(self.first, until)
+        self.counts["cuts of the oplog"] += 1
+
+    def set_time(self) -> None:
+        """Moves the cluster time with the virtual time; within a transaction it stays."""
+        seconds = int(anyio.current_time() - self.began) + START.time - self.oplog.now.time
+        if seconds > 0 and self.oplog.transaction is None:
+            self.oplog.tick(seconds)
+
+    async def time(self) -> Timestamp | None:
+        """The server's time."""
+        self.set_time()
+        return self.oplog.now
+
+    def require_history(self, time: Timestamp | None) -> None:
+        """Raises the server's error if the oplog does not reach back to this time."""
+        if time is not None and time < self.first:
+            self.counts["positions without history"] += 1
+            raise failed(286, "ChangeStreamHistoryLost")
+
+    def require_primary(self) -> None:
+        """Raises an error while there is no primary."""
+        if anyio.current_time() < self.silent_until:
+            raise ConnectionFailed("no primary")
+
+
+@dataclass(frozen=True, slots=True)
+class SimulatedDriver:
+    """A :class:`tailrace.stream.Driver` of one process."""
+
+    server: Server
+    gate: Gate
+
+    async def start_session(self) -> SimulatedSession:
+        self.gate.require()
+        return SimulatedSession(self.server, self.gate)
+
+    async def look_up(self, wanted: LookUp) -> Reply:
+        try:
+            await self.server.faults.before()
+        except Failing:
+            raise ConnectionFailed("the connection was closed") from None
+        self.server.require_primary()
+        self.gate.require()
+        return await MemoryDriver(self.server.oplog).look_up(wanted)
+
+
+@dataclass(frozen=True, slots=True)
+class SimulatedSession:
+    """A session of one process."""
+
+    server: Server
+    gate: Gate
+
+    async def open(self, request: CursorRequest, at_work: AtWork) -> SimulatedCursor:
+        server = self.server
+        try:
+            await server.faults.before()
+        except Failing:
+            raise _failure_of_open(server) from None
+        self.gate.require()
+        server.require_primary()
+        server.set_time()
+        server.require_history(_start_time(request.aggregate["pipeline"][0]["$changeStream"]))
+        if server.streams >= server.most_streams:
+            server.counts["streams refused"] += 1
+            raise failed(365, "TemporarilyUnavailable")
+        session = await MemoryDriver(server.oplog).start_session()
+        return SimulatedCursor(server, self.gate, await session.open(request, at_work), request)
+
+    async def aclose(self) -> None:
+        pass
+
+
+class SimulatedCursor:
+    """A cursor on the primary of one term."""
+
+    def __init__(
+        self, server: Server, gate: Gate, inner: MemoryCursor, request: CursorRequest
+    ) -> None:
+        self._server = server
+        self._gate = gate
+        self._inner = inner
+        self._term = server.term
+        self._wait = request.get_more.get("maxTimeMS", 1000)
+        self._killed = False
+        self._at = _start_time(request.aggregate["pipeline"][0]["$changeStream"])
+        self.first = inner.first
+        self.member = f"db{server.term}:27017"
+        server.streams += 1
+
+    async def next_batch(self, await_ms: int | None = None) -> Reply:
+        server, wait = self._server, self._wait if await_ms is None else await_ms
+        try:
+            await server.faults.before()
+            await self._require()
+            reply = await self._inner.next_batch(0)
+            if not reply.bounds and not reply.closed:
+                grown = server.oplog.grown
+                with anyio.move_on_after(wait / 1000):
+                    await grown.wait()
+                await self._require()
+                reply = await self._inner.next_batch(0)
+            await server.faults.after()
+        except Failing:
+            self.kill()
+            raise _failure_of_read(server) from None
+        except BaseException:
+            self.kill()
+            raise
+        self._gate.require()
+        if reply.post_batch_token is not None:
+            self._at = reply.post_batch_token.cluster_time
+        return reply
+
+    def kill(self) -> None:
+        if not self._killed:
+            self._killed = True
+            self._server.streams -= 1
+            self._inner.kill()
+
+    async def _require(self) -> None:
+        server = self._server
+        self._gate.require()
+        server.require_primary()
+        if self._killed or self._term != server.term:
+            raise failed(43, "CursorNotFound")
+        if self._at is not None and self._at < server.first:
+            raise failed(136, "CappedPositionLost")
+        server.set_time()
+
+
+def _start_time(stage: Any) -> Timestamp | None:
+    if "startAtOperationTime" in stage:
+        time: Timestamp = stage["startAtOperationTime"]
+        return time
+    for option in ("resumeAfter", "startAfter"):
+        if option in stage:
+            return token_time(bson.decode(bson.encode(stage[option])))
+    return None
+
+
+def _failure_of_open(server: Server) -> DriverError:
+    return server.faults.random.choice(
+        [
+            ConnectionFailed("no server answered"),
+            failed(189, "PrimarySteppedDown", resumable=True),
+            failed(13, "Unauthorized"),
+            failed(50, "MaxTimeMSExpired"),
+        ]
+    )
+
+
+def _failure_of_read(server: Server) -> DriverError:
+    return server.faults.random.choice(
+        [
+            ConnectionFailed("the connection was closed"),
+            failed(43, "CursorNotFound"),
+            failed(10107, "NotWritablePrimary", resumable=True),
+            failed(11600, "InterruptedAtShutdown", resumable=True),
+            failed(11601, "Interrupted"),
+            failed(237, "CursorKilled"),
+        ]
+    )
