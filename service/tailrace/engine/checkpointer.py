@@ -104,7 +104,7 @@ class Checkpointer:
                 each.name: replace(
                     each.subscription,
                     position=at,
-                    fingerprint=self._fingerprint(each, at),
+                    fingerprint=each.fingerprint_of(self.identity.fingerprint),
                     halted="",
                 )
                 for each, at in changed.items()
@@ -116,11 +116,6 @@ class Checkpointer:
             committed = later(checkpoint.position.cluster_time, handled_time)
             self.status.committed(committed)
             await self._note(checkpoint)
-
-    def _fingerprint(self, handler: HandlerRun, at: Position) -> str:
-        """Of the pipeline and options to which the position's tokens belong."""
-        former = "" if handler.is_confirmed(at) else handler.subscription.fingerprint
-        return former or self.identity.fingerprint
 
     async def saved(self, subscriptions: Mapping[str, Subscription]) -> Checkpoint:
         """Saves these subscriptions; returns the checkpoint."""

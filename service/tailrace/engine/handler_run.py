@@ -17,7 +17,8 @@ class HandlerRun:
     """``name`` is empty, and there is no ``lane``, in a scope without handlers.
 
     ``stored``: the position that the store has; ``None`` if what the run begins with is not
-    stored.
+    stored. ``fingerprint``: of the pipeline to which the tokens of the first position belong;
+    empty: the current one.
     """
 
     name: str
@@ -26,6 +27,7 @@ class HandlerRun:
     stored: Position | None = None
     delivery: Delivery | None = None
     lane: Lane | None = None
+    fingerprint: str = ""
     begun: anyio.Event = field(default_factory=anyio.Event)
     """Set once the handler may be called, or has left before."""
     over: anyio.Event = field(default_factory=anyio.Event)
@@ -62,6 +64,10 @@ class HandlerRun:
         """Whether it is not merely the start position, which nothing has confirmed yet."""
         return position is not self._first
 
+    def fingerprint_of(self, current: str) -> str:
+        """Of the pipeline to which the tokens of its position belong."""
+        return current if self.watermark.follows else self.fingerprint or current
+
     def final(self, handlers: int = 1) -> Position:
         """What is handled when the handler's part ends, to the single event."""
         if self.lane is None or self.joining:
@@ -74,7 +80,8 @@ class HandlerRun:
         bookmark = at.high_water if at is not self._first else None
         position = position.after_bookmark(bookmark, at.cluster_time, invalidated=False)
         self.watermark.position = self._first = position
-        self.stored = former.stored
+        self.stored, self.fingerprint = former.stored, former.fingerprint
+        self.watermark.follows = self.watermark.follows or former.watermark.follows
         if self.delivery is not None and former.delivery is not None:
             self.delivery.position.goes_on_from(former.delivery.position)
         self.begin()

@@ -95,6 +95,7 @@ class HandlerRuns:
         current = noted.fingerprint in ("", self.identity.fingerprint)
         stored = noted.position if current and not at.save_first else None
         run = HandlerRun(begun.name, watermark, noted, stored, begun.delivery)
+        run.fingerprint = at.fingerprint
         if begun.routed is not None and begun.delivery is not None:
             most, wants = self.course.scope.plan.lanes, begun.routed.wants
             run.lane = lane_of(begun.delivery, wants, watermark, before, most)
@@ -243,9 +244,10 @@ class HandlerRuns:
         assert former.delivery is not None  # noqa: S101 - for the type checker
         delivery = self.delivery(routed)
         has = Progress(token, token.cluster_time)
-        watermark = Watermark(former.watermark.position, self.watermarks.moved, floor=has)
+        at, marks = former.watermark.position, self.watermarks
+        watermark = Watermark(at, marks.moved, floor=has, near=marks.near)
         handler = HandlerRun(routed.name, watermark, former.subscription, None, delivery)
-        before = HandledBefore(has, waits=True)
+        before = HandledBefore(has, waits=False)
         handler.lane = lane_of(
             delivery, routed.wants, watermark, before, self.course.scope.plan.lanes
         )

@@ -143,7 +143,9 @@ async def _beginning(
     delivery: Delivery,
 ) -> HandlerStart:
     noted = course.scope.claim.of(routed.name)
-    answers = await delivery.position.load_unless_down(noted)
+    answers = await delivery.position.load_unless_down(
+        noted, waits=course.parts is None or len(course.routed) == 1
+    )
     sink = delivery.position.loaded
     rows = sink.rows if sink is not None else None
     if rows is None and noted is not None and noted.position.snapshot is not None:
@@ -245,6 +247,8 @@ def begin_rows(course: Course, begun: Sequence[HandlerStart], *, gap: bool) -> l
     asked = standing.of(course.names[0]).asked
     snapshot = course.rows.begin(known, fresh=first is None, gap=gap, rows=rows, asked=asked)
     standing.tell(course.rows, course.names)
+    if snapshot == known and (known is None or known.over):
+        return list(begun)  # each keeps what it knows of its last one
     return [_with_snapshot(each, snapshot) for each in begun]
 
 

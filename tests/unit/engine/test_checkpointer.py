@@ -55,7 +55,9 @@ class Saving:
         for name in self.claim.handlers:
             line = watermarks.each[name] = Watermark(start)
             known = Subscription(start, fingerprint)
-            self.handlers.append(HandlerRun(name, line, known, start, joining=False))
+            run = HandlerRun(name, line, known, start, joining=False)
+            run.fingerprint = fingerprint
+            self.handlers.append(run)
         self.line = watermarks.each["audit"]
         self.checkpointer = Checkpointer(
             watcher.plan,

@@ -14,6 +14,7 @@ from tailrace.engine.ports import Handler, RunIdentity
 from tailrace.engine.position.start_position import is_as_noted
 from tailrace.errors import (
     CheckpointFenced,
+    DestinationUnavailable,
     Fenced,
     HandlerFailed,
     InvalidPosition,
@@ -87,15 +88,17 @@ class DestinationPosition:
             self._stands_at(await self._asked(_QUESTION, self.handler.position.load))
         return self.loaded
 
-    async def load_unless_down(self, noted: Subscription | None) -> bool:
+    async def load_unless_down(self, noted: Subscription | None, *, waits: bool) -> bool:
         """Loads the position, as :meth:`load`; returns False if the destination is down now.
 
         Then the run assumes the position that the checkpoint notes. One that an operator chose
-        must be saved beside the destination's: then this waits for a destination that is down.
+        must be saved beside the destination's: then this waits for a destination that is down, if
+        it ``waits``, or else raises :class:`DestinationUnavailable`.
         """
         if self.handler.position is None:
             return True
-        if noted is not None and noted.position.chosen:
+        chosen = noted is not None and noted.position.chosen
+        if chosen and waits:
             await self.load()
             return True
         found, error = await self._answer(_QUESTION, self.handler.position.load)
@@ -105,6 +108,9 @@ class DestinationPosition:
         if not self.outages.is_one(error):
             raise HandlerFailed(self.handler.name, _QUESTION, error) from error
         self.outages.begin(error)
+        if chosen:
+            name = self.handler.name
+            raise DestinationUnavailable(f"handler {name!r}: {describe(error)}") from error
         self._fits = partial(is_as_noted, noted)
         return False
 

@@ -32,7 +32,7 @@ class StartPosition:
     ``position``: what the run begins with. ``has``: what the handler has, which is removed from a
     stream that begins elsewhere. ``own``: the position of the destination, if that gave the start.
     ``save_first``: the position is not the checkpoint's, or an operator chose it, and a choice must
-    count only once.
+    count only once. ``fingerprint``: of the pipeline to which its tokens belong.
     """
 
     start: StartPoint
@@ -40,6 +40,7 @@ class StartPosition:
     has: Progress = NOTHING
     own: SinkPosition | None = None
     save_first: bool = False
+    fingerprint: str = ""
 
     @property
     def time(self) -> Timestamp | None:
@@ -88,13 +89,10 @@ def start_position(
             _warn_of_missing(identity, handler)
         if sink is not None and not is_noted(sink, at):
             return _at(identity, handler, sink, subscription)
-    has = at.progress
-    if at.chosen and wanted != at.start_point:  # its tokens are of another pipeline
-        at = replace(at, kind=PositionKind.IDLE, event_token=None, high_water=None)
     stored = sink.token.digest if sink is not None else at.stored if down else ""
-    again = at.chosen or subscription.halted != ""
-    position = replace(at, stored=stored, chosen=False)
-    return StartPosition(wanted, position, has, save_first=again)
+    position, has = replace(at, stored=stored, chosen=False), at.progress
+    again, of = at.chosen or subscription.halted != "", subscription.fingerprint
+    return StartPosition(wanted, position, has, save_first=again, fingerprint=of)
 
 
 def is_noted(sink: SinkPosition, at: Position) -> bool:
@@ -182,19 +180,17 @@ def _at(
     """After the destination's last event: by token, or by time if the token is not valid now."""
     of = sink.fingerprint or (subscription.fingerprint if subscription is not None else "")
     before = subscription.position if subscription is not None else None
-    if of in ("", identity.fingerprint):
-        # Only `startAfter` accepts an invalidate's token, and it accepts all others too.
-        start = StartPoint(start_after=sink.token)
-        position = Position(PositionKind.INVALIDATE, sink.token, sink.token, sink.time)
-    elif sink.time is None:
+    # Only `startAfter` accepts an invalidate's token, and it accepts all others too.
+    start, current = StartPoint(start_after=sink.token), of in ("", identity.fingerprint)
+    if not current and sink.time is None:
         raise ScopeHalted(
             f"scope {identity.scope!r}: its pipeline or options changed since handler {handler!r} "
             "stored its position, whose token is not valid with the new ones, and its time is not "
             "known. Restore them, or let the handler's position() give the cluster time as well"
         )
-    else:
+    if not current:
         start = StartPoint(at_operation_time=sink.time)
-        position = Position(PositionKind.IDLE, None, None, sink.time)
+    position = Position(PositionKind.INVALIDATE, sink.token, sink.token, sink.time)
     position = replace(
         position,
         stored=sink.token.digest,
@@ -203,7 +199,7 @@ def _at(
         snapshot=before.snapshot if before is not None else None,
     )
     has = Progress(sink.token, sink.time)
-    return StartPosition(start, position, has, sink, save_first=True)
+    return StartPosition(start, position, has, sink, save_first=True, fingerprint=of)
 
 
 def _warn_of_missing(identity: RunIdentity, handler: str) -> None:

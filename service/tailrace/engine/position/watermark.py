@@ -27,6 +27,7 @@ class Watermark:
     everything is handled (as far as the server told times). ``moved`` is called with the freed
     bytes whenever the handler opens, accepts or finishes places. ``handles`` is false where no
     handler gets the places. ``floor``: what the handler has, if the run reads from further back.
+    ``near``: whether the run's handlers are all near each other.
     """
 
     def __init__(
@@ -36,6 +37,7 @@ class Watermark:
         *,
         handles: bool = True,
         floor: Progress | None = None,
+        near: Callable[[], bool] = lambda: True,
     ) -> None:
         self.position = start
         self.events = 0
@@ -43,6 +45,9 @@ class Watermark:
         self.handled_time = start.cluster_time
         self.places: deque[Place] = deque()
         """The places that are not finished, in the stream's order."""
+        self.near = near
+        self.follows = False
+        """Whether the position is one that this run's stream has given."""
         self._handles = handles
         self._floor = floor
         self._moved = moved
@@ -228,24 +233,24 @@ class Watermark:
         if last_event is not None:
             event = last_event.slice.last() if last_event.slice is not None else last_event.last
             assert event is not None  # noqa: S101 - for the type checker
-            if self._passes(event):
+            if self._passes(event.token, event.time):
+                self.follows = True
                 ended = last_event.invalidated
                 position = after_event(position, event, stored, last_event.token, invalidated=ended)
             else:
                 last = None
-        if last is not None and last is not last_event:
+        if last is not None and last is not last_event and self._passes(last.token, last.time):
+            self.follows = True
             position = position.after_bookmark(last.token, last.time, invalidated=last.invalidated)
         if position.started is None:
             position = replace(position, started=position.cluster_time)
         self.position = position.without_passed() if position.handled else position
         return freed
 
-    def _passes(self, event: LastEvent) -> bool:
-        """Whether the event is not before the last one that the handler had when the run began."""
+    def _passes(self, token: ResumeToken | None, time: Timestamp | None) -> bool:
+        """Whether it is not before the last event that the handler had when the run began."""
         floor = self._floor
-        if floor is not None and (
-            event.token == floor.token or floor.covers(event.token, event.time) is False
-        ):
+        if floor is not None and (token == floor.token or floor.covers(token, time) is False):
             self._floor = None
         return self._floor is None
 

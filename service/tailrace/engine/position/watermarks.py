@@ -10,7 +10,6 @@ from tailrace.engine.status.lag import later
 from tailrace.event import RawBatch, Slice
 from tailrace.model import Position, ResumeToken
 
-
 NEAR_PLACES = 64
 """Handlers share the keys of so many places: keys of all that waits for a slow one would double its
 memory."""

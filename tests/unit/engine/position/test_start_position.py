@@ -102,10 +102,13 @@ def test_a_changed_pipeline_goes_through_the_time() -> None:
         begins(noted(5, fingerprint="old", cluster_time=None))
 
 
-def test_a_position_that_was_chosen_with_tokens_of_another_pipeline_is_a_time() -> None:
-    begun = begins(noted(5, fingerprint="old", chosen=True))
-    assert begun.start == StartPoint(at_operation_time=time(5))
-    assert begun.position == Position(PositionKind.IDLE, None, None, time(5))
+def test_tokens_of_another_pipeline_stay_so_until_the_stream_has_passed_them() -> None:
+    """They tell what the handler has, and the time tells where to start."""
+    for known in (noted(5, fingerprint="old"), noted(5, fingerprint="old", chosen=True)):
+        begun = begins(known)
+        assert begun.start == StartPoint(at_operation_time=time(5))
+        assert begun.position == replace(known.position, chosen=False)
+        assert (begun.fingerprint, begun.has) == ("old", has(5))
 
 
 def test_what_was_set_aside_stays_so_whatever_the_pipeline() -> None:
@@ -180,7 +183,8 @@ def test_a_destination_of_another_pipeline_goes_through_its_time() -> None:
         assert begun.start == StartPoint(at_operation_time=time(8))
         assert begun.has == has(8)
         assert not begun.is_exact(begun.start)
-        assert (begun.position.token, begun.position.stored) == (None, token(8).digest)
+        assert (begun.position.token, begun.position.stored) == (token(8), token(8).digest)
+        assert begun.fingerprint == "old"
     with pytest.raises(ScopeHalted, match="'lake' stored its position"):
         begins(noted(5, fingerprint="old"), SinkPosition(OPAQUE[8]))
 
