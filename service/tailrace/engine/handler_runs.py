@@ -243,7 +243,9 @@ class HandlerRuns:
         """Feeds a handler with everything after a token; it begins when its own run has ended."""
         assert former.delivery is not None  # noqa: S101 - for the type checker
         delivery = self.delivery(routed)
-        has = Progress(token, token.cluster_time)
+        before = former.lane.before if former.lane is not None else None
+        single, until = before.expected if before is not None else (frozenset[str](), None)
+        has = Progress(token, token.cluster_time, single, until)
         at, marks = former.watermark.position, self.watermarks
         watermark = Watermark(at, marks.moved, floor=has, near=marks.near)
         handler = HandlerRun(routed.name, watermark, former.subscription, None, delivery)
@@ -266,7 +268,7 @@ class HandlerRuns:
         if not course.alone or course.rows.active:
             return False
         token, routed, handler = self.watermarks.read_token, course.routed[0], self.fed[0]
-        if not self.meeting.meets(routed.name, token):
+        if not (handler.watermark.is_past and self.meeting.meets(routed.name, token)):
             return False
         assert token is not None and self.meeting.attach is not None  # noqa: S101, PT018
         self.joined = self.meeting.attach(routed, handler, token)

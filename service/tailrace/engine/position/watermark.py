@@ -61,6 +61,11 @@ class Watermark:
         return not self.places
 
     @property
+    def is_past(self) -> bool:
+        """Whether the run has read past everything that the handler had when it began."""
+        return self._floor is None
+
+    @property
     def last_change(self) -> Timestamp | None:
         """The time of the last change that was read; ``None`` if it is not known."""
         for place in reversed(self.places):
