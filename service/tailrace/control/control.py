@@ -126,7 +126,7 @@ class Control:
             [name for name in subject.handlers if name],
             runtime.store,
             runtime.orders,
-            subject.status.reached(body.handler),
+            lambda name: (watcher.status_of(name) if name else watcher.status).reached(name),
             body.handler,
         )
         sought = await seeking.find(body)

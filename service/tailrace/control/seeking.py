@@ -1,7 +1,7 @@
 """Finds the position that an operator means, tries it, and says what it would repeat or skip."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -9,7 +9,8 @@ from bson.timestamp import Timestamp
 
 from tailrace.control.bodies import SeekBody
 from tailrace.control.outcome import ActionRefused
-from tailrace.control.server_positions import ServerPositions, moment
+from tailrace.control.seek_target import SeekTarget, shown
+from tailrace.control.server_positions import ServerPositions
 from tailrace.engine import CheckpointStore, OrderStore
 from tailrace.engine.seek import furthest
 from tailrace.errors import CheckpointError, describe
@@ -28,25 +29,23 @@ class Seeking:
     handlers: Sequence[str]
     checkpoints: CheckpointStore
     orders: OrderStore
-    now: tuple[Position, Timestamp | None] | None = None
-    """As of :meth:`tailrace.engine.Status.reached`: later than what is saved."""
+    now: Callable[[str | None], tuple[Position, Timestamp | None] | None] = lambda handler: None
+    """See :meth:`tailrace.engine.Status.reached`: later than what is saved."""
     alone: str | None = None
 
-    async def find(self, body: SeekBody) -> "SeekTarget":
+    async def find(self, body: SeekBody) -> SeekTarget:
         """The position that is meant. Raises :class:`ActionRefused`."""
         if (body.at is not None) + (body.token is not None) + body.undo != 1:
             raise ActionRefused(400, "give exactly one of at, token and undo")
         name = self.server.scope.name
         try:
-            before = self._meant(await self.checkpoints.load(name))
-            former = await self._former()
+            stored = await self.checkpoints.load(name)
+            records = await self.orders.positions(name)
             given = await self.orders.load(name)
         except CheckpointError as error:
             raise ActionRefused(503, f"nothing was changed: {describe(error)}") from error
-        before = None if before is not None and before.is_reset else before
-        # A position moves while no change comes, too: then it counts as where it is saved.
-        if before is not None and self.now and _moved(before.position, self.now[0]):
-            before = replace(before, position=self.now[0])
+        stored = None if stored is not None and stored.is_reset else stored
+        before, former = self._before(stored), self._former(records)
         current = fingerprint(self.server.scope, self.server.options)
         if body.undo:
             obeyed = before.obeyed if before is not None else 0
@@ -71,8 +70,29 @@ class Seeking:
                 raise ActionRefused(422, f"{self}: {message}: choose a time with at")
             position = Position(PositionKind.IDLE, None, None, position.cluster_time)
         await self.server.require(position)
+        target = self._target(position, current, stored, records)
+        if self.alone is not None:
+            return target
+        moves = dict[tuple[object, ...], SeekTarget]()
+        for handler in self.handlers:
+            one = replace(self, alone=handler, handlers=[handler])
+            move = one._target(position, current, stored, records)
+            same = moves.get(move.course)
+            handlers = [*(same.handlers if same is not None else []), handler]
+            moves[move.course] = replace(move, handlers=handlers)
+        return replace(target, moves=list(moves.values())) if len(moves) > 1 else target
+
+    def _target(
+        self,
+        position: Position,
+        current: str,
+        stored: Checkpoint | None,
+        records: Sequence[Checkpoint],
+    ) -> SeekTarget:
+        before, former, now = self._before(stored), self._former(records), self.now(self.alone)
         reached = furthest("", before.last, former).cluster_time if before is not None else None
-        in_flight = self.now[1] if self.now is not None else None
+        in_flight = now[1] if now is not None else None
+        name = self.server.scope.name
         return SeekTarget(name, position, current, before, reached, self.handlers, in_flight)
 
     def __str__(self) -> str:
@@ -85,21 +105,34 @@ class Seeking:
             return checkpoint
         return checkpoint.alone(self.alone)
 
-    async def _former(self) -> Sequence[Checkpoint]:
-        found = await self.orders.positions(self.server.scope.name)
-        meant = [self._meant(each) for each in found]
+    def _before(self, stored: Checkpoint | None) -> Checkpoint | None:
+        before, now = self._meant(stored), self.now(self.alone)
+        # A position moves while no change comes, too: then it counts as where it is saved.
+        if before is not None and now is not None and _moved(before.position, now[0]):
+            return replace(before, position=now[0])
+        return before
+
+    def _former(self, records: Sequence[Checkpoint]) -> Sequence[Checkpoint]:
+        meant = [self._meant(each) for each in records]
         return [each for each in meant if each is not None]
 
     def _sought(self, order: Order) -> int:
         """The number of the last order that moves them."""
         return order.sought if self.alone is None else order.of(self.alone).sought
 
-    async def obeyed(self, target: "SeekTarget", number: int) -> "SeekTarget":
+    async def obeyed(self, target: SeekTarget, number: int) -> SeekTarget:
         """The same, from where the scope was when it obeyed the order with this number."""
         try:
-            former = await self._former()
+            records = await self.orders.positions(target.scope)
         except CheckpointError:
             return target
+        if target.moves:
+            each = [(replace(self, alone=move.handlers[0]), move) for move in target.moves]
+            return replace(target, moves=[one._obeyed(move, number, records) for one, move in each])
+        return self._obeyed(target, number, records)
+
+    def _obeyed(self, target: SeekTarget, number: int, records: Sequence[Checkpoint]) -> SeekTarget:
+        former = self._former(records)
         left = next((i for i, each in enumerate(former) if each.obeyed < number), None)
         if left is None or target.before is None:
             return target
@@ -107,102 +140,6 @@ class Seeking:
             return replace(target, in_flight=None)
         reached = furthest("", former[left].last, former[left:]).cluster_time
         return replace(target, before=former[left], reached=reached, in_flight=None)
-
-
-@dataclass(frozen=True, slots=True)
-class SeekTarget:
-    """A position that the server accepts, of the pipeline and options with the ``fingerprint``.
-
-    ``before``: the checkpoint; ``None`` without one. ``reached``: up to where changes have come.
-    """
-
-    scope: str
-    position: Position
-    fingerprint: str
-    before: Checkpoint | None
-    reached: Timestamp | None
-    handlers: Sequence[str]
-    in_flight: Timestamp | None = None
-    """Up to where changes are with handlers: some are handled before the scope moves."""
-
-    @property
-    def order(self) -> Mapping[str, Any]:
-        """The fields of an order that moves the scope there."""
-        return {"seek": self.position, "fingerprint": self.fingerprint}
-
-    @property
-    def effect(self) -> str:
-        """What comes again or is skipped, for people."""
-        to = moment(self.position.cluster_time)
-        if self.before is None:
-            return f"there is no position yet: it continues at {to}"
-        since = moment(self.before.position.cluster_time)
-        handlers = ", ".join(self.handlers) or "no handler"
-        match self.direction:
-            case "back":
-                more = ", and so do those that running handler calls end until then"
-                again = f"changes from {to} to {since} come again, to {handlers}"
-                return f"{again}{more if self.in_flight is not None else ''}"
-            case "forward":
-                until = self.position.cluster_time
-                if self.reached is not None and until is not None and until <= self.reached:
-                    message = f"changes from {since} to {to} do not come again"
-                    return f"{message}: they came before, or were skipped before"
-                if self.in_flight is not None and until is not None and until <= self.in_flight:
-                    flying = f"changes from {since} to {moment(self.in_flight)} are with handlers"
-                    message = f"{flying} now: of those before {to} the unhandled ones are skipped"
-                    return f"{message}, and the handled ones after it come again"
-                return f"changes from {moment(self.reached)} to {to} are skipped, for {handlers}"
-            case "none" if self.in_flight is not None:
-                return f"changes from {since} on that running handler calls still end come again"
-            case "none":
-                return f"nothing comes again and nothing is skipped: it is there, at {since}"
-        return f"changes between {since} and {to} come again or are skipped: a time is not known"
-
-    @property
-    def direction(self) -> str:
-        """``back``, ``forward``, ``none`` or ``unknown``."""
-        if self.before is None:
-            return "unknown"
-        here, there = self.before.position, self.position
-        if here.token is not None and here.token == there.token:
-            return "none"
-        if here.cluster_time is None or there.cluster_time is None:
-            return "unknown"
-        if here.cluster_time != there.cluster_time:
-            return "back" if there.cluster_time < here.cluster_time else "forward"
-        if here.token is not None and there.token is not None:
-            return "forward" if here.token.precedes(there.token) else "back"
-        return "back"
-
-    @property
-    def named(self) -> tuple[str, str]:
-        """Where the scope was and where it continues, for the log: times, or digests of tokens."""
-        here = self.before.position if self.before is not None else None
-        return _named(here), _named(self.position)
-
-    @property
-    def details(self) -> Mapping[str, Any]:
-        """The same in JSON types."""
-        here = self.before.position if self.before is not None else None
-        since = here.cluster_time if here is not None else None
-        known = [each.time for each in (since, self.position.cluster_time) if each is not None]
-        return {
-            "direction": self.direction,
-            "from": shown(here) if here is not None else None,
-            "to": shown(self.position),
-            "seconds": abs(known[1] - known[0]) if len(known) == 2 else None,
-            "handlers": list(self.handlers),
-        }
-
-
-def shown(position: Position) -> Mapping[str, Any]:
-    """A position as ``seek`` takes it, in JSON types."""
-    time = position.cluster_time
-    return {
-        "at": moment(time) if time is not None else None,
-        "token": position.token.to_json() if position.token is not None else None,
-    }
 
 
 async def positions_of(
@@ -250,14 +187,6 @@ def _moved(before: Position, now: Position) -> bool:
     """Whether changes came between two positions."""
     last = now.event_token
     return last is not None and before.progress.covers(last, last.cluster_time) is False
-
-
-def _named(position: Position | None) -> str:
-    if position is None:
-        return "no position"
-    if position.cluster_time is None and position.token is not None:
-        return f"token {position.token.digest}"
-    return moment(position.cluster_time)
 
 
 def read_token(given: str | Mapping[str, Any]) -> ResumeToken:

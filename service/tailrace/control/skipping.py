@@ -11,7 +11,7 @@ from typing import Any
 
 from tailrace.control.bodies import OrderBody
 from tailrace.control.outcome import ActionRefused, Done
-from tailrace.control.seeking import shown
+from tailrace.control.seek_target import shown
 from tailrace.control.server_positions import ServerPositions
 from tailrace.engine import CheckpointStore
 from tailrace.engine.naming import described

@@ -75,6 +75,26 @@ async def test_a_dry_run_says_what_would_come_to_that_handler() -> None:
         index.held = set()
 
 
+async def test_a_move_of_the_scope_says_what_it_means_for_handlers_that_stand_apart() -> None:
+    audit, index = Destination("audit"), Destination("index")
+    _, control = controlled(audit, index)
+    async with running(control.supervisor):
+        await until(lambda: len(audit.handled) == len(index.handled) == 9)
+        await control.pause("orders", INDEX, BY)
+        await control.seek("orders", BACK, BY)
+        tried = await control.seek("orders", SeekBody(at=moment(time(6)), dry_run=True), BY)
+        again = f"changes from {moment(time(6))} to {moment(time(9))} come again, to audit"
+        assert again in tried.message
+        skipped = f"changes from {moment(time(4))} to {moment(time(6))} do not come again"
+        assert skipped in tried.message
+        assert [move["handlers"] for move in tried.details["moves"]] == [["audit"], ["index"]]
+        moved = await control.seek("orders", SeekBody(at=moment(time(6))), BY)
+        assert again in moved.message
+        assert skipped in moved.message
+        await control.resume("orders", ALL, BY)
+        await until(lambda: index.handled == audit.handled == [*range(1, 10), *range(6, 10)])
+
+
 async def test_the_resume_of_a_scope_ends_the_pauses_of_its_handlers() -> None:
     audit, index = Destination("audit"), Destination("index")
     one, control = controlled(audit, index)
