@@ -8,7 +8,7 @@ from tailrace.engine.final_position import MOST_NOTED, final_position, reached_p
 from tailrace.engine.handle.delivery import Delivery
 from tailrace.engine.handle.lane import Lane
 from tailrace.engine.position.watermark import Watermark
-from tailrace.model import Position
+from tailrace.model import Position, PositionKind
 from tailrace.model.subscription import Subscription
 
 
@@ -77,8 +77,9 @@ class HandlerRun:
     def join(self, former: "HandlerRun") -> None:
         """The handler's own stream has handled everything up to where this one begins."""
         position, at = former.final(), self.watermark.position
-        bookmark = at.high_water if at is not self._first else None
-        position = position.after_bookmark(bookmark, at.cluster_time, invalidated=False)
+        if self.is_confirmed(at):
+            ended = at.kind is PositionKind.INVALIDATE
+            position = position.after_bookmark(at.high_water, at.cluster_time, invalidated=ended)
         self.watermark.position = self._first = position
         self.stored, self.fingerprint = former.stored, former.fingerprint
         self.watermark.follows = self.watermark.follows or former.watermark.follows

@@ -245,11 +245,12 @@ class HandlerRuns:
         delivery = self.delivery(routed)
         before = former.lane.before if former.lane is not None else None
         single, until = before.expected if before is not None else (frozenset[str](), None)
-        has = Progress(token, token.cluster_time, single, until)
-        at, marks = former.watermark.position, self.watermarks
-        watermark = Watermark(at, marks.moved, floor=has, near=marks.near)
+        has, marks = Progress(token, token.cluster_time, single, until), self.watermarks
+        exact = token == marks.read_token and not single
+        at, floor = former.watermark.position, None if exact else has
+        watermark = Watermark(at, marks.moved, floor=floor, near=marks.near)
         handler = HandlerRun(routed.name, watermark, former.subscription, None, delivery)
-        before = HandledBefore(has, waits=False)
+        before = None if exact else HandledBefore(has, waits=False)
         handler.lane = lane_of(
             delivery, routed.wants, watermark, before, self.course.scope.plan.lanes
         )

@@ -234,9 +234,9 @@ def _words(stage: Mapping[str, Any]) -> str:
         return f"at {stage['startAtOperationTime'].time - EPOCH}"
     for option, words in (("resumeAfter", "resume after"), ("startAfter", "start after")):
         if option in stage:
-            time_of_it = ResumeToken.of(stage[option]).cluster_time
-            assert time_of_it is not None
-            return f"{words} {time_of_it.time - EPOCH}"
+            found = ResumeToken.of(stage[option])
+            at = found.cluster_time
+            return f"{words} {at.time - EPOCH if at is not None else found.digest}"
     return "now"
 
 
