@@ -7,4 +7,6 @@
 - :mod:`scenario`: what a seed chooses. :mod:`run`: one run. :mod:`coverage`: what runs covered.
 
 ``python -m tests.simulation --seeds 1000`` runs many; ``--seed 7`` runs one and prints its events.
+A seed means the same run only until :mod:`scenario` changes, so what a failing seed has shown
+becomes a test of its own, of the part that was at fault.
 """

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 HEADINGS = (
     ("runs", ("runs", "processes", "changes", "handled again")),
     ("ends of processes", ("kills", "stops", "forced stops")),
+    ("repairs by the operator", ("repairs ",)),
     ("handlers", ("handler: ",)),
     ("faults of destinations", ("destination: ",)),
     ("faults of the store", ("store: ",)),
@@ -32,7 +33,9 @@ REQUIRED = (
     "server: failure",
     "log: event.dead_lettered",
     "log: destination.recovered",
+    "log: history.skipped",
     "log: scope.sought",
+    "repairs of a lost history",
     "log: watcher.entered paused",
     "log: watcher.restarting",
 )

@@ -206,12 +206,13 @@ class Ledger:
         before it and not handled is skipped."""
         self._last = -1
         self._last_of.clear()
-        self.skip(time)
+        self.skip(None, Timestamp(time.time, time.inc - 1))
 
-    def skip(self, until: Timestamp) -> None:
-        """What is not handled and happened before this time may be missing."""
+    def skip(self, since: Timestamp | None, until: Timestamp) -> None:
+        """What is not handled and happened between these times may be missing."""
         for number in self.missing():
-            if self._expected.time(number) < until:
+            time = self._expected.time(number)
+            if time <= until and (since is None or since <= time):
                 self._excused.add(number)
 
     def missing(self) -> list[int]:

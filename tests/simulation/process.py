@@ -24,6 +24,7 @@ from tailrace.model import Checkpoint
 from tailrace.model.cluster import ClusterIdentity
 from tailrace.model.dead_letter import DeadLetter
 from tailrace.model.failure_policy import Backoff
+from tailrace.model.gap import Gap
 from tailrace.observe.metrics import Metrics
 from tailrace.stores.memory import MemoryCheckpoints, MemoryDeadLetters, MemoryOrders
 from tailrace.stream import ChangeStreamOptions, Interrupt, ServerClock
@@ -65,7 +66,7 @@ class World:
 
 
 class _NotedCheckpoints(MemoryCheckpoints):
-    """The checkpoints. The ledgers hear when the scope has moved by an operator's order."""
+    """The checkpoints and gaps. The ledgers hear of gaps, and of moves by an operator's order."""
 
     def __init__(self, world: World) -> None:
         super().__init__()
@@ -78,6 +79,11 @@ class _NotedCheckpoints(MemoryCheckpoints):
             self._world.reasons.note("a seek")
             for destination in self._world.destinations:
                 destination.ledger.moved(checkpoint.position.cluster_time or START)
+
+    async def record_gap(self, gap: Gap) -> None:
+        await super().record_gap(gap)
+        for destination in self._world.destinations:
+            destination.ledger.skip(gap.since, gap.until or self._world.server.oplog.now)
 
 
 class _NotedLetters:

@@ -12,6 +12,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 import anyio
+import structlog
+from bson.timestamp import Timestamp
 from structlog.testing import capture_logs
 
 from tailrace.engine import WatcherState
@@ -92,7 +94,14 @@ class Simulation:
         oplog = Oplog()
         expected = Expected(oplog, of.service.plan.scope)
         reasons = Reasons()
-        server = Server(oplog, self._faults("server", of.server), self._began, of.most_streams)
+        server = Server(
+            oplog,
+            self._faults("server", of.server),
+            self._began,
+            of.most_streams,
+            of.refuses_late,
+            reasons.note,
+        )
         destinations = [
             Destination(
                 f"{shape.kind}-{n}".replace(" ", "-"),
@@ -122,6 +131,7 @@ class Simulation:
                     trouble.start_soon(self._processes, tasks)
                     trouble.start_soon(self._operator)
                     trouble.start_soon(self._elections)
+                    trouble.start_soon(self._cuts)
                     trouble.start_soon(anyio.sleep_forever)
             await self._heal(tasks)
             await self._handled()
@@ -158,6 +168,7 @@ class Simulation:
 
     def _start(self, tasks: anyio.abc.TaskGroup) -> Process:
         self.processes += 1
+        structlog.get_logger().debug("simulation.started", process=self.processes)
         self.process = Process(self.of.service, self.world)
         self.corpses.append(self.process)
         tasks.start_soon(self.process.run, name=f"process {self.processes}")
@@ -168,6 +179,13 @@ class Simulation:
             await anyio.sleep(self._began + at - anyio.current_time())
             self.world.server.elect(silent)
 
+    async def _cuts(self) -> None:
+        server = self.world.server
+        for at, kept in sorted(self.of.cuts):
+            await anyio.sleep(self._began + at - anyio.current_time())
+            server.set_time()
+            server.forget(Timestamp(server.oplog.now.time - int(kept), 1))
+
     # --- the operator ---------------------------------------------------------------------------
 
     async def _operator(self) -> None:
@@ -175,7 +193,7 @@ class Simulation:
             await anyio.sleep(self._began + at - anyio.current_time())
             await self._order(what)
 
-    async def _order(self, what: str) -> None:
+    async def _order(self, what: str, to: Timestamp | None = None) -> None:
         """Stores an order; the process hears of it within a second."""
         orders, chance = self.world.orders, self._random_of(f"orders {self._loop.steps}")
         last = await orders.load("orders")
@@ -186,9 +204,11 @@ class Simulation:
         changes = self.world.expected.changes
         state = self.process.state.value if self.process is not None else "none"
         if what == "seek":
-            if not changes:
+            if not changes and to is None:
                 return
-            time = self.world.expected.time(chance.choice(changes))
+            time = max(
+                to or self.world.expected.time(chance.choice(changes)), self.world.server.first
+            )
             order = replace(
                 order, seek=Position(PositionKind.IDLE, None, None, time), sought=number
             )
@@ -196,6 +216,8 @@ class Simulation:
             order = replace(order, paused=what == "pause")
         self.counts[f"order {what} in state {state}"] += 1
         await orders.give(order)
+        log = structlog.get_logger()
+        log.debug("simulation.ordered", order=what, number=number, at=str(order.seek), state=state)
 
     # --- the end --------------------------------------------------------------------------------
 
@@ -207,22 +229,40 @@ class Simulation:
             faults.heal()
         world.server.silent_until, world.server.most_streams = 0.0, 1000
         self._loop.interrupts.clear()
-        # On a quiet source, a destination that was down when a run started would be shown as down
-        # until the next change.
-        self.writer.write_everywhere()
         await self._order("resume")
         if self.process is None or not self.process.goes_on:
             if self.process is not None:
                 await self.process.until_ended()
             self._check()
             self._start(tasks)
+        await self._repair()
+
+    async def _repair(self) -> None:
+        """If the scope has lost its history, lets it go on where the oplog begins."""
+        process, server = self.process, self.world.server
+        assert process is not None
+        with anyio.move_on_after(PATIENCE_SECONDS):
+            while not await self._is_settled(process):
+                if process.state is WatcherState.HALTED and self._has_lost_history:
+                    self.counts["repairs of a lost history"] += 1
+                    await self._order("seek", server.first)
+                    if refused := process.supervisor.restart("orders"):
+                        raise Violation(f"the scope cannot be restarted: {refused}")
+                if process.state is WatcherState.WAITING:
+                    # A destination that was down is shown as down until the next change for it.
+                    self.writer.write_everywhere()
+                await anyio.sleep(1)
+
+    @property
+    def _has_lost_history(self) -> bool:
+        return self.world.server.counts["positions without history"] > 0
 
     async def _handled(self) -> None:
         """Everything is handled in time."""
         deadline = anyio.current_time() + PATIENCE_SECONDS
         process = self.process
         assert process is not None
-        while (missing := self._missing()) or process.state is not WatcherState.CAUGHT_UP:
+        while (missing := self._missing()) or not await self._is_settled(process):
             self._check()
             if process.ended or anyio.current_time() > deadline:
                 raise Violation(
@@ -231,6 +271,13 @@ class Simulation:
                 )
             await anyio.sleep(1)
         self._check()
+
+    async def _is_settled(self, process: Process) -> bool:
+        """Whether the last order has its effect, and the scope says that it has caught up."""
+        order = await self.world.orders.load("orders")
+        obeyed = process.supervisor.status()["orders"]["observed_generation"]
+        known = order is None or obeyed == order.number
+        return known and process.state is WatcherState.CAUGHT_UP
 
     def _missing(self) -> str:
         found = [
@@ -263,7 +310,8 @@ class Simulation:
                 raise Violation(f"a process ended by itself: {process.failure!r}")
         process = self.process
         halted = process is not None and process.state is WatcherState.HALTED
-        if process is not None and halted and process.gate.is_open:
+        lawful = self._has_lost_history and not self.of.service.plan.skip_lost_history
+        if process is not None and halted and process.gate.is_open and not lawful:
             raise Violation(f"the scope is {process.explanation}")
 
     # --- what they share ------------------------------------------------------------------------

@@ -49,6 +49,9 @@ class Scenario:
     most_streams: int
     elections: Sequence[tuple[float, float]]
     """When, and for how long there is no primary."""
+    cuts: Sequence[tuple[float, float]]
+    """When the oplog loses what is older than so many seconds."""
+    refuses_late: bool
     kills: float
     """How many steps a process lives on average; 0: none is killed."""
     stops: float
@@ -69,6 +72,7 @@ def scenario(seed: int) -> Scenario:
         lanes=of.choice([1, 3, 64]),
         checkpoint_seconds=of.choice([0.1, 1.0, 5.0]),
         start=start,
+        skip_lost_history=of.random() < 0.5,
     )
     shapes = [_shape(of) for _ in range(of.choice([1, 2, 2, 3]))]
     return Scenario(
@@ -83,6 +87,11 @@ def scenario(seed: int) -> Scenario:
         [_part(of, seconds, outages=0.6) for _ in shapes],
         of.choice([1000, 1000, 1, 2]),
         [(of.uniform(0, seconds), of.choice([0, 1, 8])) for _ in range(of.choice([0, 0, 1, 4]))],
+        [
+            (of.uniform(0, seconds), of.choice([0, 1, 10]))
+            for _ in range(of.choice([0, 0, 0, 1, 3]))
+        ],
+        of.random() < 0.5,
         of.choice([0, 0, 500, 3_000]),
         of.choice([0, 0, 15, 60]),
         _orders(of, seconds),

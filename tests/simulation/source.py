@@ -7,6 +7,7 @@ compared with a real server by ``tests/contract/test_memory_stream.py``.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -43,6 +44,10 @@ class Server:
     """The virtual time of the oplog's beginning."""
     most_streams: int = 1000
     """It refuses to open more."""
+    refuses_late: bool = False
+    """Whether it opens a stream without its history, and refuses the first read, as mongod does."""
+    lost: Callable[[str], None] = lambda reason: None
+    """Told when it has refused a position."""
     first: Timestamp = START
     """The oldest time that the oplog has."""
     term: int = 0
@@ -78,6 +83,7 @@ class Server:
         """Raises the server's error if the oplog does not reach back to this time."""
         if time is not None and time < self.first:
             self.counts["positions without history"] += 1
+            self.lost("a lost history")
             raise failed(286, "ChangeStreamHistoryLost")
 
     def require_primary(self) -> None:
@@ -123,7 +129,8 @@ class SimulatedSession:
         self.gate.require()
         server.require_primary()
         server.set_time()
-        server.require_history(_start_time(request.aggregate["pipeline"][0]["$changeStream"]))
+        if not server.refuses_late:
+            server.require_history(_start_time(request.aggregate["pipeline"][0]["$changeStream"]))
         if server.streams >= server.most_streams:
             server.counts["streams refused"] += 1
             raise failed(365, "TemporarilyUnavailable")
@@ -145,7 +152,7 @@ class SimulatedCursor:
         self._inner = inner
         self._term = server.term
         self._wait = request.get_more.get("maxTimeMS", 1000)
-        self._killed = False
+        self._killed = self._has_read = False
         self._at = _start_time(request.aggregate["pipeline"][0]["$changeStream"])
         self.first = inner.first
         self.member = f"db{server.term}:27017"
@@ -171,6 +178,7 @@ class SimulatedCursor:
             self.kill()
             raise
         self._gate.require()
+        self._has_read = True
         if reply.post_batch_token is not None:
             self._at = reply.post_batch_token.cluster_time
         return reply
@@ -187,8 +195,10 @@ class SimulatedCursor:
         server.require_primary()
         if self._killed or self._term != server.term:
             raise failed(43, "CursorNotFound")
-        if self._at is not None and self._at < server.first:
+        if self._has_read and self._at is not None and self._at < server.first:
             raise failed(136, "CappedPositionLost")
+        if not self._has_read:
+            server.require_history(self._at)
         server.set_time()
 
 
