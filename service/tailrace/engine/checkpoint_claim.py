@@ -63,7 +63,9 @@ class CheckpointClaim:
         """
         async with self._writing:
             before = self._latest or Checkpoint.nowhere(self.scope)
-            after = replace(before.with_subscriptions(changed), cluster=identity.cluster)
+            after = replace(
+                before.with_subscriptions(changed, self.handlers), cluster=identity.cluster
+            )
             return await self._write(store, after)
 
     async def note_halt(
@@ -76,7 +78,11 @@ class CheckpointClaim:
             before = self._latest or Checkpoint.nowhere(self.scope)
             known = {name: before.of(name) for name in handlers}
             halted = {n: replace(s, halted=reason) for n, s in known.items() if s is not None}
-            after = before.with_subscriptions(halted) if halted else replace(before, halted=reason)
+            after = (
+                before.with_subscriptions(halted, self.handlers)
+                if halted
+                else replace(before, halted=reason)
+            )
             return await self._write(store, after)
 
     async def _write(self, store: CheckpointStore, checkpoint: Checkpoint) -> Checkpoint:

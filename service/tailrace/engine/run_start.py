@@ -21,7 +21,7 @@ from tailrace.engine.seek import seek, sought
 from tailrace.errors import CheckpointFenced, DeliveryInterrupted, ScopeHalted, TailraceError
 from tailrace.model import Checkpoint, SinkPosition, SnapshotProgress, StartPoint
 from tailrace.model.sink_position import NO_TOKEN
-from tailrace.model.snapshot import StoredRows
+from tailrace.model.snapshot import SnapshotState, StoredRows
 from tailrace.model.start import NOW
 
 
@@ -148,8 +148,6 @@ async def _beginning(
     )
     sink = delivery.position.loaded
     rows = sink.rows if sink is not None else None
-    if rows is None and noted is not None and noted.position.snapshot is not None:
-        rows = _rows(noted.position.snapshot)
     if sink is not None and sink.token == NO_TOKEN:
         sink = None
     position = _position(course, identity, checkpoint, routed.name, sink, down=not answers)
@@ -171,9 +169,13 @@ def _position(
     return start_position(identity, name, start, noted, cluster, sink, down=down)
 
 
-def _rows(snapshot: SnapshotProgress) -> StoredRows | None:
-    """Which rows of a snapshot a handler has by its progress."""
-    if snapshot.over:
+def _rows(begun: HandlerStart, known: SnapshotProgress | None) -> StoredRows | None:
+    """Which rows of the snapshot a handler has: what its destination has, or else what it has by
+    its own progress, if that is further than the ``known`` one."""
+    snapshot = begun.position.position.snapshot
+    if begun.rows is not None or snapshot is None or snapshot.state is not SnapshotState.READING:
+        return begun.rows
+    if known is None or snapshot.ranges == known.ranges:
         return None
     last = {n: one.last for n, one in snapshot.ranges.items() if one.last is not None}
     return StoredRows(snapshot.id, last)
@@ -243,7 +245,7 @@ def begin_rows(course: Course, begun: Sequence[HandlerStart], *, gap: bool) -> l
     known = least_snapshot(begun)
     if not begun and first is not None:
         known = first.position.snapshot
-    rows = {each.name: each.rows for each in begun if each.rows is not None}
+    rows = {e.name: found for e in begun if (found := _rows(e, known)) is not None}
     asked = standing.of(course.names[0]).asked
     snapshot = course.rows.begin(known, fresh=first is None, gap=gap, rows=rows, asked=asked)
     standing.tell(course.rows, course.names)

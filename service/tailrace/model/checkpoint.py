@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, ClassVar, Self
@@ -80,13 +80,20 @@ class Checkpoint(StoredRecord):
         """All of them, by the name of the handler."""
         return {**dict.fromkeys(self.handlers, self.last), **self.apart}
 
-    def with_subscriptions(self, changed: Mapping[str, Subscription]) -> Checkpoint:
-        """The same with other subscriptions for these handlers."""
+    def with_subscriptions(
+        self, changed: Mapping[str, Subscription], followed: Collection[str] = ()
+    ) -> Checkpoint:
+        """The same with other subscriptions for these handlers.
+
+        ``followed``: the scope's handlers now (empty: all). One that was removed does not stand
+        last, but keeps its position.
+        """
         of_all = {**self.subscriptions, **changed}
-        if not of_all:
+        now = [each for name, each in of_all.items() if name in followed] or list(of_all.values())
+        if not now:
             return self
-        last = next(iter(of_all.values()))
-        for each in of_all.values():
+        last = now[0]
+        for each in now:
             last = each if each.is_before(last) else last
         return replace(
             self,

@@ -100,3 +100,11 @@ def test_the_numbers_of_a_handlers_order_are_checked_too(wrong: dict[str, int]) 
     order = replace(ORDER, handlers={"audit": HandlerOrder(**wrong)})  # type: ignore[arg-type]
     with pytest.raises(CheckpointCorrupt, match="its numbers are not in order"):
         Order.from_document(order.to_document(), where="here")
+
+
+def test_a_handler_that_was_removed_keeps_its_position_and_does_not_stand_last() -> None:
+    record = Checkpoint.nowhere("orders").with_subscriptions({"gone": at(1), "audit": at(5)})
+    assert record.position == at(1).position
+    now = record.with_subscriptions({"audit": at(5)}, ["audit"])
+    assert now.position == at(5).position
+    assert now.of("gone") == at(1)
