@@ -57,7 +57,7 @@ class Letters:
                 self.ended_at.append(the_loop().time())
 
         leases = self.held(process, wire or Wire(), *scopes)
-        handlers = {"audit": handler("audit", handle)}
+        handlers = {("orders", "audit"): handler("audit", handle)}
         chosen = await self.store.letters()
         return await leases.run(
             partial(
