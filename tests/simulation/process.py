@@ -198,6 +198,12 @@ class Process:
         return self.gate.is_open and not self.ended and not self.stop.is_set
 
     @property
+    def handler_states(self) -> list[str]:
+        """The state of each handler."""
+        scope = self.supervisor.status()["orders"]
+        return [each["state"] for each in scope["handlers"].values()]
+
+    @property
     def state(self) -> WatcherState:
         """The state of the scope, as everybody can see it."""
         return self.supervisor.watchers[0].status.state

@@ -238,12 +238,12 @@ class Simulation:
         await self._repair()
 
     async def _repair(self) -> None:
-        """If the scope has lost its history, lets it go on where the oplog begins."""
+        """If a handler has lost its history, lets the scope go on where the oplog begins."""
         process, server = self.process, self.world.server
         assert process is not None
         with anyio.move_on_after(PATIENCE_SECONDS):
             while not await self._is_settled(process):
-                if process.state is WatcherState.HALTED and self._has_lost_history:
+                if "halted" in process.handler_states and self._has_lost_history:
                     self.counts["repairs of a lost history"] += 1
                     await self._order("seek", server.first)
                     if refused := process.supervisor.restart("orders"):
@@ -277,7 +277,8 @@ class Simulation:
         order = await self.world.orders.load("orders")
         obeyed = process.supervisor.status()["orders"]["observed_generation"]
         known = order is None or obeyed == order.number
-        return known and process.state is WatcherState.CAUGHT_UP
+        together = set(process.handler_states) == {"attached"}
+        return known and together and process.state is WatcherState.CAUGHT_UP
 
     def _missing(self) -> str:
         found = [

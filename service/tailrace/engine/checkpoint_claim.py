@@ -30,6 +30,8 @@ class CheckpointClaim:
     """The last one that this process has saved."""
     began: dict[str, Timestamp] = field(default_factory=dict)
     """By handler without a position, the server's time when that was seen."""
+    unsaved: dict[str, Subscription] = field(default_factory=dict)
+    """What handlers have reached, and the store has not confirmed: that stays true."""
     _latest: Checkpoint | None = None
     """What the store has, with what this process has tried to save since."""
     _writing: anyio.Lock = field(default_factory=anyio.Lock)
@@ -66,7 +68,11 @@ class CheckpointClaim:
             after = replace(
                 before.with_subscriptions(changed, self.handlers), cluster=identity.cluster
             )
-            return await self._write(store, after)
+            saved = await self._write(store, after)
+            for name, each in changed.items():
+                if self.unsaved.get(name) == each:
+                    del self.unsaved[name]
+            return saved
 
     async def note_halt(
         self, store: CheckpointStore, handlers: Sequence[str], reason: str
@@ -106,6 +112,8 @@ class CheckpointClaim:
             if found is not None and not (found.handlers or found.is_reset):
                 names = [name for name in self.handlers if name not in found.damaged]
                 found = replace(found, handlers=tuple(sorted(names)))
+            if found is not None and self.unsaved and not found.is_reset:
+                found = found.with_subscriptions(self.unsaved, self.handlers)
             self._latest = found
             return None if found is not None and found.is_reset else found
 

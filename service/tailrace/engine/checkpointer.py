@@ -94,28 +94,34 @@ class Checkpointer:
         await self._save({each: at for each, at in latest.items() if at is not None})
 
     async def _save(self, positions: Mapping[HandlerRun, Position]) -> None:
+        self.claim.unsaved.update(self._changed(positions))
         async with self._saving:
             handled_time = self.watermarks.handled_time
-            changed = {each: at for each, at in positions.items() if at != each.stored}
+            changed = self._changed(positions)
             if not changed:
                 self.status.committed(handled_time)
                 return
-            subscriptions = {
-                each.name: replace(
-                    each.subscription,
-                    position=at,
-                    fingerprint=each.fingerprint_of(self.identity.fingerprint),
-                    halted="",
-                )
-                for each, at in changed.items()
-            }
-            checkpoint = await self.saved(subscriptions)
-            for each, at in changed.items():
-                self._note_end(each.stored, at.snapshot)
-                each.stored = at
+            checkpoint = await self.saved(changed)
+            for each, at in positions.items():
+                if each.name in changed:
+                    self._note_end(each.stored, at.snapshot)
+                    each.stored = at
             committed = later(checkpoint.position.cluster_time, handled_time)
             self.status.committed(committed)
             await self._note(checkpoint)
+
+    def _changed(self, positions: Mapping[HandlerRun, Position]) -> dict[str, Subscription]:
+        """The subscriptions whose positions the store does not have, by handler."""
+        return {
+            each.name: replace(
+                each.subscription,
+                position=at,
+                fingerprint=each.fingerprint_of(self.identity.fingerprint),
+                halted="",
+            )
+            for each, at in positions.items()
+            if at != each.stored
+        }
 
     async def saved(self, subscriptions: Mapping[str, Subscription]) -> Checkpoint:
         """Saves these subscriptions; returns the checkpoint."""

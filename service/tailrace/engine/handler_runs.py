@@ -93,7 +93,8 @@ class HandlerRuns:
             floor=None if exact else at.has,
         )
         current = noted.fingerprint in ("", self.identity.fingerprint)
-        stored = noted.position if current and not at.save_first else None
+        unsaved = begun.name in self.course.scope.claim.unsaved
+        stored = noted.position if current and not (at.save_first or unsaved) else None
         run = HandlerRun(begun.name, watermark, noted, stored, begun.delivery)
         run.fingerprint = at.fingerprint
         if begun.routed is not None and begun.delivery is not None:
