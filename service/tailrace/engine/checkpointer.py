@@ -10,8 +10,8 @@ from tailrace.engine.checkpoint_claim import CheckpointClaim, as_former
 from tailrace.engine.handler_run import HandlerRun
 from tailrace.engine.plan.scope_plan import Runtime, ScopePlan
 from tailrace.engine.ports import RunIdentity
+from tailrace.engine.position.cluster_time import later
 from tailrace.engine.position.watermarks import Watermarks
-from tailrace.engine.status.lag import later
 from tailrace.engine.status.status import Status
 from tailrace.errors import CheckpointCorrupt, CheckpointError, CheckpointFenced, describe
 from tailrace.model import Checkpoint, Position, SnapshotProgress

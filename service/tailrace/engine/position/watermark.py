@@ -12,8 +12,8 @@ from dataclasses import replace
 
 from bson.timestamp import Timestamp
 
+from tailrace.engine.position.cluster_time import later
 from tailrace.engine.position.place import Hold, Place
-from tailrace.engine.status.lag import later
 from tailrace.event import Slice
 from tailrace.event.batch import LastEvent
 from tailrace.model import Position, PositionKind, Progress, ResumeToken, SnapshotProgress

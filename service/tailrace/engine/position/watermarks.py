@@ -4,9 +4,9 @@ from collections.abc import Callable, Sequence
 
 from bson.timestamp import Timestamp
 
+from tailrace.engine.position.cluster_time import later
 from tailrace.engine.position.place import Hold
 from tailrace.engine.position.watermark import Watermark
-from tailrace.engine.status.lag import later
 from tailrace.event import RawBatch, Slice
 from tailrace.model import Position, ResumeToken
 

@@ -1,4 +1,4 @@
-"""Times of the server: which is later, how far one lags, and how one is shown."""
+"""Times of the server: how far one lags, and how one is shown."""
 
 from datetime import UTC, datetime
 
@@ -6,13 +6,6 @@ from bson.timestamp import Timestamp
 
 MOST_LAG_SECONDS = 10.0
 """A stream with a greater lag must catch up before existing documents are read."""
-
-
-def later(one: Timestamp | None, other: Timestamp | None) -> Timestamp | None:
-    """The later of two times; the known one if only one is known."""
-    if one is None or other is None:
-        return one or other
-    return max(one, other)
 
 
 def lag(now: Timestamp | None, reached: Timestamp | None) -> float | None:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from bson.timestamp import Timestamp
 
-from tailrace.engine.status.lag import lag, later
+from tailrace.engine.position.cluster_time import later
+from tailrace.engine.status.lag import lag
 from tailrace.engine.status.watcher_state import WatcherState
 
 if TYPE_CHECKING:

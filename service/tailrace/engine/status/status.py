@@ -12,10 +12,11 @@ from bson.timestamp import Timestamp
 
 from tailrace.engine.held_lease import ObservedLease
 from tailrace.engine.plan.row_source import ObservedSnapshot
+from tailrace.engine.position.cluster_time import later
 from tailrace.engine.position.watermarks import Watermarks
 from tailrace.engine.status.history_risk import history_risk
 from tailrace.engine.status.in_flight import Find
-from tailrace.engine.status.lag import MOST_LAG_SECONDS, awaited_call, iso, lag, later
+from tailrace.engine.status.lag import MOST_LAG_SECONDS, awaited_call, iso, lag
 from tailrace.engine.status.lags import greatest, lags
 from tailrace.engine.status.saving import Saving
 from tailrace.engine.status.snapshot_status import as_handled
