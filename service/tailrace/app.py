@@ -60,7 +60,6 @@ from tailrace.why.places import FindDocument
 
 FINISHED, FAILED, USAGE, NOT_DRAINED = 0, 1, 2, 3
 """The documented exit codes."""
-
 CLOSING_SECONDS = 10.0  # after the grace period: for the last saves, killCursors and closing
 
 

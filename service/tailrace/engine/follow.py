@@ -18,7 +18,7 @@ from tailrace.engine.halt_record import note_halt
 from tailrace.engine.handle.destination_position import DestinationFenced
 from tailrace.engine.handle.isolation import required
 from tailrace.engine.handler_run import HandlerRun
-from tailrace.engine.read.reader import Ending
+from tailrace.engine.read.ending import Ending
 from tailrace.engine.refusal import blame
 from tailrace.engine.run import Run
 from tailrace.engine.run_start import leave_last

@@ -21,8 +21,9 @@ from tailrace.engine.in_flight import in_flight
 from tailrace.engine.ports import RunIdentity
 from tailrace.engine.position.watermarks import Watermarks
 from tailrace.engine.read.admission import Admission
+from tailrace.engine.read.ending import Ending
 from tailrace.engine.read.read_limit import ReadLimit
-from tailrace.engine.read.reader import CLOSING_SECONDS, Ending, Reader, Stream
+from tailrace.engine.read.reader import CLOSING_SECONDS, Reader, Stream
 from tailrace.engine.read.row_reader import RowReader
 from tailrace.engine.run_start import (
     HandlerStart,

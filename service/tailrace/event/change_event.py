@@ -28,12 +28,12 @@ class ChangeEvent:
     """A change event of MongoDB; unknown types and fields pass through unchanged.
 
     ``raw`` is the event's BSON, ``document`` the whole event decoded. The other attributes read
-    single fields directly. They are ``None`` if the event lacks the field or has it with another
-    type (a pipeline may reshape events in any way that keeps ``_id``). If a handler changes what it
-    gets, no other handler and no later attempt sees the change.
+    single fields. They are ``None`` if the event lacks the field or has it with another type (a
+    pipeline may reshape events in any way that keeps ``_id``). No other handler and no later
+    attempt sees what a handler changes in it.
 
-    A document that a snapshot found is an event of the type ``read``: it has ``full_document``,
-    ``document_key``, ``ns``, ``cluster_time``, and an ``id`` that is not a resume token.
+    A document of a snapshot is an event of the type ``read``: it has ``full_document``, ``ns``,
+    ``document_key``, ``cluster_time``, and an ``id`` that is not a resume token.
     """
 
     __slots__ = ("_buffer", "_keys", "_parts", "_shared", "_start", "_values")

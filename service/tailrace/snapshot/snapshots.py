@@ -293,8 +293,6 @@ class Snapshots:
 
     def _fail(self, error: DriverError) -> None:
         self._failures, self._trouble = self._failures + 1, describe(error)
-        delay = _BACKOFF.delay(self._failures)
+        delay = round(_BACKOFF.delay(self._failures), 3)
         self._pace.rest(delay)
-        self._log.warning(
-            "snapshot.chunk_failed", error=self._trouble, delay_seconds=round(delay, 3)
-        )
+        self._log.warning("snapshot.chunk_failed", error=self._trouble, delay_seconds=delay)

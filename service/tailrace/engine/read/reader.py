@@ -9,7 +9,6 @@ that the events before that one are handled, and the scope halts exactly there.
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from enum import Enum
 from functools import partial
 from typing import TypeAlias
 
@@ -22,6 +21,7 @@ from tailrace.engine.plan.row_source import Rows, RowSource
 from tailrace.engine.plan.scope_plan import Runtime, ScopePlan
 from tailrace.engine.plan.source_history import awaited, restored
 from tailrace.engine.read.admission import Admission
+from tailrace.engine.read.ending import Ending
 from tailrace.engine.status.status import Status
 from tailrace.engine.status.watcher_state import WatcherState
 from tailrace.errors import DriverError, ScopeHalted, StreamInterrupted, describe
@@ -49,16 +49,6 @@ CLOSING_SECONDS = 5.0
 
 
 Stream: TypeAlias = ChangeStream | LookupStream
-
-
-class Ending(Enum):
-    """Why a run ended without an error."""
-
-    STOPPED = "stopped"
-    INVALIDATED = "invalidated"
-    PAUSED = "paused"
-    JOINED = "joined"
-    """The handler goes on in the shared stream."""
 
 
 @dataclass(slots=True)
