@@ -37,6 +37,8 @@ class Checkpointer:
     watermarks: Watermarks
     status: Status
     _saving: anyio.Lock = field(default_factory=anyio.Lock)
+    _ended: str = ""
+    """The id of the last snapshot whose end was logged."""
     _noted: float = -NOTE_SECONDS
     """When a position was last noted, by the event loop's clock."""
 
@@ -102,10 +104,11 @@ class Checkpointer:
                 self.status.committed(handled_time)
                 return
             checkpoint = await self.saved(changed)
+            before = {each: each.stored for each in positions}
             for each, at in positions.items():
-                if each.name in changed:
-                    self._note_end(each.stored, at.snapshot)
-                    each.stored = at
+                each.stored = at
+            for each, at in positions.items():
+                self._note_end(before[each], at.snapshot)
             committed = later(checkpoint.position.cluster_time, handled_time)
             self.status.committed(committed)
             await self._note(checkpoint)
@@ -139,11 +142,16 @@ class Checkpointer:
         return checkpoint
 
     def _note_end(self, stored: Position | None, snapshot: SnapshotProgress | None) -> None:
-        """Logs that a snapshot is done: its rows are handled, and that is stored."""
+        """Logs that a snapshot is done: its rows are handled by all, and that is stored."""
         before = stored.snapshot if stored is not None else None
         if snapshot is None or snapshot.state is not SnapshotState.DONE or before == snapshot:
             return
-        if before is None or before.id != snapshot.id or not before.over:
+        if before is not None and before.id == snapshot.id and before.over:
+            return
+        of_all = [each.stored.snapshot for each in self.handlers if each.stored is not None]
+        left = any(one and one.id == snapshot.id and not one.over for one in of_all)
+        if not left and self._ended != snapshot.id:
+            self._ended = snapshot.id
             documents = sum(each.documents for each in snapshot.ranges.values())
             log = structlog.get_logger().bind(scope=self.identity.scope)
             log.info("snapshot.done", snapshot=snapshot.id, documents=documents)
