@@ -142,7 +142,7 @@ def test_a_failing_handler_shows_with_its_dead_letters(
     )
     assert "hunter2" not in page.content()
 
-    # Letters outlive the process: they wait until an operator resolves them, from any process.
+    # Letters outlive the process: they wait until an operator resolves them.
     run.configuration["http"] = {"port": run.port}
     page.context.close()
     assert run.stop() == 0

@@ -2,7 +2,6 @@
 
 import json
 import signal
-import socket
 from datetime import UTC, datetime
 from typing import Any
 
@@ -124,7 +123,7 @@ def configured(orders: Orders, **sections: Any) -> Daemon:
 @pytest.fixture
 def letters(orders: Orders) -> Letters:
     """In a store that processes share."""
-    return Letters(orders, configured(orders, replicas={"lease_seconds": 3}))
+    return Letters(orders, configured(orders, replicas={}))
 
 
 def test_a_second_replay_is_refused_while_the_daemon_replays_and_adds_letters(
@@ -149,45 +148,6 @@ def test_a_second_replay_is_refused_while_the_daemon_replays_and_adds_letters(
     done = [log for log in letters.run.logged("action.done") if log["action"] == "replay"]
     assert done[0]["by"].endswith(" at 127.0.0.1")
     assert letters.run.stop() == 0
-
-
-def test_a_replay_without_a_daemon_holds_the_scope(letters: Letters) -> None:
-    assert letters.run.stop() == 0
-    with letters.run.begun(*REPLAY) as one:
-        letters.until_begun(one.pid)
-        who = f"process {one.pid} on {socket.gethostname()}"
-        for command in (REPLAY, DISCARD):
-            _, code, errors = letters.replay(*command)
-            assert (code, f"its lease belongs to {who}, which replays" in errors) == (1, True)
-        letters.run.start(ready=False).until_answers()
-        until(lambda: letters.run.status().get("state") == "standby", "that the daemon waits")
-        one.send_signal(signal.SIGTERM)
-        assert (one.wait(60), *one.communicate()[1:]) == (143, "")
-    letters.go()
-    letters.run.until_ready()
-    two, code, errors = letters.replay()
-    assert code == 0, errors
-    assert [n for _, n in letters.handed_over] == [1, 1, 2, 3]
-    assert two not in [process for process, _ in letters.handed_over]
-
-
-def test_a_killed_replay_keeps_its_lease_until_it_expires(letters: Letters) -> None:
-    assert letters.run.stop() == 0
-    with letters.run.begun(*REPLAY) as one:
-        letters.until_begun(one.pid)
-        one.kill()
-    letters.go()
-    codes = list[int]()
-
-    def replayed() -> int:
-        """The id of the process that has replayed, or 0 if the replay is refused."""
-        process, code, _ = letters.replay()
-        codes.append(code)
-        return 0 if code else process
-
-    two = until(replayed, "a replay after the lease")
-    assert codes[0] == 1
-    assert letters.handed_over == [(one.pid, 1), (two, 1), (two, 2), (two, 3)]
 
 
 @pytest.mark.parametrize("step", ["begun", "handed over", "taken", "marked", "resolved"])

@@ -7,6 +7,7 @@ from typing import Any
 
 from tests.actions import act
 from tests.daemon import Daemon, until
+from tests.machine import free_port
 from tests.orders import Orders
 
 # Refuses the events that the file "poison" names, and records the others.
@@ -42,6 +43,7 @@ class Picky:
             targets={"mine": {"target": "mine:handle"}},
             source=PICKY,
             delivery={"retry": retry, **delivery},
+            http={"port": free_port()},
         )
         self.poison(poison)
 
@@ -84,7 +86,7 @@ def test_a_poison_event_and_later_ones_of_its_document_wait_and_are_replayed_in_
     picky.poison()
     assert "would be replayed" in run.command("dead-letters", "replay", "--dry-run")
     result = json.loads(run.command("dead-letters", "replay", "--json"))
-    assert [result[each] for each in ("done", "failed", "left")] == [3, 0, 0]
+    assert [result[each] for each in ("done", "failed")] == [3, 0]
     assert len(result["letters"]) == 3
     assert picky.handled() == [2, 4, 1, 3, 5]
     picky.write(6, "a")
@@ -93,7 +95,7 @@ def test_a_poison_event_and_later_ones_of_its_document_wait_and_are_replayed_in_
     picky.write(7, "a")
     picky.until_letters(2)
     trial = run.command("dead-letters", "discard", "--handler", "mine", "--dry-run")
-    assert trial.endswith("Dry run: nothing was discarded.\n")
+    assert trial == "1 dead letter would be discarded. Dry run: nothing was changed\n"
     result = run.command("dead-letters", "discard", "--handler", "mine")
     assert result.splitlines()[-1] == "Discarded 1 dead letter."
     picky.write(8, "a")
@@ -112,12 +114,10 @@ def test_rows_of_a_snapshot_are_replayed_before_later_events(orders: Orders) -> 
     picky.until_letters(3)
     until(lambda: picky.handled()[-1] == 11, "another document")
     assert sorted(picky.handled()) == [0, 2, 4, 11]
-    assert run.stop() == 0
     picky.poison()
     run.command("dead-letters", "replay")
     assert sorted(picky.handled()[4:]) == [1, 3, 10]
     assert picky.handled().index(3) < picky.handled().index(10)
-    run.start()
     picky.write(12, key=3)
     until(lambda: picky.handled()[-1] == 12, "the document is free again")
     assert sorted(picky.handled()) == [0, 1, 2, 3, 4, 10, 11, 12]

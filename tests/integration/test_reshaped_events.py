@@ -7,6 +7,7 @@ import pytest
 
 from tests.daemon import Daemon, until
 from tests.lake import rows
+from tests.machine import free_port
 from tests.orders import Orders
 
 # Reads every attribute of each event; refuses the documents that the file "poison" names.
@@ -57,6 +58,7 @@ PIPELINES: dict[str, list[dict[str, Any]]] = {
 def reader(orders: Orders, pipeline: list[dict[str, Any]]) -> Daemon:
     return orders.daemon(
         source=READER,
+        http={"port": free_port()},
         delivery={"retry": {"attempts": 2, "first_seconds": 0.01, "cap_seconds": 0.02}},
         scope={"pipeline": pipeline},
         handlers={
@@ -116,8 +118,8 @@ def test_letters_of_reshaped_events_hold_no_start_up(orders: Orders) -> None:
     run.start()
     orders.insert(3)
     until(lambda: len(read(run)) == 2, "what comes behind the restart")
-    assert run.stop() == 0
     (run.directory / "poison").unlink()
     run.command("dead-letters", "replay")
     assert len(read(run)) == 3
+    assert run.stop() == 0
     assert "No dead letters" in run.command("dead-letters", "list")

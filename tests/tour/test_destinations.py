@@ -15,6 +15,7 @@ from deltalake import DeltaTable
 from pymongo.collection import Collection
 
 from tests.daemon import Daemon, until
+from tests.machine import free_port
 from tests.orders import Orders
 from tests.pipeline.conftest import SETTINGS
 
@@ -97,6 +98,7 @@ def test_13_what_a_handler_cannot_handle_becomes_a_dead_letter_and_can_be_replay
 ) -> None:
     """After the last attempt the event is stored with its error, and the others go on. Later
     changes of its document follow it, so that a replay keeps their order."""
+    tailrace.configuration["http"] = {"port": free_port()}
     write_to(
         tailrace,
         LETTER,

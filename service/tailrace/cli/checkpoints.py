@@ -20,7 +20,7 @@ from tailrace.assembly import open_store
 from tailrace.cli.arguments import add_config, read_settings, refuse, scope_of
 from tailrace.cli.checkpoint_text import details, history, table
 from tailrace.cli.position_options import read_position
-from tailrace.cli.scopes import followers
+from tailrace.cli.scopes import follower
 from tailrace.cli.waiting_bar import waiting_bar
 from tailrace.engine.ports import CheckpointStore
 from tailrace.errors import CheckpointCorrupt, CheckpointFenced
@@ -87,7 +87,7 @@ async def _answer(options: argparse.Namespace) -> str:
         scope = options.scope
         if options.verb == "show":
             return await show_position(store, scope, now, options.json)
-        follower = await followers(opened, settings, [scope])
+        followed = await follower(opened, settings, scope)
         order = await opened.orders.load(scope)
         obeyed = order.number if order is not None else 0  # what is chosen here replaces a seek
         before = await _record(store, scope) if options.json else None
@@ -102,8 +102,8 @@ async def _answer(options: argparse.Namespace) -> str:
         if options.json:
             after = await _record(store, scope)
             found = {"dry_run": options.dry_run, "before": before, "after": after}
-            return json.dumps({"message": text + follower, **found}, indent=2)
-        return text + follower
+            return json.dumps({"message": text + followed, **found}, indent=2)
+        return text + followed
 
 
 async def list_positions(store: CheckpointStore, now: datetime, as_json: bool = False) -> str:

@@ -18,7 +18,7 @@ from tailrace.cli.terminal_text import (
 )
 from tailrace.engine.handle.replay import event_of
 from tailrace.event.extended_json import to_json
-from tailrace.model.dead_letter import DeadLetter, LetterHead, LetterQueue
+from tailrace.model.dead_letter import DeadLetter, LetterQueue
 from tailrace.model.time_text import utc_text
 
 _KEY, _ERROR = 40, 60
@@ -26,7 +26,7 @@ _KEY, _ERROR = 40, 60
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A dead letter in a table. ``id``, ``queue``: as in :class:`LetterHead`."""
+    """A dead letter in a table. ``id`` and ``queue`` are those of the letter."""
 
     id: str
     queue: LetterQueue
@@ -77,12 +77,6 @@ def document_id(letter: DeadLetter) -> str:
     if not key or "_id" not in key:
         return UNKNOWN
     return printable(json_util.dumps(key["_id"], ensure_ascii=False))
-
-
-def summary(letter: DeadLetter | LetterHead) -> str:
-    """A letter in one line; without its event, its document is not known."""
-    key = f"  {document_id(letter)}" if isinstance(letter, DeadLetter) else ""
-    return f"{letter.id}  {letter.scope}  {letter.handler}{key}"
 
 
 def number(count: int) -> str:

@@ -15,21 +15,24 @@ from tailrace.observe.health_check import NO_ANSWER
 _SECONDS = 600.0
 """How long one answer may take: as long as a handler takes for a letter."""
 
+_SHOWS = "'tailrace dead-letters list' shows what still waits"
+
 
 def through_daemon(client: Client, options: argparse.Namespace) -> int:
     """Asks until all that is meant is done; prints each letter, and returns the exit code.
 
-    Raises :class:`tailrace.control.ActionRefused`; :class:`tailrace.control.client.NoDaemon` if
-    nothing was asked for.
+    Raises :class:`tailrace.control.ActionRefused`, also if no daemon runs.
     """
     try:
         with waiting_bar("asking the daemon", _SECONDS) as bar:
             code, done = _through(client, options, bar)
+    except NoDaemon as error:
+        message = f"to {options.verb} dead letters, the daemon has to run: {error} Start it with"
+        raise ActionRefused(503, f"{message} 'tailrace run', then ask again; {_SHOWS}") from error
     except ActionRefused as error:
-        if isinstance(error, NoDaemon) or error.status != NO_ANSWER:
+        if error.status != NO_ANSWER:
             raise
-        shows = "'tailrace dead-letters list' shows what still waits"
-        raise ActionRefused(503, f"the daemon gave no answer: {shows} ({error})") from error
+        raise ActionRefused(503, f"the daemon gave no answer: {_SHOWS} ({error})") from error
     print(result_text(options, done), end="")
     return code
 

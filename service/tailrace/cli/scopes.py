@@ -202,20 +202,15 @@ async def release(leases: LeaseStore, scope: str, *, dry_run: bool) -> str:
     return f"{before}Released (epoch {seen.epoch + 1}): {after}. {_ENDS}\n"
 
 
-async def followers(store: Store, settings: Settings, scopes: Collection[str]) -> str:
-    """A line for each scope: which process follows it now. Empty without replicas."""
+async def follower(store: Store, settings: Settings, scope: str) -> str:
+    """A line that says which process follows the scope now. Empty without replicas."""
     if settings.replicas is None:
         return ""
     table = await store.leases.read()
-    lines = []
-    for scope in sorted(scopes):
-        if reason := table.unreadable.get(scope):
-            lines.append(f"{reason}.\n")
-            continue
-        lease = table.leases.get(scope, Lease(scope))
-        owner = _owner(table, lease)
-        lines.append(f"Scope {scope!r} is followed by {owner} (epoch {lease.epoch}).\n")
-    return "".join(lines)
+    if reason := table.unreadable.get(scope):
+        return f"{reason}.\n"
+    lease = table.leases.get(scope, Lease(scope))
+    return f"Scope {scope!r} is followed by {_owner(table, lease)} (epoch {lease.epoch}).\n"
 
 
 def _lease(table: LeaseTable, scope: str, now: datetime, shared: bool) -> tuple[str, str, str]:

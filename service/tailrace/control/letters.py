@@ -209,10 +209,10 @@ class DeadLetters:
         try:
             done = await replay_letters(
                 self.store,
-                {(watcher.name, handler.name): handler},
+                handler,
                 heads,
                 outcome.note,
-                {watcher.name: claim.epoch},
+                claim.epoch,
                 require,
                 watcher.turn,
                 outcome.more,

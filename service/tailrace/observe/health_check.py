@@ -54,7 +54,10 @@ def request(
     its value is ``by``: who asks.
     """
     if port == 0:
-        return NOBODY, "http.port is 0: only the daemon's log knows which port that became"
+        return (
+            NOBODY,
+            "http.port is 0, so only the daemon's log knows its port: set one",
+        )
     where = _HERE.get(host, host)
     connection = http.client.HTTPConnection(where, port, timeout=seconds)
     try:

@@ -3,6 +3,5 @@
 :class:`tailrace.replicas.leases.Leases` reads and renews the leases of a process;
 :class:`tailrace.replicas.leased_scope.LeasedScope` runs the watcher of one scope.
 :mod:`tailrace.replicas.assignment` says which member should have which scope.
-:class:`tailrace.replicas.command_leases.CommandLeases` holds scopes for a command.
 The engine enforces the end of a lease (:mod:`tailrace.engine.held_lease`).
 """

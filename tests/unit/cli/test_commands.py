@@ -3,6 +3,7 @@
 import argparse
 import json
 import shlex
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -112,9 +113,6 @@ def test_a_shell_completes_every_command(shell: str, capsys: Output) -> None:
         ("scopes pause orders", 0, dict),
         ("checkpoints set orders --token-data 8265", 0, dict),
         ("checkpoints reset orders", 2, None),
-        ("dead-letters replay --handler log", 0, dict),
-        ("dead-letters discard --scope orders", 0, dict),
-        ("dead-letters discard --scope orders --dry-run", 0, dict),
     ],
 )
 def test_what_a_command_prints_can_be_json(
@@ -125,6 +123,36 @@ def test_what_a_command_prints_can_be_json(
     printed = capsys.readouterr().out
     assert isinstance(json.loads(printed), kind) if kind is not None else printed == ""
     assert "hush-hush" not in printed
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "replay --json",
+        "replay --handler log --dry-run",
+        "discard --scope orders",
+        "discard 65a00000f3c1 --dry-run",
+    ],
+)
+def test_without_a_daemon_dead_letters_are_listed_and_neither_replayed_nor_discarded(
+    words: str, configure: Configure, capsys: Output
+) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        port = taken.getsockname()[1]
+        configure(store={"type": "sqlite", "path": "tailrace.db"}, http={"port": port})
+        assert main(["dead-letters", *words.split()]) == 1
+        verb, printed = words.split()[0], capsys.readouterr()
+        assert (printed.out, printed.err) == (
+            "",
+            f"tailrace: to {verb} dead letters, the daemon has to run: no answer from "
+            f"127.0.0.1:{port}: Connection refused. Does the daemon of config.yaml run on this "
+            "machine? Start it with 'tailrace run', then ask again; "
+            "'tailrace dead-letters list' shows what still waits\n",
+        )
+        assert main(["dead-letters", "list"]) == 0
+        assert capsys.readouterr().out == "No dead letters.\n"
+        assert main(["dead-letters", "export"]) == 0
 
 
 PROGRESS = "init", "run", "demo", "pipeline", "completion", "republish", "export"

@@ -1,4 +1,4 @@
-"""What the operator's commands on dead letters print, discard and refuse."""
+"""What the operator's commands on dead letters print."""
 
 import json
 from dataclasses import replace
@@ -9,19 +9,12 @@ import pytest
 from bson import ObjectId, json_util
 
 from tailrace.cli.dead_letter_text import details, row, table
-from tailrace.cli.dead_letters import (
-    discard_letters,
-    require_configured,
-    show_letter,
-    would_replay,
-)
+from tailrace.cli.dead_letters import show_letter
 from tailrace.control.letter_choice import LetterChoice
-from tailrace.errors import ConfigurationError
 from tailrace.stores.memory import MemoryDeadLetters
 from tailrace.stores.records import letter_line
 from tests.contract.stores import NOW as AT
 from tests.contract.stores import letter
-from tests.handlers import handler
 from tests.unit.engine.changes import change, ddl
 
 NOW = AT + timedelta(hours=3, minutes=4)
@@ -121,43 +114,3 @@ def test_an_exported_line_is_the_letter_as_extended_json() -> None:
         "attempts": 5,
         "at": "2026-11-30T12:00:00.123456+00:00",
     }
-
-
-async def test_a_discard_returns_what_it_removes_and_leaves_the_others() -> None:
-    store = MemoryDeadLetters(*ALL)
-    first, _, other = await store.heads()
-    assert await discard_letters(store, [first, other]) == [first, other]
-    assert await discard_letters(store, [first]) == []
-    assert await store.letters() == [BEHIND]
-
-
-async def nothing(event: object) -> None:
-    """Handles nothing, and has no position."""
-
-
-async def test_a_dry_run_of_a_replay_says_what_would_be_refused() -> None:
-    handlers = {("users", "lake"): handler("lake", nothing, position=nothing)}
-    store = MemoryDeadLetters(*ALL)
-    text = await would_replay(store, await store.heads("users"), handlers)
-    assert "would be refused: this handler stores its own position" in text
-    assert "0 dead letters would be replayed" in text
-
-
-async def test_a_dry_run_of_a_replay_shows_whole_queues_in_order() -> None:
-    store = MemoryDeadLetters(*ALL)
-    _, behind, _ = await store.heads()
-    assert await would_replay(
-        store, [behind], {("orders", "audit"): handler("audit", nothing)}
-    ) == (
-        f"{FIRST.id}  orders  audit  would be replayed\n"
-        f"{BEHIND.id}  orders  audit  would be replayed\n"
-        "Dry run: 2 dead letters would be replayed, none was.\n"
-    )
-
-
-def test_a_replay_names_every_handler_that_is_not_configured() -> None:
-    with pytest.raises(ConfigurationError) as refused:
-        require_configured({"lake", "audit", "log"}, {"log": {}})
-    assert str(refused.value).count("has dead letters and is not in the configuration") == 2
-    assert "'audit'" in str(refused.value)
-    assert "'lake'" in str(refused.value)

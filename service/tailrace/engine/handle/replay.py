@@ -3,8 +3,8 @@
 The letters of one scope, handler and key form a queue. Only the first of a queue may be handled.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, nullcontext
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from functools import cmp_to_key
 
@@ -23,8 +23,8 @@ from tailrace.model.dead_letter import DeadLetter, LetterHead, LetterQueue, Lett
 from tailrace.model.token import ResumeToken
 
 ROUNDS = 1000
-"""How often to look for letters that joined meanwhile: a daemon may add letters as quickly as the
-command replays them, and the command must end."""
+"""How often to look for letters that joined meanwhile: they may join as quickly as they are
+replayed, and the replay must end."""
 
 Turn = Callable[[str], AbstractAsyncContextManager[object]]
 """Waits until a handler, by its name, has no other call that it must not get beside."""
@@ -48,31 +48,30 @@ class Replayed:
 
 async def replay_letters(
     store: DeadLetterStore,
-    handlers: Mapping[tuple[str, str], Handler],
-    chosen: Iterable[DeadLetter | LetterHead],
+    handler: Handler,
+    chosen: Iterable[LetterHead],
     report: Report,
-    epochs: Mapping[str, int],
+    epoch: int,
     require: Callable[[], None],
-    turn: Turn = lambda handler: nullcontext(),
-    more: Callable[[], bool] = lambda: True,
+    turn: Turn,
+    more: Callable[[], bool],
 ) -> Replayed:
-    """Replays the whole queues of the chosen letters: a single letter would break the order.
+    """Replays the whole queues of the chosen letters, all of one scope and ``handler``: a single
+    letter would break the order.
 
     A letter is resolved when its handler has returned. If the handler fails, the letter and all
     letters after it stay. Letters that join these queues meanwhile are replayed as well. One event
-    is in memory at a time. ``handlers``: by scope and name. ``epochs`` are those of the scopes'
-    checkpoints, which handlers may take. ``require`` raises if another process may replay: it is
-    called before a letter is handed over, and before it is resolved. No letter is begun once
-    ``more`` says no.
+    is in memory at a time. ``epoch`` is that of the scope's checkpoint, which the handler may
+    take. ``require`` raises if another process may replay: it is called before a letter is handed
+    over, and before it is resolved. No letter is begun once ``more`` says no.
     """
-    names = list(dict.fromkeys((each.scope, each.handler, each.key) for each in chosen))
+    names = list(dict.fromkeys(each.queue for each in chosen))
     replayed, failed, begun = 0, 0, 0
 
     async def replay(name: LetterQueue) -> bool:
         """Replays a queue; returns whether the time is over before its end."""
         nonlocal replayed, failed
-        scope, of, _ = name
-        handler, identity = handlers[scope, of], RunIdentity(scope, "", "", epochs.get(scope, 0))
+        identity = RunIdentity(name[0], "", "", epoch)
         for _ in range(ROUNDS):
             heads = await in_order(store, await store.queue(name))
             for head in heads:
@@ -131,20 +130,17 @@ async def in_order(store: DeadLetterStore, queue: Sequence[LetterHead]) -> Seque
 
 
 def refusal(handler: Handler) -> str:
-    """Why no letter can be replayed to this handler; empty if letters can."""
+    """Why no change can be handed to this handler again; empty if one can."""
     if handler.position is not None:
         return (
-            "this handler stores its own position, which an earlier change would set back: the "
-            "daemon takes a snapshot of the document instead ('tailrace dead-letters replay' while "
-            "it runs)"
+            "this handler stores its own position, which an earlier change would set back: take a "
+            "snapshot of the documents instead ('tailrace snapshot start')"
         )
     return ""
 
 
 async def _failure(handler: Handler, letter: DeadLetter, identity: RunIdentity) -> str:
     """Hands the letter's event over once; returns the error, or an empty string."""
-    if reason := refusal(handler):
-        return reason
     event = event_of(letter)
     if event is None:
         return "its event cannot be read: restore the store from a backup, or discard it"

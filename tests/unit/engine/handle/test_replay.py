@@ -1,7 +1,8 @@
 """The order in which dead letters are replayed, and what happens to those that fail again."""
 
 import random
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from itertools import count
 from typing import Any
@@ -12,11 +13,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace.engine.handle.replay import Replayed, refusal, replay_letters
+from tailrace.engine.handle.replay import Replayed, replay_letters
 from tailrace.engine.ports import Commit, Handler
 from tailrace.errors import LeaseLost
 from tailrace.event import ChangeEvent
-from tailrace.model.dead_letter import DeadLetter
+from tailrace.model.dead_letter import DeadLetter, LetterHead
 from tailrace.stores.memory import MemoryDeadLetters
 from tests.contract.stores import letter
 from tests.handlers import handler
@@ -43,8 +44,8 @@ class Destination:
         (event,) = events
         await self.on_event(event)
 
-    def handlers(self, name: str = "audit") -> dict[str, Handler]:
-        return {name: handler(name, on_event=self.on_event)}
+    def handler(self) -> Handler:
+        return handler("audit", on_event=self.on_event)
 
 
 async def filled(*letters: DeadLetter) -> MemoryDeadLetters:
@@ -56,26 +57,32 @@ async def filled(*letters: DeadLetter) -> MemoryDeadLetters:
 
 async def replayed(
     store: MemoryDeadLetters,
-    handlers: Mapping[str, Handler],
-    *chosen: DeadLetter,
+    to: Handler,
     lines: list[str] | None = None,
     require: Callable[[], None] = lambda: None,
 ) -> Replayed:
-    """The result of a replay of the chosen letters (default: all); ``lines``: one for each."""
+    """The result of a replay of all letters; ``lines``: one for each."""
     lines = [] if lines is None else lines
 
-    def report(letter: DeadLetter, what: str) -> None:
+    def report(letter: DeadLetter | LetterHead, what: str) -> None:
         lines.append(f"{letter.id} {what}")
 
-    letters = chosen or await store.letters()
-    of_scopes = {(each.scope, name): of for name, of in handlers.items() for each in letters}
-    return await replay_letters(store, of_scopes, letters, report, {}, require)
+    return await replay_letters(
+        store,
+        to,
+        await store.heads(),
+        report,
+        1,
+        require,
+        turn=lambda handler: nullcontext(),
+        more=lambda: True,
+    )
 
 
 async def test_letters_are_handled_in_order_and_resolved() -> None:
     store, destination = await filled(*(letter(n, key=7) for n in range(4))), Destination()
     lines: list[str] = []
-    result = await replayed(store, destination.handlers(), lines=lines)
+    result = await replayed(store, destination.handler(), lines=lines)
     assert result == Replayed(4, 0, 0)
     assert destination.handled == [0, 1, 2, 3]
     assert await store.letters() == []
@@ -90,28 +97,9 @@ async def test_a_handler_that_commits_does_so_after_each_letter() -> None:
         committed.append(len(destination.handled))
 
     late = handler("audit", on_events=destination.on_events, commit=Commit(commit, 10, 10, 10))
-    assert await replayed(store, {"audit": late}, lines=lines) == Replayed(2, 0, 0)
+    assert await replayed(store, late, lines=lines) == Replayed(2, 0, 0)
     assert committed == [1, 2]
     assert await store.letters() == []
-
-
-async def nowhere(owner: object) -> None:
-    """The position of a destination that stores none."""
-
-
-@pytest.mark.parametrize(
-    "more",
-    [{"commit": Commit(anyio.lowlevel.checkpoint, 1, 1, 1)}, {}],
-    ids=["one that commits", "one that does not"],
-)
-async def test_a_handler_that_owns_its_position_is_handed_no_letter(more: dict[str, Any]) -> None:
-    store, destination, lines = await filled(letter(1)), Destination(), list[str]()
-    owner = handler("audit", on_events=destination.on_events, position=nowhere, **more)
-    assert await replayed(store, {"audit": owner}, lines=lines) == Replayed(0, 1, 1)
-    (failed,) = lines
-    assert failed.endswith(f"failed: {refusal(owner)}")
-    assert "the daemon takes a snapshot of the document instead" in failed
-    assert destination.handled == []
 
 
 async def work() -> None:
@@ -146,7 +134,7 @@ async def test_a_handler_that_awaits_nothing_or_leaves_has_failed(
 ) -> None:
     store, lines = await filled(letter(1)), list[str]()
     odd_handler = handler("audit", **{"on_events" if batches else "on_event": lambda _: odd()})
-    assert await replayed(store, {"audit": odd_handler}, lines=lines) == Replayed(0, 1, 1)
+    assert await replayed(store, odd_handler, lines=lines) == Replayed(0, 1, 1)
     assert words in lines[0]
 
 
@@ -154,7 +142,7 @@ async def test_a_failed_letter_stays_and_so_do_later_ones() -> None:
     letters = [letter(1, "a"), letter(2, "b"), letter(3, "a"), letter(4, "b"), letter(5, "a")]
     store, destination = await filled(*letters), Destination(3)
     lines: list[str] = []
-    result = await replayed(store, destination.handlers(), lines=lines)
+    result = await replayed(store, destination.handler(), lines=lines)
     assert result == Replayed(3, 1, 2)
     assert sorted(destination.handled) == [1, 2, 4]
     assert await store.letters() == [letters[2], letters[4]]
@@ -165,7 +153,7 @@ async def test_an_event_that_is_damaged_in_the_store_stays() -> None:
     """It cannot be handed over; letters after it wait, as after any failure."""
     damaged, lines = replace(letter(1, 7), raw=b"no BSON"), list[str]()
     store, destination = await filled(damaged, letter(2, 7), letter(3, 8)), Destination()
-    assert await replayed(store, destination.handlers(), lines=lines) == Replayed(1, 1, 2)
+    assert await replayed(store, destination.handler(), lines=lines) == Replayed(1, 1, 2)
     assert "cannot be read" in lines[0]
     assert destination.handled == [3]
 
@@ -181,7 +169,7 @@ async def test_without_its_lease_it_hands_over_and_resolves_nothing_more(asked: 
             raise LeaseLost("another may replay")
 
     with pytest.raises(LeaseLost):
-        await replayed(store, destination.handlers(), require=require)
+        await replayed(store, destination.handler(), require=require)
     assert destination.handled == list(range(asked // 2))
     assert await store.letters() == letters[(asked - 1) // 2 :]
 
@@ -194,7 +182,7 @@ async def test_letters_of_each_key_are_handled_in_order_up_to_the_first_that_fai
     random.Random(seed).shuffle(numbers)
     store = await filled(*(letter(n, key=n % 3) for n in numbers))
     destination = Destination(*refused)
-    result = await replayed(store, destination.handlers())
+    result = await replayed(store, destination.handler())
     left = 0
     for key in range(3):
         mine = [n for n in range(12) if n % 3 == key]
