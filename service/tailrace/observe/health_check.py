@@ -54,10 +54,7 @@ def request(
     its value is ``by``: who asks.
     """
     if port == 0:
-        return (
-            NOBODY,
-            "http.port is 0, so only the daemon's log knows its port: set one",
-        )
+        return NOBODY, "http.port is 0, so only the daemon's log knows its port: set one"
     where = _HERE.get(host, host)
     connection = http.client.HTTPConnection(where, port, timeout=seconds)
     try:
