@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 import anyio
@@ -145,11 +146,12 @@ class Copy:
             )
         else:
             audit = handler("audit", self.recorder.on_event, failure=failure)
-        self.snapshots = Snapshots(self.scope, driver, self.options)
+        alone = partial(Snapshots, self.scope, driver, self.options)
+        self.snapshots = alone()
         plan = ScopePlan(
             self.scope,
             ChangeStreamOptions(**self.stream),
-            [Routed(each) for each in (audit, *self.beside)],
+            [Routed(each, rows=alone) for each in (audit, *self.beside)],
             Backoff(0.05, 0.5),
             lanes=self.lanes,
             checkpoint_seconds=self.checkpoint_seconds,
@@ -182,13 +184,14 @@ class Copy:
         await self.until(lambda: self.is_done or self.recorder.count("read") >= count)
 
     async def until_handled(self, time: Timestamp) -> None:
-        """Waits until the stream is handled up to ``time``."""
+        """Waits until every handler has handled the stream up to ``time``."""
         await self.until(lambda: self._handled >= time)
 
     @property
     def _handled(self) -> Timestamp:
-        watermark = self.watcher.status.watermark
-        return (watermark.handled_time if watermark else None) or Timestamp(0, 0)
+        courses = [self.watcher.status, *self.watcher.apart.values()]
+        marks = [each.watermark for each in courses]
+        return min((mark and mark.handled_time) or Timestamp(0, 0) for mark in marks)
 
     async def until(self, condition: Callable[[], bool]) -> None:
         """Waits until ``condition`` is true."""

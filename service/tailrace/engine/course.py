@@ -42,6 +42,7 @@ class FollowedScope:
     breakers: Mapping[str, Breaker]
     turns: Mapping[str, anyio.Semaphore]
     streams: anyio.Semaphore
+    status: Status
     tasks: TaskGroup = field(init=False)
     stop: Interrupt = field(init=False)
 

@@ -189,7 +189,7 @@ class Follow:
         """Backs off before the next run."""
         delay = self._next_delay()
         self.course.scope.runtime.metrics.restarts.labels(self._scope, decision.reason).inc()
-        self.course.status.restarts += 1
+        self.course.scope.status.restarts += 1
         structlog.get_logger().warning(
             "watcher.restarting",
             scope=self._scope,

@@ -270,7 +270,10 @@ class HandlerRuns:
         if not course.alone or course.rows.active:
             return False
         token, routed, handler = self.watermarks.read_token, course.routed[0], self.fed[0]
-        if not (handler.watermark.is_past and self.meeting.meets(routed.name, token)):
+        snapshot = handler.watermark.position.snapshot
+        if not handler.watermark.is_past or not (snapshot is None or snapshot.over):
+            return False
+        if not self.meeting.meets(routed.name, token):
             return False
         assert token is not None and self.meeting.attach is not None  # noqa: S101, PT018
         self.joined = self.meeting.attach(routed, handler, token)

@@ -62,6 +62,7 @@ class Watcher:
                 if isinstance(each.calls, PerBatch) and each.calls.concurrency == 1
             },
             anyio.Semaphore(plan.catch_up_streams),
+            self.status,
         )
         self._meeting = SharedStream()
         self._apart: dict[str, Follow] = {}
@@ -243,7 +244,8 @@ class Watcher:
         """A handler goes on in a course of its own."""
         recorders = {routed.name: self._recorders[routed.name]}
         lease = partial(self._runtime.lease, self.name)
-        status = Status(self.plan.scope, self._runtime.clock, recorders, lease=lease)
+        clock, errors = self._runtime.clock, self.status.errors
+        status = Status(self.plan.scope, clock, recorders, lease=lease, errors=errors)
         status.checkpoint, status.waits_for = self.status.checkpoint, self.status.waits_for
         status.errors = status.stream.errors = self.status.errors
         status.stream.resumes = self.status.stream.resumes  # a metric counts them by scope

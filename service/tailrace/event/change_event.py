@@ -28,9 +28,8 @@ class ChangeEvent:
     """A change event of MongoDB; unknown types and fields pass through unchanged.
 
     ``raw`` is the event's BSON, ``document`` the whole event decoded. The other attributes read
-    single fields. They are ``None`` if the event lacks the field or has it with another type (a
-    pipeline may reshape events in any way that keeps ``_id``). No other handler and no later
-    attempt sees what a handler changes in it.
+    single fields. They are ``None`` if the event lacks the field or has it with another type: a
+    pipeline may reshape events. No other handler sees what a handler changes in it.
 
     A document of a snapshot is an event of the type ``read``: it has ``full_document``, ``ns``,
     ``document_key``, ``cluster_time``, and an ``id`` that is not a resume token.
