@@ -171,8 +171,11 @@ class Copy:
 
     @property
     def is_done(self) -> bool:
-        """True once the end of the snapshot is saved."""
-        return self.saved is not None and self.saved.state is SnapshotState.DONE
+        """True once the end of the snapshot is saved, for every handler."""
+        checkpoint = self.store.records.get(self.scope.name)
+        of_all = checkpoint.subscriptions.values() if checkpoint is not None else ()
+        ends = [each.position.snapshot for each in of_all]
+        return bool(ends) and all(one and one.state is SnapshotState.DONE for one in ends)
 
     async def until_done(self) -> None:
         """Waits until the end of the snapshot is saved."""

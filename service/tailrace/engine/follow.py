@@ -189,7 +189,6 @@ class Follow:
         """Backs off before the next run."""
         delay = self._next_delay()
         self.course.scope.runtime.metrics.restarts.labels(self._scope, decision.reason).inc()
-        self.course.scope.status.restarts += 1
         structlog.get_logger().warning(
             "watcher.restarting",
             scope=self._scope,
@@ -199,6 +198,7 @@ class Follow:
             delay_seconds=round(delay, 3),
             exc_info=error if decision.reason == "internal" else None,
         )
+        self.course.scope.status.restarts += 1
         waits = decision.reason == Reason.DESTINATION
         state = WatcherState.WAITING if waits else WatcherState.BACKING_OFF
         self.course.status.enter(state, decision.message)

@@ -9,14 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tailrace.engine.handle.document_lanes import DocumentLanes
-from tailrace.engine.handle.lane import NEAR_PLACES
 from tailrace.engine.position.watermark import Watermark
+from tailrace.engine.position.watermarks import NEAR_PLACES, Watermarks
 from tailrace.event import ChangeEvent
 from tests.unit.engine.changes import (
     NOTHING,
     Document,
     Noting,
-    admit,
     batch,
     change,
     ddl,
@@ -233,20 +232,24 @@ async def test_an_unwanted_event_without_a_key_is_no_barrier() -> None:
         gate.set()
 
 
-async def test_handlers_share_keys_only_while_they_are_near_each_other() -> None:
+@pytest.mark.parametrize(("count", "kept"), [(NEAR_PLACES - 1, 64), (NEAR_PLACES, 0)])
+async def test_handlers_share_keys_only_while_they_are_near_each_other(
+    count: int, kept: int
+) -> None:
     """Else the keys of all that waits for a slow one would be in memory."""
 
     async def ignore(event: ChangeEvent) -> None: ...
 
-    line = Watermark(NOTHING)
-    places = admit(line, batch([change(n) for n in range(64 * (NEAR_PLACES + 2))]), 2)
-    ahead, behind = (DocumentLanes(delivery(ignore), None, line) for _ in range(2))
-    for lanes in (ahead, behind):
-        lanes.feed(places)
-        lanes.close()
-    slices = [place.slice for place in places if place.slice is not None]
-    await ahead.run()
-    assert [len(slice_.keys) for slice_ in slices] == [64] * NEAR_PLACES + [0, 0]
-    await behind.run()
-    assert line.empty
-    assert [len(slice_.keys) for slice_ in slices] == [64] * NEAR_PLACES + [0, 0]
+    marks = Watermarks(None, lambda freed: None)
+    slices = batch([change(n) for n in range(64 * count)]).slices(64)
+    holds, lanes = marks.holds(slices, 2), list[DocumentLanes]()
+    for name in ("ahead", "behind"):
+        marks.each[name] = line = Watermark(NOTHING, marks.moved, near=marks.near)
+        lanes.append(DocumentLanes(delivery(ignore), None, line))
+        lanes[-1].feed(line.admit(slices, None, None, holds=holds))
+        lanes[-1].close()
+    await lanes[0].run()
+    assert [len(slice_.keys) for slice_ in slices] == [kept] * count
+    await lanes[1].run()
+    assert marks.empty
+    assert marks.size == 0
