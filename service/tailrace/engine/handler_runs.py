@@ -91,6 +91,7 @@ class HandlerRuns:
             self.watermarks.moved,
             handles=begun.routed is not None,
             floor=None if exact else at.has,
+            near=self.watermarks.near,
         )
         current = noted.fingerprint in ("", self.identity.fingerprint)
         unsaved = begun.name in self.course.scope.claim.unsaved
