@@ -56,6 +56,12 @@ class CheckpointClaim:
         latest = self._latest or Checkpoint.nowhere(self.scope)
         return max([latest.obeyed, *(each.obeyed for each in latest.subscriptions.values())])
 
+    def asked_by(self, handler: str) -> int:
+        """The number of the last order that the handler's snapshot obeys."""
+        known = self.of(handler)
+        snapshot = known.position.snapshot if known is not None else None
+        return snapshot.order if snapshot is not None else 0
+
     async def save(
         self, store: CheckpointStore, identity: RunIdentity, changed: Mapping[str, Subscription]
     ) -> Checkpoint:

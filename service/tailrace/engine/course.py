@@ -69,6 +69,11 @@ class Course:
         """The names of its handlers; one without a name in a scope without handlers."""
         return [each.name for each in self.routed] or [""]
 
+    @property
+    def can_part(self) -> bool:
+        """Whether a handler can go on in a course of its own, and others stay."""
+        return self.parts is not None and len(self.routed) > 1
+
     def part(
         self, handler: str, error: Exception | None = None, former: HandlerRun | None = None
     ) -> None:

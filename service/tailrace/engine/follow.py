@@ -125,13 +125,16 @@ class Follow:
         """Begins a course with the error that made its handler leave the others; returns False if
         it must not run."""
         decision = decide(error, self._scope, opening=False)
-        self.course.status.errors.note(decision.message)
-        self.course.trouble = decision.message
+        self._note(decision)
         if decision.halt:
             await self._halt(decision)
             return False
         await self.wait_after(error, decision, self.course.scope.standing.number, stop)
         return True
+
+    def _note(self, decision: Decision) -> None:
+        self.course.status.errors.note(decision.message)
+        self.course.trouble = decision.message
 
     async def _halt(self, decision: Decision) -> None:
         course, scope = self.course, self.course.scope
@@ -152,7 +155,7 @@ class Follow:
         stop: Interrupt,
     ) -> bool:
         """Waits until the next run may start; returns False if there must be none."""
-        course, status = self.course, self.course.status
+        course = self.course
         plan, runtime, claim = course.scope.plan, course.scope.runtime, course.scope.claim
         opening = run.replies <= 1
         decision = decide(error, self._scope, opening=opening, leader=run.leads)
@@ -170,8 +173,7 @@ class Follow:
         if self.fenced and claim.lease is not None:
             log.info("scope.fenced", reason=decision.message)
             return False
-        status.errors.note(decision.message)
-        course.trouble = decision.message
+        self._note(decision)
         if self._restarts_elsewhere(decision, error, run):
             return True
         if decision.halt:

@@ -37,9 +37,7 @@ from tailrace.engine.shared_stream import SharedStream
 from tailrace.engine.status.watcher_state import WatcherState
 from tailrace.errors import (
     CheckpointError,
-    DeadLetterError,
     DeliveryInterrupted,
-    LeaseLost,
     TailraceError,
     TaskCancelled,
 )
@@ -47,11 +45,6 @@ from tailrace.model import StartPoint
 from tailrace.model.gap import Gap
 from tailrace.model.start import NOW
 from tailrace.stream import Interrupt, fingerprint
-
-_OF_THE_SCOPE = (LeaseLost, DeadLetterError)
-"""Errors of a lane that concern every handler of the scope."""
-PATIENCE_SECONDS = 1.0
-"""After an invalidate, how long handlers wait for a slower one before it leaves them."""
 
 
 @dataclass(slots=True)
@@ -111,8 +104,7 @@ class Run:
         course, claim, last = self.course, self.course.scope.claim, self._last
         stored = claim.of(last.name)
         self.leads = last.name if last.position.own is not None else ""
-        start = course.history.start(last.position, stored)
-        self.start = start = start or last.position.start
+        self.start = start = course.history.start(last.position, stored) or last.position.start
         scope = course.scope.plan.scope
         gap = course.history.gap(start, scope.name, last.position, stored)
         log = structlog.get_logger().bind(scope=scope.name)

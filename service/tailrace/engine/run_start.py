@@ -20,6 +20,7 @@ from tailrace.engine.position.start_position import (
 from tailrace.engine.seek import seek, sought
 from tailrace.errors import CheckpointFenced, DeliveryInterrupted, ScopeHalted, TailraceError
 from tailrace.model import Checkpoint, SinkPosition, SnapshotProgress, StartPoint
+from tailrace.model.position import earliest
 from tailrace.model.sink_position import NO_TOKEN
 from tailrace.model.snapshot import SnapshotState, StoredRows
 from tailrace.model.start import NOW
@@ -66,11 +67,9 @@ async def settle(course: Course, identity: RunIdentity, checkpoint: Checkpoint |
         course.history.progressed()
     course.status.checkpoint = checkpoint
     for name in list(course.names):
-        wanted, known = standing.alone(name), claim.of(name)
-        snapshot = known.position.snapshot if known is not None else None
-        alone = wanted > (snapshot.order if snapshot is not None else 0)
-        alone = alone or standing.of(name).paused > standing.pauses
-        if alone and course.parts is not None and len(course.names) > 1:
+        asked = standing.alone(name) > claim.asked_by(name)
+        paused = standing.of(name).paused and not standing.pauses
+        if (asked or paused) and course.can_part:
             course.part(name)
 
 
@@ -83,10 +82,9 @@ def _require_readable(course: Course, checkpoint: Checkpoint | None) -> None:
             f"store from a backup, or choose a position: 'tailrace scopes seek {scope} --handler "
             f"{name} --at TIME', then 'tailrace scopes restart {scope} --handler {name}'"
         )
-        wish = course.scope.standing.of(name)
-        if wish.seek is not None and wish.sought > course.scope.claim.obeyed_by(name):
+        if sought(course.scope.standing.order, [name], course.scope.claim):
             continue
-        if course.parts is None or len(course.names) == 1:
+        if not course.can_part:
             raise error
         course.part(name, error)
 
@@ -121,7 +119,7 @@ async def beginnings(
         except (CheckpointFenced, DeliveryInterrupted):
             raise
         except TailraceError as error:
-            if course.parts is None or len(course.routed) == 1:
+            if not course.can_part:
                 raise
             course.part(routed.name, error)
     stay = together(
@@ -143,9 +141,7 @@ async def _beginning(
     delivery: Delivery,
 ) -> HandlerStart:
     noted = course.scope.claim.of(routed.name)
-    answers = await delivery.position.load_unless_down(
-        noted, waits=course.parts is None or len(course.routed) == 1
-    )
+    answers = await delivery.position.load_unless_down(noted, waits=not course.can_part)
     sink = delivery.position.loaded
     rows = sink.rows if sink is not None else None
     if sink is not None and sink.token == NO_TOKEN:
@@ -205,10 +201,7 @@ def leave_last(course: Course, begun: Sequence[HandlerStart]) -> bool:
 
 def last_of(begun: Sequence[HandlerStart]) -> HandlerStart:
     """The one that stands last."""
-    last = begun[0]
-    for each in begun:
-        last = each if each.position.position.is_before(last.position.position) else last
-    return last
+    return earliest(begun, lambda each: each.position.position)
 
 
 def after_gap(

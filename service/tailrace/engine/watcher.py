@@ -25,6 +25,7 @@ from tailrace.engine.plan.router import Routed
 from tailrace.engine.plan.row_source import RowSource
 from tailrace.engine.plan.scope_plan import Runtime, ScopePlan
 from tailrace.engine.ports import PerBatch
+from tailrace.engine.seek import sought
 from tailrace.engine.shared_stream import SharedStream
 from tailrace.engine.standing_order import StandingOrder
 from tailrace.engine.status.gauges import gauges
@@ -179,20 +180,14 @@ class Watcher:
         demands = {
             name
             for name in names
-            if standing.of(name).paused or standing.of(name).sought > self.obeyed_by(name)
+            if standing.of(name).paused or sought(standing.order, [name], self.claim)
         }
         if len(names) > 1:
-            demands |= {name for name in names if standing.alone(name) > self._asked(name)}
+            demands |= {n for n in names if standing.alone(n) > self.claim.asked_by(n)}
         if not demands or follow.running is None:
             return
         if run is None or demands == set(names) or not run.handlers.let_go(demands):
             follow.running.set()
-
-    def _asked(self, handler: str) -> int:
-        """The number of the last order that the snapshot of a handler obeys."""
-        known = self.claim.of(handler)
-        snapshot = known.position.snapshot if known is not None else None
-        return snapshot.order if snapshot is not None else 0
 
     async def run(self, stop: Interrupt, lease: HeldLease | None = None) -> None:
         """Follows the scope until its state is ``stopped`` or ``halted``.
@@ -247,7 +242,6 @@ class Watcher:
         clock, errors = self._runtime.clock, self.status.errors
         status = Status(self.plan.scope, clock, recorders, lease=lease, errors=errors)
         status.checkpoint, status.waits_for = self.status.checkpoint, self.status.waits_for
-        status.errors = status.stream.errors = self.status.errors
         status.stream.resumes = self.status.stream.resumes  # a metric counts them by scope
         if former is not None:
             status.enter(WatcherState.WAITING, "ends its running calls")

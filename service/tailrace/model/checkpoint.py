@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, ClassVar, Self
 
-from tailrace.model.position import Position, PositionKind
+from tailrace.model.position import Position, PositionKind, earliest
 from tailrace.model.record_codec import INLINE, instance
 from tailrace.model.start import StartPoint
 from tailrace.model.stored_record import StoredRecord
@@ -92,9 +92,7 @@ class Checkpoint(StoredRecord):
         now = [each for name, each in of_all.items() if name in followed] or list(of_all.values())
         if not now:
             return self
-        last = now[0]
-        for each in now:
-            last = each if each.is_before(last) else last
+        last = earliest(now, lambda each: each.position)
         return replace(
             self,
             position=last.position,

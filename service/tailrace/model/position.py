@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
+from functools import reduce
+from typing import TypeVar
 
 from bson.timestamp import Timestamp
 
@@ -13,6 +15,8 @@ from tailrace.model.progress import Progress
 from tailrace.model.snapshot import SnapshotProgress
 from tailrace.model.start import StartPoint
 from tailrace.model.token import ResumeToken
+
+T = TypeVar("T")
 
 _MOST_REREAD = 20
 """How many moves back a position remembers."""
@@ -142,3 +146,8 @@ class Position:
         time, until = self.cluster_time, self.until
         passed = until is not None and time is not None and time > until
         return replace(self, handled=frozenset(), until=None) if passed else self
+
+
+def earliest(items: Iterable[T], at: Callable[[T], Position]) -> T:
+    """The first item whose position (``at``) no other one is known to be before."""
+    return reduce(lambda last, each: each if at(each).is_before(at(last)) else last, items)

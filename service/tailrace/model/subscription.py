@@ -28,7 +28,3 @@ class Subscription:
         mine, theirs = self.position, other.position
         began = mine.started == theirs.started and mine.reread == theirs.reread
         return began and self == other
-
-    def is_before(self, other: Subscription) -> bool:
-        """Whether it is known to stand before the other one."""
-        return self.position.is_before(other.position)

@@ -9,6 +9,7 @@ from tailrace.engine.position.place import Hold
 from tailrace.engine.position.watermark import Watermark
 from tailrace.event import RawBatch, Slice
 from tailrace.model import Position, ResumeToken
+from tailrace.model.position import earliest
 
 NEAR_PLACES = 64
 """Handlers share the keys of so many places: keys of all that waits for a slow one would double its
@@ -73,12 +74,7 @@ class Watermarks:
     @property
     def position(self) -> Position:
         """The position of the subscription that stands last."""
-        last: Position | None = None
-        for each in self.each.values():
-            if last is None or each.position.is_before(last):
-                last = each.position
-        assert last is not None  # noqa: S101 - a run has at least one
-        return last
+        return earliest(self.each.values(), lambda each: each.position).position
 
     @property
     def handled_time(self) -> Timestamp | None:

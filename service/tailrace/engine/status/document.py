@@ -9,6 +9,7 @@ from tailrace.engine.status.snapshot_status import described
 from tailrace.engine.status.status import Status
 from tailrace.engine.status.subscription_state import SubscriptionState, subscription_state
 from tailrace.model import Position
+from tailrace.model.position import earliest
 from tailrace.observe.handler_recorder import HandlerRecorder
 
 
@@ -104,11 +105,8 @@ def _handler(
 
 def _last(positions: Sequence[Position | None]) -> Position | None:
     """The position of the handlers that stand last."""
-    last: Position | None = None
-    for each in positions:
-        if each is not None and (last is None or each.is_before(last)):
-            last = each
-    return last
+    known = [each for each in positions if each is not None]
+    return earliest(known, lambda each: each) if known else None
 
 
 def _position(position: Position | None) -> dict[str, Any] | None:

@@ -22,6 +22,7 @@ from tailrace.engine.status.saving import Saving
 from tailrace.engine.status.snapshot_status import as_handled
 from tailrace.engine.status.watcher_state import IN_OUTAGES, READING, WatcherState
 from tailrace.model import Checkpoint, Position, Scope, SnapshotProgress
+from tailrace.model.position import earliest
 from tailrace.model.subscription import Subscription
 from tailrace.observe.handler_recorder import HandlerRecorder
 from tailrace.observe.recent_errors import RecentErrors
@@ -192,12 +193,9 @@ class Status:
             return None
         if handler is not None:
             return self.checkpoint.of(handler)
-        last: Subscription | None = None
-        for name in self._fed:
-            known = self.checkpoint.of(name)
-            if known is not None and (last is None or known.is_before(last)):
-                last = known
-        return last or self.checkpoint.last
+        found = [self.checkpoint.of(name) for name in self._fed]
+        known = [each for each in found if each is not None] or [self.checkpoint.last]
+        return earliest(known, lambda each: each.position)
 
     def position(self, handler: str | None = None) -> Position | None:
         """Up to where a handler, or all of this course, have everything, while that is read."""
