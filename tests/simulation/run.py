@@ -248,9 +248,6 @@ class Simulation:
                     await self._order("seek", server.first)
                     if refused := process.supervisor.restart("orders"):
                         raise Violation(f"the scope cannot be restarted: {refused}")
-                if process.state is WatcherState.WAITING:
-                    # A destination that was down is shown as down until the next change for it.
-                    self.writer.write_everywhere()
                 await anyio.sleep(1)
 
     @property

@@ -51,6 +51,11 @@ class HandlerRun:
         self.joining = False
         self.begun.set()
 
+    def rest(self) -> None:
+        """The stream has nothing more: tells the handler, if it has handled everything."""
+        if self.delivery is not None and self.watermark.empty and not self.joining:
+            self.delivery.rest()
+
     def latest(self, *, first: bool) -> Position | None:
         """What is handled, if it has to be saved: by whole places, as long as they are finished one
         after another. The start position, which nothing has confirmed yet, only with ``first``."""

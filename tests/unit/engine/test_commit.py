@@ -12,6 +12,7 @@ from tailrace.model.failure_policy import FailurePolicy
 from tests.unit.engine.changes import ddl, set_aside, token, until
 from tests.unit.engine.destinations import Collecting, event, oplog
 from tests.unit.engine.test_final_position import Scope
+from tests.unit.engine.test_orders import order
 
 
 async def test_a_stop_commits_what_was_accepted_and_nothing_comes_again() -> None:
@@ -113,6 +114,23 @@ async def test_the_state_says_why_nothing_is_committed(
         await process.until_state(state)
         assert word in process.reason
     assert lake.handled == []
+
+
+async def test_no_outage_lasts_longer_than_what_waits_for_the_destination() -> None:
+    lake, scope = Collecting("lake"), Scope(*oplog(3))
+
+    async def commit(identity: Any) -> None:
+        raise Unavailable("the bucket is gone")
+
+    lake.commit = commit  # type: ignore[method-assign]
+    process = scope.process(lake.routed_to_commit(10, events=3))
+    async with process.run():
+        await process.until_state(WatcherState.WAITING)
+        moved = order(seek=4)
+        await process.runtime.orders.give(moved)
+        process.watcher.obey(moved)
+        await process.until_state(WatcherState.CAUGHT_UP)
+        assert process.watcher.status.recorders["lake"].down_since is None
 
 
 async def test_a_commit_that_hangs_ends_with_its_time_limit_and_is_named_meanwhile() -> None:

@@ -90,6 +90,12 @@ class CommitDelivery(Delivery):
         self._recorder.handled(self._taken_seconds, self._taken_events)
         self._taken_events, self._taken_seconds = 0, 0.0
 
+    def rest(self) -> None:
+        """Everything is handled, or an operator, a gap or dead letters took what the destination
+        lacked in an outage: no further call would end that."""
+        if not self._owns:
+            self._outages.forget()
+
     async def _part(
         self, call: Call, payload: Any, events: Sequence[ChangeEvent], what: str
     ) -> None:

@@ -44,6 +44,9 @@ class Delivery(Attempts):
         self._retry.require_running()
         return await self._attempt(self._call, event, event, 1)
 
+    def rest(self) -> None:
+        """Nothing is left to hand over, and the stream has nothing more."""
+
     async def deliver_all(self, events: Sequence[ChangeEvent], handled: Handled) -> None:
         """Hands events to a handler of sequences.
 

@@ -65,8 +65,7 @@ class Outages:
             yield Outage(self)
         finally:
             self._calls -= 1
-            if not self._calls:  # a stop ended the waits: the next run will find out
-                self.recorder.down_since, self.recorder.down_cause = None, ""
+            self.forget()  # a stop ended the waits: the next run will find out
 
     def begin(self, error: BaseException) -> None:
         """The destination does not answer."""
@@ -75,6 +74,11 @@ class Outages:
             recorder.down_since = time.time()
             self._log("warning", "destination.unavailable", error=cause)
         recorder.down_cause = cause
+
+    def forget(self) -> None:
+        """Nothing waits for the destination any more: whether it is back is not known."""
+        if not self._calls:
+            self.recorder.down_since, self.recorder.down_cause = None, ""
 
     async def wait(self, seconds: float) -> None:
         """Returns after this time, or as soon as another call has got an answer.

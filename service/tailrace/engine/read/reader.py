@@ -173,6 +173,9 @@ class Reader:
                 return Ending.INVALIDATED
             state = self.status.following(events, opening=self.replies == 1)
             self.status.enter(state)
+            if state is WatcherState.CAUGHT_UP:
+                for each in handlers:
+                    each.rest()
             del batch  # a reply may be large, and the next one comes soon
             if self.is_there():
                 return Ending.JOINED
