@@ -111,7 +111,7 @@ CMD ["pipeline", "--lake", "/data/lake", "--tables", "/data/tables"]
 FROM base AS lake
 COPY --from=build-lake /opt/tailrace /opt/tailrace
 RUN MONGODB_URI=mongodb://localhost tailrace check \
- && python -c 'import tailrace.app, tailrace.handlers.parquet'
+ && python -c 'import tailrace.app, tailrace.destinations.parquet'
 ENV PYTHONDONTWRITEBYTECODE=1
 USER 10001:10001
 CMD ["run"]

@@ -9,8 +9,8 @@ from typing import Any
 from bson import ObjectId
 from bson.timestamp import Timestamp
 
+from tailrace.destinations.parquet.landing import Landing
 from tailrace.engine import RunIdentity
-from tailrace.handlers.parquet.landing import Landing
 from tailrace.lake.segment import Documents
 from tailrace.lake.writable_lake import WritableLake
 from tests.lake import segments

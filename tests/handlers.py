@@ -6,10 +6,10 @@ from typing import Any
 from prometheus_client import CollectorRegistry
 
 from tailrace.config.delivery import DeliverySettings
+from tailrace.destination.handler_type import Opening
 from tailrace.engine import Commit, Handler, OwnPosition, PerBatch, PerEvent, RunIdentity
 from tailrace.engine.ports import called_with, event_list, raw_list
 from tailrace.event import ChangeEvent
-from tailrace.handlers.handler_type import Opening
 from tailrace.model import Scope, SinkPosition
 from tailrace.model.failure_policy import FailurePolicy
 

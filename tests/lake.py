@@ -8,8 +8,8 @@ import bson
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from tailrace.destinations.parquet.landing import Landing
 from tailrace.event.bson import spans
-from tailrace.handlers.parquet.landing import Landing
 from tailrace.lake.segment import FOOTER_KEY, Footer, segment_number
 
 Elements = dict[bytes, bytes]

@@ -1,7 +1,8 @@
 """Tailrace follows MongoDB change streams and delivers every change, in order, to handlers.
 
-This module is the public API and has what a handler needs; :mod:`tailrace.testing` has what its
-tests need. All else may change with a release:
+This module is the public API and has what a handler needs; :mod:`tailrace.destination` has what a
+destination in a package of its own needs beside that, and :mod:`tailrace.testing` what their tests
+need. All else may change with a release:
 
 - :class:`ChangeEvent`: one change, as a handler gets it; :class:`ResumeToken`: its position.
 - :class:`Batch`, :class:`ScopeContext`: what the methods of a handler class get;
@@ -18,17 +19,15 @@ from typing import TYPE_CHECKING
 from tailrace.version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from tailrace.config.handlers import BatchHandlerSettings
-    from tailrace.engine.batch import Batch, ScopeContext
+    from tailrace.destination import Batch, BatchHandlerSettings, ScopeContext, destination_type
     from tailrace.envelope import Message
     from tailrace.errors import Fenced, PermanentError, Refused, TemporaryError, Unavailable
     from tailrace.event import ChangeEvent
-    from tailrace.handlers.destination_type import destination_type
     from tailrace.model import ResumeToken
 
 _MODULES = {
-    "Batch": "engine.batch",
-    "BatchHandlerSettings": "config.handlers",
+    "Batch": "destination",
+    "BatchHandlerSettings": "destination",
     "ChangeEvent": "event",
     "Fenced": "errors",
     "Message": "envelope",
@@ -36,9 +35,9 @@ _MODULES = {
     "Refused": "errors",
     "PermanentError": "errors",
     "ResumeToken": "model",
-    "ScopeContext": "engine.batch",
+    "ScopeContext": "destination",
     "TemporaryError": "errors",
-    "destination_type": "handlers.destination_type",
+    "destination_type": "destination",
 }
 
 __all__ = [

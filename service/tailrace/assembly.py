@@ -23,6 +23,7 @@ from tailrace.config.subscriptions import (
     routes_of,
     start_point,
 )
+from tailrace.destinations.parquet import ParquetHandlerSettings
 from tailrace.drivers import DRIVERS, identify, socket_seconds
 from tailrace.engine import (
     ByteBudget,
@@ -36,7 +37,6 @@ from tailrace.engine import (
     routed,
 )
 from tailrace.engine.plan.source_history import has_change
-from tailrace.handlers.parquet import ParquetHandlerSettings
 from tailrace.model import Scope
 from tailrace.model.cluster import ClusterIdentity
 from tailrace.model.failure_policy import Backoff

@@ -9,9 +9,9 @@ from pathlib import Path
 import bson
 import pytest
 
+from tailrace.destinations.parquet.landing import Landing
 from tailrace.engine import RunIdentity
 from tailrace.errors import CheckpointFenced, SegmentUnreadable, Unavailable
-from tailrace.handlers.parquet.landing import Landing
 from tailrace.lake.segment import Documents
 from tailrace.lake.storage import Draft, Storage
 from tailrace.lake.writable_lake import WritableLake, open_storage

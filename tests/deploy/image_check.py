@@ -160,7 +160,7 @@ def build_more(engine: Engine, target: str) -> None:
     )
     use = {
         "destinations": "import psycopg, confluent_kafka, nats, redis, aiohttp, tailrace.app",
-        "lake": "import obstore, pyarrow, tailrace.app, tailrace.handlers.parquet.lake_handler",
+        "lake": "import obstore, pyarrow, tailrace.app, tailrace.destinations.parquet.lake_handler",
         "pipeline": (
             "import pyspark.sql; s = pyspark.sql.SparkSession.builder.master('local[1]')"
             ".config('spark.ui.enabled', 'false').getOrCreate();"

@@ -4,8 +4,8 @@ import re
 
 from prometheus_client import generate_latest
 
+from tailrace.destinations.postgresql.destination import misfit_counter
 from tailrace.engine import WatcherState
-from tailrace.handlers.postgresql.destination import misfit_counter
 from tailrace.observe.metrics import Metrics
 from tailrace.observe.table_metrics import TableMetrics
 

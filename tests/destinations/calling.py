@@ -8,9 +8,9 @@ from prometheus_client import CollectorRegistry
 from pydantic import TypeAdapter
 
 from tailrace.config.delivery import DeliverySettings
+from tailrace.destination.handler_type import Opening
 from tailrace.engine import Handler, PerBatch
 from tailrace.event import ChangeEvent
-from tailrace.handlers.handler_type import Opening
 from tailrace.handlers.open_handler import open_handler
 from tailrace.handlers.trial import try_handler
 from tailrace.handlers.types import BUILT_IN

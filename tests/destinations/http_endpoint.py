@@ -12,9 +12,9 @@ import anyio
 from aiohttp import web
 from multidict import CIMultiDictProxy
 
+from tailrace.destinations.http.settings import HttpHandlerSettings
 from tailrace.engine import Handler
 from tailrace.event import ChangeEvent
-from tailrace.handlers.http.settings import HttpHandlerSettings
 from tailrace.handlers.open_handler import open_handler
 from tests.handlers import opening
 from tests.machine import free_port

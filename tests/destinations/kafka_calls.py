@@ -10,12 +10,12 @@ import structlog
 from bson.timestamp import Timestamp
 from prometheus_client import CollectorRegistry
 
-from tailrace.engine.batch import Batch, ScopeContext
+from tailrace.destination.batch import Batch, ScopeContext
+from tailrace.destinations.kafka.at_least_once import Kafka
+from tailrace.destinations.kafka.exactly_once import ExactlyOnceKafka
+from tailrace.destinations.kafka.settings import KafkaHandlerSettings
 from tailrace.errors import Unavailable
 from tailrace.event import ChangeEvent
-from tailrace.handlers.kafka.at_least_once import Kafka
-from tailrace.handlers.kafka.exactly_once import ExactlyOnceKafka
-from tailrace.handlers.kafka.settings import KafkaHandlerSettings
 from tests.destinations import kafka
 from tests.handlers import opening
 

@@ -6,10 +6,10 @@ from typing import Any
 from prometheus_client import CollectorRegistry
 
 from tailrace.config.delivery import DeliverySettings
+from tailrace.destination.handler_type import Opening
+from tailrace.destination.object_calls import Destination
+from tailrace.destinations.postgresql import PostgreSQLSettings, postgresql
 from tailrace.engine import Handler, RunIdentity
-from tailrace.handlers.destination import Destination
-from tailrace.handlers.handler_type import Opening
-from tailrace.handlers.postgresql import PostgreSQLSettings, postgresql
 from tailrace.model import Scope
 from tests.destinations.postgresql import PostgreSQLDestination
 from tests.handlers import OWNER

@@ -9,9 +9,9 @@ from confluent_kafka import KafkaException, murmur2
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
 from confluent_kafka.cimpl import NewTopic
 
+from tailrace.destination.handler_type import Trial
 from tailrace.errors import PermanentError, Refused, Unavailable
 from tailrace.event import ChangeEvent
-from tailrace.handlers.handler_type import Trial
 from tailrace.model import Scope
 from tests.destinations import kafka
 from tests.destinations.kafka_calls import batch, event, ids, opened, scope, until_available

@@ -6,8 +6,8 @@ from confluent_kafka import Producer
 from confluent_kafka.cimpl import NewTopic
 from structlog.testing import capture_logs
 
+from tailrace.destination.handler_type import Trial
 from tailrace.errors import BatchTooLarge, Fenced, Unavailable
-from tailrace.handlers.handler_type import Trial
 from tests.destinations import kafka
 from tests.destinations.kafka_calls import batch, event, ids, opened, scope, until_available
 

@@ -13,10 +13,10 @@ import trustme
 from nats.aio.client import Client
 from nats.js.api import DiscardPolicy, StreamConfig
 
+from tailrace.destinations.nats.publisher import Publisher
 from tailrace.engine import Handler
 from tailrace.errors import ConfigurationError, PermanentError, Refused, Unavailable
 from tailrace.event import ChangeEvent
-from tailrace.handlers.nats.publisher import Publisher
 from tailrace.model import Scope
 from tailrace.testing import Changes
 from tests.destinations.calling import attempted, opened, send

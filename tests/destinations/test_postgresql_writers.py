@@ -9,8 +9,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from tailrace import Fenced, Refused, Unavailable
-from tailrace.config.secret import Secret
-from tailrace.handlers.postgresql.connection import connected, transaction
+from tailrace.destination.secret import Secret
+from tailrace.destinations.postgresql.connection import connected, transaction
 from tailrace.testing import Changes, Harness, NotHandled
 from tests.destinations.postgresql_store import ORDERS, Store, begin
 from tests.faults.disk import fill, small_disk

@@ -15,8 +15,8 @@ from typing import Any
 
 import bson
 
+from tailrace.destinations.parquet.landing import Landing
 from tailrace.engine import RunIdentity
-from tailrace.handlers.parquet.landing import Landing
 from tailrace.lake.segment import Documents
 from tailrace.lake.writable_lake import WritableLake
 from tests.unit.engine.changes import change

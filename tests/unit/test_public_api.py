@@ -7,10 +7,7 @@ from pathlib import Path
 import pytest
 
 import tailrace
-from tailrace import errors, event, model
-from tailrace.config import handlers
-from tailrace.engine import batch
-from tailrace.handlers import destination_type
+from tailrace import destination, envelope, errors, event, model
 
 NAMES = (
     "Batch",
@@ -36,7 +33,7 @@ def test_the_public_names_are_these() -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_public_name_is_what_the_service_itself_uses(name: str) -> None:
-    modules = (errors, event, model, batch, handlers, destination_type)
+    modules = (errors, event, model, envelope, destination)
     internal = next(getattr(each, name) for each in reversed(modules) if hasattr(each, name))
     assert getattr(tailrace, name) is internal
     assert internal.__doc__

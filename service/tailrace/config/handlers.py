@@ -1,27 +1,12 @@
-"""What the settings of all types of handlers have in common.
+"""What the configuration knows of a handler: the word that selects its type.
 
-Each type's own settings are beside its handler (:mod:`tailrace.handlers`). The table of types there
-is handed to :func:`tailrace.config.load`, which knows only this module.
+The table of types (:mod:`tailrace.handlers.types`) is handed to :func:`tailrace.config.load`; what
+the settings of several types have in common is in :mod:`tailrace.destination.settings`.
 """
 
 from collections.abc import Callable, Collection, Mapping
-from typing import Literal, Self
 
-from pydantic import Field, model_validator
-
-from tailrace.config.delivery import RetrySettings
-from tailrace.config.fields import (
-    Bytes,
-    Count,
-    ExceptionName,
-    FieldName,
-    FieldPath,
-    Items,
-    Seconds,
-    SecondsOrZero,
-    Section,
-)
-from tailrace.event.field_mapping import FieldMapping
+from tailrace.config.fields import Section
 
 
 class AnyHandlerSettings(Section):
@@ -34,81 +19,6 @@ class AnyHandlerSettings(Section):
     def needs_documents(self) -> bool:
         """Whether every update must carry the whole document, for this handler to store it."""
         return False
-
-
-class HandlerSettings(AnyHandlerSettings):
-    """The settings of all handlers but `parquet`. `delivery` decides for a key that is left out."""
-
-    timeout_seconds: Seconds | None = None
-    """The time limit of one attempt, for destinations that may hang. Without it there is none."""
-
-    retry: RetrySettings | None = None
-    """The attempts and delays of this handler, instead of `delivery.retry`."""
-
-    on_failure: Literal["dead_letter", "halt"] | None = None
-    """What to do after the last attempt of this handler, instead of `delivery.on_failure`. A
-    handler that stores its own position halts unless this says otherwise."""
-
-    outages: Items[ExceptionName] = ()
-    """Exceptions, as `package.module.Name`, which say that the destination is down, such as
-    `psycopg.OperationalError`. Python's own connection errors always do."""
-
-    @property
-    def attempt_seconds(self) -> float | None:
-        """The time limit that the engine sets for an attempt; none if the handler has its own."""
-        return self.timeout_seconds
-
-
-class BatchHandlerSettings(HandlerSettings):
-    """The settings of handlers that get several events in a call."""
-
-    batch_size: Count = 1000
-    """The largest number of events in a call, for a `write` or a function that takes a sequence."""
-
-    batch_bytes: Bytes = 16 * 1024 * 1024
-    """The largest size of the events in such a call, as the server sent them. A larger event, and
-    with `transactions: grouped` a larger transaction, comes alone."""
-
-    linger_seconds: SecondsOrZero = 0.0
-    """How long such a call may wait for a full batch. With 0, a call gets the events that are there
-    already. Raise it if a call is expensive."""
-
-
-class FieldSettings(Section):
-    """Which fields of documents a destination gets. `_id` is always there."""
-
-    take: Items[FieldPath] = ()
-    """Only these fields, as dotted paths such as `customer.name`. Without it, all."""
-
-    leave_out: Items[FieldPath] = ()
-    """Fields to leave out, as dotted paths."""
-
-    rename: Mapping[FieldPath, FieldName] = Field(default_factory=dict)
-    """New names of fields: dotted path to the name in its place, such as `customer.name: buyer`."""
-
-    @model_validator(mode="after")
-    def _require_effect(self) -> Self:
-        self.mapping()
-        return self
-
-    def mapping(self) -> FieldMapping | None:
-        """What does it; ``None`` if documents stay as they are."""
-        if not (self.take or self.leave_out or self.rename):
-            return None
-        return FieldMapping(self.take, self.leave_out, self.rename)
-
-
-class MessageHandlerSettings(BatchHandlerSettings):
-    """The settings of destinations that get a message for each event."""
-
-    envelope: Literal["native", "document", "debezium", "cloudevents"] = "native"
-    """The form of a message: see docs/envelopes.md."""
-
-    json_format: Literal["relaxed", "canonical"] = Field("relaxed", alias="json")
-    """The Extended JSON of messages, except of `debezium`."""
-
-    fields: FieldSettings = Field(default_factory=FieldSettings)
-    """Which fields of documents a message has."""
 
 
 HandlerModels = Callable[[Collection[str]], Mapping[str, type[AnyHandlerSettings] | str]]

@@ -14,8 +14,8 @@ from tailrace.control.outcome import ActionRefused, Done
 from tailrace.control.seek_target import shown
 from tailrace.control.server_positions import ServerPositions
 from tailrace.engine import CheckpointStore
-from tailrace.engine.naming import described
 from tailrace.errors import CheckpointError, DriverError, describe
+from tailrace.event.naming import described
 from tailrace.model import Checkpoint, Position, PositionKind, StartPoint
 from tailrace.stream import UnsentEvent, find_unsent, fingerprint
 

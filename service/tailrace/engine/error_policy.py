@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from tailrace import errors
-from tailrace.engine.naming import described
 from tailrace.errors import CommandFailed, TailraceError, describe
+from tailrace.event.naming import described
 from tailrace.stream import HISTORY_LOST, NO_ACCESS, UnsentEvent
 
 

@@ -1,6 +1,6 @@
 """Destinations, one module each. :mod:`tailrace.handlers.types` has the table of their types.
 
-A type makes an object for each scope, :mod:`tailrace.handlers.keeper` enters and leaves it,
+A type makes an object for each scope, :mod:`tailrace.destination.keeper` enters and leaves it,
 :mod:`tailrace.handlers.open_handler` calls it, and :mod:`tailrace.handlers.pool` has all handlers
 of a process.
 """

@@ -3,7 +3,8 @@
 import pkgutil
 
 from tailrace.config.delivery import DeliverySettings
-from tailrace.config.handlers import AnyHandlerSettings, HandlerSettings
+from tailrace.config.handlers import AnyHandlerSettings
+from tailrace.destination.settings import HandlerSettings
 from tailrace.engine import Handler
 from tailrace.errors import ConfigurationError, Problem, describe
 from tailrace.model.failure_policy import Backoff, FailurePolicy

@@ -14,13 +14,13 @@ from prometheus_client import CollectorRegistry
 
 from tailrace.config.delivery import DeliverySettings
 from tailrace.config.handlers import AnyHandlerSettings
+from tailrace.destination.handler_type import Opening
+from tailrace.destination.keeper import OPENING_SECONDS, Kept, keeper
+from tailrace.destination.object_handler import forwarded
 from tailrace.engine import Handler, PerEvent
 from tailrace.engine.handle.outage import is_outage
 from tailrace.errors import ConfigurationError, Problem, TailraceError, describe
 from tailrace.handlers.failures import failure_policy, outage_classes
-from tailrace.handlers.handler_type import Opening
-from tailrace.handlers.keeper import OPENING_SECONDS, Kept, keeper
-from tailrace.handlers.object_handler import forwarded
 from tailrace.handlers.types import type_of
 
 

@@ -3,8 +3,8 @@
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
+from tailrace.destination.handler_type import HandlerType
 from tailrace.errors import describe
-from tailrace.handlers.handler_type import HandlerType
 
 GROUP = "tailrace.handlers"
 

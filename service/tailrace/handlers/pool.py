@@ -28,10 +28,8 @@ from pydantic import BaseModel
 
 from tailrace.config.delivery import DeliverySettings
 from tailrace.config.handlers import AnyHandlerSettings
-from tailrace.config.secret import Secret
-from tailrace.engine import Handler
-from tailrace.handlers.handler_type import Opening
-from tailrace.handlers.keeper import (
+from tailrace.destination.handler_type import Opening
+from tailrace.destination.keeper import (
     CLOSING_SECONDS,
     OPENING_SECONDS,
     Keeper,
@@ -39,6 +37,8 @@ from tailrace.handlers.keeper import (
     close_all,
     keeper,
 )
+from tailrace.destination.secret import Secret
+from tailrace.engine import Handler
 from tailrace.handlers.open_handler import OpenHandler
 from tailrace.handlers.types import type_of
 from tailrace.model import Scope

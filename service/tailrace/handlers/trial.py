@@ -7,10 +7,10 @@ from prometheus_client import CollectorRegistry
 
 from tailrace.config.delivery import DeliverySettings
 from tailrace.config.handlers import AnyHandlerSettings
+from tailrace.destination.handler_type import Opening, Trial
+from tailrace.destination.keeper import keeper
 from tailrace.engine.handle.outage import is_outage
 from tailrace.errors import ConfigurationError, Problem, describe
-from tailrace.handlers.handler_type import Opening, Trial
-from tailrace.handlers.keeper import keeper
 from tailrace.handlers.open_handler import OpenHandler
 from tailrace.handlers.types import type_of
 from tailrace.model import Scope

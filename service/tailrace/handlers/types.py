@@ -10,18 +10,18 @@ from typing import Any
 
 from tailrace import __version__
 from tailrace.config.handlers import AnyHandlerSettings
-from tailrace.handlers.handler_type import HandlerType
-from tailrace.handlers.http import HTTP
-from tailrace.handlers.jsonl import JSONL
-from tailrace.handlers.kafka import KAFKA
-from tailrace.handlers.log import LOG
-from tailrace.handlers.mongodb import MONGODB
-from tailrace.handlers.nats import NATS
+from tailrace.destination.handler_type import HandlerType
+from tailrace.destinations.http import HTTP
+from tailrace.destinations.jsonl import JSONL
+from tailrace.destinations.kafka import KAFKA
+from tailrace.destinations.log import LOG
+from tailrace.destinations.mongodb import MONGODB
+from tailrace.destinations.nats import NATS
+from tailrace.destinations.parquet import PARQUET
+from tailrace.destinations.postgresql import POSTGRESQL
+from tailrace.destinations.python import PYTHON
+from tailrace.destinations.redis import REDIS
 from tailrace.handlers.packages import load, package_of, packaged_types
-from tailrace.handlers.parquet import PARQUET
-from tailrace.handlers.postgresql import POSTGRESQL
-from tailrace.handlers.python import PYTHON
-from tailrace.handlers.redis import REDIS
 
 BUILT_IN: Mapping[str, HandlerType[Any]] = {
     each.name: each

@@ -18,6 +18,7 @@ from tailrace.assembly import stream_options, target
 from tailrace.config import Settings
 from tailrace.config.settings import MongodbSettings
 from tailrace.config.store import MongodbStoreSettings
+from tailrace.destination.keeper import Keeper, Kept, keeper
 from tailrace.drivers import DRIVERS, CommandDriver, files_of, identify
 from tailrace.errors import (
     CommandFailed,
@@ -27,7 +28,6 @@ from tailrace.errors import (
     StartRefused,
     describe,
 )
-from tailrace.handlers.keeper import Keeper, Kept, keeper
 from tailrace.model.cluster import ClusterIdentity
 from tailrace.stores.mongodb import try_collections
 from tailrace.stream import ChangeStream

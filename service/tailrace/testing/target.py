@@ -15,10 +15,10 @@ from prometheus_client import CollectorRegistry
 
 from tailrace.assembly import target as target_of
 from tailrace.config import Settings, loads
+from tailrace.destination.handler_type import Opening
+from tailrace.destinations.python import PythonHandlerSettings, target_object
 from tailrace.engine import Handler
-from tailrace.handlers.handler_type import Opening
 from tailrace.handlers.open_handler import open_handler
-from tailrace.handlers.python import PythonHandlerSettings, target_object
 from tailrace.handlers.types import handler_models
 from tailrace.model.failure_policy import Backoff
 

@@ -11,11 +11,11 @@ from tailrace.assembly import stream_options, target
 from tailrace.config import Settings
 from tailrace.config.store import MemoryStoreSettings, MongodbStoreSettings, SqliteStoreSettings
 from tailrace.config.subscriptions import beginning_of, beginnings, most_streams
+from tailrace.destinations.jsonl import JsonlHandlerSettings
+from tailrace.destinations.log import LogHandlerSettings
+from tailrace.destinations.parquet import ParquetHandlerSettings
+from tailrace.destinations.python import PythonHandlerSettings
 from tailrace.event.codec import CODEC
-from tailrace.handlers.jsonl import JsonlHandlerSettings
-from tailrace.handlers.log import LogHandlerSettings
-from tailrace.handlers.parquet import ParquetHandlerSettings
-from tailrace.handlers.python import PythonHandlerSettings
 from tailrace.model.start import NOW
 from tailrace.snapshot.filter import text_of
 from tailrace.stream import fingerprint

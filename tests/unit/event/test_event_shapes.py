@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
 from tailrace.cli.dead_letter_text import details, row, table
+from tailrace.destinations.log import LogHandlerSettings, log_handler
 from tailrace.engine.handle.replay import event_of
 from tailrace.engine.plan.router import routed
 from tailrace.event import ChangeEvent, Image, Namespace
-from tailrace.handlers.log import LogHandlerSettings, log_handler
 from tailrace.model import ResumeToken, Route
 from tailrace.stores.mongodb_dead_letters import from_document, to_document
 from tailrace.stores.records import letter_line, letter_record, read_letter

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from tailrace.config.delivery import DeliverySettings
+from tailrace.destinations.log import LogHandlerSettings
 from tailrace.handlers.failures import failure_policy
-from tailrace.handlers.log import LogHandlerSettings
 from tailrace.handlers.open_handler import open_handler
 from tailrace.model.failure_policy import Backoff, FailurePolicy
 from tests.handlers import handler, opening

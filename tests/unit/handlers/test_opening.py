@@ -10,10 +10,11 @@ import pytest
 from structlog.testing import capture_logs
 
 from tailrace import Batch, ChangeEvent, ScopeContext, Unavailable
+from tailrace.destination import keeper
+from tailrace.destinations.python import PythonHandlerSettings
 from tailrace.engine import Handler, PerBatch
 from tailrace.errors import ConfigurationError, TaskCancelled
-from tailrace.handlers import keeper, open_handler
-from tailrace.handlers.python import PythonHandlerSettings
+from tailrace.handlers import open_handler
 from tailrace.model.failure_policy import Backoff
 from tests.handlers import begin, deliver
 from tests.handlers import opening as opening_of

@@ -11,13 +11,13 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from tailrace import Batch, ScopeContext, Unavailable
 from tailrace.config.delivery import DeliverySettings
 from tailrace.config.handlers import AnyHandlerSettings
+from tailrace.destination import keeper
+from tailrace.destinations.jsonl import JsonlHandlerSettings
+from tailrace.destinations.python import PythonHandlerSettings
 from tailrace.engine import Handler
 from tailrace.errors import ConfigurationError
 from tailrace.event import ChangeEvent
-from tailrace.handlers import keeper
-from tailrace.handlers.jsonl import JsonlHandlerSettings
 from tailrace.handlers.pool import HandlerPlan, HandlerPool, handler_pool, handlers_of
-from tailrace.handlers.python import PythonHandlerSettings
 from tailrace.model import Scope
 from tailrace.model.failure_policy import Backoff
 from tests.handlers import OWNER, begin, commit, deliver

@@ -8,12 +8,12 @@ import anyio
 
 from tailrace.engine.handle.delivery import Handled
 from tailrace.engine.handle.lane import Assignment, Lane, Unhandled, tokens, woken
-from tailrace.engine.naming import named
 from tailrace.engine.ports import PerBatch
 from tailrace.engine.position.place import Place
 from tailrace.errors import DeliveryInterrupted, TailraceError
 from tailrace.event import ChangeEvent
 from tailrace.event.batch import Events
+from tailrace.event.naming import named
 from tailrace.model import ResumeToken
 
 Deliver = Callable[[Sequence[ChangeEvent], Handled], Awaitable[None]]

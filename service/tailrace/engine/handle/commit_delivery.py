@@ -8,7 +8,6 @@ import anyio
 from tailrace.engine.handle.delivery import Delivery, Handled
 from tailrace.engine.handle.isolation import closes
 from tailrace.engine.handle.refused_events import divided
-from tailrace.engine.naming import identified
 from tailrace.engine.ports import Call, PerBatch, RunIdentity
 from tailrace.errors import (
     DestinationUnavailable,
@@ -20,6 +19,7 @@ from tailrace.errors import (
     describe,
 )
 from tailrace.event import ChangeEvent
+from tailrace.event.naming import identified
 
 
 class CommitDelivery(Delivery):

@@ -20,10 +20,10 @@ import anyio
 
 from tailrace.engine.handle.delivery import Handled
 from tailrace.engine.handle.lane import Assignment, OpenPlace, SharedLane, Unhandled, tokens
-from tailrace.engine.naming import named
 from tailrace.engine.position.place import Place
 from tailrace.errors import TailraceError
 from tailrace.event import ChangeEvent
+from tailrace.event.naming import named
 
 MOST_WAITING = 256
 """When this many events wait for busy documents, no further slice is opened. Otherwise one hot

@@ -11,9 +11,9 @@ from typing import Any
 from tailrace.engine.handle.commit_delivery import CommitDelivery
 from tailrace.engine.handle.delivery import Delivery
 from tailrace.engine.handle.destination_position import DestinationPosition
-from tailrace.engine.naming import document_key
 from tailrace.engine.status.lag import awaited_call
 from tailrace.event import ChangeEvent
+from tailrace.event.naming import document_key
 
 _ENGINE = str(Path(__file__).parents[1])
 _PACKAGE = str(Path(__file__).parents[2])

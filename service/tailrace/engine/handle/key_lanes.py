@@ -25,11 +25,11 @@ from tailrace.engine.handle.lane import (
     tokens,
     woken,
 )
-from tailrace.engine.naming import named
 from tailrace.engine.ports import PerBatch
 from tailrace.engine.position.place import Place
 from tailrace.errors import TailraceError
 from tailrace.event import ChangeEvent
+from tailrace.event.naming import named
 
 Deliver = Callable[[Sequence[ChangeEvent], Handled], Awaitable[None]]
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 import structlog
 
 from tailrace.engine.handle.frames import RunningCall, running_calls
-from tailrace.engine.naming import named
 from tailrace.engine.status.lag import iso
+from tailrace.event.naming import named
 from tailrace.observe.handler_recorder import HandlerRecorder
 
 LONG_SECONDS = 20.0

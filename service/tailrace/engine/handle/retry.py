@@ -12,7 +12,6 @@ from datetime import UTC, datetime
 import structlog
 
 from tailrace.engine.held_lease import HeldLease
-from tailrace.engine.naming import identified, named
 from tailrace.engine.ports import DeadLetterStore, RunIdentity
 from tailrace.errors import (
     DeliveryInterrupted,
@@ -22,6 +21,7 @@ from tailrace.errors import (
     describe,
 )
 from tailrace.event import ChangeEvent
+from tailrace.event.naming import identified, named
 from tailrace.model.dead_letter import DeadLetter
 from tailrace.model.failure_policy import FailurePolicy
 from tailrace.observe.handler_recorder import HandlerRecorder

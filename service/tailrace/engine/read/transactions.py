@@ -9,11 +9,11 @@ empty reply. Until then its events are held back.
 from collections.abc import Sequence
 
 from tailrace.engine.handle.transaction import same_transaction
-from tailrace.engine.naming import described
 from tailrace.errors import ScopeHalted
 from tailrace.event import ChangeEvent, RawBatch, Slice
 from tailrace.event.batch import SLICE, join
 from tailrace.event.layout import TRANSACTION, transaction_at
+from tailrace.event.naming import described
 
 
 class Transactions:

@@ -9,13 +9,13 @@ import pytest
 from structlog.testing import capture_logs
 
 from tailrace.engine.handle.delivery import Delivery, Handled
-from tailrace.engine.naming import identified
 from tailrace.errors import (
     DeliveryInterrupted,
     HandlerGaveUp,
     PermanentError,
 )
 from tailrace.event import ChangeEvent
+from tailrace.event.naming import identified
 from tailrace.model.dead_letter import DeadLetter
 from tailrace.model.failure_policy import Backoff, FailurePolicy
 from tailrace.observe.handler_recorder import HandlerRecorder

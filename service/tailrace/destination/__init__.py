@@ -1,0 +1,97 @@
+"""The kit for destinations: what those of Tailrace are made of, and those of other packages.
+
+A destination is a class with ``write(batch)``: docs/handlers.md shows a complete one in a package
+of its own. The names of this module are public; its submodules have more of the same kind, for
+what only some destinations need.
+
+- What the methods get: :class:`Batch`, :class:`ScopeContext`, :class:`Opening`, :class:`Trial`.
+- A type: :func:`destination_type` makes one of a class and its settings; :class:`HandlerType` is
+  the row of the table that it makes.
+- Settings derive from :class:`BatchHandlerSettings`, or :class:`MessageHandlerSettings` if a
+  message is sent for each event. ``tailrace.destination.settings`` has types for their fields.
+- Secrets: fields of :data:`SecretText` and :data:`SecretUri` are a :class:`Secret`, whose file is
+  read again at each connection.
+- Names: a field of :data:`NameTemplate` is a :class:`Template` with ``{database}``, …;
+  :func:`require_apart` refuses two collections in one place, :func:`place_of` says where an event
+  without a collection belongs.
+- Fields: :class:`FieldSettings` makes the :class:`FieldMapping` of documents.
+- DDL and snapshots: :class:`Rename`, :class:`SnapshotBarrier`, :func:`ddl_mark`,
+  :func:`is_before`.
+- Below a class: :class:`Handler`, which the engine calls as :class:`PerEvent` or
+  :class:`PerBatch`, with a :class:`Commit`, an :class:`OwnPosition`, a :class:`RunIdentity`.
+
+What a call may raise is in :mod:`tailrace.errors`: ``Unavailable``, ``Refused``, ``Fenced``.
+"""
+
+from tailrace.destination.batch import Batch, ScopeContext
+from tailrace.destination.class_type import destination_type, own_destination_type
+from tailrace.destination.ddl import Rename, ddl_mark, is_before
+from tailrace.destination.handler_type import HandlerType, Opening, Trial
+from tailrace.destination.names import (
+    NameTemplate,
+    Template,
+    collections,
+    place_of,
+    require_apart,
+)
+from tailrace.destination.secret import Secret, SecretText, SecretUri
+from tailrace.destination.settings import (
+    AnyHandlerSettings,
+    BatchHandlerSettings,
+    FieldSettings,
+    HandlerSettings,
+    MessageHandlerSettings,
+)
+from tailrace.durable_files import PRIVATE, sync_directory, trial_directory, write_all
+from tailrace.engine import (
+    Commit,
+    Handler,
+    OwnPosition,
+    PerBatch,
+    PerEvent,
+    RunIdentity,
+    raw_documents,
+    raw_list,
+)
+from tailrace.event.field_mapping import FieldMapping
+from tailrace.event.snapshot_barrier import SnapshotBarrier
+
+__all__ = [
+    "PRIVATE",
+    "AnyHandlerSettings",
+    "Batch",
+    "BatchHandlerSettings",
+    "Commit",
+    "FieldMapping",
+    "FieldSettings",
+    "Handler",
+    "HandlerSettings",
+    "HandlerType",
+    "MessageHandlerSettings",
+    "NameTemplate",
+    "Opening",
+    "OwnPosition",
+    "PerBatch",
+    "PerEvent",
+    "Rename",
+    "RunIdentity",
+    "ScopeContext",
+    "Secret",
+    "SecretText",
+    "SecretUri",
+    "SnapshotBarrier",
+    "Template",
+    "Trial",
+    "collections",
+    "ddl_mark",
+    "destination_type",
+    "is_before",
+    "own_destination_type",
+    "place_of",
+    "raw_documents",
+    "raw_list",
+    "require_apart",
+    "sync_directory",
+    "trial_directory",
+    "write_all",
+]

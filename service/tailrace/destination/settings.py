@@ -1,0 +1,133 @@
+"""The settings of destinations: their common keys, and the types of those of each one.
+
+The types have the messages for wrong values, and read a value from the environment as what it
+stands for; pydantic's own would do without that.
+"""
+
+from collections.abc import Mapping
+from typing import Literal, Self
+
+from pydantic import Field, model_validator
+
+from tailrace.config.delivery import RetrySettings
+from tailrace.config.fields import (
+    Bytes,
+    CollectionName,
+    Count,
+    DatabaseName,
+    ExceptionName,
+    FieldName,
+    FieldPath,
+    Flag,
+    Items,
+    OneOrMore,
+    OpaqueMapping,
+    Seconds,
+    SecondsOrZero,
+    Section,
+    Target,
+    Text,
+    like,
+)
+from tailrace.config.handlers import AnyHandlerSettings
+from tailrace.config.interpolation import Interpolated, Unresolved
+from tailrace.event.field_mapping import FieldMapping
+
+__all__ = [
+    "AnyHandlerSettings",
+    "BatchHandlerSettings",
+    "Bytes",
+    "CollectionName",
+    "Count",
+    "DatabaseName",
+    "FieldSettings",
+    "Flag",
+    "HandlerSettings",
+    "Interpolated",
+    "Items",
+    "MessageHandlerSettings",
+    "OneOrMore",
+    "OpaqueMapping",
+    "Seconds",
+    "SecondsOrZero",
+    "Section",
+    "Target",
+    "Text",
+    "Unresolved",
+    "like",
+]
+
+
+class HandlerSettings(AnyHandlerSettings):
+    """The settings of all handlers but `parquet`. `delivery` decides for a key that is left out."""
+
+    timeout_seconds: Seconds | None = None
+    """The time limit of one attempt, for destinations that may hang. Without it there is none."""
+
+    retry: RetrySettings | None = None
+    """The attempts and delays of this handler, instead of `delivery.retry`."""
+
+    on_failure: Literal["dead_letter", "halt"] | None = None
+    """What to do after the last attempt of this handler, instead of `delivery.on_failure`. A
+    handler that stores its own position halts unless this says otherwise."""
+
+    outages: Items[ExceptionName] = ()
+    """Exceptions, as `package.module.Name`, which say that the destination is down, such as
+    `psycopg.OperationalError`. Python's own connection errors always do."""
+
+    @property
+    def attempt_seconds(self) -> float | None:
+        """The time limit that the engine sets for an attempt; none if the handler has its own."""
+        return self.timeout_seconds
+
+
+class BatchHandlerSettings(HandlerSettings):
+    """The settings of handlers that get several events in a call."""
+
+    batch_size: Count = 1000
+    """The largest number of events in a call, for a `write` or a function that takes a sequence."""
+
+    batch_bytes: Bytes = 16 * 1024 * 1024
+    """The largest size of the events in such a call, as the server sent them. A larger event, and
+    with `transactions: grouped` a larger transaction, comes alone."""
+
+    linger_seconds: SecondsOrZero = 0.0
+    """How long such a call may wait for a full batch. With 0, a call gets the events that are there
+    already. Raise it if a call is expensive."""
+
+
+class FieldSettings(Section):
+    """Which fields of documents a destination gets. `_id` is always there."""
+
+    take: Items[FieldPath] = ()
+    """Only these fields, as dotted paths such as `customer.name`. Without it, all."""
+
+    leave_out: Items[FieldPath] = ()
+    """Fields to leave out, as dotted paths."""
+
+    rename: Mapping[FieldPath, FieldName] = Field(default_factory=dict)
+    """New names of fields: dotted path to the name in its place, such as `customer.name: buyer`."""
+
+    @model_validator(mode="after")
+    def _require_effect(self) -> Self:
+        self.mapping()
+        return self
+
+    def mapping(self) -> FieldMapping | None:
+        """What does it; ``None`` if documents stay as they are."""
+        if not (self.take or self.leave_out or self.rename):
+            return None
+        return FieldMapping(self.take, self.leave_out, self.rename)
+
+
+class MessageHandlerSettings(BatchHandlerSettings):
+    """The settings of destinations that get a message for each event."""
+
+    envelope: Literal["native", "document", "debezium", "cloudevents"] = "native"
+    """The form of a message: see docs/envelopes.md."""
+
+    json_format: Literal["relaxed", "canonical"] = Field("relaxed", alias="json")
+    """The Extended JSON of messages, except of `debezium`."""
+
+    fields: FieldSettings = Field(default_factory=FieldSettings)
+    """Which fields of documents a message has."""

@@ -1,0 +1,58 @@
+"""The setting ``headers``: more headers of each request, which may be secret."""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from tailrace.destination import Secret
+from tailrace.destination.secret import MASK, is_secret_name, secret_of
+from tailrace.destination.settings import Interpolated, Unresolved
+
+_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+\Z")  # RFC 9110, 5.6.2
+_RESERVED = re.compile(
+    r"(?:webhook-.*|ce-.*|tailrace-key|connection|content-length|transfer-encoding)\Z"
+)
+_SECRET_NAMES = frozenset({"cookie"})
+
+
+def request_headers(value: Any) -> Mapping[str, Secret]:
+    """The headers by their names in lower case. Raises ``ValueError``."""
+    if not isinstance(value, Mapping):
+        raise ValueError("must be a mapping of names to texts")
+    found: dict[str, Secret] = {}
+    for given, each in value.items():
+        name = str(given).lower()
+        if not _NAME.match(name):
+            raise ValueError(f"{given!r} is not the name of a header")
+        if _RESERVED.match(name):
+            raise ValueError(f"{given!r} is a header that Tailrace sets itself")
+        if isinstance(each, Unresolved):
+            continue  # that problem is reported already
+        if name in found:
+            raise ValueError(f"{given!r} is given twice")
+        try:
+            found[name] = _value(name, each)
+            header_text(found[name].read())
+        except ValueError as error:
+            raise ValueError(f"{given!r}: {error}") from None
+    return found
+
+
+def _value(name: str, value: Any) -> Secret:
+    """A value that the file itself has is secret only if its name says so: it may be any word."""
+    plain = isinstance(value, str) and value.strip() and not isinstance(value, Interpolated)
+    if plain and not is_secret_name(name) and name not in _SECRET_NAMES:
+        return Secret(value)
+    return secret_of(value)
+
+
+def header_text(text: str) -> str:
+    """The value of a header. Raises ``ValueError`` for one that cannot be sent."""
+    if not text.isprintable():
+        raise ValueError("must be a text without line ends and control characters")
+    return text
+
+
+def masked(given: Mapping[str, Secret]) -> dict[str, Any]:
+    """The headers as output shows them."""
+    return {name: {"file": each.file} if each.file else MASK for name, each in given.items()}

@@ -1,0 +1,45 @@
+"""What the two forms of the destination, tables and a log, have in common."""
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from tailrace.destination import ScopeContext
+from tailrace.destinations.postgresql.connection import Connection
+from tailrace.event import ChangeEvent
+from tailrace.model import Scope
+
+
+class StorageForm(Protocol):
+    """How the events of a scope are stored. It has no connection of its own."""
+
+    def rows(self, events: Mapping[int, ChangeEvent], refused: dict[int, str]) -> Any:
+        """What is stored for the numbered events: CPU work, perhaps in a thread.
+
+        Puts the reasons for events that cannot be stored into ``refused``.
+        """
+
+    async def prepare(self, connection: Connection, scope: Scope) -> None:
+        """Makes and checks the tables that are known before the first event of a scope."""
+
+    async def order_matters(
+        self, connection: Connection, rows: Any, checked: dict[str, bool]
+    ) -> bool:
+        """Whether the rows must be stored in the order of the stream: their tables change others.
+
+        ``checked``: that, by the table, for those that were checked with this connection.
+        """
+
+    async def store(self, connection: Connection, rows: Any, checked: dict[str, bool]) -> None:
+        """Stores rows in the open transaction, table by table."""
+
+    async def apply(
+        self,
+        connection: Connection,
+        scope: ScopeContext,
+        event: ChangeEvent,
+        checked: dict[str, bool],
+    ) -> None:
+        """Applies an event that is not about a document, in the open transaction."""
+
+    def misfits(self, rows: Any) -> list[str]:
+        """The values that were stored as NULL."""

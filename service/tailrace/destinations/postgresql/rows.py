@@ -1,0 +1,165 @@
+"""The rows that a batch makes of its tables: the last change of each document."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from hashlib import sha256
+from typing import Any
+
+from tailrace.destination import FieldMapping
+from tailrace.destinations.postgresql.nul import HELD, without_nul
+from tailrace.destinations.postgresql.values import NulRefused, Values
+from tailrace.event import ChangeEvent, Image, Namespace
+from tailrace.event.document_identity import (
+    LastChange,
+    key_after_text,
+    last_changes,
+    shard_key_of_text,
+)
+from tailrace.event.json_lines import RELAXED, json_texts
+from tailrace.event.layout import INCREMENT, NAMESPACE, OPERATION, SECONDS
+
+_LONGEST_ID = 64
+_HASHED = b"\xfe"
+"""Before a hash. No type of BSON has this byte."""
+
+EPOCH_SECONDS = 2**31
+"""A version counts from the middle of the seconds of a BSON timestamp, so that all fit 64 bits."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableRows:
+    """Rows of one table, by column. ``gone`` and ``gone_at``: deleted documents, and when.
+
+    ``gone_if``: of sharded documents among them, by id, what tells whether a row is theirs.
+    """
+
+    ids: list[bytes] = field(default_factory=list)
+    keys: list[str] = field(default_factory=list)
+    documents: list[bytes] = field(default_factory=list)
+    versions: list[int] = field(default_factory=list)
+    values: list[list[Any]] = field(default_factory=list)
+    gone: list[bytes] = field(default_factory=list)
+    gone_at: list[int] = field(default_factory=list)
+    gone_if: dict[bytes, LastChange] = field(default_factory=dict)
+    misfits: list[str] = field(default_factory=list)
+
+    def spare_rows_of_others(self, stored: Iterable[Sequence[Any]]) -> None:
+        """Takes rows (id, key and version) from ``gone`` whose document is not the deleted one."""
+        for identity, key, version in stored:
+            if identity in self.gone:
+                at, last = self.gone.index(identity), shard_key_of_text(key)
+                same_time = version == self.gone_at[at]
+                if not self.gone_if[identity].concerns(last, same_time=same_time):
+                    del self.gone[at], self.gone_at[at]
+
+
+@dataclass(frozen=True, slots=True)
+class RowMaker:
+    """What the settings say about rows."""
+
+    values: Values
+    fields: FieldMapping | None
+    replace_nul: bool
+    refuse_misfits: bool
+
+    def rows(
+        self, events: Mapping[int, ChangeEvent], refused: dict[int, str]
+    ) -> Mapping[Namespace, TableRows]:
+        """The rows of each collection: the last change of each document.
+
+        Puts the reasons for events that cannot be rows into ``refused``, by their numbers.
+        """
+        tables: dict[Namespace, TableRows] = {}
+        columns = len(self.values.columns)
+        changed = _last_changes(events, refused)
+        documents = [raw for *_, raw in changed if raw is not None]
+        if self.fields is not None:
+            documents = [self.fields.of_document(raw) for raw in documents]
+        texts = iter(json_texts(documents, RELAXED))
+        for number, change, event, document in changed:
+            key = event.key or b""
+            text = None if document is None else next(texts)
+            parts = event.parts
+            seconds, namespace = parts[SECONDS], event.ns
+            if seconds is None or namespace is None or namespace.coll is None:
+                refused[number] = "it has no cluster time or collection: a pipeline removed it"
+                continue
+            rows = tables.get(namespace)
+            if rows is None:
+                rows = tables[namespace] = TableRows(values=[[] for _ in range(columns)])
+            version = (seconds - EPOCH_SECONDS) << 32 | parts[INCREMENT]
+            if document is None or text is None:
+                rows.gone.append(row_id(key, len(parts[NAMESPACE])))
+                rows.gone_at.append(version)
+                if change.shard_keys:
+                    rows.gone_if[rows.gone[-1]] = change
+                continue
+            stored = without_nul(text, replace=self.replace_nul)
+            if stored is None:
+                refused[number] = _refusal(event, f"its document {HELD}")
+            elif not columns or self._take_values(number, event, document, rows, refused):
+                rows.ids.append(row_id(key, len(parts[NAMESPACE])))
+                rows.keys.append(key_after_text(event))
+                rows.documents.append(stored)
+                rows.versions.append(version)
+        return tables
+
+    def _take_values(
+        self,
+        number: int,
+        event: ChangeEvent,
+        document: bytes,
+        rows: TableRows,
+        refused: dict[int, str],
+    ) -> bool:
+        try:
+            values, misfits = self.values.read(document)
+        except NulRefused as error:
+            refused[number] = _refusal(event, str(error))
+            return False
+        if misfits and self.refuse_misfits:
+            refused[number] = _refusal(event, "; ".join(misfits))
+            return False
+        rows.misfits.extend(misfits)
+        for column, value in zip(rows.values, values, strict=True):
+            column.append(value)
+        return True
+
+
+def _last_changes(
+    events: Mapping[int, ChangeEvent], refused: dict[int, str]
+) -> list[tuple[int, LastChange, ChangeEvent, bytes | None]]:
+    """Of each document the number of its last change, the event, and its document if it exists.
+
+    In the order of the stream: a unique value may have gone from one document to another.
+    """
+    numbers = list(events)
+    found: list[tuple[int, LastChange, ChangeEvent, bytes | None]] = []
+    for change in last_changes(list(events.values())):
+        number = numbers[change.index]
+        event = events[number]
+        document = event.field_bytes("fullDocument")
+        if event.key is None:
+            refused[number] = "it has no document key: a pipeline removed documentKey"
+        elif event.parts[OPERATION] == b"delete":
+            found.append((number, change, event, None))
+        elif document is not None:
+            found.append((number, change, event, document))
+        elif event.operation_type != "update" or event.full_document_image is not Image.NULL:
+            refused[number] = _refusal(event, "it has no document")
+        # Otherwise it was updated, and deleted since: its delete follows.
+    return found
+
+
+def row_id(key: bytes, at: int = 0) -> bytes:
+    """The key of a row: type and value of ``_id``, the same for values that MongoDB holds equal.
+
+    A hash of it, if it is too long for an index. ``at``: where the element is in the event's key.
+    """
+    found = key[at : at + 1] + key[at + 5 :]  # without the name _id and its NUL
+    return found if len(found) <= _LONGEST_ID else _HASHED + sha256(found).digest()
+
+
+def _refusal(event: ChangeEvent, reason: str) -> str:
+    """The reason, with the collection and the document."""
+    return f"{reason} ({event.ns}, {event.key_text or ''!s:.120})"

@@ -1,0 +1,191 @@
+"""The SQL of a collection's table. Every statement is executed with parameters."""
+
+from collections.abc import Collection, Sequence
+from functools import cached_property
+from typing import Any
+
+from tailrace.destinations.postgresql.column_types import Column
+from tailrace.destinations.postgresql.names import quoted
+from tailrace.destinations.postgresql.rows import EPOCH_SECONDS
+
+OWN = {
+    "tailrace_id": "bytea",
+    "tailrace_version": "bigint",
+    "key": "text",
+    "document": "jsonb",
+    "cluster_time": "timestamp with time zone",
+}
+"""The columns that every table has, with their types."""
+
+SOFT = {"deleted_at": "timestamp with time zone"}
+
+
+def time_of(version: str) -> str:
+    """The time of a version, in whole seconds as MongoDB has it."""
+    return f"to_timestamp(({version} >> 32) + {EPOCH_SECONDS})"
+
+
+class TableStatements:
+    """The statements of one table. ``columns``: names and types of the declared ones."""
+
+    def __init__(
+        self, schema: str, name: str, columns: Sequence[tuple[str, Column]], *, soft: bool
+    ) -> None:
+        self.schema = schema
+        self.name = name
+        self._declared = columns
+        self._soft = soft
+        self._table = quoted(schema, name)
+
+    @property
+    def columns(self) -> dict[str, str]:
+        """Every column and its type, as PostgreSQL shows it."""
+        declared = {name: column.type for name, column in self._declared}
+        return {**OWN, **(SOFT if self._soft else {}), **declared}
+
+    @property
+    def written(self) -> Collection[str]:
+        return self.columns.keys()
+
+    @property
+    def writes(self) -> Sequence[tuple[bytes, Sequence[Any]]]:
+        """The statements that store rows, with parameters that store none."""
+        return (self.upsert, ([],) * (4 + len(self._declared))), (self.delete, ([], []))
+
+    @property
+    def create(self) -> bytes:
+        of_columns = [f"{quoted(name)} {kind}" for name, kind in self.columns.items()]
+        definitions = ", ".join([*of_columns, "PRIMARY KEY (tailrace_id)"])
+        return f"CREATE TABLE {self._table} ({definitions})".encode()
+
+    @cached_property
+    def upsert(self) -> bytes:
+        """Gets arrays: ids, keys, documents (JSON as UTF-8), versions, and one for each column."""
+        arrays = ["bytea", "text", "bytea", "int8", *(made.sent for _, made in self._declared)]
+        names = ["i", "k", "d", "v", *(f"c{index}" for index in range(len(self._declared)))]
+        values = {
+            "tailrace_id": "i",
+            "key": "k",
+            "document": "convert_from(d, 'UTF8')::jsonb",
+            "tailrace_version": "v",
+            "cluster_time": time_of("v"),
+            **({"deleted_at": "NULL::timestamptz"} if self._soft else {}),
+        }
+        for index, (name, column) in enumerate(self._declared):
+            values[name] = column.made.format(f"c{index}")
+        columns = [quoted(name) for name in values]
+        changed = ", ".join(f"{name} = excluded.{name}" for name in columns[1:])
+        given = ", ".join(f"%b::{kind}[]" for kind in arrays)
+        return (
+            f"INSERT INTO {self._table} ({', '.join(columns)}) "
+            f"SELECT {', '.join(values.values())} FROM unnest({given}) AS r({', '.join(names)}) "
+            f"ON CONFLICT (tailrace_id) DO UPDATE SET {changed}"
+        ).encode()
+
+    @cached_property
+    def delete(self) -> bytes:
+        """Gets arrays: ids, and the versions of the deletes."""
+        given = "unnest(%b::bytea[], %b::int8[]) AS r(i, v)"
+        if not self._soft:
+            return f"DELETE FROM {self._table} t USING {given} WHERE t.tailrace_id = r.i".encode()
+        return (
+            f"UPDATE {self._table} t SET deleted_at = {time_of('v')}, tailrace_version = v, "
+            f"cluster_time = {time_of('v')} FROM {given} WHERE t.tailrace_id = r.i"
+        ).encode()
+
+    @property
+    def keys(self) -> bytes:
+        """Gets ids, and gives the ids, document keys and versions of the rows that are there."""
+        return (
+            f"SELECT tailrace_id, key, tailrace_version FROM {self._table} "
+            "WHERE tailrace_id = ANY(%b::bytea[])"
+        ).encode()
+
+    @property
+    def first(self) -> bytes:
+        """Finds out whether there is a row."""
+        return f"SELECT 1 FROM {self._table} LIMIT 1".encode()
+
+    @property
+    def drop(self) -> bytes:
+        """Drops the table, if nothing depends on it."""
+        return f"DROP TABLE {self._table}".encode()
+
+    @property
+    def empty(self) -> bytes:
+        """Removes the rows up to the version ``at``."""
+        return self._remove("tailrace_version <= %(at)s")
+
+    @property
+    def sweep(self) -> bytes:
+        """Removes the rows before the version ``at``, except those with the ids ``kept``."""
+        return self._remove("tailrace_version < %(at)s AND tailrace_id <> ALL(%(kept)s::bytea[])")
+
+    def _remove(self, which: str) -> bytes:
+        if not self._soft:
+            return f"DELETE FROM {self._table} WHERE {which}".encode()
+        return (
+            f"UPDATE {self._table} SET deleted_at = {time_of('%(at)s::bigint')} "
+            f"WHERE {which} AND deleted_at IS NULL"
+        ).encode()
+
+    def take_rows_of(self, other: str) -> bytes:
+        """Moves the rows up to the version ``at`` from another table of the same columns here."""
+        names = [quoted(name) for name in self.columns]
+        columns = ", ".join(names)
+        changed = ", ".join(f"{name} = excluded.{name}" for name in names[1:])
+        return (
+            f"WITH moved AS (DELETE FROM {quoted(self.schema, other)} "
+            f"WHERE tailrace_version <= %(at)s RETURNING {columns}) "
+            f"INSERT INTO {self._table} AS t ({columns}) SELECT {columns} FROM moved "
+            f"ON CONFLICT (tailrace_id) DO UPDATE SET {changed} "
+            f"WHERE t.tailrace_version <= %(at)s"
+        ).encode()
+
+
+class LogStatements:
+    """The SQL of a log table, which is only appended to."""
+
+    def __init__(self, schema: str, name: str) -> None:
+        self.schema = schema
+        self.name = name
+        self._table = quoted(schema, name)
+        self.columns = {
+            "position": "bigint",
+            "id": "text",
+            "scope": "text",
+            "op": "text",
+            "namespace": "text",
+            "key": "text",
+            "cluster_time": "timestamp with time zone",
+            "event": "jsonb",
+        }
+
+    @property
+    def written(self) -> Collection[str]:
+        return self.columns.keys() - {"position"}
+
+    @property
+    def writes(self) -> Sequence[tuple[bytes, Sequence[Any]]]:
+        """The statement that stores rows, with parameters that store none."""
+        return ((self.append, ("", *([],) * 6)),)
+
+    @property
+    def create(self) -> bytes:
+        of_columns = [f"{quoted(name)} {kind}" for name, kind in self.columns.items()]
+        of_columns[0] += " GENERATED BY DEFAULT AS IDENTITY PRIMARY KEY"
+        definitions = ", ".join(of_columns)
+        return f"CREATE TABLE {self._table} ({definitions})".encode()
+
+    @cached_property
+    def append(self) -> bytes:
+        """Gets the scope, and arrays: ids, operations, namespaces, keys, seconds, events."""
+        arrays = ("text", "text", "text", "text", "float8", "bytea")
+        given = ", ".join(f"%b::{kind}[]" for kind in arrays)
+        return (
+            f"INSERT INTO {self._table} "
+            "(scope, id, op, namespace, key, cluster_time, event) "
+            "SELECT %b, i, o, n, k, to_timestamp(s), convert_from(e, 'UTF8')::jsonb "
+            f"FROM unnest({given}) WITH ORDINALITY AS r(i, o, n, k, s, e, number) "
+            "ORDER BY number"
+        ).encode()

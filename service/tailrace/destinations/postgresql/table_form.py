@@ -1,0 +1,213 @@
+"""A table per collection: rows follow the documents, and DDL by policy."""
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import psycopg
+from bson.timestamp import Timestamp
+
+from tailrace.destination import Rename, ScopeContext, SnapshotBarrier, Template, collections
+from tailrace.destinations.postgresql.column_types import column_name
+from tailrace.destinations.postgresql.connection import Connection
+from tailrace.destinations.postgresql.names import table_name
+from tailrace.destinations.postgresql.rows import EPOCH_SECONDS, RowMaker, TableRows, row_id
+from tailrace.destinations.postgresql.statements import TableStatements
+from tailrace.destinations.postgresql.table_check import order_matters, require_columns
+from tailrace.destinations.postgresql.tables import Registry, lock_names, made
+from tailrace.errors import PermanentError
+from tailrace.event import ChangeEvent, Namespace
+from tailrace.event.document_key import identities
+from tailrace.model import Scope
+
+Policy = Literal["follow", "keep", "refuse"]
+
+
+class TableForm:
+    """Implements :class:`tailrace.destinations.postgresql.form.Form`."""
+
+    def __init__(
+        self,
+        schema: str,
+        template: Template,
+        maker: RowMaker,
+        registry: Registry,
+        scope: Scope,
+        *,
+        policy: Policy,
+        soft: bool,
+        create: bool,
+    ) -> None:
+        self._schema = schema
+        self._template = template
+        self._maker = maker
+        self._registry = registry
+        self._scope = scope
+        self._policy = policy
+        self._soft = soft
+        self._create = create
+        self._known: dict[str, TableStatements] = {}
+
+    def rows(
+        self, events: Mapping[int, ChangeEvent], refused: dict[int, str]
+    ) -> Mapping[Namespace, TableRows]:
+        """The rows of each collection."""
+        return self._maker.rows(events, refused)
+
+    async def prepare(self, connection: Connection, scope: Scope) -> None:
+        for _, namespace in collections([scope]):
+            await self._checked(connection, scope.name, namespace, {})
+
+    async def order_matters(
+        self,
+        connection: Connection,
+        rows: Mapping[Namespace, TableRows],
+        checked: dict[str, bool],
+    ) -> bool:
+        matters = False
+        for namespace in rows:
+            table = await self._checked(connection, self._scope.name, namespace, checked)
+            matters |= checked[_checked_key(namespace, table.name)]
+        return matters
+
+    async def store(
+        self,
+        connection: Connection,
+        rows: Mapping[Namespace, TableRows],
+        checked: dict[str, bool],
+    ) -> None:
+        async with connection.cursor(binary=True) as cursor:
+            for namespace, each in rows.items():
+                if not (each.ids or each.gone):
+                    continue
+                table = await self._checked(connection, self._scope.name, namespace, checked)
+                if each.gone_if:
+                    await cursor.execute(table.keys, (list(each.gone_if),))
+                    each.spare_rows_of_others(await cursor.fetchall())
+                if each.gone:
+                    await cursor.execute(table.delete, (each.gone, each.gone_at))
+                if each.ids:
+                    given = (each.ids, each.keys, each.documents, each.versions, *each.values)
+                    await cursor.execute(table.upsert, given)
+
+    async def apply(
+        self,
+        connection: Connection,
+        scope: ScopeContext,
+        event: ChangeEvent,
+        checked: dict[str, bool],
+    ) -> None:
+        operation = event.operation_type
+        if operation == "snapshotEnd":
+            await self._sweep(connection, scope, event)
+        rename = Rename.of(event, self._scope)
+        if rename is not None:
+            rename.warn(scope)
+        if operation not in ("drop", "rename", "dropDatabase") or self._policy == "keep":
+            return
+        if self._policy == "refuse":
+            raise PermanentError(
+                f"{operation} of {event.ns}, and ddl is 'refuse': change it to 'follow' or 'keep' "
+                "to continue"
+            )
+        namespace, time = event.ns, event.cluster_time
+        if namespace is None or time is None:
+            raise PermanentError(f"a {operation} without namespace or cluster time")
+        found = await self._registry.tables(connection, scope.name)
+        if operation == "dropDatabase":
+            for each, name in found.items():
+                if each.db == namespace.db:
+                    await self._empty(connection, name, time)
+        elif rename is not None and rename.arrives:
+            source = found.get(namespace)
+            await self._rename(connection, scope, source, rename.to, time, checked)
+        elif namespace in found:
+            await self._empty(connection, found[namespace], time)
+
+    def misfits(self, rows: Mapping[Namespace, TableRows]) -> list[str]:
+        return [misfit for each in rows.values() for misfit in each.misfits]
+
+    async def _checked(
+        self, connection: Connection, scope: str, namespace: Namespace, checked: dict[str, bool]
+    ) -> TableStatements:
+        """The table of a collection, made if missing; checked once in a connection's life."""
+        name = table_name(self._template, scope, namespace)
+        table, key = self._table(name), _checked_key(namespace, name)
+        if key not in checked:
+            await lock_names(connection)
+            await self._registry.enter(connection, name, scope, namespace)
+            if await made(connection, self._schema, name, table.create, allowed=self._create):
+                await self._registry.note_made(connection, name)
+            await require_columns(connection, table, "tailrace_id")
+            checked[key] = await order_matters(connection, table)
+        return table
+
+    def _table(self, name: str) -> TableStatements:
+        table = self._known.get(name)
+        if table is None:
+            values = self._maker.values
+            names = map(column_name, values.paths)
+            columns = list(zip(names, values.columns, strict=True))
+            table = TableStatements(self._schema, name, columns, soft=self._soft)
+            self._known[name] = table
+        return table
+
+    async def _empty(self, connection: Connection, name: str, time: Timestamp) -> None:
+        await connection.execute(self._table(name).empty, {"at": version_of(time)})
+
+    async def _rename(
+        self,
+        connection: Connection,
+        scope: ScopeContext,
+        source: str | None,
+        new: Namespace,
+        time: Timestamp,
+        checked: dict[str, bool],
+    ) -> None:
+        """Moves the rows. Those that the new name had before are gone (``dropTarget``)."""
+        if source is not None and source == table_name(self._template, scope.name, new):
+            await self._registry.remove(connection, source)
+            await self._checked(connection, scope.name, new, {})
+            return
+        target = await self._checked(connection, scope.name, new, checked)
+        await self._empty(connection, target.name, time)
+        if source is not None:
+            await connection.execute(target.take_rows_of(source), {"at": version_of(time)})
+            await self._remove(connection, source, checked)
+
+    async def _remove(self, connection: Connection, name: str, checked: dict[str, bool]) -> None:
+        """Drops a table that we made, unless it has rows, or a view or a query needs it."""
+        found: Any = await (await connection.execute(self._table(name).first, ())).fetchone()
+        if found is not None or not await self._registry.is_made(connection, name):
+            return
+        await connection.execute(b"SAVEPOINT removal; SET LOCAL lock_timeout = '1s'")
+        try:
+            await connection.execute(self._table(name).drop, ())
+        except (psycopg.errors.DependentObjectsStillExist, psycopg.errors.LockNotAvailable):
+            await connection.execute(b"ROLLBACK TO SAVEPOINT removal")
+            return
+        await self._registry.remove(connection, name)
+        checked.clear()
+
+    async def _sweep(self, connection: Connection, scope: ScopeContext, event: ChangeEvent) -> None:
+        """Removes the rows of documents that the snapshot did not find.
+
+        Documents with dead letters keep theirs: their rows of the snapshot did not come.
+        """
+        snapshot = SnapshotBarrier.of(event)
+        if snapshot.began is None:
+            return
+        kept, follows = identities(scope.dead_letter_keys), self._policy == "follow"
+        for namespace, name in (await self._registry.tables(connection, scope.name)).items():
+            if snapshot.is_complete(namespace, dropped=follows):
+                ids = [row_id(each) for each in kept.get(namespace, ())]
+                given = {"at": version_of(snapshot.began), "kept": ids}
+                await connection.execute(self._table(name).sweep, given)
+
+
+def _checked_key(namespace: Namespace, table: str) -> str:
+    return f"{namespace}\0{table}"
+
+
+def version_of(time: Timestamp) -> int:
+    """The version of a row that changed at this cluster time."""
+    return (time.time - EPOCH_SECONDS) << 32 | time.inc
