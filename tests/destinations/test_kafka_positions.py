@@ -109,7 +109,7 @@ async def test_a_positions_topic_that_forgets_positions_is_told_by_a_trial(
     topics.server.admin.create_topics([NewTopic(name, 1)])[name].result(10)
     async with opened(topics, exactly_once=True) as bus:
         with pytest.raises(Unavailable, match=r"would lose positions.* compact instead of delete"):
-            await bus.attempt(Trial([], ""))
+            await bus.probe(Trial([], ""))
 
 
 async def test_transaction_timeout_seconds_above_the_limit_of_the_broker_is_told(

@@ -24,7 +24,7 @@ What a call may raise is in :mod:`tailrace.errors`: ``Unavailable``, ``Refused``
 """
 
 from tailrace.destination.batch import Batch, ScopeContext
-from tailrace.destination.class_type import destination_type, own_destination_type
+from tailrace.destination.class_type import destination_type
 from tailrace.destination.ddl import Rename, ddl_mark, is_before
 from tailrace.destination.handler_type import HandlerType, Opening, Trial
 from tailrace.destination.names import (
@@ -86,7 +86,6 @@ __all__ = [
     "ddl_mark",
     "destination_type",
     "is_before",
-    "own_destination_type",
     "place_of",
     "raw_documents",
     "raw_list",

@@ -47,18 +47,18 @@ class HandlerType(Generic[S]):
     ``create``: makes an object, which is entered before the first event if it is an async context,
     and ``handler`` says how the engine calls it for the opening's scope. ``check``: raises
     :class:`tailrace.errors.ConfigurationError` for what is wrong with the settings without opening
-    anything. ``tried``: for ``tailrace check --connect``, tries with an open object what a start
-    would do, without a trace, and returns what is possible; ``attempt`` does so without an object.
-    ``needs``: the modules that must be installed, and ``install`` says how. ``shared``: whether one
-    object serves all scopes of a handler. ``holds``: the file that only one open handler may have.
+    anything. ``probe``: for ``tailrace check --connect``, tries without an open object what a start
+    would do, without a trace, and returns what is possible; without it, the object is opened, and
+    its method ``probe``, if it has one, is called. ``needs``: the modules that must be installed,
+    and ``install`` says how. ``shared``: whether one object serves all scopes of a handler.
+    ``holds``: the file that only one open handler may have.
     """
 
     settings: type[S]
     create: Callable[[Opening, S], Any]
     handler: Callable[[Opening, S, Any], Handler]
     check: Callable[[str, S], None] = lambda name, settings: None
-    attempt: Callable[[Opening, S, Trial], Awaitable[str]] | None = None
-    tried: Callable[[S, Any, Trial], Awaitable[str]] | None = None
+    probe: Callable[[Opening, S, Trial], Awaitable[str]] | None = None
     needs: tuple[str, ...] = ()
     install: str = ""
     shared: Callable[[S], bool] = lambda settings: False

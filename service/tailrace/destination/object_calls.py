@@ -19,6 +19,7 @@ _METHODS = {
     "on_ddl": "event",
     "commit": "scope",
     "rollback": "scope",
+    "probe": "trial",
 }
 """The methods that are called, and what each one gets."""
 
@@ -52,7 +53,7 @@ def _takes(function: Callable[..., Any], count: int) -> bool:
     return True
 
 
-class Destination:
+class ObjectCalls:
     """Makes batches of one scope for an open object, and keeps what its destination stored last."""
 
     def __init__(self, name: str, target: Any, registry: CollectorRegistry) -> None:

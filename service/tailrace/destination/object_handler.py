@@ -8,7 +8,7 @@ from typing import Any
 
 from tailrace.destination.function import function_calls
 from tailrace.destination.handler_type import Opening
-from tailrace.destination.object_calls import Destination
+from tailrace.destination.object_calls import ObjectCalls
 from tailrace.destination.settings import BatchHandlerSettings
 from tailrace.engine import Handler, OwnPosition, PerBatch, RunIdentity
 from tailrace.errors import ConfigurationError, Problem, describe
@@ -45,12 +45,12 @@ def object_handler(
         "concurrency": batches,
     }
     if hasattr(target, "write"):
-        destination = Destination(opening.name, target, opening.registry)
+        calls = ObjectCalls(opening.name, target, opening.registry)
         return Handler(
             opening.name,
-            destination.calls(**bounds),
-            destination.position,
-            destination.commit(**(commit or {})),
+            calls.calls(**bounds),
+            calls.position,
+            calls.commit(**(commit or {})),
         )
     batch = partial(PerBatch, **bounds)
     return Handler(opening.name, function_calls(target, concurrency=concurrency, batch=batch))

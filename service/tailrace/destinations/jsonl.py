@@ -117,7 +117,7 @@ def try_line_file(name: str, settings: JsonlHandlerSettings) -> str:
     return f"{path} can be appended to"
 
 
-async def _attempt(opening: Opening, settings: JsonlHandlerSettings, trial: Trial) -> str:
+async def _probe(opening: Opening, settings: JsonlHandlerSettings, trial: Trial) -> str:
     return await to_thread.run_sync(try_line_file, opening.name, settings)
 
 
@@ -219,7 +219,7 @@ JSONL = HandlerType(
     JsonlHandlerSettings,
     JsonLines,
     _handler,
-    attempt=_attempt,
+    probe=_probe,
     shared=lambda settings: True,
     holds=lambda settings: os.path.realpath(settings.path),
 )

@@ -43,7 +43,7 @@ def log_handler(opening: Opening, settings: LogHandlerSettings, target: object) 
     return Handler(opening.name, PerEvent(log))
 
 
-async def _attempt(opening: Opening, settings: LogHandlerSettings, trial: Trial) -> str:
+async def _probe(opening: Opening, settings: LogHandlerSettings, trial: Trial) -> str:
     return "writes to the log"
 
 
@@ -51,6 +51,6 @@ LOG = HandlerType(
     LogHandlerSettings,
     lambda opening, settings: None,
     log_handler,
-    attempt=_attempt,
+    probe=_probe,
     shared=lambda settings: True,
 )

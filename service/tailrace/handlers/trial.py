@@ -10,7 +10,8 @@ from tailrace.config.handlers import AnyHandlerSettings
 from tailrace.destination.handler_type import Opening, Trial
 from tailrace.destination.keeper import keeper
 from tailrace.engine.handle.outage import is_outage
-from tailrace.errors import ConfigurationError, Problem, describe
+from tailrace.errors import ConfigurationError, Problem, TailraceError, describe
+from tailrace.handlers.failures import outage_classes
 from tailrace.handlers.open_handler import OpenHandler
 from tailrace.handlers.types import type_of
 from tailrace.model import Scope
@@ -28,8 +29,8 @@ async def try_handler(
     kind.require_installed(name)
     scope = scopes[0] if scopes else Scope(name)
     opening = Opening(name, scope, DeliverySettings(), CollectorRegistry(), scopes)
-    if kind.attempt is not None:
-        return await kind.attempt(opening, settings, trial)
+    if kind.probe is not None:
+        return await kind.probe(opening, settings, trial)
     async with keeper() as objects:
         kept, *_ = [
             OpenHandler.of(replace(opening, scope=each), settings).kept
@@ -37,12 +38,15 @@ async def try_handler(
         ]
         objects.keep(kept)
         await kept.opened()
+        probe = getattr(kept.usable(), "probe", None)
+        if probe is None:
+            return f"{getattr(settings, 'target', kind.name)} starts"
         try:
-            if kind.tried is None:
-                return f"{getattr(settings, 'target', kind.name)} starts"
-            return await kind.tried(settings, kept.usable(), trial)
+            return str(await probe(trial))
         except Exception as error:
-            if not is_outage(error):
+            outage = is_outage(error, outage_classes(name, settings))
+            if isinstance(error, TailraceError) and not outage:
                 raise
-            message = f"{describe(error)}. 'tailrace run' starts, and waits for it"
-            raise ConfigurationError(Problem(f"handlers.{name}", message)) from error
+            wait = ". 'tailrace run' starts, and waits for it" if outage else ""
+            problem = Problem(f"handlers.{name}", f"{describe(error)}{wait}")
+            raise ConfigurationError(problem) from error

@@ -28,7 +28,7 @@ class Settings(BatchHandlerSettings):
     '''Keeps nothing.'''
     type: Literal["{name}"]
 class Nothing:
-    def __init__(self, settings): pass
+    def __init__(self, opening, settings): pass
     async def {method}(self, batch): pass
 ROW = destination_type(Settings, Nothing, needs={needs}, install="pip install it")
 """

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from tailrace.destination import Opening, own_destination_type
+from tailrace.destination import Opening, destination_type
 from tailrace.destinations.http.settings import WAITING, HttpHandlerSettings
 from tailrace.destinations.http.tls import tls_context
 from tailrace.errors import ConfigurationError, Problem, how_to_install
@@ -27,11 +27,11 @@ def _check(name: str, settings: HttpHandlerSettings) -> None:
         raise ConfigurationError(Problem(f"handlers.{name}.{key.split()[0]}", message)) from None
 
 
-HTTP = own_destination_type(
+HTTP = destination_type(
     HttpHandlerSettings,
     _create,
     _check,
     needs=("aiohttp",),
     install=how_to_install("http"),
-    at_once=lambda settings: settings.at_once + (WAITING if settings.batch_size == 1 else 0),
+    concurrency=lambda settings: settings.at_once + (WAITING if settings.batch_size == 1 else 0),
 )

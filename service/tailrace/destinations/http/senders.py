@@ -39,7 +39,7 @@ class Sender:
     async def __aexit__(self, *error: object) -> None:
         await self._endpoint.__aexit__(*error)
 
-    async def attempt(self, trial: Trial) -> str:
+    async def probe(self, trial: Trial) -> str:
         """Sends no request: the endpoint must not take a trial for an event."""
         return await self._connected()
 

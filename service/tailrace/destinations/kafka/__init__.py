@@ -6,13 +6,17 @@ waits for the brokers, :mod:`outcomes` says what an error means. :mod:`at_least_
 :mod:`exactly_once` are the two destinations; the latter keeps its position by :mod:`positions`.
 """
 
-from tailrace.destination import Opening, own_destination_type
-from tailrace.destination.class_type import OwnDestination
+from typing import TYPE_CHECKING
+
+from tailrace.destination import Opening, destination_type
 from tailrace.destinations.kafka.settings import KafkaHandlerSettings
 from tailrace.errors import ConfigurationError, Problem, how_to_install
 
+if TYPE_CHECKING:
+    from tailrace.destinations.kafka.at_least_once import Kafka
 
-def _create(opening: Opening, settings: KafkaHandlerSettings) -> OwnDestination:
+
+def _create(opening: Opening, settings: KafkaHandlerSettings) -> "Kafka":
     if settings.exactly_once:
         from tailrace.destinations.kafka.exactly_once import ExactlyOnceKafka
 
@@ -29,7 +33,7 @@ def _check(name: str, settings: KafkaHandlerSettings) -> None:
         raise ConfigurationError(Problem(f"handlers.{name}.client", message))
 
 
-KAFKA = own_destination_type(
+KAFKA = destination_type(
     KafkaHandlerSettings,
     _create,
     _check,

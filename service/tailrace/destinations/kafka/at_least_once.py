@@ -58,7 +58,7 @@ class Kafka:
         records = self.records.of_ddl(event, self._scope)
         await to_thread.run_sync(self.send, records, 1, time.monotonic())
 
-    async def attempt(self, trial: Trial) -> str:
+    async def probe(self, trial: Trial) -> str:
         """What is possible: asks about the topics of the scopes, and creates none."""
         return await to_thread.run_sync(
             try_topics, self.connection, self.topics, self._names.of_scopes(trial.scopes)

@@ -32,9 +32,9 @@ class ExactlyOnceKafka(Kafka):
     async def begin(self, scope: ScopeContext) -> str | None:
         return await to_thread.run_sync(self._begin, scope)
 
-    async def attempt(self, trial: Trial) -> str:
+    async def probe(self, trial: Trial) -> str:
         """As without transactions. No transactional id is used: that would fence the daemon."""
-        message = await super().attempt(trial)
+        message = await super().probe(trial)
         return f"{message}; {await to_thread.run_sync(self._positions.try_topic)}"
 
     def _begin(self, scope: ScopeContext) -> str | None:

@@ -12,7 +12,7 @@ from tailrace.destination import (
     Opening,
     SecretUri,
     Template,
-    own_destination_type,
+    destination_type,
     require_apart,
 )
 from tailrace.destination.settings import CollectionName, DatabaseName
@@ -142,4 +142,4 @@ def mongodb(opening: Opening, settings: MongodbHandlerSettings) -> "MongodbDesti
     return MongodbDestination(opening, settings)
 
 
-MONGODB = own_destination_type(MongodbHandlerSettings, mongodb, _check, needs=(), install="")
+MONGODB = destination_type(MongodbHandlerSettings, mongodb, _check)

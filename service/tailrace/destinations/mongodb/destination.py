@@ -76,7 +76,7 @@ class MongodbDestination:
         if self._cluster is not None:
             await self._cluster.close()
 
-    async def attempt(self, trial: Trial) -> str:
+    async def probe(self, trial: Trial) -> str:
         """Tries what it would write, in a transaction that it aborts."""
         cluster = await self._connected()
         known = list(places(self._names, self._settings.state, trial.scopes))

@@ -11,7 +11,7 @@ from tailrace.destination import (
     NameTemplate,
     Opening,
     SecretText,
-    own_destination_type,
+    destination_type,
 )
 from tailrace.destination.settings import Flag, OneOrMore, Seconds, Text, like
 from tailrace.errors import ConfigurationError, Problem, how_to_install
@@ -119,6 +119,6 @@ def _check(name: str, settings: NatsHandlerSettings) -> None:
         NATS.require_installed(name, "nkeys")
 
 
-NATS = own_destination_type(
+NATS = destination_type(
     NatsHandlerSettings, _create, _check, needs=("nats",), install=how_to_install("nats")
 )

@@ -68,7 +68,7 @@ class NatsDestination:
     async def on_ddl(self, event: ChangeEvent) -> None:
         await self._send([event])
 
-    async def attempt(self, trial: Trial) -> str:
+    async def probe(self, trial: Trial) -> str:
         subjects = [subjects_of(self._settings.subject, scope) for scope in trial.scopes]
         async with self._publisher() as publisher:
             for subject in subjects if not self._settings.create_stream else ():

@@ -60,7 +60,7 @@ def _handler(opening: Opening, settings: ParquetHandlerSettings, target: "LakeWr
     return target.handler(opening.scope.name)
 
 
-async def _attempt(opening: Opening, settings: ParquetHandlerSettings, trial: Trial) -> str:
+async def _probe(opening: Opening, settings: ParquetHandlerSettings, trial: Trial) -> str:
     _check(opening.name, settings)
     from tailrace.destinations.parquet.trial import try_lake
 
@@ -72,7 +72,7 @@ PARQUET = HandlerType(
     _create,
     _handler,
     _check,
-    _attempt,
+    _probe,
     needs=("pyarrow",),
     install=how_to_install("lake"),
     shared=lambda settings: True,

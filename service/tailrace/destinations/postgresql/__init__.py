@@ -12,7 +12,7 @@ from tailrace.destination import (
     NameTemplate,
     Opening,
     SecretUri,
-    own_destination_type,
+    destination_type,
     require_apart,
 )
 from tailrace.destination.settings import Flag, Text, like
@@ -129,7 +129,7 @@ def postgresql(opening: Opening, settings: PostgreSQLSettings) -> "PostgreSQL":
     return PostgreSQL(opening, settings)
 
 
-POSTGRESQL = own_destination_type(
+POSTGRESQL = destination_type(
     PostgreSQLSettings,
     postgresql,
     _check,

@@ -90,7 +90,7 @@ class PostgreSQL:
     async def __aexit__(self, *error: object) -> None:
         await self._close()
 
-    async def attempt(self, trial: Trial) -> str:
+    async def probe(self, trial: Trial) -> str:
         """What a start would do there; nothing of it stays."""
         version = await self._try(trial.scopes)
         return f"PostgreSQL {version} answers, and its tables can be written"

@@ -11,7 +11,7 @@ from tailrace.destination import (
     Opening,
     SecretUri,
     Template,
-    own_destination_type,
+    destination_type,
 )
 from tailrace.destination.settings import Count, Seconds, Text
 from tailrace.errors import how_to_install
@@ -109,6 +109,6 @@ def _create(opening: Opening, settings: RedisHandlerSettings) -> Any:
     return (RedisStreams if settings.key is None else RedisKeys)(opening, settings)
 
 
-REDIS = own_destination_type(
+REDIS = destination_type(
     RedisHandlerSettings, _create, needs=("redis", "hiredis"), install=how_to_install("redis")
 )

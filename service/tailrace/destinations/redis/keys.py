@@ -89,7 +89,7 @@ class RedisKeys:
                 case operation, _ if operation in (SNAPSHOT_BEGIN, SNAPSHOT_END):
                     await self._snapshot(connection, event, scope)
 
-    async def attempt(self, trial: Trial) -> str:
+    async def probe(self, trial: Trial) -> str:
         version = await self._server.require_usable()
         async with self._server.connection() as connection:
             await connection.at_once([("SET", TRIAL, "", "PX", 1000), ("DEL", TRIAL)])

@@ -49,7 +49,7 @@ class RedisStreams:
     async def on_ddl(self, event: ChangeEvent, scope: ScopeContext) -> None:
         await self._add([event], scope)
 
-    async def attempt(self, trial: Trial) -> str:
+    async def probe(self, trial: Trial) -> str:
         version = await self._server.require_usable()
         found: list[str] = []
         async with self._server.connection() as connection:
