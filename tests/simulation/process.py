@@ -75,10 +75,12 @@ class _NotedCheckpoints(MemoryCheckpoints):
     async def save(self, checkpoint: Checkpoint) -> None:
         before = await self.load(checkpoint.scope)
         await super().save(checkpoint)
-        if checkpoint.obeyed > (before.obeyed if before is not None else 0):
-            self._world.reasons.note("a seek")
-            for destination in self._world.destinations:
-                destination.ledger.moved(checkpoint.position.cluster_time or START)
+        for destination in self._world.destinations:
+            now = checkpoint.of(destination.name)
+            former = before.of(destination.name) if before is not None else None
+            if now is not None and now.obeyed > (former.obeyed if former is not None else 0):
+                self._world.reasons.note("a seek")
+                destination.ledger.moved(now.position.cluster_time or START)
 
     async def record_gap(self, gap: Gap) -> None:
         await super().record_gap(gap)

@@ -207,8 +207,11 @@ class Keeper:
 
 
 async def close_all(kept: Iterable[Kept[Any]]) -> None:
-    """Closes these, the last one first."""
-    for each in reversed([*kept]):
+    """Closes these side by side: one that does not end keeps no other open."""
+    every = [*kept]
+    for each in reversed(every):
+        each.leave()
+    for each in every:
         await each.close()
 
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import anyio
 from anyio.abc import TaskGroup
 
 from tailrace.engine.checkpoint_claim import CheckpointClaim
 from tailrace.engine.handle.retry import Breaker
-from tailrace.engine.handler_run import HandlerRun
 from tailrace.engine.plan.router import Routed
 from tailrace.engine.plan.row_source import RowSource
 from tailrace.engine.plan.scope_plan import Runtime, ScopePlan
@@ -23,7 +23,18 @@ from tailrace.engine.standing_order import StandingOrder
 from tailrace.engine.status.status import Status
 from tailrace.stream import Interrupt
 
-Part = Callable[[Routed, Exception | None, HandlerRun | None], None]
+
+class Former(Protocol):
+    """What a handler still does for a course that it has left: ``ended`` is set when that has
+    ended, and ``failure`` then says why it failed, if it did."""
+
+    @property
+    def ended(self) -> anyio.Event: ...
+    @property
+    def failure(self) -> Exception | None: ...
+
+
+Part = Callable[[Routed, Exception | None, Former | None], None]
 """See :meth:`Course.part`."""
 
 
@@ -75,7 +86,7 @@ class Course:
         return self.parts is not None and len(self.routed) > 1
 
     def part(
-        self, handler: str, error: Exception | None = None, former: HandlerRun | None = None
+        self, handler: str, error: Exception | None = None, former: Former | None = None
     ) -> None:
         """Lets a handler go on in a course of its own. ``error`` made it leave, if any; that course
         begins when the ``former`` part has ended."""

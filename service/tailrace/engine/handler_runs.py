@@ -33,7 +33,7 @@ from tailrace.stream import Interrupt
 _OF_THE_SCOPE = (LeaseLost, DeadLetterError)
 """Errors of a lane that concern every handler of the scope."""
 PATIENCE_SECONDS = 1.0
-"""After an invalidate, how long handlers wait for a slower one before it leaves them."""
+"""How long handlers wait at the end of a run for a slower one, before it leaves them."""
 
 
 @dataclass(slots=True, eq=False)
@@ -131,20 +131,22 @@ class HandlerRuns:
         finally:
             self.meeting.close()
 
-    async def drain(self, *, together: bool) -> None:
-        """Waits until each handler has finished, or has left. ``together``: all of what was read
-        will be finished, and a handler that is slow with it does not keep the others."""
+    async def drain(self) -> None:
+        """Waits until each handler has finished what it will, or has left: one that is slower than
+        the others does not hold their next run."""
         for each in list(self.fed):
             if each.joining:
                 self._remove(each)
             elif each.lane is not None:
                 each.lane.close()
         while left := [each for each in self.fed if not each.over.is_set()]:
-            slow = together and self.course.parts is not None and len(left) < len(self.fed)
+            slow = (
+                self._can_leave and len(left) < len(self.fed) and not self.course.scope.stop.is_set
+            )
             with anyio.move_on_after(PATIENCE_SECONDS if slow else float("inf")) as patience:
                 await left[0].over.wait()
             if patience.cancelled_caught:
-                self._detach(left[0], "it is slower than the others before an invalidate")
+                self._detach(left[0], "it is slower than the others at the end of a run")
 
     def start(self, handler: HandlerRun) -> None:
         """Runs the handler's lane, in a task of the scope."""
@@ -176,8 +178,7 @@ class HandlerRuns:
             self._leave(handler)
         if handler.left:
             await self.checkpointer.save_last([handler])
-            self.all.remove(handler)
-            handler.watermark.abandon()
+            self._forget(handler)
             handler.failure = failure
             handler.ended.set()
 
@@ -233,8 +234,17 @@ class HandlerRuns:
         del self.watermarks.each[handler.name]
         handler.leave()
         if handler.joining:
-            self.all.remove(handler)
-            handler.watermark.abandon()
+            self._forget(handler)
+
+    def _forget(self, handler: HandlerRun) -> None:
+        self.all.remove(handler)
+        handler.watermark.abandon()
+
+    def drop_unbegun(self) -> None:
+        """Feeds those no more that have left the course before this run began to call them."""
+        for each in [one for one in self.fed if one.name not in self.course.names]:
+            self._remove(each)
+            self._forget(each)
 
     def _read_to(self) -> ResumeToken | None:
         """Where a handler may join; ``None`` while none can."""

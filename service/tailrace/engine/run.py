@@ -32,6 +32,7 @@ from tailrace.engine.run_start import (
     beginnings,
     last_of,
     settle,
+    tell_gap,
 )
 from tailrace.engine.shared_stream import SharedStream
 from tailrace.engine.status.watcher_state import WatcherState
@@ -173,8 +174,9 @@ class Run:
             if gap is not None:
                 some = tuple(course.names) if len(course.names) < len(plan.routed) else None
                 gap = replace(gap, until=status.stream.server_time, handlers=some)
-                told = [each.delivery for each in handlers.fed if each.delivery is not None]
-                await record(gap, runtime.store, told, scope.claim.lease)
+                await record(gap, runtime.store, scope.claim.lease)
+                await tell_gap(course, self.begun, gap)
+                handlers.drop_unbegun()
             return await self._handle(reader, stream)
         finally:
             status.find = None
@@ -224,7 +226,7 @@ class Run:
                     self._fail(error)
                 reading_rows.cancel()
                 course.status.enter(WatcherState.DRAINING)
-                await handlers.drain(together=ending is Ending.INVALIDATED)
+                await handlers.drain()
                 until_drained.set()
         finally:
             # A cancelled run saves what is handled; the lanes are cancelled with it.

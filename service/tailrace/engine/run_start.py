@@ -5,6 +5,7 @@ A handler that cannot begin with the others leaves for a course of its own.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from tailrace.engine.course import Course
 from tailrace.engine.first_position import begin_now
@@ -17,9 +18,11 @@ from tailrace.engine.position.start_position import (
     start_position,
     together,
 )
+from tailrace.engine.questions import ask_all
 from tailrace.engine.seek import seek, sought
-from tailrace.errors import CheckpointFenced, DeliveryInterrupted, ScopeHalted, TailraceError
+from tailrace.errors import ScopeHalted
 from tailrace.model import Checkpoint, SinkPosition, SnapshotProgress, StartPoint
+from tailrace.model.gap import Gap
 from tailrace.model.position import earliest
 from tailrace.model.sink_position import NO_TOKEN
 from tailrace.model.snapshot import SnapshotState, StoredRows
@@ -111,17 +114,13 @@ async def beginnings(
     if not course.routed:
         position = _position(course, identity, checkpoint, "", None)
         return [HandlerStart(None, None, position)]
-    starts = []
-    for routed in list(course.routed):
-        try:
-            delivery = deliveries[routed.name]
-            starts.append(await _beginning(course, identity, checkpoint, routed, delivery))
-        except (CheckpointFenced, DeliveryInterrupted):
-            raise
-        except TailraceError as error:
-            if not course.can_part:
-                raise
-            course.part(routed.name, error)
+    calls = {
+        each.name: partial(_beginning, course, identity, checkpoint, each, deliveries[each.name])
+        for each in course.routed
+    }
+    starts = list((await ask_all(course, calls)).values())
+    if not starts:
+        return []  # a stop came
     stay = together(
         [each.position for each in starts],
         [n for n, each in enumerate(starts) if each.reads_apart],
@@ -217,6 +216,16 @@ def after_gap(
             course.part(each.name)
         begun = [each for each in begun if each not in own]
     return [replace(each, position=_skipping(start, each.position)) for each in begun]
+
+
+async def tell_gap(course: Course, begun: Sequence[HandlerStart], gap: Gap) -> None:
+    """Tells the handlers about a gap before they begin; those that do not take it may leave."""
+    calls = {
+        each.name: partial(each.delivery.position.skipped, gap)
+        for each in begun
+        if each.delivery is not None
+    }
+    await ask_all(course, calls)
 
 
 def _skipping(start: StartPoint, position: StartPosition) -> StartPosition:

@@ -14,12 +14,11 @@ import anyio
 import structlog
 
 from tailrace.engine.checkpoint_claim import CheckpointClaim
-from tailrace.engine.course import Course, FollowedScope
+from tailrace.engine.course import Course, FollowedScope, Former
 from tailrace.engine.follow import Follow
 from tailrace.engine.handle.frames import waits_for
 from tailrace.engine.handle.retry import Breaker
 from tailrace.engine.handle.side_calls import SideCalls
-from tailrace.engine.handler_run import HandlerRun
 from tailrace.engine.held_lease import HeldLease
 from tailrace.engine.plan.router import Routed
 from tailrace.engine.plan.row_source import RowSource
@@ -235,7 +234,7 @@ class Watcher:
 
     # --- handlers on their own -----------------------------------------------------------------
 
-    def _part(self, routed: Routed, error: Exception | None, former: HandlerRun | None) -> None:
+    def _part(self, routed: Routed, error: Exception | None, former: Former | None) -> None:
         """A handler goes on in a course of its own."""
         recorders = {routed.name: self._recorders[routed.name]}
         lease = partial(self._runtime.lease, self.name)
@@ -252,7 +251,7 @@ class Watcher:
         self._scope.tasks.start_soon(self._catch_up, follow, error, former, name=name)
 
     async def _catch_up(
-        self, follow: Follow, error: Exception | None, former: HandlerRun | None
+        self, follow: Follow, error: Exception | None, former: Former | None
     ) -> None:
         """Follows a course of one handler until it ends, or comes back to the shared one."""
         stop, routed = self._scope.stop, follow.course.routed[0]

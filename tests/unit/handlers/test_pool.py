@@ -64,6 +64,17 @@ class Shelf:
         self.written.labels(self.path).inc()
 
 
+class Patient(Shelf):
+    """The second one closes after the first one."""
+
+    made = 0
+
+    async def __aexit__(self, *error: object) -> None:
+        if self.number == 2:
+            await until(lambda: "closed 1" in LIFE)
+        await super().__aexit__(*error)
+
+
 class SharedShelf(Shelf):
     made = 0
     shared = True
@@ -96,7 +107,7 @@ async def function(event: ChangeEvent) -> None:
 @pytest.fixture(autouse=True)
 def at_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(keeper, "OPENING_BACKOFF", Backoff(0, 0))
-    Shelf.made = SharedShelf.made = 0
+    Shelf.made = SharedShelf.made = Patient.made = 0
     LIFE.clear()
     DOWN.clear()
 
@@ -294,3 +305,10 @@ async def test_a_reload_opens_what_changed_for_the_scopes_that_this_process_foll
         async with pool.entered("orders"):
             await write(pool, "orders")
     assert LIFE[3:] == ["5 orders", "closed 5"]
+
+
+async def test_one_that_is_slow_to_close_keeps_no_other_open() -> None:
+    plans = [plan(settings("Patient"), ORDERS, name=name) for name in ("a", "b")]
+    async with pooled(*plans, leased=True) as pool, pool.entered("orders"):
+        pass
+    assert LIFE == ["opened 1", "opened 2", "closed 1", "closed 2"]
