@@ -86,7 +86,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
             module = nodeid.partition("::")[0]
             if module.startswith(("tests/pipeline/", "tests/browser/")):
                 return module.rpartition("/")[0]
-            found = re.match(r"tests/destinations/test_(?:contract_.*\[)?([a-z]+)", nodeid)
+            found = re.match(r"tests/destinations/test_(?:contract.*\[)?([a-z]+)", nodeid)
             return found[1] if found else module
 
     config.option.loadscopereorder = False

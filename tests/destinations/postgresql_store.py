@@ -7,7 +7,7 @@ from prometheus_client import CollectorRegistry
 
 from tailrace.config.delivery import DeliverySettings
 from tailrace.destination.handler_type import Opening
-from tailrace.destination.object_calls import Destination
+from tailrace.destination.object_calls import ObjectCalls
 from tailrace.destinations.postgresql import PostgreSQLSettings, postgresql
 from tailrace.engine import Handler, RunIdentity
 from tailrace.model import Scope
@@ -39,7 +39,7 @@ class Store:
         target = postgresql(opening, found)
         await target.__aenter__()
         self.targets.append(target)
-        called = Destination("it", target, self.registry)
+        called = ObjectCalls("it", target, self.registry)
         handler = Handler("it", called.calls(), called.position)
         await begin(handler)
         return handler

@@ -104,6 +104,12 @@ class Changes:
         key, before = self._existing(id)
         return self._write("delete", key=key, before=before)
 
+    def lose(self, id: Any) -> None:
+        """The document is gone, and no event says so: only a snapshot can show it."""
+        key, _ = self._existing(id)
+        self.oplog.tick()
+        self._collection.versions[key].append((self.oplog.now, None))
+
     @contextmanager
     def transaction(self) -> Iterator[None]:
         """The changes of the block have one cluster time, ``lsid`` and ``txn_number``."""

@@ -71,7 +71,7 @@ class Harness:
         more = {**(handler or {}), **({"options": dict(options)} if options else {})}
         follows: dict[str, Any] = {"name": SCOPE, "database": self.changes.ns.db}
         follows |= {"collection": self.changes.ns.coll, "full_document": "whenAvailable"}
-        self._settings = settings_of(
+        self.settings = settings_of(
             {
                 "mongodb": {"uri": "mongodb://memory/?replicaSet=rs0"},
                 "store": {"type": "memory"},
@@ -223,6 +223,10 @@ class Harness:
         await self.handled()
         await self._until(lambda: self._current.saved)
 
+    async def waits(self) -> None:
+        """Returns when a call, or the start, has found that the destination is down."""
+        await self._until(lambda: self._current.waits)
+
     async def stop(self) -> None:
         """Stops the process as SIGTERM does: it drains and saves."""
         await self._current.stop()
@@ -266,9 +270,7 @@ class Harness:
         return self._processes[-1]
 
     def _start(self) -> Process:
-        process = Process(
-            self._target, self._settings, self.changes.oplog, self._disk, self._faults
-        )
+        process = Process(self._target, self.settings, self.changes.oplog, self._disk, self._faults)
         self._processes.append(process)
         self._tasks.start_soon(process.run, name=f"process {len(self._processes)}")
         return process

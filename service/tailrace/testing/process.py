@@ -166,6 +166,12 @@ class Process:
         return self._covers_all(watermark.handled_time)
 
     @property
+    def waits(self) -> bool:
+        """Whether its destination is down, as far as it knows."""
+        recorders = self.watcher.status.recorders if self.watcher is not None else {}
+        return NAME in recorders and recorders[NAME].down_since is not None
+
+    @property
     def saved(self) -> bool:
         """Whether the checkpoint says that everything is handled."""
         found = self._disk.checkpoints.get(self._settings.scopes[0].name)

@@ -63,11 +63,11 @@ async def opened(target: Any, settings: Settings) -> AsyncIterator[Handler]:
     of, scope = settings.handlers[NAME], target_of(settings.scopes[0])
     opening = Opening(NAME, scope, settings.delivery, CollectorRegistry(), (scope,))
     create = None
-    if isinstance(of, PythonHandlerSettings):
+    if isinstance(of, PythonHandlerSettings) and not isinstance(target, Mapping):
         if inspect.isfunction(target) and not inspect.iscoroutinefunction(target):
             target = target()
         create = partial(target_object, opening, target, of)
-    async with open_handler(opening, of, create, waits=create is not None) as handler:
+    async with open_handler(opening, of, create, waits=True) as handler:
         yield _hurried(handler)
 
 

@@ -51,8 +51,7 @@ class Cluster:
 
     async def close(self) -> None:
         """Closes the client, within a time limit and whatever is cancelled."""
-        with anyio.move_on_after(CLOSING_SECONDS, shield=True):
-            await self.client.close()
+        await _close(self.client)
 
 
 async def connect(uri: str) -> Cluster:
@@ -71,13 +70,20 @@ async def connect(uri: str) -> Cluster:
         with outages():
             identity = await _identity(client)
     except BaseException:
-        with anyio.move_on_after(CLOSING_SECONDS, shield=True):
-            await client.close()
+        await _close(client)
         raise
     concern = client.write_concern
     if "w" not in concern.document:
         concern = _MAJORITY
     return Cluster(uri, client, identity, concern)
+
+
+async def _close(client: AsyncMongoClient[dict[str, Any]]) -> None:
+    """Closes a client. In an outage it cannot end its sessions: the second call has none left."""
+    for _ in range(2):
+        with anyio.move_on_after(CLOSING_SECONDS, shield=True):
+            await client.close()
+            return
 
 
 async def _identity(client: AsyncMongoClient[dict[str, Any]]) -> ClusterIdentity:
