@@ -1,29 +1,16 @@
-"""What every destination does with changes: their kinds, refusals, replays.
+"""What a daemon does with what a destination refuses, or does not answer: letters and replays.
 
-Their order is in ``test_contract_kills.py``, whose log must have every change of a document.
+What each destination does with changes is in ``test_contract.py``.
 """
 
 import pytest
 
 from tests.daemon import until
-from tests.destinations.copying import Copying, assert_untroubled, key_of
-from tests.destinations.destination import NAMES
-
-REFUSING = [name for name in NAMES if name != "redis"]
+from tests.destinations.copying import Copying, key_of
 
 
-def test_inserts_updates_replacements_and_deletes_arrive(copied: Copying) -> None:
-    run = copied.daemon().start()
-    copied.insert(range(40), text="ä\n😀")
-    copied.count(range(20))
-    copied.collection.replace_one({"_id": 20}, {"n": 1, "other": [1, {"a": None}]})
-    copied.collection.delete_many({"_id": {"$gte": 30}})
-    copied.insert([35])
-    copied.until_equal()
-    assert_untroubled(run)
-
-
-@pytest.mark.parametrize("kind", REFUSING, scope="session")
+# One that stores its position, and one that does not. The refusals of all: test_contract.py.
+@pytest.mark.parametrize("kind", ["postgresql", "nats"], scope="session")
 def test_a_refused_event_is_a_dead_letter_and_the_others_arrive(logged: Copying) -> None:
     """It is in the middle of a batch. A replay is refused again: if the destination has a position,
     as the row of a snapshot."""

@@ -1,5 +1,7 @@
 """What every destination does when its server is down, hangs, or refuses its credentials."""
 
+import pytest
+
 from tests.daemon import until
 from tests.destinations.copying import (
     Copying,
@@ -44,6 +46,8 @@ def test_an_outage_of_any_kind_delays_its_handler_only(logged: Copying) -> None:
     assert_untroubled(run)
 
 
+# One that stores its position, and one that does not. Those of all: test_contract.py.
+@pytest.mark.parametrize("kind", ["postgresql", "redis"], scope="session")
 def test_a_server_that_is_down_at_the_start_is_told_by_a_trial_and_waited_for(
     logged: Copying,
 ) -> None:
