@@ -27,4 +27,4 @@ def install_documented(directory: Path) -> None:
     assert found is not None
     name, module, row = found.groups()
     source = python_block("destination_type")
-    install(directory, "tailrace-notes", f"{name} = {module}:{row}", **{module: source})
+    install(directory, "tailrace-archive", f"{name} = {module}:{row}", **{module: source})

@@ -105,7 +105,7 @@ def test_yaml_is_a_configuration_that_is_accepted(
     added_types.install_documented(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.chdir(tmp_path)
-    for module in ("shop", "tailrace_notes"):  # of another page
+    for module in ("shop", "tailrace_archive"):  # of another page
         monkeypatch.delitem(sys.modules, module, raising=False)
     monkeypatch.delenv("MONGODB_URI", raising=False)
     for name in re.findall(r"\$\{(\w+)\}", snippet.text):
