@@ -190,7 +190,6 @@ class _Service:
             with self._running, settled_memory():
                 try:
                     async with anyio.create_task_group() as beside:
-                        self.control.tasks = beside
                         beside.start_soon(watch.run, name="cluster watch")
                         beside.start_soon(self.history.run, name="history")
                         letters = store.dead_letters, self.metrics

@@ -219,38 +219,65 @@ def test_a_replay_is_refused_while_there_is_no_primary_and_done_afterwards(
     assert run.stop() == 0, run.log
 
 
+class Span:
+    """A daemon whose handler has had twenty changes, and a replay of them that it holds."""
+
+    def __init__(self, orders: Orders, run: Daemon) -> None:
+        self.run, self.numbers = run, [*range(20)]
+        (run.directory / "mended").touch()
+        run.start()
+        with orders.server.client() as client:
+            second = client.admin.command("ping")["operationTime"].time
+        orders.insert_each([{"_id": n, "n": n} for n in self.numbers])
+        self._noted = run.directory / "handed-over"
+        self._noted.touch()
+        until(lambda: len(self.handed_over) == len(self.numbers), "all changes")
+        assert sorted(self.handed_over) == self.numbers
+        asks = {"from": datetime.fromtimestamp(second, UTC).isoformat(), "handler": "note"}
+        self._hold = run.directory / "hold"
+        self._hold.touch()
+        status, answer = act(run, "/scopes/orders/replay", **asks)
+        assert status == 202, answer
+        until(lambda: len(self.handed_over) > len(self.numbers), "the first change")
+
+    @property
+    def handed_over(self) -> list[int]:
+        return [int(line.split()[1]) for line in whole_lines(self._noted.read_text())]
+
+    def go(self) -> None:
+        self._hold.unlink()
+
+    def ended(self) -> dict[str, Any]:
+        """The replay, when it is over."""
+
+        def replay() -> dict[str, Any]:
+            found: dict[str, Any] = json.loads(self.run.get("/scopes/orders/replay")[1])["replay"]
+            return found
+
+        until(lambda: replay()["state"] != "running", "the end of the replay")
+        return replay()
+
+
 def test_a_replay_of_a_span_goes_on_across_elections(
     of_three: Orders, replica_set: ReplicaSet
 ) -> None:
-    run = configured(of_three, scope={"batch_size": 2}, replicas={})
-    (run.directory / "mended").touch()
-    run.start()
-    with replica_set.client() as client:
-        second = client.admin.command("ping")["operationTime"].time
-    numbers = [*range(20)]
-    of_three.insert_each([{"_id": n, "n": n} for n in numbers])
-
-    def handed_over() -> list[int]:
-        return [int(line.split()[1]) for line in whole_lines(noted.read_text())]
-
-    noted = run.directory / "handed-over"
-    noted.touch()
-    until(lambda: len(handed_over()) == len(numbers), "all changes")
-    assert sorted(handed_over()) == numbers
-    asks = {"from": datetime.fromtimestamp(second, UTC).isoformat(), "handler": "note"}
-    hold = run.directory / "hold"
-    hold.touch()
-    status, answer = act(run, "/scopes/orders/replay", **asks)
-    assert status == 202, answer
-    until(lambda: len(handed_over()) > len(numbers), "the first change")
+    span = Span(of_three, configured(of_three, scope={"batch_size": 2}, replicas={}))
     replica_set.step_down()
-    hold.unlink()
+    span.go()
+    found = span.ended()
+    assert (found["state"], found["reason"]) == ("done", "")
+    assert sorted(span.handed_over[20:]) == span.numbers
+    assert span.run.stop() == 0, span.run.log
 
-    def replay() -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(run.get("/scopes/orders/replay")[1])["replay"]
-        return found
 
-    until(lambda: replay()["state"] != "running", "the end of the replay")
-    assert (replay()["state"], replay()["reason"]) == ("done", "")
-    assert handed_over()[len(numbers) :] == numbers
-    assert run.stop() == 0, run.log
+def test_a_replay_of_a_span_goes_on_after_the_process_was_killed(orders: Orders) -> None:
+    """What was handed over and not saved comes once more, and nothing else does."""
+    span = Span(orders, configured(orders, scope={"batch_size": 2}))
+    span.run.kill()
+    before = len(span.handed_over)
+    span.go()
+    span.run.start()
+    found = span.ended()
+    assert (found["state"], found["handler"]) == ("done", "note")
+    assert sorted(span.handed_over[before:]) == span.numbers
+    assert span.run.stop() == 0, span.run.log

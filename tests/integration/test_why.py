@@ -11,13 +11,13 @@ import pytest
 from bson.timestamp import Timestamp
 
 from tailrace.drivers import DRIVERS
+from tailrace.event.key import read_key
 from tailrace.model import Checkpoint, Position, PositionKind, Route, Scope, StartPoint
 from tailrace.model.gap import Gap
 from tailrace.stores.memory import MemoryCheckpoints, MemoryDeadLetters
 from tailrace.stream import ChangeStreamOptions
 from tailrace.why.answer import DocumentOutcome
 from tailrace.why.inquiry import Inquiry
-from tailrace.why.key import read_key
 from tests.contract.stores import letter
 from tests.daemon import Daemon, until
 from tests.machine import free_port

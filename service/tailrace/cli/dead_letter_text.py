@@ -16,7 +16,7 @@ from tailrace.cli.terminal_text import (
     fields,
     printable,
 )
-from tailrace.engine.handle.replay import event_of
+from tailrace.engine.handle.letter_queues import event_of
 from tailrace.event.extended_json import to_json
 from tailrace.model.dead_letter import DeadLetter, LetterQueue
 from tailrace.model.time_text import utc_text

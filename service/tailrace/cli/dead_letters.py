@@ -22,12 +22,12 @@ from tailrace.cli.terminal_text import printable
 from tailrace.cli.waiting_bar import waiting_bar
 from tailrace.config import Settings
 from tailrace.control.letter_choice import LetterChoice
-from tailrace.engine.handle.replay import in_order
+from tailrace.engine.handle.letter_queues import in_order
 from tailrace.engine.ports import DeadLetterStore
 from tailrace.errors import ConfigurationError, Problem
+from tailrace.event.key import read_key
 from tailrace.model.dead_letter import DeadLetter, LetterHead, LetterUnreadable
 from tailrace.stores.records import letter_line
-from tailrace.why.key import read_key
 
 NONE = "No dead letters.\n"
 

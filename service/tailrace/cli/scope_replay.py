@@ -23,11 +23,28 @@ from tailrace.config import Settings
 from tailrace.control.bodies import ReplayBody, read_body
 from tailrace.control.client import Client, NoDaemon
 from tailrace.control.outcome import ActionRefused
-from tailrace.control.span import find_span
+from tailrace.control.replays import find_span, span_text
+from tailrace.control.server_positions import ServerPositions
 from tailrace.durable_files import PRIVATE, sync_directory, write_all
+from tailrace.engine import (
+    ByteBudget,
+    Handler,
+    PerBatch,
+    Routed,
+    RunIdentity,
+    Runtime,
+    ScopePlan,
+    Watcher,
+    WatcherState,
+)
+from tailrace.engine.replay import replay_alone
 from tailrace.errors import advice
 from tailrace.event import ChangeEvent
 from tailrace.event.json_lines import json_lines
+from tailrace.model.cluster import ClusterIdentity
+from tailrace.model.failure_policy import Backoff, FailurePolicy
+from tailrace.observe.metrics import Metrics
+from tailrace.stores.memory import MemoryCheckpoints, MemoryDeadLetters
 
 _LOOK_SECONDS = 0.2
 
@@ -82,18 +99,21 @@ async def _through_daemon(
     begun: Mapping[str, Any] = client.scope(scope, "replay", body.model_dump(by_alias=True))
     if body.dry_run or body.cancel:
         return begun
-    path = f"/scopes/{quote(scope, safe='')}/replay"
+    path = f"/scopes/{quote(scope, safe='')}/replay?handler={quote(str(body.handler), safe='')}"
     while True:
         try:
             found = client.get(path)["replay"]
         except NoDaemon as error:
-            raise ActionRefused(503, f"the replay has ended with the daemon: {error}") from error
+            message = "the replay goes on when the daemon runs again, and GET"
+            raise ActionRefused(503, f"{message} {path} shows how far it is: {error}") from error
         if found is None:
-            why = "the replay has ended with the daemon, which was started again"
-            raise ActionRefused(409, f"{why}: if it was stopped, its log has replay.ended")
+            raise ActionRefused(
+                409, f"scope {scope!r} was reset, and its replay with it: begin again"
+            )
         if found["state"] != "running":
             break
         progress.what = f"replaying, {found['handled']:,} handed over"
+        progress.what += f"; {found['reason']}" if found["reason"] else ""
         if found["at"] is not None:
             first, last, at = (
                 datetime.fromisoformat(found[each]).timestamp() for each in ("from", "to", "at")
@@ -115,25 +135,41 @@ async def _into_file(
         refuse("--from", "is missing: give the time from which changes are meant")
     count = 0
     async with scope_server(settings, scope) as server:
-        span = await find_span(server, body)
+        request = await find_span(server, body)
+        span = span_text(request)
         if body.dry_run:
             meant = f"scope {scope.name!r}: {span} would be written to {path}"
             return {"message": f"{meant}. Dry run: nothing was written", "dry_run": True}
         with _new_file(path) as append:
 
-            async def take(events: Sequence[ChangeEvent]) -> None:
+            async def write(events: Sequence[ChangeEvent], _: RunIdentity) -> None:
                 nonlocal count
                 for lines in json_lines([e.raw for e in events], canonical=options.canonical):
                     append(lines)
                 count += len(events)
                 progress.what = f"replaying, {count:,} written"
-                if events and (at := events[-1].cluster_time) is not None:
-                    whole = max(span.until.time - span.since.time, 1)
-                    progress.share = (at.time - span.since.time) / whole
+                if (at := events[-1].cluster_time) is not None:
+                    whole = max(request.until.time - request.since.time, 1)
+                    progress.share = (at.time - request.since.time) / whole
 
-            await span.read(server.driver, settings.delivery.max_in_flight_bytes // 4, take)
+            once = FailurePolicy(attempts=1, halt=True)
+            to = Routed(Handler(str(path), PerBatch(write), failure=once))
+            plan = ScopePlan(server.scope, server.options, [to], Backoff(0.5, 10))
+            await replay_alone(Watcher(plan, _runtime(settings, server)).replays, to, request)
     message = f"scope {scope.name!r}: {_count(count)} written to {path}: {span}"
     return {"message": message, "written": count, "file": str(path)}
+
+
+def _runtime(settings: Settings, server: ServerPositions) -> Runtime:
+    """What a replay without a daemon needs: it remembers nothing."""
+    return Runtime(
+        server.driver,
+        MemoryCheckpoints(),
+        MemoryDeadLetters(),
+        ClusterIdentity("", ""),
+        ByteBudget(settings.delivery.max_in_flight_bytes),
+        Metrics(state.value for state in WatcherState),
+    )
 
 
 def _count(changes: int) -> str:

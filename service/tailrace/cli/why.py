@@ -24,8 +24,8 @@ from tailrace.config import Settings
 from tailrace.config.store import MemoryStoreSettings
 from tailrace.control.client import NoDaemon
 from tailrace.drivers import DRIVERS
+from tailrace.event.key import Key, read_key
 from tailrace.why.answer import DocumentOutcome, plain
-from tailrace.why.key import Key, read_key
 from tailrace.why.places import published_in
 
 SECONDS = 5.0

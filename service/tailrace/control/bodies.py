@@ -26,10 +26,6 @@ class Body(BaseModel):
     )
 
 
-class NoBody(Body):
-    """For actions that need nothing said: no body, or an empty JSON object."""
-
-
 class HandlerQuery(Body):
     handler: str | None = None
     """Only this handler of the scope; without it, all."""

@@ -4,8 +4,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
-from anyio.abc import TaskGroup
-
 from tailrace.control.bodies import (
     HandlerQuery,
     LetterBody,
@@ -18,20 +16,15 @@ from tailrace.control.bodies import (
     WhyQuery,
 )
 from tailrace.control.effects import progress, told
+from tailrace.control.follower import require_here
 from tailrace.control.letters import DeadLetters
 from tailrace.control.orders import give
 from tailrace.control.outcome import ActionRefused, Done
+from tailrace.control.replays import ReplayOrders, replay_document
 from tailrace.control.seeking import Seeking, positions_of
-from tailrace.control.server_positions import ServerPositions, moment
+from tailrace.control.server_positions import ServerPositions
 from tailrace.control.skipping import SkipBody, find_unsendable
 from tailrace.control.snapshot_orders import SnapshotOrders
-from tailrace.control.span import find_span
-from tailrace.control.spans import (
-    SpanReplay,
-    find_handler,
-    require_followed,
-    require_here,
-)
 from tailrace.control.subject import Subject
 from tailrace.engine import (
     CommandRunner,
@@ -41,9 +34,9 @@ from tailrace.engine import (
     WatcherState,
 )
 from tailrace.errors import CheckpointError, DeadLetterError, describe
+from tailrace.event.key import read_key
 from tailrace.why.followed import followed
 from tailrace.why.inquiry import Inquiry
-from tailrace.why.key import read_key
 
 _STARTING = ActionRefused(409, "the service is starting: ask again when /readyz answers 200")
 
@@ -70,12 +63,9 @@ class Control:
     server: CommandRunner | None = None
     inquiries: Mapping[str, Inquiry] = field(default_factory=dict)
     letters: DeadLetters | None = None
-    tasks: TaskGroup | None = None
-    """Runs replays; they end with the process."""
-    spans: dict[str, SpanReplay] = field(default_factory=dict)
-    """By scope, its last replay of a span of time."""
     patience_seconds: float = 5.0
     snapshots: SnapshotOrders | None = None
+    replays: ReplayOrders | None = None
 
     async def reload(self, *, dry_run: bool) -> Done:
         """Applies what has changed in the configuration, or says what that is."""
@@ -168,42 +158,19 @@ class Control:
     async def replay(self, scope: str, body: ReplayBody, by: str) -> Done:
         """Hands the changes of a span of time to one handler again, beside the scope."""
         subject, runtime = self._ordered(scope)
-        watcher = subject.watcher
+        self.replays = self.replays or ReplayOrders(runtime.orders)
+        server = self._positions(subject.watcher, runtime)
+        return await self.replays.ask(subject.watcher, server, body, by)
+
+    async def last_replay(self, scope: str, query: HandlerQuery) -> Mapping[str, Any]:
+        """The last replay of a span, to one of the handlers or to this one, in JSON types."""
+        subject, _ = self._ordered(scope, query.handler)
+        watcher, last = subject.watcher, {}
         require_here(watcher)
-        if body.cancel:
-            if (running := self._replaying(scope)) is None:
-                raise ActionRefused(409, f"scope {scope!r}: no replay is running")
-            running.scope.cancel()
-            return Done(f"scope {scope!r}: its replay is cancelled", "running", "cancelled")
-        if body.since is None or body.handler is None:
-            raise ActionRefused(400, "give from and handler, or cancel")
-        routed = find_handler(watcher, body.handler)
-        found = await find_span(self._positions(watcher, runtime), body)
-        span = SpanReplay(
-            watcher, runtime, found, routed, by, lambda: self.supervisor.find(scope) is watcher
-        )
-        if body.dry_run:
-            message = f"scope {scope!r}: {span.effect}. Dry run: nothing was handed over"
-            return Done(message, details=span.document())
-        if self._replaying(scope) is not None or self.tasks is None:
-            message = f"scope {scope!r}: a replay is running: wait for its end, or cancel it"
-            raise ActionRefused(409, message)
-        require_followed(watcher)
-        self.spans[scope] = span
-        self.tasks.start_soon(span.run, name=f"replay of scope {scope}")
-        message = f"scope {scope!r}: {span.effect}; GET /scopes/{scope}/replay shows how far it is"
-        return Done(message, moment(found.since), moment(found.until), span.document())
-
-    def _replaying(self, scope: str) -> SpanReplay | None:
-        last = self.spans.get(scope)
-        return last if last is not None and last.state == "running" else None
-
-    async def span(self, scope: str) -> Mapping[str, Any]:
-        """The last replay of a span, in JSON types."""
-        watcher, span = self._watcher(scope), self.spans.get(scope)
-        if span is None:
-            require_here(watcher)
-        return {"scope": scope, "replay": span.document() if span is not None else None}
+        for name in subject.handlers:
+            if (replay := watcher.replays.last(name)) is not None:
+                last[replay.number] = replay_document(watcher, name)
+        return {"scope": scope, "replay": last[max(last)] if last else None}
 
     def _positions(self, watcher: Watcher, runtime: Runtime) -> ServerPositions:
         plan = watcher.plan

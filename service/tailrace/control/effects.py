@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
+from tailrace.control.follower import owner_of
 from tailrace.control.orders import Given
-from tailrace.control.spans import owner_of
 from tailrace.control.subject import Effect, Subject
 from tailrace.engine import WatcherState
 

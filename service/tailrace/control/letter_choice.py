@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from tailrace.control.bodies import LetterFilter
 from tailrace.control.outcome import ActionRefused
 from tailrace.engine.ports import DeadLetterStore
+from tailrace.event.key import Key, read_key
 from tailrace.model.dead_letter import LetterHead, LetterQueue
-from tailrace.why.key import Key, read_key
 
 _PAGE = 1000
 

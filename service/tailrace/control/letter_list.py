@@ -10,7 +10,7 @@ from bson import json_util
 from tailrace.control.bodies import LettersQuery
 from tailrace.control.letter_choice import LetterChoice
 from tailrace.control.outcome import ActionRefused
-from tailrace.engine.handle.replay import event_of
+from tailrace.engine.handle.letter_queues import event_of
 from tailrace.engine.ports import DeadLetterStore
 from tailrace.event.extended_json import to_json
 from tailrace.model.dead_letter import DeadLetter, LetterHead, LetterUnreadable

@@ -11,7 +11,7 @@ from bson import json_util
 
 from tailrace.control.outcome import ActionRefused
 from tailrace.engine import Watcher
-from tailrace.engine.handle.replay import Report, event_of, in_order
+from tailrace.engine.handle.letter_queues import Report, event_of, in_order
 from tailrace.engine.ports import DeadLetterStore
 from tailrace.event import ChangeEvent
 from tailrace.model.dead_letter import LetterHead, LetterQueue

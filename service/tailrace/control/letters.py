@@ -12,17 +12,23 @@ from typing import Any, Protocol, TypeVar
 import anyio
 
 from tailrace.control.bodies import LetterBody, LettersBody, LettersQuery
+from tailrace.control.follower import (
+    replay_refusal,
+    require_followed,
+    require_here,
+    require_replayable,
+)
 from tailrace.control.letter_choice import ChosenQueues, LetterChoice, Progress
 from tailrace.control.letter_list import listed, named
 from tailrace.control.letter_snapshot import BY_SNAPSHOT, LetterSnapshot
 from tailrace.control.outcome import ActionRefused, Done
-from tailrace.control.spans import require_followed, require_here, require_replayable
 from tailrace.engine import Supervisor, Watcher, WatcherState
-from tailrace.engine.handle.replay import refusal, replay_letters
+from tailrace.engine.handle.letter_queues import replay_letters
 from tailrace.engine.ports import DeadLetterStore, Handler
 from tailrace.errors import CheckpointFenced, DeadLetterError, describe
 from tailrace.model.dead_letter import DeadLetter, LetterHead, LetterQueue
 from tailrace.model.snapshot import SnapshotRequest
+from tailrace.stream import Interrupt
 
 T = TypeVar("T")
 
@@ -48,6 +54,8 @@ class _Outcome:
     left: int = 0
     letters: list[dict[str, str]] = field(default_factory=list)
     refused: dict[str, ActionRefused] = field(default_factory=dict)
+    waits: str = ""
+    """For which destination the rest waits, if one is down."""
     next: Progress | None = None
 
     def more(self) -> bool:
@@ -66,6 +74,7 @@ class _Outcome:
         if self.refused and not self.letters:
             raise next(iter(self.refused.values()))
         message = f"{verb} {number(self.done)}{more}"
+        message += f"; {self.waits}: ask again" if self.waits else ""
         message += "".join(f". Not those of {of}: {why}" for of, why in self.refused.items())
         details: dict[str, Any] = {"failed": self.failed, "left": self.left}
         details |= {verb: self.done, "letters": self.letters}
@@ -111,7 +120,7 @@ class DeadLetters:
                 try:
                     watcher, handler = self._open(*of)
                     alone.enter_context(self._alone(watcher.name))
-                    if refusal(handler):
+                    if replay_refusal(handler):
                         by_snapshot.add(of)
                         queues = [queue for queue in chosen.first if queue[:2] == of]
                         order = partial(self.order, watcher, by=by)
@@ -183,7 +192,7 @@ class DeadLetters:
         for of in sizes:
             try:
                 _, handler = self._open(*of)
-                whys[of] = BY_SNAPSHOT if refusal(handler) else "would be replayed"
+                whys[of] = BY_SNAPSHOT if replay_refusal(handler) else "would be replayed"
             except ActionRefused as error:
                 whys[of] = f"would be refused: {error}"
         texts = [f"{number(sizes[of])} of {_text(*of)} {why}" for of, why in whys.items()]
@@ -206,25 +215,29 @@ class DeadLetters:
             if claim.lease is not None:
                 claim.lease.require()
 
-        try:
-            done = await replay_letters(
-                self.store,
-                handler,
-                heads,
-                outcome.note,
-                claim.epoch,
-                require,
-                watcher.turn,
-                outcome.more,
-            )
-        except CheckpointFenced as error:
-            message = f"replayed {number(outcome.done)}, and the others still wait: {error}"
-            raise ActionRefused(409, message) from error
-        except DeadLetterError as error:
+        over, failure = Interrupt(), None
+        async with anyio.create_task_group() as timing:
+            timing.start_soon(_set_at, outcome.ends, over)
+            try:
+                done = await replay_letters(
+                    self.store,
+                    heads,
+                    lambda event: watcher.scope.again(handler, event, over),
+                    outcome.note,
+                    require,
+                    outcome.more,
+                )
+            except (CheckpointFenced, DeadLetterError) as error:
+                failure = error
+            timing.cancel_scope.cancel()
+        if isinstance(failure, CheckpointFenced):
+            message = f"replayed {number(outcome.done)}, and the others still wait: {failure}"
+            raise ActionRefused(409, message) from failure
+        if failure is not None:
             message = f"replayed {number(outcome.done)}; when the store answers, "
             message += "GET /dead-letters shows what still waits"
-            raise ActionRefused(503, f"{message}: {describe(error)}") from error
-        outcome.left += done.left
+            raise ActionRefused(503, f"{message}: {describe(failure)}") from failure
+        outcome.left, outcome.waits = outcome.left + done.left, done.waits
         return done.rest
 
     def _open(self, scope: str, name: str) -> tuple[Watcher, Handler]:
@@ -257,6 +270,11 @@ class DeadLetters:
             yield
         finally:
             self._busy.discard(scope)
+
+
+async def _set_at(time: float, interrupt: Interrupt) -> None:
+    await anyio.sleep_until(time)
+    interrupt.set()
 
 
 async def _stored(call: Awaitable[T]) -> T:

@@ -90,6 +90,8 @@ def _next(last: Order, by: str, changes: Mapping[str, Any], handler: str | None)
         changed["sought"] = order.number
     if "snapshot" in changes:
         changed["asked"] = order.number
+    if "replay" in changes:
+        changed["replayed"] = order.number
     if handler is None:  # what is wanted of all takes the place of what was wanted of single ones
         nothing = {name: getattr(HandlerOrder(), name) for name in changed}
         of_handlers = {name: replace(own, **nothing) for name, own in last.handlers.items()}

@@ -11,7 +11,6 @@ from tailrace.control.bodies import (
     LetterBody,
     LettersBody,
     LettersQuery,
-    NoBody,
     OrderBody,
     ReloadBody,
     ReplayBody,
@@ -103,8 +102,8 @@ async def _replay(control: Control, values: Values, body: ReplayBody, by: str) -
     return await control.replay(values["name"], body, by)
 
 
-async def _span(control: Control, values: Values, _: NoBody) -> Mapping[str, Any]:
-    return await control.span(values["name"])
+async def _last_replay(control: Control, values: Values, query: HandlerQuery) -> Mapping[str, Any]:
+    return await control.last_replay(values["name"], query)
 
 
 async def _letters(control: Control, values: Values, query: LettersQuery) -> str:
@@ -217,16 +216,17 @@ ROUTES = (
     HttpRoute(
         "POST",
         "/scopes/{name}/replay",
-        "Hands the changes of a span of time to one handler again, beside the scope.",
+        "Hands the changes of a span of time to one handler again, beside the scope. It goes on "
+        "after a restart.",
         _replay,
         ReplayBody,
     ),
     HttpRoute(
         "GET",
         "/scopes/{name}/replay",
-        "How far the last replay of a span of time is.",
-        takes=NoBody,
-        read=_span,
+        "How far the last replay of a span of time is, to any handler or to this one.",
+        takes=HandlerQuery,
+        read=_last_replay,
     ),
     HttpRoute(
         "GET",

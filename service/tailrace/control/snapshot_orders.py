@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 import anyio
 
 from tailrace.control.bodies import SnapshotBody
+from tailrace.control.follower import require_here
 from tailrace.control.orders import give
 from tailrace.control.outcome import ActionRefused, Done
-from tailrace.control.spans import require_here
 from tailrace.control.subject import Subject
 from tailrace.engine import OrderStore, Watcher, WatcherState
 from tailrace.engine.plan.row_source import RowSource

@@ -166,4 +166,4 @@ def as_former(checkpoint: Checkpoint) -> Checkpoint:
         )
         for name, each in checkpoint.subscriptions.items()
     }
-    return checkpoint.with_subscriptions(small)
+    return replace(checkpoint.with_subscriptions(small), replays={})

@@ -1,7 +1,7 @@
 """Saves the positions of a run's handlers at every interval and when the run ends."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import anyio
 import structlog
@@ -116,12 +116,7 @@ class Checkpointer:
     def _changed(self, positions: Mapping[HandlerRun, Position]) -> dict[str, Subscription]:
         """The subscriptions whose positions the store does not have, by handler."""
         return {
-            each.name: replace(
-                each.subscription,
-                position=at,
-                fingerprint=each.fingerprint_of(self.identity.fingerprint),
-                halted="",
-            )
+            each.name: each.subscription_at(at, self.identity.fingerprint)
             for each, at in positions.items()
             if at != each.stored
         }

@@ -7,21 +7,28 @@ stands elsewhere.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import anyio
 from anyio.abc import TaskGroup
 
 from tailrace.engine.checkpoint_claim import CheckpointClaim
-from tailrace.engine.handle.retry import Breaker
+from tailrace.engine.handle.commit_delivery import CommitDelivery
+from tailrace.engine.handle.delivery import Delivery
+from tailrace.engine.handle.retry import Breaker, Retry
+from tailrace.engine.handle.side_calls import SideCalls
 from tailrace.engine.plan.router import Routed
 from tailrace.engine.plan.row_source import RowSource
 from tailrace.engine.plan.scope_plan import Runtime, ScopePlan
+from tailrace.engine.ports import Handler, RunIdentity
 from tailrace.engine.position.history_lost import LostHistory
+from tailrace.engine.replayed_span import ReplayedSpan
 from tailrace.engine.standing_order import StandingOrder
 from tailrace.engine.status.status import Status
-from tailrace.stream import Interrupt
+from tailrace.event import ChangeEvent
+from tailrace.observe.recent_errors import RecentErrors
+from tailrace.stream import Interrupt, fingerprint
 
 
 class Former(Protocol):
@@ -54,15 +61,47 @@ class FollowedScope:
     turns: Mapping[str, anyio.Semaphore]
     streams: anyio.Semaphore
     status: Status
+    side_calls: SideCalls
+    begin_replays: Callable[[], None] = lambda: None
+    """Begins the replays that are ordered, or go on."""
     tasks: TaskGroup = field(init=False)
     stop: Interrupt = field(init=False)
+
+    def delivery(
+        self, handler: Handler, identity: RunIdentity, errors: RecentErrors, waits: Interrupt
+    ) -> Delivery:
+        """Makes the deliveries to a handler. ``errors``: where its errors are noted; ``waits`` ends
+        its waits."""
+        letters, lease, turn = self.runtime.letters, self.claim.lease, self.turns.get(handler.name)
+        identity = replace(identity, dead_letter_keys=letters.held(identity.scope, handler.name))
+        breaker = self.breakers[handler.name]
+        retry = Retry(identity, handler.name, letters, breaker, errors, waits, lease)
+        kind = Delivery if handler.commit is None else CommitDelivery
+        return kind(handler, retry, identity, self.runtime.share, lease, turn)
+
+    async def again(
+        self, handler: Handler, event: ChangeEvent, until: Interrupt
+    ) -> BaseException | None:
+        """Hands a change to a handler once, beside its course; returns the handler's error.
+
+        An outage is waited out, but :class:`DeliveryInterrupted` is raised at the interrupt. Raises
+        :class:`CheckpointFenced` if the scope is restarted meanwhile.
+        """
+        plan, cluster = self.plan, str(self.runtime.cluster)
+        of = fingerprint(plan.scope, plan.options)
+        identity = RunIdentity(plan.scope.name, cluster, of, self.claim.epoch)
+        delivery = self.delivery(handler, identity, self.status.errors, until)
+        async with self.side_calls.call():
+            return await delivery.again(event)
+        return None
 
 
 @dataclass(slots=True, eq=False)
 class Course:
     """``routed``: the handlers that are in it. ``parts`` lets one go on in a course of its own;
     ``None`` in a course that no handler can leave. ``alone``: it is such a course beside the shared
-    one. ``rows``: the reader of documents for all of them."""
+    one. ``rows``: the reader of documents for all of them. ``replay``: the changes that come again
+    in this course, which has an end then."""
 
     scope: FollowedScope
     routed: list[Routed]
@@ -70,6 +109,7 @@ class Course:
     rows: RowSource
     parts: Part | None = None
     alone: bool = False
+    replay: ReplayedSpan | None = None
     history: LostHistory = field(default_factory=LostHistory)
     failures: int = 0
     trouble: str = ""

@@ -37,12 +37,14 @@ class Follow:
     """Follows one course. ``running`` ends its run, drained; ``None`` while there is none.
 
     ``fenced``: it ended because the store holds a newer position, or the lease has ended.
+    ``arrived``: because a replay has come to its end.
     """
 
     course: Course
     meeting: SharedStream
     running: Interrupt | None = None
     fenced: bool = False
+    arrived: bool = False
     now: Run | None = None
     """The run that is under way."""
 
@@ -52,7 +54,7 @@ class Follow:
         course, standing = self.course, self.course.scope.standing
         log = structlog.get_logger().bind(scope=self._scope)
         while not stop.is_set:
-            before, heard = self._positions, standing.number
+            before, heard = self._positions, standing.version
             with stop.child() as interrupt:
                 self.running = interrupt
                 run = self.now = Run(course, self.meeting, interrupt)
@@ -72,6 +74,9 @@ class Follow:
             if run.joined is not None and run.joins:
                 run.joined.join(run.handlers.fed[0])
                 return run.joined
+            if ending is Ending.ARRIVED and course.replay is not None:
+                self.arrived = True
+                break
             if ending is Ending.PAUSED:
                 await self._pause(stop)
             if ending is Ending.INVALIDATED:
@@ -101,25 +106,20 @@ class Follow:
     async def _pause(self, stop: Interrupt) -> None:
         """Waits for an order that ends the pause, or changes where the course continues."""
         standing, status = self.course.scope.standing, self.course.status
-        order, scope = standing.order, self._scope
-        assert order is not None  # noqa: S101 - it has paused the run
-        log = structlog.get_logger().bind(scope=scope)
+        version, by = standing.version, standing.by
+        log = structlog.get_logger().bind(scope=self._scope)
         if status.state is not WatcherState.PAUSED:
-            log.info("scope.paused", by=order.by, handlers=self.course.names)
-        alone = "" if standing.pauses else f" --handler {self.course.names[0]}"
-        since = order.at.isoformat(timespec="seconds")
-        help_ = f"'tailrace scopes resume {scope}{alone}' continues"
-        status.enter(WatcherState.PAUSED, f"paused by {order.by} at {since}: {help_}")
+            log.info("scope.paused", by=by, handlers=self.course.names)
+        status.enter(WatcherState.PAUSED, standing.why_paused(self.course.names[0]))
         at_risk = False
-        while standing.number == order.number and not stop.is_set:
+        while standing.version == version and not stop.is_set:
             with anyio.move_on_after(_RISK_SECONDS):
-                await standing.until_newer(order.number, stop)
+                await standing.until_newer(version, stop)
             if (risk := status.history_risk) and not at_risk:
                 log.warning("history.at_risk", reason=risk)
             at_risk = bool(risk)
         if not (stop.is_set or self._pauses):
-            assert standing.order is not None  # noqa: S101 - for the type checker
-            log.info("scope.resumed", by=standing.order.by, handlers=self.course.names)
+            log.info("scope.resumed", by=standing.by, handlers=self.course.names)
 
     async def begin_after(self, error: Exception, stop: Interrupt) -> bool:
         """Begins a course with the error that made its handler leave the others; returns False if
@@ -129,7 +129,7 @@ class Follow:
         if decision.halt:
             await self._halt(decision)
             return False
-        await self.wait_after(error, decision, self.course.scope.standing.number, stop)
+        await self.wait_after(error, decision, self.course.scope.standing.version, stop)
         return True
 
     def _note(self, decision: Decision) -> None:

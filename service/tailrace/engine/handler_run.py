@@ -1,6 +1,6 @@
 """One handler's part in one run: its deliveries, its lane, and its watermark."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import anyio
 
@@ -8,6 +8,7 @@ from tailrace.engine.final_position import MOST_NOTED, final_position, reached_p
 from tailrace.engine.handle.delivery import Delivery
 from tailrace.engine.handle.lane import Lane
 from tailrace.engine.position.watermark import Watermark
+from tailrace.engine.replayed_span import ReplayedSpan
 from tailrace.model import Position, PositionKind
 from tailrace.model.subscription import Subscription
 
@@ -28,6 +29,7 @@ class HandlerRun:
     delivery: Delivery | None = None
     lane: Lane | None = None
     fingerprint: str = ""
+    replay: ReplayedSpan | None = None
     begun: anyio.Event = field(default_factory=anyio.Event)
     """Set once the handler may be called, or has left before."""
     over: anyio.Event = field(default_factory=anyio.Event)
@@ -72,6 +74,16 @@ class HandlerRun:
     def fingerprint_of(self, current: str) -> str:
         """Of the pipeline to which the tokens of its position belong."""
         return current if self.watermark.follows else self.fingerprint or current
+
+    def subscription_at(self, position: Position, fingerprint: str) -> Subscription:
+        """What to store of it. ``fingerprint``: of the current pipeline."""
+        return replace(
+            self.subscription,
+            position=position,
+            fingerprint=self.fingerprint_of(fingerprint),
+            halted="",
+            replay=self.replay.now() if self.replay is not None else None,
+        )
 
     def final(self, handlers: int = 1) -> Position:
         """What is handled when the handler's part ends, to the single event."""

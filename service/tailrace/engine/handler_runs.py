@@ -5,18 +5,16 @@ Their lanes run in tasks of the scope: one that has left may still end a call af
 
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import anyio
 import structlog
 
 from tailrace.engine.checkpointer import Checkpointer
 from tailrace.engine.course import Course
-from tailrace.engine.handle.commit_delivery import CommitDelivery
 from tailrace.engine.handle.delivery import Delivery
 from tailrace.engine.handle.isolation import required
 from tailrace.engine.handle.lane_kinds import lane_of
-from tailrace.engine.handle.retry import Retry
 from tailrace.engine.handler_run import HandlerRun
 from tailrace.engine.plan.router import Routed
 from tailrace.engine.ports import RunIdentity
@@ -57,24 +55,8 @@ class HandlerRuns:
 
     def delivery(self, routed: Routed) -> Delivery:
         """Makes the deliveries to a handler in this run."""
-        scope, identity = self.course.scope, self.identity
-        handler = routed.handler
-        held = scope.runtime.letters.held(identity.scope, handler.name)
-        identity = replace(identity, dead_letter_keys=held)
-        waits = Interrupt()
-        retry = Retry(
-            identity,
-            handler.name,
-            scope.runtime.letters,
-            scope.breakers[handler.name],
-            self.course.status.errors,
-            waits,
-            scope.claim.lease,
-        )
-        share, lease = scope.runtime.share, scope.claim.lease
-        kind = Delivery if handler.commit is None else CommitDelivery
-        turn = scope.turns.get(handler.name)
-        made = kind(handler, retry, identity, share, lease, turn)
+        scope, errors, waits = self.course.scope, self.course.status.errors, Interrupt()
+        made = scope.delivery(routed.handler, self.identity, errors, waits)
         self._waits[made] = waits
         return made
 
@@ -97,7 +79,7 @@ class HandlerRuns:
         unsaved = begun.name in self.course.scope.claim.unsaved
         stored = noted.position if current and not (at.save_first or unsaved) else None
         run = HandlerRun(begun.name, watermark, noted, stored, begun.delivery)
-        run.fingerprint = at.fingerprint
+        run.fingerprint, run.replay = at.fingerprint, self.course.replay
         if begun.routed is not None and begun.delivery is not None:
             most, wants = self.course.scope.plan.lanes, begun.routed.wants
             run.lane = lane_of(begun.delivery, wants, watermark, before, most)
@@ -275,9 +257,12 @@ class HandlerRuns:
         if handler in self.fed and handler.joining:
             self._remove(handler)
 
-    def has_come(self) -> bool:
-        """Whether the handler has come as far as the shared stream, and is attached to it now."""
+    def has_come(self, exhausted: bool) -> bool:
+        """Whether the handler has come as far as the shared stream, and is attached to it now, or
+        to the end of its replay. ``exhausted``: the server has no further change at this time."""
         course = self.course
+        if course.replay is not None:
+            return course.replay.is_over(self.watermarks.read_time, exhausted=exhausted)
         if not course.alone or course.rows.active:
             return False
         token, routed, handler = self.watermarks.read_token, course.routed[0], self.fed[0]

@@ -85,6 +85,7 @@ class Run:
         )
         await runtime.letters.claim(identity.scope, identity.epoch)
         await standing.load(runtime.orders)
+        scope.begin_replays()
         await settle(course, identity, checkpoint)
         if standing.of(course.names[0]).paused:
             begin_rows(course, (), gap=False)  # they are shown meanwhile
@@ -118,6 +119,7 @@ class Run:
         streams, most = course.scope.streams, course.scope.plan.catch_up_streams
         if not streams.value:
             why = f"waits for one of the {most} streams of the scope for handlers that are behind"
+            why = why if course.replay is None else "waits for the end of another replay"
             course.status.enter(WatcherState.WAITING, why)
         with self.interrupt.interrupts() as waiting:
             await streams.acquire()
@@ -139,7 +141,9 @@ class Run:
         plan, runtime, status = scope.plan, scope.runtime, course.status
         self.begun = begin_rows(course, self.begun, gap=gap is not None)
         handlers = self.handlers
-        limit = ReadLimit(runtime.budget.share(), status, interrupt, handlers.make_room)
+        limit = ReadLimit(
+            runtime.budget.share(own=course.replay is None), status, interrupt, handlers.make_room
+        )
         start = min((e.position.time for e in self.begun if e.position.time), default=None)
         handlers.watermarks = status.watermark = Watermarks(start, limit.moved)
         saved = status.checkpoint

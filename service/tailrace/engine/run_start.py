@@ -19,6 +19,7 @@ from tailrace.engine.position.start_position import (
     together,
 )
 from tailrace.engine.questions import ask_all
+from tailrace.engine.replayed_span import ReplayedSpan
 from tailrace.engine.seek import seek, sought
 from tailrace.errors import ScopeHalted
 from tailrace.model import Checkpoint, SinkPosition, SnapshotProgress, StartPoint
@@ -53,6 +54,9 @@ class HandlerStart:
 async def settle(course: Course, identity: RunIdentity, checkpoint: Checkpoint | None) -> None:
     """Gives new handlers a position, and moves those that an operator has moved."""
     scope, claim = course.scope, course.scope.claim
+    if course.replay is not None:
+        await _begin_replay(course, course.replay, identity)
+        return
     _require_readable(course, checkpoint)
     new = [name for name in course.names if claim.of(name) is None]
     if new and course.parts is not None:
@@ -74,6 +78,15 @@ async def settle(course: Course, identity: RunIdentity, checkpoint: Checkpoint |
         paused = standing.of(name).paused and not standing.pauses
         if (asked or paused) and course.can_part:
             course.part(name)
+
+
+async def _begin_replay(course: Course, span: ReplayedSpan, identity: RunIdentity) -> None:
+    """Gives a replay its first position, unless it goes on."""
+    scope, name = course.scope, course.names[0]
+    known = scope.claim.of(name)
+    if known is None or known.replay is None or known.replay.number < span.replay.number:
+        first = {name: span.beginning(identity.fingerprint)}
+        course.status.checkpoint = await scope.claim.save(scope.runtime.store, identity, first)
 
 
 def _require_readable(course: Course, checkpoint: Checkpoint | None) -> None:

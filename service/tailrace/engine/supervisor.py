@@ -157,7 +157,7 @@ class Supervisor:
         async with anyio.create_task_group() as tasks:
             for watcher in self.watchers:
                 if name in (None, watcher.name):
-                    tasks.start_soon(watcher.side_calls.end, seconds)
+                    tasks.start_soon(watcher.scope.side_calls.end, seconds)
 
     def obey(self, order: Order) -> None:
         """Passes an operator's order on to the scope's watcher, if there is one."""

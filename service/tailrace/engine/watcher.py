@@ -7,7 +7,6 @@ one of its own, and comes back when it has caught up.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import AbstractAsyncContextManager, nullcontext
 from functools import partial
 
 import anyio
@@ -24,6 +23,7 @@ from tailrace.engine.plan.router import Routed
 from tailrace.engine.plan.row_source import RowSource
 from tailrace.engine.plan.scope_plan import Runtime, ScopePlan
 from tailrace.engine.ports import PerBatch
+from tailrace.engine.replay import Replays
 from tailrace.engine.seek import sought
 from tailrace.engine.shared_stream import SharedStream
 from tailrace.engine.standing_order import StandingOrder
@@ -49,7 +49,7 @@ class Watcher:
         self.status = status or Status(plan.scope, runtime.clock, self._recorders, lease=lease)
         self._runtime = runtime
         self._standing = StandingOrder(plan.scope.name)
-        self._scope = FollowedScope(
+        self.scope = FollowedScope(
             plan,
             runtime,
             self._new_claim(None),
@@ -63,18 +63,24 @@ class Watcher:
             },
             anyio.Semaphore(plan.catch_up_streams),
             self.status,
+            SideCalls(plan.scope.name),
         )
         self._meeting = SharedStream()
         self._apart: dict[str, Follow] = {}
         self._shared = self._shared_course()
         self._changed = anyio.Event()
-        """Set when the course of a handler on its own has ended."""
-        self.side_calls = SideCalls(plan.scope.name)
+        """Set when the course of a handler on its own, or of a replay, has ended."""
+        self.replays = Replays(
+            self.scope, self.runs, self._end_if_fenced, lambda: self._changed.set()
+        )
+        self.scope.begin_replays = self.replays.begin
+        self._following = False
         self.fenced = False
         """Whether the watcher ended because the store holds a newer position or its lease ended."""
         self._log = structlog.get_logger().bind(scope=plan.scope.name)
         self.status.waits_for = partial(waits_for, plan.scope.name)
         self.status.apart = lambda: self.apart
+        self.status.replays = lambda: self.replays.status
         runtime.metrics.watch(plan.scope.name, partial(gauges, self.status))
 
     def _new_claim(self, lease: HeldLease | None) -> CheckpointClaim:
@@ -84,7 +90,7 @@ class Watcher:
     def _shared_course(self) -> Follow:
         routed = list(self.plan.routed)
         parts = self._part if len(routed) > 1 else None
-        course = Course(self._scope, routed, self.status, self.plan.rows, parts)
+        course = Course(self.scope, routed, self.status, self.plan.rows, parts)
         self.status.snapshot = lambda: course.rows.observed()
         return Follow(course, self._meeting)
 
@@ -96,12 +102,11 @@ class Watcher:
     @property
     def claim(self) -> CheckpointClaim:
         """The claim on the scope's checkpoint, with its epoch (0 before the first run)."""
-        return self._scope.claim
+        return self.scope.claim
 
-    @property
-    def runs(self) -> bool:
-        """Whether a run is reading, or draining."""
-        return any(each.running is not None for each in [self._shared, *self._apart.values()])
+    def runs(self, handler: str) -> bool:
+        """Whether the run of a handler is reading, or draining."""
+        return self._apart.get(handler, self._shared).running is not None
 
     @property
     def apart(self) -> Mapping[str, Status]:
@@ -124,10 +129,6 @@ class Watcher:
         if self.plan.start != NOW or status.checkpoint is not None or status.state in ENDED:
             return True
         return status.state is WatcherState.STANDBY and lease is not None and bool(lease.owner)
-
-    def turn(self, handler: str) -> AbstractAsyncContextManager[None]:
-        """For a call beside the runs: waits for the turn of a handler that gets one at a time."""
-        return self.side_calls.call(self._scope.turns.get(handler) or nullcontext())
 
     @property
     def obeyed(self) -> int:
@@ -167,6 +168,8 @@ class Watcher:
     def obey(self, order: Order) -> None:
         """Hears of an operator's order. It ends the runs, drained, of which it demands that."""
         newer = self._standing.hear(order)
+        if self._following and self.claim.epoch:
+            self.replays.begin()
         for each in [self._shared, *self._apart.values()]:
             if each.course.status.state is not WatcherState.STANDBY:
                 self._standing.tell(each.course.rows, each.course.names)
@@ -195,21 +198,23 @@ class Watcher:
         """
         self.fenced = False
         if lease is not None:
-            self._scope.claim = self._new_claim(lease)
+            self.scope.claim = self._new_claim(lease)
         self._apart.clear()
         self._shared = self._shared_course()
         try:
-            with stop.child() as self._scope.stop:
-                async with anyio.create_task_group() as self._scope.tasks:
+            with stop.child() as self.scope.stop:
+                async with anyio.create_task_group() as self.scope.tasks:
+                    self._following = True
                     while await self._follow_shared():
                         pass
         finally:
+            self._following = False
             if self.status.state not in ENDED:
                 self._apart.clear()
 
     async def _follow_shared(self) -> bool:
         """Follows the shared stream; returns whether it is to be followed again."""
-        stop = self._scope.stop
+        stop = self.scope.stop
         await self._shared.run(stop)
         self._end_if_fenced(self._shared)
         if self.status.state is WatcherState.STOPPED:
@@ -222,15 +227,15 @@ class Watcher:
 
     @property
     def goes_on(self) -> bool:
-        """Whether handlers on their own go on while the shared course is halted."""
+        """Whether handlers on their own, or replays, go on while the shared course is halted."""
         others = any(each.course.status.state not in ENDED for each in self._apart.values())
-        return others and self.status.state is WatcherState.HALTED
+        return (others or bool(self.replays.running)) and self.status.state is WatcherState.HALTED
 
     def _end_if_fenced(self, follow: Follow) -> None:
         """Ends the scope if another process owns it."""
         if follow.fenced:
             self.fenced = True
-            self._scope.stop.set()
+            self.scope.stop.set()
 
     # --- handlers on their own -----------------------------------------------------------------
 
@@ -244,17 +249,17 @@ class Watcher:
         status.stream.resumes = self.status.stream.resumes  # a metric counts them by scope
         if former is not None:
             status.enter(WatcherState.WAITING, "ends its running calls")
-        course = Course(self._scope, [routed], status, routed.rows(), alone=True)
+        course = Course(self.scope, [routed], status, routed.rows(), alone=True)
         status.snapshot = course.rows.observed
         follow = self._apart[routed.name] = Follow(course, self._meeting)
         name = f"handler {routed.name} of {self.name}"
-        self._scope.tasks.start_soon(self._catch_up, follow, error, former, name=name)
+        self.scope.tasks.start_soon(self._catch_up, follow, error, former, name=name)
 
     async def _catch_up(
         self, follow: Follow, error: Exception | None, former: Former | None
     ) -> None:
         """Follows a course of one handler until it ends, or comes back to the shared one."""
-        stop, routed = self._scope.stop, follow.course.routed[0]
+        stop, routed = self.scope.stop, follow.course.routed[0]
         if former is not None:
             await former.ended.wait()
             error = former.failure

@@ -22,7 +22,8 @@ class Checkpoint(StoredRecord):
     newer in this order. ``position``, ``fingerprint``, ``obeyed`` and ``halted`` are those of the
     handler that stands last, as in :class:`Subscription`, and of all ``handlers`` that stand there
     with it; without names, of every handler. ``apart``: the handlers that stand elsewhere.
-    ``damaged``: the records in ``apart`` that cannot be read, as they are stored.
+    ``damaged``: the records in ``apart`` that cannot be read, as they are stored. ``replays``: the
+    last replay to each handler, by the name of its subscription (:func:`replay_to`).
     """
 
     NAME: ClassVar = "checkpoint"
@@ -42,6 +43,7 @@ class Checkpoint(StoredRecord):
     handlers: tuple[str, ...] = ()
     apart: Mapping[str, Subscription] = field(default_factory=dict)
     damaged: Mapping[str, Any] = field(default_factory=dict)
+    replays: Mapping[str, Subscription] = field(default_factory=dict)
 
     @classmethod
     def nowhere(cls, scope: str) -> Checkpoint:
@@ -56,8 +58,9 @@ class Checkpoint(StoredRecord):
 
     def of(self, handler: str) -> Subscription | None:
         """How far this handler is; ``None`` if it has never had a position."""
-        if handler in self.apart:
-            return self.apart[handler]
+        apart = self.replays.get(handler) or self.apart.get(handler)
+        if apart is not None:
+            return apart
         known = not self.handlers or handler in self.handlers
         return self.last if known and handler not in self.damaged and not self.is_reset else None
 
@@ -73,6 +76,7 @@ class Checkpoint(StoredRecord):
             halted=known.halted,
             handlers=(handler,),
             apart={},
+            replays={},
         )
 
     @property
@@ -88,6 +92,11 @@ class Checkpoint(StoredRecord):
         ``followed``: the scope's handlers now (empty: all). One that was removed does not stand
         last, but keeps its position.
         """
+        replays = {name: each for name, each in changed.items() if each.replay is not None}
+        if replays:
+            kept = replace(self, replays={**self.replays, **replays})
+            rest = {name: each for name, each in changed.items() if name not in replays}
+            return kept.with_subscriptions(rest, followed) if rest else kept
         of_all = {**self.subscriptions, **changed}
         now = [each for name, each in of_all.items() if name in followed] or list(of_all.values())
         if not now:
@@ -116,9 +125,11 @@ class Checkpoint(StoredRecord):
         """Reads a record; what cannot be read of a single handler is ``damaged``."""
         apart = document.get("apart") if isinstance(document, Mapping) else None
         if isinstance(apart, Mapping):
-            readable = {name: record for name, record in apart.items() if _is_readable(record)}
-            damaged = {name: record for name, record in apart.items() if name not in readable}
-            document = {**document, "apart": readable, "damaged": damaged}
+            damaged = {name: record for name, record in apart.items() if not _is_readable(record)}
+            document = {**document, "apart": _readable(apart), "damaged": damaged}
+        replays = document.get("replays") if isinstance(document, Mapping) else None
+        if isinstance(replays, Mapping):  # one that cannot be read begins once more
+            document = {**document, "replays": _readable(replays)}
         return super(Checkpoint, cls).from_document(document, where=where)
 
     @property
@@ -136,6 +147,15 @@ class Checkpoint(StoredRecord):
             raise ValueError("epoch and sequence must not be negative, nor obeyed")
         if self.position.start_point == StartPoint() and not self.is_reset:
             raise ValueError("it holds neither a token nor a time")
+
+
+def replay_to(handler: str) -> str:
+    """The name of the subscription of a replay to a handler. No handler can have such a name."""
+    return f"{handler} (replay)"
+
+
+def _readable(records: Mapping[str, Any]) -> Mapping[str, Any]:
+    return {name: record for name, record in records.items() if _is_readable(record)}
 
 
 def _is_readable(record: Any) -> bool:

@@ -8,13 +8,18 @@ from datetime import datetime
 from typing import ClassVar
 
 from tailrace.model.position import Position
+from tailrace.model.replay import ReplayRequest
 from tailrace.model.snapshot import SnapshotRequest
 from tailrace.model.stored_record import StoredRecord
 
 
 @dataclass(frozen=True, slots=True)
 class HandlerOrder:
-    """What is wanted of one handler of a scope; its fields mean what those of :class:`Order` do."""
+    """What is wanted of one handler of a scope; its fields mean what those of :class:`Order` do.
+
+    ``replay``: which changes are to come again to it; ``None``: none, or none any more, by the
+    order with the number ``replayed``.
+    """
 
     paused: bool = False
     seek: Position | None = None
@@ -23,6 +28,8 @@ class HandlerOrder:
     set_aside: str = ""
     snapshot: SnapshotRequest | None = None
     asked: int = 0
+    replay: ReplayRequest | None = None
+    replayed: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +74,8 @@ class Order(StoredRecord):
             moves.set_aside,
             rows.snapshot,
             rows.asked,
+            own.replay,
+            own.replayed,
         )
 
     @property
@@ -83,7 +92,8 @@ class Order(StoredRecord):
 
     def check(self) -> None:
         numbers = [self.sought, self.asked]
-        numbers += [n for each in self.handlers.values() for n in (each.sought, each.asked)]
+        for each in self.handlers.values():
+            numbers += [each.sought, each.asked, each.replayed]
         if self.number < 1 or min(numbers) < 0 or max(numbers) > self.number:
             raise ValueError("its numbers are not in order")
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from tailrace.model.position import Position
 from tailrace.model.record_codec import INLINE
+from tailrace.model.replay import Replay
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,13 +16,14 @@ class Subscription:
     ``fingerprint``: of the pipeline and options to which the position's tokens belong. ``obeyed``
     is the number of the last operator's order whose position it has taken
     (:class:`tailrace.model.order.Order`). ``halted``: why it is halted, until it runs again; empty
-    if it is not.
+    if it is not. ``replay``: of a subscription with an end, which changes come again.
     """
 
     position: Position = field(metadata=INLINE)
     fingerprint: str = ""
     obeyed: int = 0
     halted: str = ""
+    replay: Replay | None = None
 
     def is_same(self, other: Subscription) -> bool:
         """Whether one record can stand for both."""

@@ -15,9 +15,9 @@ from bson.timestamp import Timestamp
 from tailrace.engine.ports import CommandRunner
 from tailrace.errors import CommandFailed, DriverError, StreamError, describe
 from tailrace.event import ChangeEvent
+from tailrace.event.key import Key
 from tailrace.model import Scope, StartPoint
 from tailrace.stream import ChangeStream, ChangeStreamOptions, Driver
-from tailrace.why.key import Key
 
 _SPANS = (60, 600, 3600, 6 * 3600, 24 * 3600, 7 * 24 * 3600, 365 * 24 * 3600)
 """How many seconds the search goes back, one after another, until it finds a change."""

@@ -11,11 +11,11 @@ from bson.timestamp import Timestamp
 from tailrace.engine.ports import CheckpointStore, DeadLetterStore
 from tailrace.errors import DriverError
 from tailrace.event import ChangeEvent
+from tailrace.event.key import Key
 from tailrace.model import Route, Scope, StartPoint
 from tailrace.stream import ChangeStreamOptions
 from tailrace.why.answer import ChangeOutcome, DocumentOutcome, Repair, State, iso_time
 from tailrace.why.changes import FoundChanges, Server, find_changes
-from tailrace.why.key import Key
 from tailrace.why.outcomes import Evidence, Followed
 from tailrace.why.places import FindDocument, landed_in, published_in
 

@@ -11,8 +11,8 @@ from bson.timestamp import Timestamp
 
 from tailrace.errors import TailraceError, describe
 from tailrace.event import ChangeEvent
+from tailrace.event.key import Key
 from tailrace.why.answer import Landed, TableState
-from tailrace.why.key import Key
 
 if TYPE_CHECKING:
     from tailrace.lake.document_search import LandedEvent
@@ -31,8 +31,8 @@ class FindDocument(Protocol):
     ) -> tuple[str, Sequence[TableState]]:
         """The identity of the lake that the tables at ``place`` are made of, and their state.
 
-        ``element``: the document's ``_id`` as in :class:`tailrace.why.key.Key`. Searches for about
-        ``seconds``. Blocks. Raises :class:`tailrace.errors.TailraceError`.
+        ``element``: the document's ``_id`` as in :class:`tailrace.event.key.Key`. Searches for
+        about ``seconds``. Blocks. Raises :class:`tailrace.errors.TailraceError`.
         """
 
 

@@ -7,6 +7,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from tailrace.cli import main
+from tailrace.control.bodies import HandlerQuery
 from tests.unit.cli.conftest import Configure
 from tests.unit.observe.serving import Service, serving
 
@@ -21,7 +22,7 @@ class Replaying(Service):
         super().__init__()
         self._ends = [RUNNING, *ends]
 
-    async def span(self, scope: str) -> Mapping[str, Any]:
+    async def last_replay(self, scope: str, query: HandlerQuery) -> Mapping[str, Any]:
         return {"scope": scope, "replay": self._ends.pop(0)}
 
 
@@ -34,7 +35,7 @@ class Replaying(Service):
             1,
             "is failed: 2 changes were handed over; it is down; from 12:00 it can go on",
         ),
-        (None, 1, "has ended with the daemon, which was started again: if it was stopped, its log"),
+        (None, 1, "scope 'orders' was reset, and its replay with it: begin again"),
     ],
 )
 def test_the_end_of_a_replay_is_told(

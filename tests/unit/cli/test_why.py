@@ -9,8 +9,8 @@ import pytest
 from tailrace.cli import main
 from tailrace.cli.waiting_bar import waiting_bar
 from tailrace.cli.why_text import text_of
+from tailrace.event.key import read_key
 from tailrace.why.answer import ChangeOutcome, DocumentOutcome, Outcome, State
-from tailrace.why.key import read_key
 from tests.unit.cli.conftest import Configure
 from tests.unit.cli.test_snapshot_text import Terminal
 

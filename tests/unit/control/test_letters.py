@@ -15,7 +15,7 @@ from tailrace.control import ActionRefused, Control
 from tailrace.control.bodies import LetterBody, LettersBody, LettersQuery
 from tailrace.engine import Supervisor, WatcherState
 from tailrace.engine.held_lease import HeldLease, ObservedLease
-from tailrace.errors import DeadLetterError
+from tailrace.errors import DeadLetterError, Unavailable
 from tailrace.event import ChangeEvent
 from tailrace.model.dead_letter import DeadLetter, LetterHead
 from tailrace.stores.memory import MemoryDeadLetters
@@ -35,12 +35,16 @@ class Alone(Destination):
     most = 0
     _now = 0
     refused: frozenset[int] = frozenset()
+    down: Sequence[Exception] = ()
 
     async def on_events(self, events: Sequence[ChangeEvent]) -> None:
         self._now += 1
         self.most = max(self.most, self._now)
         try:
             await anyio.sleep(0.002)
+            if self.down:
+                error, *self.down = self.down
+                raise error
             if self.refused & {number(each) for each in events}:
                 raise ValueError("still broken")
             await super().on_events(events)
@@ -101,6 +105,28 @@ async def test_a_letter_that_fails_again_keeps_those_behind_it() -> None:
         gone = await control.discard_letter(LETTERS[1].id, ANY, BY)
         assert gone.message == "discarded 1 dead letter"
         assert (await control.replay_letter(LETTERS[2].id, ANY, BY)).details["left"] == 0
+    assert await store.letters() == []
+
+
+async def test_a_replay_waits_out_an_outage_of_the_destination() -> None:
+    """No letter fails for it; if it takes longer than the answer may, the letters wait."""
+    audit = Alone()
+    _, control, store = followed(audit)
+    async with running(control.supervisor):
+        await until(lambda: len(audit.handled) == 30)
+        audit.down = [Unavailable("in the rack", retry_after=0)] * 20
+        done = await control.replay_letter(LETTERS[0].id, ANY, BY)
+        assert (done.details["replayed"], done.details["failed"]) == (3, 0)
+        await store.add(letter(4, key=7), 1)
+        assert control.letters is not None
+        control.letters.most_seconds = 0.01
+        audit.down = [Unavailable("in the rack", retry_after=3600)]
+        done = await control.replay_letter(letter(4).id, ANY, BY)
+        assert "in the rack: ask again" in done.message
+        assert (done.details["failed"], done.details["left"]) == (0, 1)
+        done = await control.replay_letter(done.details["next"], ANY, BY)
+        assert done.details["replayed"] == 1
+    assert audit.handled[30:] == [1, 2, 3, 4]
     assert await store.letters() == []
 
 

@@ -17,7 +17,7 @@ from structlog.testing import capture_logs
 
 from tailrace.cli.dead_letter_text import details, row, table
 from tailrace.destinations.log import LogHandlerSettings, log_handler
-from tailrace.engine.handle.replay import event_of
+from tailrace.engine.handle.letter_queues import event_of
 from tailrace.engine.plan.router import routed
 from tailrace.event import ChangeEvent, Image, Namespace
 from tailrace.model import ResumeToken, Route

@@ -24,11 +24,11 @@ from tailrace.control.bodies import (
 from tailrace.control.seeking import read_token
 from tailrace.control.server_positions import read_time
 from tailrace.control.skipping import SkipBody
+from tailrace.event.key import read_key
 from tailrace.observe.access import Access
 from tailrace.observe.http import HttpServer, bind
 from tailrace.observe.metrics import Metrics
 from tailrace.observe.scrape import ScopeGauges
-from tailrace.why.key import read_key
 
 HERE = Access(loopback=True)
 
@@ -93,7 +93,7 @@ class Service:
         self.ordered.append((scope, "replay", (), ""))
         return Done("begun")
 
-    async def span(self, scope: str) -> Mapping[str, Any]:
+    async def last_replay(self, scope: str, query: HandlerQuery) -> Mapping[str, Any]:
         return {"scope": scope, "replay": None}
 
     async def reload(self, *, dry_run: bool) -> Done:

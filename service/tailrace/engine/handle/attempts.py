@@ -67,6 +67,10 @@ class Attempts:
         # Keys whose events wait after dead letters: mostly none, and then the check must be cheap.
         self._held = retry.held
 
+    async def again(self, event: ChangeEvent) -> BaseException | None:
+        """Hands an event over once, beside the runs; returns its error. Waits out an outage."""
+        return await self._once_more([event])
+
     async def _once_more(self, events: Sequence[ChangeEvent]) -> BaseException | None:
         """Makes a further attempt, with fresh copies of the events that the destination lacks.
 

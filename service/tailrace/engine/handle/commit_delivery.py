@@ -50,6 +50,16 @@ class CommitDelivery(Delivery):
             await self._dead_letter_refused(aside, handled)
         return len(left)
 
+    async def _tried(self, events: Sequence[ChangeEvent]) -> BaseException | None:
+        """For an event beside the runs: it is accepted, and committed."""
+        try:
+            if refused := await self._accept(events):
+                return Refused(refused)
+            await self.commit()
+        except (DestinationUnavailable, HandlerFailed) as error:
+            return error.__cause__ or error
+        return None
+
     async def _accept(self, events: Sequence[ChangeEvent]) -> Mapping[int, str]:
         """Returns why events are refused, by their indices; then none is accepted."""
         refused = dict[int, str]()

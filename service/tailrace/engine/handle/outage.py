@@ -89,7 +89,8 @@ class Outages:
         with self.until.interrupts(), anyio.move_on_after(seconds):
             await back.wait()
         if self.until.is_set:  # at the start of a run, a cancellation comes first
-            raise DeliveryInterrupted(f"handler {self.handler!r}: stopped in an outage")
+            cause = self.recorder.down_cause
+            raise DeliveryInterrupted(f"handler {self.handler!r}: stopped in an outage: {cause}")
 
     def over(self) -> None:
         """The destination has answered: every waiting call is tried now."""

@@ -1,10 +1,10 @@
-"""Calls of a scope's handlers beside its runs, as replays make them.
+"""Calls of a scope's handlers beside its runs, as replays of dead letters make them.
 
 They end before their handlers are closed: by a change of the scope, or with the process.
 """
 
 from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 import anyio
@@ -25,23 +25,20 @@ class SideCalls:
     _idle: anyio.Event = field(default_factory=anyio.Event)
 
     @asynccontextmanager
-    async def call(self, turn: AbstractAsyncContextManager[object]) -> AsyncIterator[None]:
-        """Makes a call in the handler's ``turn``.
-
-        Raises :class:`CheckpointFenced` if the calls were ended before it, or in it.
-        """
-        async with turn:
+    async def call(self) -> AsyncIterator[None]:
+        """Makes a call; raises :class:`CheckpointFenced` if the calls were ended before it, or in
+        it."""
+        self._require()
+        with anyio.CancelScope() as scope:
+            self._open.add(scope)
+            try:
+                yield
+            finally:
+                self._open.discard(scope)
+                if not self._open:
+                    self._idle.set()
+        if scope.cancelled_caught:
             self._require()
-            with anyio.CancelScope() as scope:
-                self._open.add(scope)
-                try:
-                    yield
-                finally:
-                    self._open.discard(scope)
-                    if not self._open:
-                        self._idle.set()
-            if scope.cancelled_caught:
-                self._require()
 
     async def end(self, seconds: float) -> None:
         """Begins no call any more, and waits for those that are open; then it cancels them."""

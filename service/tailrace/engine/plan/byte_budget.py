@@ -2,7 +2,7 @@
 
 Half of the budget is divided among the streams that the scopes may have open, and none lends its
 part: so a scope whose handlers stall does not keep the others from reading, nor does a handler that
-catches up. All streams share the other half.
+catches up. All streams share the other half, and replays have that only.
 """
 
 from __future__ import annotations
@@ -34,33 +34,30 @@ class ByteBudget:
         self.limit = self.limit if limit is None else limit
         self._own = self.limit // (2 * shares)
         self._common = self.limit - shares * self._own
-        self._lent = sum(self._above_own(each.held) for each in self._shares)
+        self._lent = sum(self._above_own(each, each.held) for each in self._shares)
         self._grant()
 
-    def share(self) -> Share:
-        """A new share for one stream, of which nothing is used yet."""
-        share = Share(self)
+    def share(self, *, own: bool = True) -> Share:
+        """A new share for one stream, of which nothing is used yet. ``own``: it has a part of its
+        own beside the common one."""
+        share = Share(self, own=own)
         self._shares.add(share)
         return share
 
     def _has_room(self, share: Share, size: int, *, first: bool) -> bool:
         """Whether a share may have ``size`` more; ``first``: it is next for the common part."""
         held = share.held
-        if not held or held + size <= self._own:
-            return True
-        return (
-            first
-            and self._lent + self._above_own(held + size) - self._above_own(held) <= self._common
-        )
+        more = self._above_own(share, held + size) - self._above_own(share, held)
+        return not held or not more or (first and self._lent + more <= self._common)
 
     def _take(self, share: Share, size: int) -> None:
         """Adds ``size`` bytes to the share, or removes them if negative."""
-        self._lent += self._above_own(share.held + size) - self._above_own(share.held)
+        self._lent += self._above_own(share, share.held + size) - self._above_own(share, share.held)
         share.held += size
         self.used += size
 
-    def _above_own(self, size: int) -> int:
-        return max(size - self._own, 0)
+    def _above_own(self, share: Share, size: int) -> int:
+        return max(size - self._own, 0) if share.own else size
 
     def _grant(self) -> None:
         first = True
@@ -76,7 +73,8 @@ class ByteBudget:
 class Share:
     """The part of the budget that one stream holds; used by one reader."""
 
-    def __init__(self, budget: ByteBudget) -> None:
+    def __init__(self, budget: ByteBudget, *, own: bool = True) -> None:
+        self.own = own
         self.held = 0
         self._budget = budget
 

@@ -19,7 +19,8 @@ class Routed:
 
     ``start``: where it begins if it has no position (``None``: where the scope does). ``rows``:
     makes the reader of documents for it alone; ``begins_apart``: it begins in another way than the
-    scope's other handlers.
+    scope's other handlers. ``subscription``: the name under which its position is kept, if that is
+    not the handler's.
     """
 
     handler: Handler
@@ -27,11 +28,12 @@ class Routed:
     start: StartPoint | None = None
     rows: Callable[[], RowSource] = NoRows
     begins_apart: bool = False
+    subscription: str = ""
 
     @property
     def name(self) -> str:
-        """The handler's name."""
-        return self.handler.name
+        """The name of the subscription: mostly, the handler's."""
+        return self.subscription or self.handler.name
 
 
 def routed(scope: str, routes: Iterable[Route], handlers: Mapping[str, Handler]) -> list[Routed]:

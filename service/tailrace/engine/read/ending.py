@@ -9,5 +9,6 @@ class Ending(Enum):
     STOPPED = "stopped"
     INVALIDATED = "invalidated"
     PAUSED = "paused"
-    JOINED = "joined"
-    """The handler goes on in the shared stream."""
+    ARRIVED = "arrived"
+    """The stream has come to where its handler goes on in the shared one, or to the end of a
+    replay."""

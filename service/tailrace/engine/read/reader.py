@@ -53,8 +53,8 @@ Stream: TypeAlias = ChangeStream | LookupStream
 
 @dataclass(slots=True)
 class Reader:
-    """The reading side of one run. ``is_there`` is asked after each reply whether its handler has
-    come to the shared stream."""
+    """The reading side of one run. ``is_there`` is asked after each reply whether the stream has
+    come to its end; it is told whether the server has no further change at that time."""
 
     plan: ScopePlan
     runtime: Runtime
@@ -62,7 +62,7 @@ class Reader:
     rows: RowSource
     interrupt: Interrupt
     admission: Admission
-    is_there: Callable[[], bool]
+    is_there: Callable[[bool], bool]
     events: int = 0
     replies: int = 0
     _failures: int = 0
@@ -157,6 +157,7 @@ class Reader:
             if self._single and not opening:
                 self._single = max(0, self._single - events) if events else 0
                 whole = not self._single
+            exhausted = not (events or opening)
             wait, opening = not self.admission.wants_more, False
             if size < _SMALL_REPLY_BYTES:
                 # Let handlers run first: the code below, and the driver's part of the next read,
@@ -177,8 +178,8 @@ class Reader:
                 for each in handlers:
                     each.rest()
             del batch  # a reply may be large, and the next one comes soon
-            if self.is_there():
-                return Ending.JOINED
+            if self.is_there(exhausted):
+                return Ending.ARRIVED
             if size and handlers:
                 await self.admission.limit.until_hungry(size, places, handlers, watermarks)
                 self.status.enter(state)

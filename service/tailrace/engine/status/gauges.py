@@ -9,7 +9,8 @@ from tailrace.observe.scrape import ScopeGauges, SubscriptionGauges
 def gauges(status: Status) -> ScopeGauges:
     """Of the scope whose shared course has this status."""
     apart, checkpoint, lease = status.apart(), status.checkpoint, status.lease()
-    in_flight = [each.shown for each in status.courses if each.shown is not None]
+    courses = [*status.courses, *status.replays().values()]
+    in_flight = [each.shown for each in courses if each.shown is not None]
     return ScopeGauges(
         state=status.state.value,
         in_flight_events=sum(each.events for each in in_flight),
@@ -33,4 +34,5 @@ def gauges(status: Status) -> ScopeGauges:
 
 def streams(status: Status) -> int:
     """How many streams of the scope are open."""
-    return sum(each.find is not None for each in status.courses)
+    courses = [*status.courses, *status.replays().values()]
+    return sum(each.find is not None for each in courses)

@@ -45,6 +45,8 @@ class Status:
     """The scope's lease, where processes share the scopes."""
     apart: Callable[[], Mapping[str, Status]] = dict
     """Of the scope's shared course: by handler on its own, the status of its course."""
+    replays: Callable[[], Mapping[str, Status]] = dict
+    """Of the scope's shared course: by handler, the status of the course of its replay."""
     waits_for: Callable[[], str] = lambda: ""
     """The handler call that has run longest, for people; empty if none runs."""
     watermark: Watermarks | None = None

@@ -2,7 +2,6 @@
 
 import random
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import nullcontext
 from dataclasses import replace
 from itertools import count
 from typing import Any
@@ -13,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace.engine.handle.replay import Replayed, replay_letters
+from tailrace.engine.handle.letter_queues import Replayed, replay_letters
 from tailrace.engine.ports import Commit, Handler
 from tailrace.errors import LeaseLost
 from tailrace.event import ChangeEvent
@@ -21,7 +20,7 @@ from tailrace.model.dead_letter import DeadLetter, LetterHead
 from tailrace.stores.memory import MemoryDeadLetters
 from tests.contract.stores import letter
 from tests.handlers import handler
-from tests.unit.engine.changes import number
+from tests.unit.engine.changes import delivery_to, number
 from tests.unit.engine.harms import Harm, raises_keyboard_interrupt, task
 
 
@@ -67,16 +66,8 @@ async def replayed(
     def report(letter: DeadLetter | LetterHead, what: str) -> None:
         lines.append(f"{letter.id} {what}")
 
-    return await replay_letters(
-        store,
-        to,
-        await store.heads(),
-        report,
-        1,
-        require,
-        turn=lambda handler: nullcontext(),
-        more=lambda: True,
-    )
+    again = delivery_to(to).again
+    return await replay_letters(store, await store.heads(), again, report, require, lambda: True)
 
 
 async def test_letters_are_handled_in_order_and_resolved() -> None:

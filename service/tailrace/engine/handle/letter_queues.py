@@ -3,20 +3,21 @@
 The letters of one scope, handler and key form a queue. Only the first of a queue may be handled.
 """
 
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cmp_to_key
 
-import anyio
 import bson
 from bson.errors import BSONError
 from bson.timestamp import Timestamp
 
-from tailrace.engine.handle.isolation import apart
-from tailrace.engine.handle.time_limit import require_done
-from tailrace.engine.ports import DeadLetterStore, Handler, RunIdentity, called_with
-from tailrace.errors import describe
+from tailrace.engine.ports import DeadLetterStore
+from tailrace.errors import (
+    CheckpointFenced,
+    DeliveryInterrupted,
+    TailraceError,
+    describe,
+)
 from tailrace.event.change_event import ChangeEvent
 from tailrace.event.codec import CODEC
 from tailrace.model.dead_letter import DeadLetter, LetterHead, LetterQueue, LetterUnreadable
@@ -26,8 +27,8 @@ ROUNDS = 1000
 """How often to look for letters that joined meanwhile: they may join as quickly as they are
 replayed, and the replay must end."""
 
-Turn = Callable[[str], AbstractAsyncContextManager[object]]
-"""Waits until a handler, by its name, has no other call that it must not get beside."""
+HandOver = Callable[[ChangeEvent], Awaitable[BaseException | None]]
+"""Hands a change to the handler once, and waits out an outage; returns the handler's error."""
 
 Report = Callable[[DeadLetter | LetterHead, str], None]
 """Called with each letter and its outcome."""
@@ -37,41 +38,39 @@ Report = Callable[[DeadLetter | LetterHead, str], None]
 class Replayed:
     """How many letters were handled, failed again, and are left in the queues that were begun.
 
-    ``rest``: the queues that were not begun, or not ended, when the time was over.
+    ``rest``: the queues that were not begun, or not ended, when the time was over; ``waits``: for
+    what the handler waited then, if its destination was down.
     """
 
     replayed: int
     failed: int
     left: int
     rest: Sequence[LetterQueue] = ()
+    waits: str = ""
 
 
 async def replay_letters(
     store: DeadLetterStore,
-    handler: Handler,
     chosen: Iterable[LetterHead],
+    hand_over: HandOver,
     report: Report,
-    epoch: int,
     require: Callable[[], None],
-    turn: Turn,
     more: Callable[[], bool],
 ) -> Replayed:
-    """Replays the whole queues of the chosen letters, all of one scope and ``handler``: a single
-    letter would break the order.
+    """Replays the whole queues of the chosen letters, all of one scope and handler: a single letter
+    would break the order.
 
     A letter is resolved when its handler has returned. If the handler fails, the letter and all
     letters after it stay. Letters that join these queues meanwhile are replayed as well. One event
-    is in memory at a time. ``epoch`` is that of the scope's checkpoint, which the handler may
-    take. ``require`` raises if another process may replay: it is called before a letter is handed
-    over, and before it is resolved. No letter is begun once ``more`` says no.
+    is in memory at a time. ``require`` raises if another process may replay: it is called before a
+    letter is handed over, and before it is resolved. No letter is begun once ``more`` says no.
     """
     names = list(dict.fromkeys(each.queue for each in chosen))
-    replayed, failed, begun = 0, 0, 0
+    replayed, failed, begun, waits = 0, 0, 0, ""
 
     async def replay(name: LetterQueue) -> bool:
         """Replays a queue; returns whether the time is over before its end."""
-        nonlocal replayed, failed
-        identity = RunIdentity(name[0], "", "", epoch)
+        nonlocal replayed, failed, waits
         for _ in range(ROUNDS):
             heads = await in_order(store, await store.queue(name))
             for head in heads:
@@ -80,12 +79,12 @@ async def replay_letters(
                 require()
                 try:
                     letter = await store.read(head)
-                    error = ""
+                    error = await _failure(letter, hand_over) if letter is not None else ""
                 except LetterUnreadable as unreadable:
                     letter, error = None, str(unreadable)
-                if letter is not None:
-                    async with turn(handler.name):
-                        error = await _failure(handler, letter, identity)
+                except DeliveryInterrupted as interrupted:
+                    waits = str(interrupted)
+                    return True
                 if error:
                     failed += 1
                     report(letter or head, f"failed: {error}")
@@ -105,7 +104,7 @@ async def replay_letters(
     else:
         begun = len(names)
     left = [len(await store.queue(name)) for name in names[: begun + 1]]
-    return Replayed(replayed, failed, sum(left), tuple(names[begun:]))
+    return Replayed(replayed, failed, sum(left), tuple(names[begun:]), waits)
 
 
 async def in_order(store: DeadLetterStore, queue: Sequence[LetterHead]) -> Sequence[LetterHead]:
@@ -129,40 +128,18 @@ async def in_order(store: DeadLetterStore, queue: Sequence[LetterHead]) -> Seque
     return [head for _, _, head in sorted(timed, key=cmp_to_key(_compare))]
 
 
-def refusal(handler: Handler) -> str:
-    """Why no change can be handed to this handler again; empty if one can."""
-    if handler.position is not None:
-        return (
-            "this handler stores its own position, which an earlier change would set back: take a "
-            "snapshot of the documents instead ('tailrace snapshot start')"
-        )
-    return ""
-
-
-async def _failure(handler: Handler, letter: DeadLetter, identity: RunIdentity) -> str:
+async def _failure(letter: DeadLetter, hand_over: HandOver) -> str:
     """Hands the letter's event over once; returns the error, or an empty string."""
     event = event_of(letter)
     if event is None:
         return "its event cannot be read: restore the store from a backup, or discard it"
-    return await hand_over(handler, [event], identity)
-
-
-async def hand_over(handler: Handler, events: Sequence[ChangeEvent], identity: RunIdentity) -> str:
-    """Calls the handler once with these events (one, unless it takes batches), and commits them.
-
-    Returns the error, or an empty string.
-    """
     try:
-        with anyio.fail_after(handler.failure.timeout_seconds):
-            call, payload = called_with(handler.calls, events)
-            require_done(await apart(call, handler.name)(payload, identity))
-            if handler.commit is not None:
-                require_done(await apart(handler.commit.call, handler.name)(identity))
-    except anyio.get_cancelled_exc_class():
+        error = await hand_over(event)
+    except (CheckpointFenced, DeliveryInterrupted):
         raise
-    except BaseException as error:  # noqa: BLE001 - a handler may raise anything; it is reported
-        return describe(error)
-    return ""
+    except TailraceError as failure:
+        error = failure
+    return describe(error) if error is not None else ""
 
 
 def event_of(letter: DeadLetter) -> ChangeEvent | None:
