@@ -6,6 +6,7 @@ with a stream of its own.
 
 import argparse
 import json
+import logging
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -15,6 +16,7 @@ from typing import Any
 from urllib.parse import quote
 
 import anyio
+import structlog
 
 from tailrace.cli.arguments import client_of, refuse, result_text, scope_of
 from tailrace.cli.scope_server import scope_server
@@ -152,6 +154,10 @@ async def _into_file(
                     whole = max(request.until.time - request.since.time, 1)
                     progress.share = (at.time - request.since.time) / whole
 
+            # No log: the command says itself how it ends.
+            structlog.configure(
+                wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL)
+            )
             once = FailurePolicy(attempts=1, halt=True)
             to = Routed(Handler(str(path), PerBatch(write), failure=once))
             plan = ScopePlan(server.scope, server.options, [to], Backoff(0.5, 10))
