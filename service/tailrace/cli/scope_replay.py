@@ -40,7 +40,7 @@ from tailrace.engine import (
     WatcherState,
 )
 from tailrace.engine.replay import replay_alone
-from tailrace.errors import advice
+from tailrace.errors import ScopeHalted, advice
 from tailrace.event import ChangeEvent
 from tailrace.event.json_lines import json_lines
 from tailrace.model.cluster import ClusterIdentity
@@ -135,7 +135,7 @@ async def _into_file(
     path, scope = Path(options.to_file), scope_of(options.scope, settings, options.config)
     if body.since is None:
         refuse("--from", "is missing: give the time from which changes are meant")
-    count = 0
+    count, failure = 0, None
     async with scope_server(settings, scope) as server:
         request = await find_span(server, body)
         span = span_text(request)
@@ -145,9 +145,13 @@ async def _into_file(
         with _new_file(path) as append:
 
             async def write(events: Sequence[ChangeEvent], _: RunIdentity) -> None:
-                nonlocal count
-                for lines in json_lines([e.raw for e in events], canonical=options.canonical):
-                    append(lines)
+                nonlocal count, failure
+                try:
+                    for lines in json_lines([e.raw for e in events], canonical=options.canonical):
+                        append(lines)
+                except OSError as error:
+                    failure = error
+                    raise
                 count += len(events)
                 progress.what = f"replaying, {count:,} written"
                 if (at := events[-1].cluster_time) is not None:
@@ -161,7 +165,10 @@ async def _into_file(
             once = FailurePolicy(attempts=1, halt=True)
             to = Routed(Handler(str(path), PerBatch(write), failure=once))
             plan = ScopePlan(server.scope, server.options, [to], Backoff(0.5, 10))
-            await replay_alone(Watcher(plan, _runtime(settings, server)).replays, to, request)
+            try:
+                await replay_alone(Watcher(plan, _runtime(settings, server)).replays, to, request)
+            except ScopeHalted as error:
+                raise failure or error from error
     message = f"scope {scope.name!r}: {_count(count)} written to {path}: {span}"
     return {"message": message, "written": count, "file": str(path)}
 
