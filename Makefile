@@ -14,7 +14,7 @@ PARALLEL := --numprocesses $(WORKERS)
 RERUNS := --reruns 1 --max-suite-reruns 5 --rerun-show-tracebacks
 
 .DEFAULT_GOAL := help
-.PHONY: help demo packages maven test unit simulate chaos bench audit lint format reference clean lock image-check bench-destinations bench-lookups bench-pipeline bench-replicas bench-snapshots
+.PHONY: help demo packages maven test unit simulate chaos bench audit lint format reference clean lock image-check bench-destinations bench-lookups bench-outages bench-pipeline bench-replicas bench-snapshots
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -74,6 +74,9 @@ bench-lookups: $(VENV)/benchmark/installed ## measure what the documents of upda
 
 bench-snapshots: $(VENV)/benchmark/installed ## measure a snapshot of a collection, and changes meanwhile (QUICK=--quick)
 	$(VENV)/benchmark/bin/python -m tests.bench.snapshots $(QUICK)
+
+bench-outages: $(VENV)/benchmark/installed ## measure a handler beside one that is away, and one that catches up (QUICK=--quick)
+	$(VENV)/benchmark/bin/python -m tests.bench.outages $(QUICK)
 
 bench-replicas: $(VENV)/benchmark/installed ## measure leases, and how quickly another process takes over (QUICK=--quick)
 	$(VENV)/benchmark/bin/python -m tests.bench.replicas $(QUICK)

@@ -100,7 +100,7 @@ class Service(Client):
         directory.mkdir(parents=True, exist_ok=True)
         self.port = free_port()
         self._names = [f"it{number}" for number in range(handlers)]
-        configuration = {
+        configuration: dict[str, Any] = {
             "mongodb": {"uri": uri},
             "store": {"path": "tailrace.db"},
             "http": {"port": self.port},
@@ -109,7 +109,8 @@ class Service(Client):
             "routes": [{"scope": scope["name"], "handlers": self._names} for scope in scopes],
         }
         for section, keys in (sections or {}).items():
-            configuration[section] = {**configuration.get(section, {}), **keys}
+            merged = isinstance(keys, Mapping)
+            configuration[section] = {**configuration.get(section, {}), **keys} if merged else keys
         path = directory / "config.yaml"
         path.write_text(json.dumps(configuration))
         arguments = ["-m", module, "run", "--config", str(path)]

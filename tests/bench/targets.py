@@ -7,6 +7,7 @@ from pathlib import Path
 
 import anyio
 
+from tailrace import Unavailable
 from tailrace.event import ChangeEvent
 from tests.bench import delays
 
@@ -31,6 +32,11 @@ async def read_each(events: Sequence[ChangeEvent]) -> None:
 async def measure_each(events: Sequence[bytes]) -> None:
     """Reads each event's bytes, undecoded."""
     sum(map(len, events))
+
+
+async def away(event: ChangeEvent) -> None:
+    """A destination that is down."""
+    raise Unavailable("it is away")
 
 
 async def count(event: ChangeEvent) -> None:

@@ -158,18 +158,18 @@ class SimulatedCursor:
         self.member = f"db{server.term}:27017"
         server.streams += 1
 
-    async def next_batch(self, await_ms: int | None = None) -> Reply:
+    async def next_batch(self, await_ms: int | None = None, most: int | None = None) -> Reply:
         server, wait = self._server, self._wait if await_ms is None else await_ms
         try:
             await server.faults.before()
             await self._require()
-            reply = await self._inner.next_batch(0)
+            reply = await self._inner.next_batch(0, most)
             if not reply.bounds and not reply.closed:
                 grown = server.oplog.grown
                 with anyio.move_on_after(wait / 1000):
                     await grown.wait()
                 await self._require()
-                reply = await self._inner.next_batch(0)
+                reply = await self._inner.next_batch(0, most)
             await server.faults.after()
         except Failing:
             self.kill()

@@ -46,8 +46,10 @@ def loses_an_event(patch: pytest.MonkeyPatch) -> None:
     """Stands for a stream that resumes too late: the first event of longer replies is missing."""
     read = SimulatedCursor.next_batch
 
-    async def next_batch(self: SimulatedCursor, await_ms: int | None = None) -> Reply:
-        reply = await read(self, await_ms)
+    async def next_batch(
+        self: SimulatedCursor, await_ms: int | None = None, most: int | None = None
+    ) -> Reply:
+        reply = await read(self, await_ms, most)
         if len(reply.bounds) > 4:
             return replace(reply, bounds=reply.bounds[2:], survey=None)
         return reply

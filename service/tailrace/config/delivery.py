@@ -40,14 +40,14 @@ class RetrySettings(Section):
 
 
 class DeadLetterSettings(Section):
-    """How many events may become dead letters before the scope halts. The store keeps them."""
+    """How many events may become dead letters before a handler halts. The store keeps them."""
 
     max_consecutive: Count = 100
-    """The scope halts if more consecutive events of a handler become dead letters: that many point
-    to a bad deployment, not to bad events."""
+    """A handler halts if more of its consecutive events become dead letters: that many point to a
+    bad deployment, not to bad events. The others go on."""
 
     max_ratio: Ratio = 0.5
-    """The share of the last `ratio_window` events above which dead letters halt the scope."""
+    """The share of its last `ratio_window` events above which dead letters halt a handler."""
 
     ratio_window: Count = 1000
     """The number of events of a handler that `max_ratio` covers. Before a handler has had this many
@@ -66,7 +66,8 @@ class DeliverySettings(Section):
     (events in a lake's open segment count as well). Reading waits above this limit. Lower it to
     save memory; raise it to absorb slow periods of a handler. A single larger reply is accepted on
     its own. The chunks of a snapshot count from when they are delivered; before that they usually
-    take 8 MiB more, times `parallel`."""
+    take 8 MiB more, times `parallel`. A reply of the server has about a quarter of it, if that is
+    less than the server's 16 MB."""
 
     retry: RetrySettings = Field(default_factory=RetrySettings)
     """How often a failed event is retried, and after which delays."""

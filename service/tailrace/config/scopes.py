@@ -67,8 +67,8 @@ class ScopeSettings(Section):
     """Send DDL events as well (`create`, `createIndexes`, `modify`, …). Needs server 6.0."""
 
     batch_size: Count | None = None
-    """The largest number of events in a reply. Without it the server decides (up to 16 MB a reply),
-    which is fastest. A small number limits the memory for small events."""
+    """The largest number of events in a reply. Without it a reply has up to 16 MB, or about a
+    quarter of `delivery.max_in_flight_bytes` if that is less, which is fastest."""
 
     max_await_time_ms: Count = 1000
     """How many milliseconds the server waits for a change before it sends an empty reply. Smaller

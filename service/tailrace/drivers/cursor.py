@@ -71,7 +71,7 @@ class PinnedCursor:
             raise ConnectionFailed("the cursor has been read")
         return self._first
 
-    async def next_batch(self, await_ms: int | None = None) -> Reply:
+    async def next_batch(self, await_ms: int | None = None, most: int | None = None) -> Reply:
         """One ``getMore`` on the cursor's server, if it still suits the read preference."""
         if self._id == 0:
             raise ConnectionFailed("the cursor is closed")
@@ -86,6 +86,8 @@ class PinnedCursor:
         if await_ms is not None:
             command["maxTimeMS"] = await_ms
             await_seconds = max(await_seconds, await_ms / 1000)
+        if most is not None:
+            command["batchSize"] = most
         read = Read(self._pin, self._wanted, self._ask, await_seconds)
         reply = self._commands.run(command, of_events=True)
         return self._noted(await self._connection.reads.watched(read, reply))

@@ -121,6 +121,12 @@ class Course:
         return [each.name for each in self.routed] or [""]
 
     @property
+    def as_argument(self) -> str:
+        """What an operator names in a command: the scope, or the handler that is on its own."""
+        scope = self.scope.plan.scope.name
+        return f"{scope} --handler {self.names[0]}" if self.alone else scope
+
+    @property
     def can_part(self) -> bool:
         """Whether a handler can go on in a course of its own, and others stay."""
         return self.parts is not None and len(self.routed) > 1

@@ -111,22 +111,23 @@ def decide(
     scope: str,
     *,
     opening: bool = True,
-    leader: str = "",
+    handler: str = "",
     blame: Blame | None = None,
 ) -> Decision:
     """Decides about the error that ended a watcher's run.
 
     ``opening``: the stream had not got beyond its first ``getMore``, which some servers need to
     notice that the history is lost; later the same codes say nothing about the checkpoint.
-    ``leader``: the handler at whose own position the stream was to start, if any. ``blame``: what
+    ``scope``: as an operator's commands name it, with the handler that is on its own, if it is one.
+    ``handler``: the handler at whose own position the stream was to start, if any. ``blame``: what
     the server has said when it was asked again, if it was (:func:`tailrace.engine.refusal.blame`).
     """
-    decisions = [_judge(leaf, scope, opening, leader, blame) for leaf in _leaves(error)]
+    decisions = [_judge(leaf, scope, opening, handler, blame) for leaf in _leaves(error)]
     return next((decision for decision in decisions if decision.halt), decisions[0])
 
 
 def _judge(
-    error: BaseException, scope: str, opening: bool, leader: str, blame: Blame | None
+    error: BaseException, scope: str, opening: bool, handler: str, blame: Blame | None
 ) -> Decision:
     if isinstance(error, CommandFailed):
         usual, advice = REFUSALS.get(error.code, (None, ""))
@@ -136,7 +137,7 @@ def _judge(
         if usual is Blame.EVENT:
             return Decision(True, Reason.REFUSED, f"{error}: {advice}{_set_aside(scope)}")
         if opening and blame is not Blame.MOMENT:
-            refused = _refusal(error, scope, leader, blame, advice)
+            refused = _refusal(error, scope, handler, blame, advice)
             if refused is not None:
                 return refused
     if isinstance(error, errors.HandlerGaveUp):
@@ -152,10 +153,10 @@ def _judge(
 
 
 def _refusal(
-    error: CommandFailed, scope: str, leader: str, blame: Blame | None, advice: str
+    error: CommandFailed, scope: str, handler: str, blame: Blame | None, advice: str
 ) -> Decision | None:
     """What the refusal of an opening says of the position, or of the scope's configuration."""
-    stored = f"the position that handler {leader!r} stored" if leader else "the checkpoint"
+    stored = f"the position that handler {handler!r} stored" if handler else "the checkpoint"
     if error.code in HISTORY_LOST:
         if blame is Blame.COMMAND:
             message = f"{error} (also without a position, so none is lost: it is tried again)"
@@ -175,7 +176,7 @@ def _refusal(
         advice = "the server refuses the pipeline or an option: correct the scope"
     if not advice:
         return None
-    begins = f" (it was to begin at {stored})" if leader else ""
+    begins = f" (it was to begin at {stored})" if handler else ""
     return Decision(True, Reason.REFUSED, f"{error}: {advice}{begins}")
 
 

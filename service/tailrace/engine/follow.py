@@ -124,7 +124,7 @@ class Follow:
     async def begin_after(self, error: Exception, stop: Interrupt) -> bool:
         """Begins a course with the error that made its handler leave the others; returns False if
         it must not run."""
-        decision = decide(error, self._scope, opening=False)
+        decision = decide(error, self.course.as_argument, opening=False)
         self._note(decision)
         if decision.halt:
             await self._halt(decision)
@@ -158,14 +158,14 @@ class Follow:
         course = self.course
         plan, runtime, claim = course.scope.plan, course.scope.runtime, course.scope.claim
         opening = run.replies <= 1
-        decision = decide(error, self._scope, opening=opening, leader=run.leads)
+        decision = decide(error, course.as_argument, opening=opening, handler=run.leads)
         if decision.halt and opening and isinstance(error, CommandFailed):
             # Before the scope halts, or skips changes: does the server say so again?
             with stop.interrupts():
                 at_fault = await blame(runtime.driver, plan.scope, plan.options, run.start)
             if stop.is_set:
                 return True
-            decision = decide(error, self._scope, leader=run.leads, blame=at_fault)
+            decision = decide(error, course.as_argument, handler=run.leads, blame=at_fault)
         alone = len(course.scope.plan.routed) < 2
         destination = isinstance(error, DestinationFenced) and not alone
         self.fenced = decision.reason == Reason.FENCED and not destination

@@ -217,19 +217,20 @@ class Watcher:
         stop = self.scope.stop
         await self._shared.run(stop)
         self._end_if_fenced(self._shared)
-        if self.status.state is WatcherState.STOPPED:
-            stop.set()
         with stop.interrupts():
             while self.goes_on:
                 self._changed = anyio.Event()
                 await self._changed.wait()
+        if self.status.state is WatcherState.STOPPED:
+            stop.set()
         return self.status.state is WatcherState.STARTING and not stop.is_set
 
     @property
     def goes_on(self) -> bool:
-        """Whether handlers on their own, or replays, go on while the shared course is halted."""
+        """Whether handlers on their own, or replays, go on while the shared course is halted, or
+        has ended with an invalidate that they have not reached."""
         others = any(each.course.status.state not in ENDED for each in self._apart.values())
-        return (others or bool(self.replays.running)) and self.status.state is WatcherState.HALTED
+        return (others or bool(self.replays.running)) and self.status.state in ENDED
 
     def _end_if_fenced(self, follow: Follow) -> None:
         """Ends the scope if another process owns it."""
@@ -276,22 +277,23 @@ class Watcher:
     def restart(self, by: str, handler: str | None = None) -> str:
         """Restarts what is halted beside handlers that go on: a handler on its own, or everything;
         returns why it cannot."""
-        halted = [n for n, status in self.apart.items() if status.state is WatcherState.HALTED]
-        shared = self.status.state is WatcherState.HALTED
-        if handler is not None and handler not in halted:
-            state = self.status_of(handler).state.value
-            what = f"handler {handler!r} of scope {self.name!r} is {state}"
-            if shared and handler not in self._apart:
-                return f"{what} with others: 'tailrace scopes restart {self.name}' restarts them"
-            return f"{what}: only a halted one is restarted"
-        if not (halted or shared):
-            state = self.status.state.value
-            return f"scope {self.name!r} is {state}: only a halted one is restarted"
+        state = WatcherState.HALTED
+        halted = [n for n, e in self.apart.items() if e.state is state and handler in (None, n)]
+        together = self._shared.course.names if self.status.state is state else []
+        if handler is not None and together != [handler]:
+            if handler in together:
+                what = f"handler {handler!r} of scope {self.name!r} is halted with others"
+                return f"{what}: 'tailrace scopes restart {self.name}' restarts them"
+            together = []
+        if not (halted or together):
+            what = f"handler {handler!r} of " if handler is not None else ""
+            now = self.status_of(handler or "").state.value
+            return f"{what}scope {self.name!r} is {now}: only a halted one is restarted"
         self._runtime.metrics.restarts.labels(self.name, by).inc()
-        self._log.info("scope.restarted", by=by, handlers=[handler] if handler else halted)
-        for name in [handler] if handler is not None else halted:
+        self._log.info("scope.restarted", by=by, handlers=[*together, *halted])
+        for name in halted:
             self._part(self._apart[name].course.routed[0], None, None)
-        if shared and handler is None:
+        if together:
             self.status.enter(WatcherState.STARTING, f"restarted by {by}")
             self._changed.set()
         return ""

@@ -26,7 +26,7 @@ class FailurePolicy:
     """How often an event is tried, and what happens after the last attempt.
 
     An attempt takes at most ``timeout_seconds``. After the last one the event becomes a dead
-    letter, or, with ``halt``, the scope halts. The scope also halts after more than
+    letter, or, with ``halt``, the handler halts. It also halts after more than
     ``max_consecutive`` letters in a row, or if more than the share ``max_ratio`` of the last
     ``ratio_window`` events became letters. ``outages`` are errors of the handler, beyond Python's
     own connection errors, which say that its destination is down; ``outage_backoff`` is the time

@@ -26,6 +26,11 @@ from tailrace.stream.resumable import ResumePosition, is_resumable
 _LOOK_MS = 5
 """How long a read waits that should not wait for a change: this is the server's time limit, too."""
 _RESUME_BACKOFF = Backoff(0.1, 5.0)
+SERVER_REPLY_BYTES = 16 * 2**20
+"""mongod, FindCommon::kMaxBytesToReturnToClientAtOnce: the most that a reply has."""
+_FIRST_EVENTS = 500
+"""How many events the first reply may have, while their size is not known."""
+_MOST = 2**31 - 1
 _IDLE_REPLIES = 5
 """After this many replies in a row without a change, reads wait longer for one: each reply costs
 CPU, and a change ends the wait."""
@@ -35,7 +40,8 @@ class ChangeStream:
     """A change stream of one scope, read by batches.
 
     One task reads at a time. ``interrupt`` ends the wait of a resume. It does not end a read, which
-    would lose its reply.
+    would lose its reply. ``reply_bytes``: about how large a reply may be, if that is less than the
+    server's own bound: so many events are asked for, by the size of the last ones.
     """
 
     def __init__(
@@ -47,6 +53,7 @@ class ChangeStream:
         *,
         activity: StreamActivity | None = None,
         interrupt: Interrupt | None = None,
+        reply_bytes: int = SERVER_REPLY_BYTES,
     ) -> None:
         self.scope = scope
         self.activity = activity or StreamActivity(scope.name)
@@ -62,6 +69,9 @@ class ChangeStream:
         self._idle_resumes = 0
         self._idle_replies = 0
         self._invalidated = False
+        self._reply_bytes = reply_bytes
+        few = min(_FIRST_EVENTS, self._options.batch_size or _FIRST_EVENTS)
+        self._most = few if reply_bytes < SERVER_REPLY_BYTES else None
         self._joiner = Joiner(scope.name) if self._options.splits else None
 
     @property
@@ -121,7 +131,8 @@ class ChangeStream:
             if self._cursor is None:
                 raise _over(self.scope)
             try:
-                reply = await self._cursor.next_batch(self._wait_ms() if wait else _LOOK_MS)
+                wait_ms = self._wait_ms() if wait else _LOOK_MS
+                reply = await self._cursor.next_batch(wait_ms, self._most)
             except DriverError as error:
                 if not is_resumable(error):
                     raise
@@ -130,11 +141,19 @@ class ChangeStream:
             self._idle_resumes = 0
             self._idle_replies = 0 if reply.bounds else self._idle_replies + 1
             self.activity.answered(reply.operation_time)
+            if self._most is not None and reply.bounds:
+                self._most = self._next_most(reply)
             return reply
         reply, self._unread = self._unread, None
         if reply.bounds:
             self._idle_resumes = 0
         return reply
+
+    def _next_most(self, reply: Reply) -> int:
+        """How many events such as these the next reply may have."""
+        bounds = reply.bounds
+        events, size = len(bounds) // 2, bounds[-1] - bounds[0]
+        return min(max(self._reply_bytes * events // size, 1), self._options.batch_size or _MOST)
 
     def _wait_ms(self) -> int | None:
         """How long the next read waits for a change; ``None``: as the request says."""

@@ -53,10 +53,11 @@ class Cursor(Protocol):
     def member(self) -> str:
         """The address of its server, for people; empty if it is not known."""
 
-    async def next_batch(self, await_ms: int | None = None) -> Reply:
+    async def next_batch(self, await_ms: int | None = None, most: int | None = None) -> Reply:
         """One ``getMore``; raises :class:`tailrace.errors.DriverError`.
 
-        ``await_ms``: how long it waits for a change, if other than the request says. A cancelled
+        ``await_ms``: how long it waits for a change, and ``most``: how many events it may have, if
+        other than the request says. A cancelled
         call loses its reply, so the cursor must not be read again.
         """
 

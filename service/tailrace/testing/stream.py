@@ -92,8 +92,9 @@ class MemoryCursor:
         self._at, self._token = self._start(stage)
         self.first = self._reply([])
 
-    async def next_batch(self, await_ms: int | None = None) -> Reply:
+    async def next_batch(self, await_ms: int | None = None, most: int | None = None) -> Reply:
         await anyio.lowlevel.checkpoint()
+        self._most = self._most if most is None else most
         if self._closed:
             raise CommandFailed("no such cursor", code=43, code_name="CursorNotFound")
         entries = list(self._next())

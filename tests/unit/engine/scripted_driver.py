@@ -126,8 +126,9 @@ class ScriptedCursor:
         self._closed = False
         self.first = self._answer([], start)
 
-    async def next_batch(self, await_ms: int | None = None) -> Reply:
+    async def next_batch(self, await_ms: int | None = None, most: int | None = None) -> Reply:
         self._driver.reads += 1
+        self.most = self.most if most is None else min(self._driver.batch_size, most)
         try:
             if self._driver.searching is not None:
                 await self._driver.searching.wait()

@@ -97,7 +97,7 @@ def test_an_assertion_at_the_opening_comes_from_the_parser() -> None:
 
 
 def test_a_start_that_is_refused_is_named() -> None:
-    message = decide(command(20), "orders", leader="lake").message
+    message = decide(command(20), "orders", handler="lake").message
     assert message.endswith(" (it was to begin at the position that handler 'lake' stored)")
     message = decide(command(40649), "orders").message
     assert "the checkpoint is not a position of this server and this scope" in message

@@ -3,13 +3,16 @@
 from dataclasses import replace
 from time import monotonic
 
-from tailrace.engine import WatcherState
+import pytest
+
+from tailrace.engine import WatcherState, handler_runs
+from tailrace.engine import shared_stream as meeting
 from tailrace.engine.status.status import Status
 from tailrace.event import ChangeEvent
 from tailrace.model.failure_policy import Backoff, FailurePolicy
 from tailrace.model.order import HandlerOrder
-from tests.unit.engine.changes import changes, number, time, until
-from tests.unit.engine.scripted_driver import ScriptedDriver
+from tests.unit.engine.changes import changes, ddl, invalidate, number, time, until
+from tests.unit.engine.scripted_driver import ScriptedDriver, refused
 from tests.unit.engine.test_orders import order
 from tests.unit.engine.watching import Destination, Watching, running, supervisor_of
 
@@ -27,11 +30,21 @@ class Strict(Destination):
         await super().on_event(event)
 
 
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(handler_runs, "PATIENCE_SECONDS", 0.0)
+    monkeypatch.setattr(meeting, "_FIRST_SECONDS", 0.0)
+
+
 def watching(audit: Destination, index: Destination) -> Watching:
     handlers = (audit.routed(concurrency=1), index.routed(concurrency=1, failure=HALT))
     one = Watching(ScriptedDriver(*changes(1, 10)), *handlers, checkpoint_seconds=0)
     one.runtime.clock.answered(time(9))
     return one
+
+
+def streams(one: Watching) -> int:
+    return sum(not (cursor.closed or cursor.killed) for cursor in one.driver.cursors)
 
 
 def sample(one: Watching, name: str, **labels: str) -> float | None:
@@ -132,3 +145,81 @@ async def test_liveness_ends_if_the_stream_of_one_handler_receives_nothing() -> 
     own.entered, own.stream.heard = monotonic() - 2000, monotonic() - 1000
     (reason,) = supervisor.not_alive()
     assert reason == "scope orders: handler 'index': no answer from the server for 1000 s"
+
+
+async def test_what_is_halted_together_is_restarted_and_those_on_their_own_come_back() -> None:
+    """Meanwhile these go on."""
+    audit, index, slow = Destination("audit"), Strict("index"), Destination("slow")
+    slow.held, index.odd = {2}, None
+    driver, order_of_slow = ScriptedDriver(*changes(1, 10)), {"slow": HandlerOrder(paused=True)}
+    one = Watching(driver, *(each.routed(concurrency=1) for each in (audit, index, slow)))
+    supervisor = supervisor_of(one)
+    async with running(supervisor):
+        await until(lambda: len(audit.handled) == len(index.handled) == 9)
+        slow.held = set()
+        await until(lambda: len(slow.handled) == 9)
+        one.watcher.obey(replace(order(), handlers=order_of_slow))
+        await until(lambda: one.watcher.status_of("slow").state is WatcherState.PAUSED)
+        driver.faults[9] = [refused(286)]
+        driver.refused_starts = {"resume after 9": refused(286)}
+        await until(lambda: one.watcher.status.state is WatcherState.HALTED)
+        driver.refused_starts = {}
+        one.watcher.obey(order(2))
+        driver.oplog += changes(10, 15)
+        await until(lambda: len(slow.handled) == 14)
+        assert list(one.watcher.apart) == ["slow"]
+        refusal = supervisor.restart("orders", handler="index")
+        assert "is halted with others: 'tailrace scopes restart orders' restarts them" in refusal
+        assert supervisor.restart("orders") == ""
+        await until(lambda: not one.watcher.apart)
+        assert slow.handled == audit.handled == index.handled == [*range(1, 15)]
+        assert streams(one) == 1
+
+
+async def test_a_handler_that_is_halted_where_others_have_left_is_restarted_by_its_name() -> None:
+    audit, index = Destination("audit"), Strict("index")
+    audit.held = {2}
+    one = watching(audit, index)
+    supervisor = supervisor_of(one)
+    async with running(supervisor):
+        await until(lambda: audit.begun[-1:] == [2])
+        one.watcher.obey(replace(order(), handlers={"audit": HandlerOrder(paused=True)}))
+        await until(lambda: "audit" in one.watcher.apart)
+        await until(lambda: one.watcher.status.state is WatcherState.HALTED)
+        index.odd, audit.held = None, set()
+        one.watcher.obey(order(2))
+        await until(lambda: len(audit.handled) == 9)
+        assert one.watcher.status.state is WatcherState.HALTED
+        assert supervisor.restart("orders", handler="index") == ""
+        await until(lambda: len(index.handled) == 9 and not one.watcher.apart)
+
+
+async def test_an_invalidate_that_ends_the_scope_ends_it_when_all_have_come_so_far() -> None:
+    audit, slow = Destination("audit"), Destination("slow")
+    slow.held = {2}
+    oplog = [*changes(1, 20), ddl(20), invalidate(20)]
+    routed = audit.routed(), slow.routed(concurrency=1)
+    one = Watching(ScriptedDriver(*oplog), *routed, stop_on_invalidate=True)
+    async with one.run(stop=False):
+        await one.until_state(WatcherState.STOPPED)
+        assert list(one.watcher.apart) == ["slow"]
+        slow.held = set()
+    assert len(audit.handled) == len(slow.handled) == 21
+    assert {each.state for each in one.watcher.apart.values()} == {WatcherState.STOPPED}
+
+
+async def test_what_helps_a_handler_whose_history_is_lost_names_it() -> None:
+    audit, index = Destination("audit"), Destination("index")
+    one = watching(audit, index)
+    async with one.run():
+        await until(lambda: len(audit.handled) == len(index.handled) == 9)
+        one.watcher.obey(replace(order(), handlers={"index": HandlerOrder(paused=True)}))
+        await until(lambda: one.watcher.status_of("index").state is WatcherState.PAUSED)
+        one.driver.oplog += changes(10, 15)
+        await until(lambda: len(audit.handled) == 14)
+        one.driver.refused_starts = {"resume after 9": refused(286)}
+        one.watcher.obey(order(2))
+        await until(lambda: one.watcher.status_of("index").state is WatcherState.HALTED)
+    reason = one.watcher.apart["index"].reason
+    assert "'tailrace scopes seek orders --handler index --at TIME'" in reason
+    assert "'tailrace snapshot start orders --handler index'" in reason

@@ -76,6 +76,8 @@ class FakeDriver:
     find_seconds: float = 0.0
     read_seconds: float = 0.0
     waits: list[int | None] = field(default_factory=list)
+    most: list[int | None] = field(default_factory=list)
+    """How many events each read asked for."""
     """How long each read was to wait for a change."""
     _reading: bool = False
 
@@ -146,8 +148,9 @@ class FakeCursor:
     killed: bool = False
     member: str = "db1:27017"
 
-    async def next_batch(self, await_ms: int | None = None) -> Reply:
+    async def next_batch(self, await_ms: int | None = None, most: int | None = None) -> Reply:
         assert not self.killed, "a cursor that was left is read"
+        self.driver.most.append(most)
         return await self.driver.read(await_ms)
 
     def kill(self) -> None:

@@ -58,6 +58,24 @@ async def test_reads_of_an_idle_stream_wait_longer_until_a_change_comes() -> Non
     assert waits[1:] == [*[1.0] * 5, 4.0, 4.0, 1.0]
 
 
+@pytest.mark.parametrize(
+    ("batch_size", "asked"), [(None, [500, 500, 20, 20, 1]), (10, [10, 10, 10, 10, 1])]
+)
+async def test_replies_are_about_as_large_as_the_reader_wants(
+    batch_size: int | None, asked: list[int]
+) -> None:
+    """So the memory of a process does not depend on how far its streams are behind."""
+    small, large = reply("a"), reply(event("b", text="b" * 2000))
+    wanted = 20 * (small.bounds[-1] - small.bounds[0])
+    driver = FakeDriver([reply()], [reply(), small, reply(), large, reply()])
+    options = ChangeStreamOptions(batch_size=batch_size)
+    stream = ChangeStream(driver, SCOPE, options, reply_bytes=wanted)
+    await stream.open()
+    for _ in range(6):  # the first reply is the aggregate's
+        await stream.next_batch()
+    assert driver.most == asked
+
+
 async def test_events_that_an_aggregate_brings_unasked_are_not_lost() -> None:
     driver = FakeDriver([reply(), reply("a", "b")], [NETWORK, reply("c")])
     async with ChangeStream(driver, SCOPE) as stream:

@@ -139,7 +139,7 @@ class Delivery(Attempts):
     ) -> None:
         """Handles the events before the first refused one, then it, and so on.
 
-        So nothing after an event that halts the scope is handled, and no position is stored after
+        So nothing after an event that halts the handler is handled, and no position is stored after
         one whose dead letter is not.
         """
         alone = self._units(events)

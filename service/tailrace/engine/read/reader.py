@@ -40,6 +40,7 @@ _LAST_READ_SECONDS = 0.25
 """The limit of the last read after a stop. A read that waits for a change is abandoned; the
 next run reads what it would have returned."""
 _SMALL_REPLY_BYTES = 65536
+_LEAST_REPLY_BYTES = 2**20
 PATIENCE_SECONDS = 2.0
 """How long handlers may take before the stream is reopened without waiting for them."""
 _LOOK_SECONDS = 0.02
@@ -84,6 +85,7 @@ class Reader:
             start,
             activity=self.status.stream,
             interrupt=self.interrupt,
+            reply_bytes=max(self.runtime.budget.limit // 4, _LEAST_REPLY_BYTES),
         )
         if not options.looks_up:
             return stream
