@@ -14,7 +14,8 @@ what only some destinations need.
 - Names: a field of :data:`NameTemplate` is a :class:`Template` with ``{database}``, …;
   :func:`require_apart` refuses two collections in one place, :func:`place_of` says where an event
   without a collection belongs.
-- Fields: :class:`FieldSettings` makes the :class:`FieldMapping` of documents.
+- Messages and fields: :class:`MessageMaker` makes messages with the envelope and the fields of the
+  settings; a destination without messages has the :class:`FieldMapping` of :class:`FieldSettings`.
 - DDL and snapshots: :class:`Rename`, :class:`SnapshotBarrier`, :func:`ddl_mark`,
   :func:`is_before`.
 - Below a class: :class:`Handler`, which the engine calls as :class:`PerEvent` or
@@ -27,6 +28,7 @@ from tailrace.destination.batch import Batch, ScopeContext
 from tailrace.destination.class_type import destination_type
 from tailrace.destination.ddl import Rename, ddl_mark, is_before
 from tailrace.destination.handler_type import HandlerType, Opening, Trial
+from tailrace.destination.messages import MessageMaker
 from tailrace.destination.names import (
     NameTemplate,
     Template,
@@ -68,6 +70,7 @@ __all__ = [
     "HandlerSettings",
     "HandlerType",
     "MessageHandlerSettings",
+    "MessageMaker",
     "NameTemplate",
     "Opening",
     "OwnPosition",

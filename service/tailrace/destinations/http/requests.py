@@ -3,10 +3,11 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from tailrace.destination import MessageMaker
 from tailrace.destinations.http.endpoint import EndpointRequest
 from tailrace.destinations.http.settings import HttpHandlerSettings
 from tailrace.destinations.http.signature import batch_id, header_value, webhook_id
-from tailrace.envelope import Message, messages
+from tailrace.envelope import Message
 from tailrace.event import ChangeEvent
 
 _JSON, _LINES = {"content-type": "application/json"}, {"content-type": "application/x-ndjson"}
@@ -19,15 +20,14 @@ class Requests:
 
     def __init__(self, settings: HttpHandlerSettings) -> None:
         self._envelope = settings.envelope
-        self._canonical = settings.json_format == "canonical"
+        self._messages = MessageMaker(settings)
         self._binary = settings.content_mode == "binary"
         self._lines = settings.batch_format == "lines"
-        self._mapping = settings.fields.mapping()
         self._keyed = settings.envelope in ("document", "debezium")
 
     def of_event(self, event: ChangeEvent, scope: str) -> EndpointRequest | None:
         """The request of one event; ``None`` if the envelope has no form for it."""
-        (message,) = self._messages([event], scope)
+        (message,) = self._messages.of([event], scope)
         if message.is_empty:
             return None
         identity = webhook_id(message.id)
@@ -40,7 +40,7 @@ class Requests:
 
     def of_batch(self, events: Sequence[ChangeEvent], scope: str) -> "BatchRequest | None":
         """The request of several events; ``None`` if the envelope has no form for any of them."""
-        made = self._messages(events, scope)
+        made = self._messages.of(events, scope)
         parts = [self._part(message) for message in made]
         sent: Sequence[int] = range(len(parts))
         if self._keyed:  # the other envelopes have a form for every event
@@ -56,11 +56,6 @@ class Requests:
             body = b"[%b]" % b",".join(parts)
             headers = _EVENTS if self._envelope == "cloudevents" else _JSON
         return BatchRequest(EndpointRequest(identity, body, headers, len(parts)), sent)
-
-    def _messages(self, events: Sequence[ChangeEvent], scope: str) -> list[Message]:
-        if self._mapping is not None:
-            events = self._mapping.of(events)
-        return messages(events, scope, self._envelope, canonical=self._canonical)
 
     def _part(self, message: Message) -> bytes:
         if not self._keyed:

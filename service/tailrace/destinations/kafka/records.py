@@ -3,10 +3,10 @@
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from tailrace.destination import Batch
+from tailrace.destination import Batch, MessageMaker
 from tailrace.destinations.kafka.settings import KafkaHandlerSettings
 from tailrace.destinations.kafka.topics import TopicNames
-from tailrace.envelope import Message, messages
+from tailrace.envelope import Message
 from tailrace.errors import Refused
 from tailrace.event import ChangeEvent, Namespace
 from tailrace.event.document_identity import overtaken
@@ -58,7 +58,7 @@ class Records:
     def __init__(self, settings: KafkaHandlerSettings, names: TopicNames) -> None:
         self._settings = settings
         self._names = names
-        self._mapping = settings.fields.mapping()
+        self._messages = MessageMaker(settings)
         self._cloudevents = settings.envelope == "cloudevents"
         self._binary = self._cloudevents and settings.content_mode == "binary"
         self._tombstones = settings.tombstones and settings.envelope != "document"
@@ -71,13 +71,12 @@ class Records:
 
         Takes milliseconds.
         """
-        events = self._mapping.of(batch) if self._mapping is not None else list(batch)
         scope, headers, value_of = batch.scope.name, self._headers, self._value
         alive = overtaken(batch) if self._tombstones else frozenset()
         refused: dict[int, str] = {}
         made: list[Record] = []
         for at, (event, message) in enumerate(
-            zip(events, self._messages(events, scope), strict=True)
+            zip(batch, self._messages.of(list(batch), scope), strict=True)
         ):
             key, value = message.key, message.value
             if key is None and value is None:
@@ -106,12 +105,8 @@ class Records:
         kind = _Kind(topic, _common_headers(event.operation_type, event.ns, scope), deletes=False)
         return [
             Record(0, topic, None, self._value(each), self._headers(kind, each))
-            for each in self._messages([event], scope)
+            for each in self._messages.of([event], scope)
         ]
-
-    def _messages(self, events: Sequence[ChangeEvent], scope: str) -> list[Message]:
-        canonical = self._settings.json_format == "canonical"
-        return messages(events, scope, self._settings.envelope, canonical=canonical)
 
     def _kind(self, of: tuple[bytes | None, Namespace | None, str]) -> _Kind:
         operation, namespace, scope = of

@@ -8,13 +8,12 @@ from typing import Self
 
 from anyio import to_thread
 
-from tailrace.destination import Batch, Opening, Trial, place_of
+from tailrace.destination import Batch, MessageMaker, Opening, Trial, place_of
 from tailrace.destinations.nats import NatsHandlerSettings
 from tailrace.destinations.nats.answers import LARGEST_HEADERS, NotStored, failure
 from tailrace.destinations.nats.publisher import ConnectionLost, Outgoing, Publisher
 from tailrace.destinations.nats.streams import accepts, create_stream, require_streams
 from tailrace.destinations.nats.subjects import subject_of, subjects_of
-from tailrace.envelope import messages
 from tailrace.errors import Refused
 from tailrace.event import ChangeEvent
 from tailrace.event.memo import Memo
@@ -42,7 +41,7 @@ class NatsDestination:
         self._name = opening.name
         self._settings = settings
         self._scope = opening.scope
-        self._mapping = settings.fields.mapping()
+        self._messages = MessageMaker(settings)
         self._stream = {} if settings.stream is None else {"Nats-Expected-Stream": settings.stream}
         self._subjects: Memo[tuple[str, str, str], str] = Memo(
             lambda place: subject_of(settings.subject, *place)
@@ -101,13 +100,9 @@ class NatsDestination:
 
     def _outgoing(self, events: Sequence[ChangeEvent]) -> list[Outgoing | None]:
         """The message of each event; ``None`` where the envelope has none."""
-        settings, scope = self._settings, self._scope.name
-        mapped = events if self._mapping is None else self._mapping.of(events)
-        canonical = settings.json_format == "canonical"
+        scope = self._scope.name
         made: list[Outgoing | None] = []
-        for event, message in zip(
-            events, messages(mapped, scope, settings.envelope, canonical=canonical), strict=True
-        ):
+        for event, message in zip(events, self._messages.of(events, scope), strict=True):
             if message.is_empty:
                 made.append(None)
                 continue

@@ -8,6 +8,7 @@ from anyio import to_thread
 
 from tailrace.destination import (
     Batch,
+    MessageMaker,
     Opening,
     Rename,
     ScopeContext,
@@ -22,7 +23,6 @@ from tailrace.destinations.redis.key_names import KeyNames, ListedKeys
 from tailrace.destinations.redis.server import Command, RedisConnection, RedisServer
 from tailrace.destinations.redis.streams import IN_A_THREAD
 from tailrace.destinations.redis.sweep import Sweep, found_keys
-from tailrace.envelope import messages
 from tailrace.event import ChangeEvent, Namespace
 from tailrace.event.document_identity import LastChange, last_changes, shard_key_in, shows
 from tailrace.event.snapshot_events import SNAPSHOT_BEGIN, SNAPSHOT_END
@@ -41,6 +41,7 @@ class RedisKeys:
         self._settings = settings
         self._names = KeyNames(opening.name, settings, opening.scope)
         self._mapping = settings.fields.mapping()
+        self._messages = MessageMaker(settings, "document")
         self._expires: Command = ()
         if settings.expire_seconds is not None:
             self._expires = "EX", settings.expire_seconds
@@ -101,12 +102,8 @@ class RedisKeys:
 
         The key is empty if the event says nothing about the document.
         """
-        mapped = events if self._mapping is None else self._mapping.of(events)
-        canonical = self._settings.json_format == "canonical"
         made: list[tuple[str, bytes | None]] = []
-        for event, message in zip(
-            events, messages(mapped, self._scope.name, "document", canonical=canonical), strict=True
-        ):
+        for event, message in zip(events, self._messages.of(events, self._scope.name), strict=True):
             key = ""
             if message.key is not None:
                 prefix = self._names.prefix(*place_of(event, self._scope))

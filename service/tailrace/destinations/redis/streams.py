@@ -6,11 +6,18 @@ from typing import Self
 
 from anyio import to_thread
 
-from tailrace.destination import Batch, Opening, ScopeContext, Template, Trial, place_of
+from tailrace.destination import (
+    Batch,
+    MessageMaker,
+    Opening,
+    ScopeContext,
+    Template,
+    Trial,
+    place_of,
+)
 from tailrace.destinations.redis import RedisHandlerSettings
 from tailrace.destinations.redis.fence import claim
 from tailrace.destinations.redis.server import Command, RedisConnection, RedisServer
-from tailrace.envelope import messages
 from tailrace.errors import Unavailable
 from tailrace.event import ChangeEvent
 from tailrace.event.memo import Memo
@@ -27,7 +34,7 @@ class RedisStreams:
         self._epoch = settings.own_key("epoch", opening.name, opening.scope.name)
         self._settings = settings
         self._scope = opening.scope
-        self._mapping = settings.fields.mapping()
+        self._messages = MessageMaker(settings)
         self._trim: Command = ()
         if settings.max_length is not None:
             self._trim = "MAXLEN", "~", settings.max_length
@@ -76,13 +83,9 @@ class RedisStreams:
                 await connection.at_once([await claim(connection, self._epoch, scope), *commands])
 
     def _commands(self, events: Sequence[ChangeEvent]) -> list[Command]:
-        settings, scope = self._settings, self._scope.name
-        mapped = events if self._mapping is None else self._mapping.of(events)
-        canonical = settings.json_format == "canonical"
+        scope = self._scope.name
         made: list[Command] = []
-        for event, message in zip(
-            events, messages(mapped, scope, settings.envelope, canonical=canonical), strict=True
-        ):
+        for event, message in zip(events, self._messages.of(events, scope), strict=True):
             if message.is_empty:
                 continue
             database, collection = place_of(event, self._scope)
