@@ -24,11 +24,57 @@ NAMES = (
     "destination_type",
 )
 
+KIT = (
+    "PRIVATE",
+    "AnyHandlerSettings",
+    "Batch",
+    "BatchHandlerSettings",
+    "Commit",
+    "FieldMapping",
+    "FieldSettings",
+    "Handler",
+    "HandlerSettings",
+    "HandlerType",
+    "MessageHandlerSettings",
+    "MessageMaker",
+    "NameTemplate",
+    "Opening",
+    "OwnPosition",
+    "PerBatch",
+    "PerEvent",
+    "Rename",
+    "RunIdentity",
+    "ScopeContext",
+    "Secret",
+    "SecretText",
+    "SecretUri",
+    "SnapshotBarrier",
+    "Template",
+    "Trial",
+    "ddl_mark",
+    "destination_type",
+    "followed_collections",
+    "is_before",
+    "place_of",
+    "raw_documents",
+    "raw_list",
+    "require_apart",
+    "sync_directory",
+    "trial_directory",
+    "write_all",
+)
+
 
 def test_the_public_names_are_these() -> None:
-    """Removing one breaks users' handlers; adding one is a promise."""
+    """Removing one breaks users' handlers and destinations; adding one is a promise."""
     assert tuple(tailrace.__all__) == NAMES
     assert set(NAMES) <= set(dir(tailrace))
+    assert tuple(destination.__all__) == KIT
+
+
+@pytest.mark.parametrize("name", [name for name in KIT if callable(getattr(destination, name))])
+def test_a_name_of_the_kit_is_described(name: str) -> None:
+    assert getattr(destination, name).__doc__
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -18,6 +18,8 @@ what only some destinations need.
   settings; a destination without messages has the :class:`FieldMapping` of :class:`FieldSettings`.
 - DDL and snapshots: :class:`Rename`, :class:`SnapshotBarrier`, :func:`ddl_mark`,
   :func:`is_before`.
+- Files: :func:`trial_directory` for a probe; :func:`write_all`, :func:`sync_directory` and the mode
+  :data:`PRIVATE` for what must survive a power cut.
 - Below a class: :class:`Handler`, which the engine calls as :class:`PerEvent` or
   :class:`PerBatch`, with a :class:`Commit`, an :class:`OwnPosition`, a :class:`RunIdentity`.
 
@@ -32,7 +34,7 @@ from tailrace.destination.messages import MessageMaker
 from tailrace.destination.names import (
     NameTemplate,
     Template,
-    collections,
+    followed_collections,
     place_of,
     require_apart,
 )
@@ -85,9 +87,9 @@ __all__ = [
     "SnapshotBarrier",
     "Template",
     "Trial",
-    "collections",
     "ddl_mark",
     "destination_type",
+    "followed_collections",
     "is_before",
     "place_of",
     "raw_documents",

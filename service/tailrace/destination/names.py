@@ -66,7 +66,7 @@ def place_of(event: ChangeEvent, scope: Scope) -> tuple[str, str]:
     return scope.database or NONE, scope.collection or NONE
 
 
-def collections(scopes: Sequence[Scope]) -> Sequence[tuple[Scope, Namespace]]:
+def followed_collections(scopes: Sequence[Scope]) -> Sequence[tuple[Scope, Namespace]]:
     """The collections that scopes of one collection follow."""
     return [
         (scope, Namespace(scope.database, scope.collection))
@@ -87,14 +87,14 @@ def require_apart(
     a place and its two collections. What is known only from events is not checked.
     """
     for one, other in combinations(scopes, 2):
-        for _, source in collections([one, other]):
+        for _, source in followed_collections([one, other]):
             if all(each.covers(source.db, source.coll) for each in (one, other)):
                 message = f"scopes {one.name!r} and {other.name!r} both follow {source}"
                 raise ConfigurationError(
                     Problem(path, f"{message}: give each a handler of its own")
                 )
     sources: dict[P, Namespace] = {}
-    for scope, source in collections(scopes):
+    for scope, source in followed_collections(scopes):
         found = place(scope.name, source)
         former = sources.setdefault(found, source)
         if former != source:

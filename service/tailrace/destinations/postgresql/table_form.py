@@ -6,7 +6,13 @@ from typing import Any, Literal
 import psycopg
 from bson.timestamp import Timestamp
 
-from tailrace.destination import Rename, ScopeContext, SnapshotBarrier, Template, collections
+from tailrace.destination import (
+    Rename,
+    ScopeContext,
+    SnapshotBarrier,
+    Template,
+    followed_collections,
+)
 from tailrace.destinations.postgresql.column_types import column_name
 from tailrace.destinations.postgresql.connection import Connection
 from tailrace.destinations.postgresql.names import table_name
@@ -54,7 +60,7 @@ class TableForm:
         return self._maker.rows(events, refused)
 
     async def prepare(self, connection: Connection, scope: Scope) -> None:
-        for _, namespace in collections([scope]):
+        for _, namespace in followed_collections([scope]):
             await self._checked(connection, scope.name, namespace, {})
 
     async def order_matters(
