@@ -51,6 +51,7 @@ KIT = (
     "SnapshotBarrier",
     "Template",
     "Trial",
+    "converted",
     "ddl_mark",
     "destination_type",
     "followed_collections",

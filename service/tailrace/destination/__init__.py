@@ -15,7 +15,8 @@ what only some destinations need.
   :func:`require_apart` refuses two collections in one place, :func:`place_of` says where an event
   without a collection belongs.
 - Messages and fields: :class:`MessageMaker` makes messages with the envelope and the fields of the
-  settings; a destination without messages has the :class:`FieldMapping` of :class:`FieldSettings`.
+  settings, :func:`converted` runs that in a thread if it takes long; a destination without messages
+  has the :class:`FieldMapping` of :class:`FieldSettings`.
 - DDL and snapshots: :class:`Rename`, :class:`SnapshotBarrier`, :func:`ddl_mark`,
   :func:`is_before`.
 - Files: :func:`trial_directory` for a probe; :func:`write_all`, :func:`sync_directory` and the mode
@@ -30,7 +31,7 @@ from tailrace.destination.batch import Batch, ScopeContext
 from tailrace.destination.class_type import destination_type
 from tailrace.destination.ddl import Rename, ddl_mark, is_before
 from tailrace.destination.handler_type import HandlerType, Opening, Trial
-from tailrace.destination.messages import MessageMaker
+from tailrace.destination.messages import MessageMaker, converted
 from tailrace.destination.names import (
     NameTemplate,
     Template,
@@ -87,6 +88,7 @@ __all__ = [
     "SnapshotBarrier",
     "Template",
     "Trial",
+    "converted",
     "ddl_mark",
     "destination_type",
     "followed_collections",

@@ -1,10 +1,26 @@
 """Makes the messages of events as the settings of a handler say."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from anyio import to_thread
 
 from tailrace.destination.settings import MessageHandlerSettings
 from tailrace.envelope import Message, messages
 from tailrace.event import ChangeEvent
+
+_IN_A_THREAD = 50
+"""From this many events on, converting them takes longer than starting a thread."""
+
+E = TypeVar("E")
+T = TypeVar("T")
+
+
+async def converted(convert: Callable[[Sequence[E]], T], events: Sequence[E]) -> T:
+    """What ``convert`` makes of these events, in a thread if they are many: the loop goes on."""
+    if len(events) < _IN_A_THREAD:
+        return convert(events)
+    return await to_thread.run_sync(convert, events)
 
 
 class MessageMaker:
@@ -21,7 +37,8 @@ class MessageMaker:
     def of(self, events: Sequence[ChangeEvent], scope: str) -> list[Message]:
         """A message for each event of the named scope, at the same index.
 
-        Takes milliseconds for large batches. Raises ``ValueError`` for malformed BSON.
+        Takes milliseconds for large batches: see :func:`converted`. Raises ``ValueError`` for
+        malformed BSON.
         """
         mapped = events if self._mapping is None else self._mapping.of(events)
         return messages(mapped, scope, self._envelope, canonical=self._canonical)

@@ -2,13 +2,10 @@
 
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
-from functools import partial
 from hashlib import sha256
 from typing import Self
 
-from anyio import to_thread
-
-from tailrace.destination import Batch, MessageMaker, Opening, Trial, place_of
+from tailrace.destination import Batch, MessageMaker, Opening, Trial, converted, place_of
 from tailrace.destinations.nats import NatsHandlerSettings
 from tailrace.destinations.nats.answers import LARGEST_HEADERS, NotStored, failure
 from tailrace.destinations.nats.publisher import ConnectionLost, Outgoing, Publisher
@@ -20,9 +17,6 @@ from tailrace.event.memo import Memo
 
 MOST_PENDING = 1000
 """How many messages may wait for their acknowledgements."""
-
-_IN_A_THREAD = 50
-"""From this many events on, converting them takes longer than starting a thread."""
 
 _LONGEST_ID = 500
 """A longer id is replaced by its hash: a token holds the key of its document, and the headers of a
@@ -77,9 +71,7 @@ class NatsDestination:
         return f"JetStream of NATS {server} takes {named}; {_POWER_CUT}"
 
     async def _send(self, events: Sequence[ChangeEvent]) -> None:
-        make = partial(self._outgoing, events)
-        large = len(events) >= _IN_A_THREAD
-        outgoing = await to_thread.run_sync(make) if large else make()
+        outgoing = await converted(self._outgoing, events)
         was_open = self._open is not None
         try:
             await self._publish(outgoing)

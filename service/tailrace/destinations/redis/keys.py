@@ -1,10 +1,7 @@
 """Keeps each document as a key of Redis, and removes the keys of documents that are gone."""
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import Self
-
-from anyio import to_thread
 
 from tailrace.destination import (
     Batch,
@@ -14,6 +11,7 @@ from tailrace.destination import (
     ScopeContext,
     SnapshotBarrier,
     Trial,
+    converted,
     ddl_mark,
     place_of,
 )
@@ -21,7 +19,6 @@ from tailrace.destinations.redis import RedisHandlerSettings
 from tailrace.destinations.redis.fence import claim
 from tailrace.destinations.redis.key_names import KeyNames, ListedKeys
 from tailrace.destinations.redis.server import Command, RedisConnection, RedisServer
-from tailrace.destinations.redis.streams import IN_A_THREAD
 from tailrace.destinations.redis.sweep import Sweep, found_keys
 from tailrace.event import ChangeEvent, Namespace
 from tailrace.event.document_identity import LastChange, last_changes, shard_key_in, shows
@@ -57,8 +54,7 @@ class RedisKeys:
 
     async def write(self, batch: Batch) -> None:
         changes = last_changes(batch)
-        make = partial(self._values, [batch[change.index] for change in changes])
-        made = await to_thread.run_sync(make) if len(changes) >= IN_A_THREAD else make()
+        made = await converted(self._values, [batch[change.index] for change in changes])
         values = {key: value for key, value in made if key}
         if not values:
             return

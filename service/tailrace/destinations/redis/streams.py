@@ -1,10 +1,7 @@
 """Adds an entry for each event to a stream of Redis."""
 
 from collections.abc import Sequence
-from functools import partial
 from typing import Self
-
-from anyio import to_thread
 
 from tailrace.destination import (
     Batch,
@@ -13,6 +10,7 @@ from tailrace.destination import (
     ScopeContext,
     Template,
     Trial,
+    converted,
     place_of,
 )
 from tailrace.destinations.redis import RedisHandlerSettings
@@ -21,9 +19,6 @@ from tailrace.destinations.redis.server import Command, RedisConnection, RedisSe
 from tailrace.errors import Unavailable
 from tailrace.event import ChangeEvent
 from tailrace.event.memo import Memo
-
-IN_A_THREAD = 50
-"""From this many events on, converting them takes longer than starting a thread."""
 
 
 class RedisStreams:
@@ -71,9 +66,7 @@ class RedisStreams:
         return f"Redis {version} can be written to" + (f": streams {named}" if named else "")
 
     async def _add(self, events: Sequence[ChangeEvent], scope: ScopeContext) -> None:
-        make = partial(self._commands, events)
-        large = len(events) >= IN_A_THREAD
-        commands = await to_thread.run_sync(make) if large else make()
+        commands = await converted(self._commands, events)
         if commands:
             size = sum(
                 len(part) for command in commands for part in command if isinstance(part, bytes)
