@@ -46,6 +46,6 @@ class Saving:
             return ""
         error = self.error or "the store does not answer"
         return (
-            f"its position is not saved since {iso(self.failing_since)}: {error}. Changes are "
+            f"its position is not saved since {iso(int(self.failing_since))}: {error}. Changes are "
             "handled meanwhile, and come again after a restart"
         )

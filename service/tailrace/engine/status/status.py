@@ -173,8 +173,8 @@ class Status:
     def _down(self) -> dict[str, str]:
         """By handler, for what the scope waits if its destination is down, or holds a call."""
         down = {
-            name: f"waits for the destination of handler {name!r} since {iso(each.down_since)}: "
-            f"{each.down_cause}"
+            name: f"waits for the destination of handler {name!r} since "
+            f"{iso(int(each.down_since))}: {each.down_cause}"
             for name, each in self._fed.items()
             if each.down_since is not None
         }
