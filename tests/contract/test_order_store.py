@@ -11,6 +11,7 @@ from bson.timestamp import Timestamp
 from tailrace.engine.ports import OrderStore
 from tailrace.model.order import Order
 from tailrace.model.snapshot import SnapshotRequest
+from tailrace.model.subscription import Subscription
 from tailrace.stores.former_positions import MOST_POSITIONS, RECENT
 from tests.contract.stores import NOW, Backing, checkpoint
 
@@ -85,6 +86,25 @@ async def test_recent_positions_are_kept_older_ones_sparser_and_those_that_a_see
         assert any(abs(age - hours) < hours / 2 for age in ages), f"none is {hours} hours old"
     assert list(await store.positions("users")) == [other]
     assert (await store.list()).orders == []
+
+
+async def test_a_position_that_a_handler_left_by_a_seek_of_its_own_is_kept(
+    store: OrderStore,
+) -> None:
+    """Whether it then stands last, as the others did, or stands further and alone."""
+    noted = []
+    for n in range(200):
+        together = Subscription(checkpoint(sequence=n).position)
+        apart = replace(together, obeyed=1 + (n > 30), position=checkpoint(sequence=n + 1).position)
+        both = {"audit": together, "index": apart if n > 5 else together}
+        at = NOW + timedelta(minutes=n)
+        noted.append(checkpoint(sequence=n, saved_at=at).with_subscriptions(both))
+    for each in noted:
+        await store.note(each)
+    kept = await store.positions("orders")
+    assert len(kept) <= MOST_POSITIONS
+    assert noted[5] in kept
+    assert noted[30] in kept
 
 
 async def test_positions_of_one_moment_are_bounded_too(store: OrderStore) -> None:

@@ -1,11 +1,11 @@
 """Which positions of the past a store keeps: many recent ones, few old ones, those before seeks."""
 
 import itertools
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 Id = TypeVar("Id", bound=Hashable)
 
@@ -25,19 +25,37 @@ time that an oplog goes back, take 40."""
 
 @dataclass(frozen=True, slots=True)
 class FormerPosition(Generic[Id]):
-    """What decides about a position. ``obeyed``: as in :class:`tailrace.model.Checkpoint`."""
+    """What decides about a position. ``obeyed``: by handler, the number of the last order whose
+    position it had taken; those of all handlers that are not named are that of the name ""."""
 
     id: Id
     saved_at: datetime
-    obeyed: int
+    obeyed: Mapping[str, int]
+
+    @classmethod
+    def of(cls, id: Id, record: Mapping[str, Any]) -> Self:
+        """That of a stored record, of which only what decides is read. Raises ``ValueError``,
+        ``TypeError`` or ``AttributeError`` if that is damaged."""
+        together = int(record.get("obeyed", 0))
+        obeyed = dict.fromkeys(record.get("handlers") or ("",), together)
+        for name, each in (record.get("apart") or {}).items():
+            obeyed[name] = int(each.get("obeyed", 0))
+        return cls(id, datetime.fromisoformat(record["saved_at"]), obeyed)
+
+    def is_left_for(self, later: Self) -> bool:
+        """Whether a seek of a handler was between them."""
+        mine = self.obeyed
+        return any(mine.get(name, mine.get("", n)) < n for name, n in later.obeyed.items())
 
 
-def stored_positions(records: Iterable[tuple[Id, Any, Any]]) -> Sequence[FormerPosition[Id]]:
-    """The positions of stored records, each with its id, time and number, but damaged ones."""
+def stored_positions(
+    records: Iterable[tuple[Id, Mapping[str, Any]]],
+) -> Sequence[FormerPosition[Id]]:
+    """The positions of stored records, but damaged ones."""
     positions = list[FormerPosition[Id]]()
-    for id, saved_at, obeyed in records:
-        with suppress(TypeError, ValueError):
-            positions.append(FormerPosition(id, datetime.fromisoformat(saved_at), int(obeyed)))
+    for id, record in records:
+        with suppress(TypeError, ValueError, LookupError, AttributeError):
+            positions.append(FormerPosition.of(id, record))
     return positions
 
 
@@ -53,6 +71,6 @@ def superfluous(positions: Sequence[FormerPosition[Id]]) -> Sequence[Id]:
             kept.add(position.id)
             last = position.saved_at
     # A seek raises ``obeyed``: the latest position with a smaller number is the one that it left.
-    left = [old.id for new, old in itertools.pairwise(positions) if old.obeyed < new.obeyed]
+    left = [old.id for new, old in itertools.pairwise(positions) if old.is_left_for(new)]
     kept.update(left[:SEEKS])
     return [position.id for position in positions if position.id not in kept]

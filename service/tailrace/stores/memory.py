@@ -84,7 +84,7 @@ class MemoryOrders:
         kept[former.order] = former
         for order in superfluous(
             [
-                FormerPosition(order, kept[order].saved_at, kept[order].obeyed)
+                FormerPosition.of(order, kept[order].to_document())
                 for order in sorted(kept, reverse=True)
             ]
         ):

@@ -55,10 +55,11 @@ class MongoOrders:
         document = {"_id": key, **former.to_document()}
         update = {"q": {"_id": key}, "u": document, "upsert": True}
         await self._records.update(update, where)
+        fields = ("saved_at", "obeyed", "handlers", "apart")
         noted = await self._records.find_all(
-            _of_scope(former.scope), where, level="local", fields=("saved_at", "obeyed")
+            _of_scope(former.scope), where, level="local", fields=fields
         )
-        records = ((each["_id"], each.get("saved_at"), each.get("obeyed")) for each in noted[::-1])
+        records = ((each["_id"], each) for each in noted[::-1])
         if forgotten := superfluous(stored_positions(records)):
             await self._records.delete_all({"_id": {"$in": list(forgotten)}}, where)
 

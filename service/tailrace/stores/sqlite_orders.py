@@ -24,7 +24,7 @@ WHERE excluded.number = orders.number + 1
 """
 _NOTE = "INSERT OR REPLACE INTO positions (scope, epoch, sequence, document) VALUES (?, ?, ?, ?)"
 _NOTED = """
-SELECT epoch, sequence, document ->> 'saved_at', coalesce(document ->> 'obeyed', 0) FROM positions
+SELECT epoch, sequence, document FROM positions
 WHERE scope = ?1 AND json_valid(document)
 AND ?2 < (SELECT count(*) FROM positions WHERE scope = ?1)
 ORDER BY epoch DESC, sequence DESC
@@ -69,7 +69,9 @@ class SqliteOrders:
         values = (scope, *former.order, json.dumps(former.to_document()))
         await self._file.run(_NOTE, values, _of(scope))
         noted = await self._file.run(_NOTED, (scope, MOST_POSITIONS), _of(scope))
-        records = (((epoch, sequence), *rest) for epoch, sequence, *rest in noted.rows)
+        records = (
+            ((epoch, sequence), json.loads(document)) for epoch, sequence, document in noted.rows
+        )
         forgotten: Sequence[tuple[int, int]] = superfluous(stored_positions(records))
         if forgotten:
             await self._file.run(_FORGET, (scope, json.dumps(forgotten)), _of(scope))
