@@ -12,7 +12,8 @@ from tailrace.control.outcome import ActionRefused, Done
 from tailrace.control.subject import Subject
 from tailrace.engine import OrderStore, Watcher, WatcherState
 from tailrace.engine.plan.row_source import RowSource
-from tailrace.model.snapshot import SnapshotRequest
+from tailrace.engine.status.status import Status
+from tailrace.model.snapshot import SnapshotRequest, SnapshotState
 
 
 @dataclass(slots=True, eq=False)
@@ -47,9 +48,8 @@ class SnapshotOrders:
                 raise ActionRefused(400, str(error)) from error
             if isinstance(wanted, str):
                 raise ActionRefused(409, wanted)
-            if wanted.new and seen is not None and not seen.progress.over and action == "start":
-                message = f"snapshot {seen.progress.id} is not over: {seen.trouble}"
-                raise ActionRefused(409, message)
+            if action == "start":
+                _require_handled(subject.status)
             await self.store(watcher, wanted, by=by, handler=subject.handler)
         return Done(f"{subject}: {action} of its snapshot is accepted", before, action)
 
@@ -71,3 +71,15 @@ class SnapshotOrders:
         """Stores what is wanted of a snapshot. Raises :class:`ActionRefused`."""
         given = await give(self.orders, watcher.name, by, {"snapshot": wanted}, handler)
         watcher.obey(given.order)
+
+
+def _require_handled(status: Status) -> None:
+    """Refuses a further snapshot while handlers have still to handle what the last one read.
+
+    One that is cancelled, but not for the reader of the stream yet, is no reason.
+    """
+    read, handled = status.snapshot(), status.handled_snapshot
+    if read is None or handled is None or read.progress.state is not SnapshotState.DONE:
+        return
+    if not handled.progress.over:
+        raise ActionRefused(409, f"snapshot {read.progress.id} is not over: {handled.trouble}")

@@ -1,0 +1,62 @@
+"""Requests for a snapshot while another one is under way."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+
+from tailrace.control import ActionRefused, Control
+from tailrace.control.bodies import SnapshotBody
+from tailrace.engine import WatcherState
+from tailrace.errors import ConnectionFailed
+from tailrace.event.reply import Reply
+from tailrace.model import Scope, SnapshotProgress
+from tailrace.model.snapshot import SnapshotMode, SnapshotState
+from tailrace.snapshot.server import Find
+from tailrace.snapshot.snapshots import SnapshotOptions, Snapshots
+from tests.unit.engine.changes import changes
+from tests.unit.engine.scripted_driver import ScriptedDriver
+from tests.unit.engine.watching import Destination, Watching, supervisor_of
+
+BY = "ann on laptop at 127.0.0.1"
+START, CANCEL = SnapshotBody(), SnapshotBody(action="cancel")
+
+
+class Gone:
+    """A server that does not answer."""
+
+    async def run(self, database: str, command: Mapping[str, Any]) -> dict[str, Any]:
+        raise ConnectionFailed("no primary")
+
+    async def find(self, find: Find) -> Sequence[Reply]:
+        raise ConnectionFailed("no primary")
+
+
+def controlled(state: SnapshotState) -> tuple[Snapshots, Control]:
+    """A scope whose snapshot was read that far, of which no handler has anything yet."""
+    rows = Snapshots(Scope("orders", "shop"), Gone(), SnapshotOptions())
+    one = Watching(ScriptedDriver(*changes(1, 10)), Destination().routed(), rows=rows)
+    progress = SnapshotProgress("5f3a", SnapshotMode.REQUESTED, state)
+    rows.begin(progress, fresh=False, gap=False, rows={})
+    one.watcher.status.enter(WatcherState.CAUGHT_UP)
+    return rows, Control(supervisor_of(one), one.runtime)
+
+
+async def test_a_snapshot_may_be_requested_as_soon_as_the_cancel_of_another_is_accepted() -> None:
+    """The reader of the stream may not have applied the cancel yet."""
+    rows, control = controlled(SnapshotState.READING)
+    with pytest.raises(ActionRefused, match="snapshot 5f3a is not over: cancel it first"):
+        await control.snapshot("orders", START, BY)
+    await control.snapshot("orders", CANCEL, BY)
+    await control.snapshot("orders", START, BY)
+    observed = rows.observed()
+    assert observed is not None
+    assert observed.progress.id != "5f3a"
+
+
+async def test_a_snapshot_that_handlers_have_not_handled_is_not_over() -> None:
+    _, control = controlled(SnapshotState.DONE)
+    message = "snapshot 5f3a is not over: all documents are read; handlers have still to handle"
+    with pytest.raises(ActionRefused, match=message) as error:
+        await control.snapshot("orders", START, BY)
+    assert error.value.status == 409
