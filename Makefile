@@ -12,9 +12,10 @@ WORKERS ?= 4
 PARALLEL := --numprocesses $(WORKERS)
 # CONTRIBUTING.md explains the reruns.
 RERUNS := --reruns 1 --max-suite-reruns 5 --rerun-show-tracebacks
+SHORT := -m 'not simulates'
 
 .DEFAULT_GOAL := help
-.PHONY: help demo packages maven test unit simulate chaos bench audit lint format reference clean lock image-check bench-destinations bench-lookups bench-outages bench-pipeline bench-replicas bench-snapshots
+.PHONY: help demo packages maven test quick unit simulate chaos bench audit lint format reference clean lock image-check
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -41,10 +42,14 @@ maven: ## install Maven, which fetches Apache Kafka, if it is missing (as root o
 
 test: packages maven $(VENV)/dev ## run the linters, type and layer checks, and all tests in parallel (WORKERS=4)
 	$(MAKE) --jobs=2 --output-sync=target $(VENV)/spark-4.2/installed $(VENV)/classes lint
-	$(BIN)/python -m pytest $(PARALLEL) $(RERUNS)
+	$(BIN)/python -m pytest $(PARALLEL) $(RERUNS) -p tests.times
 
-unit: $(VENV)/dev ## run the tests that need no server
-	$(BIN)/python -m pytest $(PARALLEL) tests/unit
+quick: lint ## run the linters, and the unit tests of what was changed since BASE=main
+	tests=$$($(BIN)/python -m tests.changed $(BASE)); [ -z "$$tests" ] || \
+		$(BIN)/python -m pytest --numprocesses 2 $(SHORT) -p tests.times $$tests
+
+unit: $(VENV)/dev ## run the tests that need no server, but not those that simulate for seconds
+	$(BIN)/python -m pytest $(PARALLEL) $(SHORT) -p tests.times tests/unit
 
 simulate: $(VENV)/dev ## run the whole engine in virtual time, with faults chosen by seeds (SEEDS=10000 SEED=…)
 	$(BIN)/python -m tests.simulation $(if $(SEED),--seed $(SEED),--seeds $(SEEDS))
@@ -52,8 +57,12 @@ simulate: $(VENV)/dev ## run the whole engine in virtual time, with faults chose
 chaos: $(VENV)/dev ## kill and stop the daemon many times, and count lost changes (ROUNDS=50 SEED=…)
 	$(BIN)/python -m tests.faults.chaos --rounds $(ROUNDS) $(if $(SEED),--seed $(SEED))
 
-bench: $(VENV)/benchmark/installed ## measure the speed, compared with the drivers' own streams, and on mongod (QUICK=1: one short run)
-	$(VENV)/benchmark/bin/python -m tests.bench $(if $(QUICK),--quick --output bench-results)
+# A module of tests/bench, or nothing. The environment of most has no package that would change a driver.
+BENCH = $(if $(filter pipeline,$(WHAT)),tests.pipeline.bench,tests.bench$(WHAT:%=.%))
+WITH_SERVERS := $(filter destinations pipeline,$(WHAT))
+bench: $(if $(WITH_SERVERS),packages maven $(VENV)/dev,$(VENV)/benchmark/installed) ## measure the speed, or WHAT=lookups, outages, snapshots, replicas, destinations (TO=kafka), pipeline (QUICK=1: one short run)
+	$(if $(WITH_SERVERS),$(BIN),$(VENV)/benchmark/bin)/python -m $(BENCH) $(if $(TO),--to $(TO)) \
+		$(if $(QUICK),--quick $(if $(WHAT),,--output bench-results))
 
 audit: $(VENV)/audit ## look up known vulnerabilities in the locked dependencies
 	for lock in deploy/requirements/*.txt; do \
@@ -65,24 +74,6 @@ lint: $(VENV)/dev ## run ruff, mypy --strict and the layer checks
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-
-bench-pipeline: $(VENV)/dev ## measure the Spark job, by stage and by table size (QUICK=--quick)
-	$(BIN)/python -m tests.pipeline.bench $(QUICK)
-
-bench-lookups: $(VENV)/benchmark/installed ## measure what the documents of updates cost the server (QUICK=--quick)
-	$(VENV)/benchmark/bin/python -m tests.bench.lookups $(QUICK)
-
-bench-snapshots: $(VENV)/benchmark/installed ## measure a snapshot of a collection, and changes meanwhile (QUICK=--quick)
-	$(VENV)/benchmark/bin/python -m tests.bench.snapshots $(QUICK)
-
-bench-outages: $(VENV)/benchmark/installed ## measure a handler beside one that is away, and one that catches up (QUICK=--quick)
-	$(VENV)/benchmark/bin/python -m tests.bench.outages $(QUICK)
-
-bench-replicas: $(VENV)/benchmark/installed ## measure leases, and how quickly another process takes over (QUICK=--quick)
-	$(VENV)/benchmark/bin/python -m tests.bench.replicas $(QUICK)
-
-bench-destinations: packages maven $(VENV)/dev ## measure what an event costs with each destination, beside a plain client (TO=kafka QUICK=--quick)
-	$(BIN)/python -m tests.bench.destinations $(if $(TO),--to $(TO)) $(QUICK)
 
 format: $(VENV)/dev ## apply ruff's format and safe fixes
 	$(BIN)/ruff format .

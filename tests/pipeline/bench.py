@@ -1,4 +1,4 @@
-"""What the pipeline costs: ``make bench-pipeline``, or ``python -m tests.pipeline.bench --quick``.
+"""What the pipeline costs: ``make bench WHAT=pipeline``, or ``python -m tests.pipeline.bench``.
 
 Prints one JSON object a line, for each part (``--only NAME ...``):
 
