@@ -32,6 +32,8 @@ class HandlerRun:
     replay: ReplayedSpan | None = None
     begun: anyio.Event = field(default_factory=anyio.Event)
     """Set once the handler may be called, or has left before."""
+    started: bool = False
+    """Whether the lane has its task."""
     over: anyio.Event = field(default_factory=anyio.Event)
     """Set when the lane has ended, or the handler has left."""
     ended: anyio.Event = field(default_factory=anyio.Event)
@@ -103,6 +105,11 @@ class HandlerRun:
         if self.delivery is not None and former.delivery is not None:
             self.delivery.position.goes_on_from(former.delivery.position)
         self.begin()
+
+    @property
+    def can_leave(self) -> bool:
+        """Whether it is called now: else nothing would say that its last call has ended."""
+        return self.started and not (self.joining or self.over.is_set())
 
     def leave(self) -> None:
         """Begins no further call; what the handler has not begun leaves memory."""

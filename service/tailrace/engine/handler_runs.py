@@ -135,7 +135,7 @@ class HandlerRuns:
         if handler.lane is None:
             handler.over.set()
         else:
-            tasks = self.course.scope.tasks
+            tasks, handler.started = self.course.scope.tasks, True
             tasks.start_soon(self._run_lane, handler, name=f"lanes of {handler.name}")
 
     async def _run_lane(self, handler: HandlerRun) -> None:
@@ -171,7 +171,7 @@ class HandlerRuns:
 
     def let_go(self, names: Collection[str]) -> bool:
         """Ends some handlers' calls and waits, so that they leave; returns whether they do."""
-        some = [each for each in self.fed if each.name in names and not each.joining]
+        some = [each for each in self.fed if each.name in names and each.can_leave]
         if len(some) < len(names) or len(some) >= len(self.fed) or not self._can_leave:
             return False
         for each in some:

@@ -190,13 +190,24 @@ def _rows(begun: HandlerStart, known: SnapshotProgress | None) -> StoredRows | N
 
 
 def least_snapshot(starts: Sequence[HandlerStart]) -> SnapshotProgress | None:
-    """The progress with which the handlers' snapshot continues: the least of them."""
+    """The progress with which the handlers' snapshot continues: the least of them.
+
+    No row is read before every handler has its begin, so one that lacks it gets that first.
+    """
     known = [each.position.position.snapshot for each in starts]
     active = [one for one in known if one is not None and not one.over]
     if not active:
         return next((one for one in known if one is not None), None)
-    least = min(active, key=lambda one: sum(each.scanned for each in one.ranges.values()))
+    least = min(active, key=_rows_of)
+    has_rows = any(_rows_of(one) or one.handled for one in active)
+    all_begun = all(one is not None and one.id == least.id and one.began for one in known)
+    if not (has_rows or all_begun):
+        least = replace(least, state=SnapshotState.PLANNED, ranges={}, began=None, time=None)
     return least if len(starts) == 1 else replace(least, handled=frozenset())
+
+
+def _rows_of(progress: SnapshotProgress) -> int:
+    return sum(each.scanned for each in progress.ranges.values())
 
 
 def leave_last(course: Course, begun: Sequence[HandlerStart]) -> bool:

@@ -85,6 +85,9 @@ class Admission:
         elif self.source.active and not invalidated:
             sharded = self.runtime.cluster.name == "mongos"
             time, whole = caught_up_to(reply, self.order.start, sharded=sharded)
+            last = self.watermarks.last_change
+            if time is not None and last is not None and time < last:
+                time = None  # a transaction goes on, of which the last reply had a part
         return await self._in_order(batch, slices, time, whole=whole, invalidated=invalidated)
 
     async def rows(self, rows: Rows) -> int | None:
