@@ -176,6 +176,7 @@ class Run:
             status.enter(WatcherState.CATCHING_UP)
             status.find = partial(in_flight, handlers.fed)
             if gap is not None:
+                course.history.skipped()
                 some = tuple(course.names) if len(course.names) < len(plan.routed) else None
                 gap = replace(gap, until=status.stream.server_time, handlers=some)
                 await record(gap, runtime.store, scope.claim.lease)

@@ -46,6 +46,10 @@ class LostHistory:
         self._refused.add(start)
         self._refusal, self._restored = why, restored
 
+    def skipped(self) -> None:
+        """A stream is open that begins after a gap."""
+        self._skips += 1
+
     def rewind(self, time: Timestamp) -> bool:
         """Lets the next run start before the event at ``time``; False if it has been tried."""
         tried, self._rewound = self._rewound, StartPoint(at_operation_time=time)
@@ -72,8 +76,7 @@ class LostHistory:
         """The gap that this start leaves, if any; raises :class:`ScopeHalted` after too many."""
         if not _skips(start, position, stored):
             return None
-        self._skips += 1
-        if self._skips > MOST_SKIPS:
+        if self._skips >= MOST_SKIPS:
             raise ScopeHalted(
                 f"scope {scope!r}: its history was lost {MOST_SKIPS} times without one "
                 f"change in between: {self._refusal}. Look at the size of the server's oplog, then "

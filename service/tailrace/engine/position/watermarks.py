@@ -94,6 +94,11 @@ class Watermarks:
         return all(each.empty for each in self.each.values())
 
     @property
+    def busy(self) -> list[str]:
+        """The handlers that have not finished everything that was admitted."""
+        return [name for name, each in self.each.items() if not each.empty]
+
+    @property
     def last_change(self) -> Timestamp | None:
         """The time of the last change that was read; ``None`` if it is not known."""
         found = None

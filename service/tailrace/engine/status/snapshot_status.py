@@ -1,6 +1,6 @@
 """A scope's snapshot, for people and for Prometheus."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -31,6 +31,27 @@ def as_handled(
         why = f"all documents are read; handlers have still to handle {waiting} of them"
         return replace(seen, progress=shown, trouble=why)
     return replace(seen, progress=shown)
+
+
+def least(
+    seen: ObservedSnapshot | None,
+    handled: Mapping[str, SnapshotProgress | None],
+    busy: Collection[str],
+) -> SnapshotProgress | None:
+    """How far the handler is that has least of a snapshot; ``None`` if it has nothing.
+
+    ``handled``: the last snapshot of each handler. ``busy``: those with events in flight. One that
+    is not, and has nothing of a snapshot that is over, does not get it: it was another handler's.
+    """
+    if seen is None:
+        return None
+    read, known = seen.progress, list[SnapshotProgress]()
+    for name, each in handled.items():
+        if each is not None and each.id == read.id:
+            known.append(each)
+        elif name in busy or not read.over:
+            return None
+    return min(known, key=lambda one: (one.over, _documents(one)), default=None)
 
 
 def _documents(progress: SnapshotProgress) -> int:

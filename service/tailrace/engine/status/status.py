@@ -19,7 +19,7 @@ from tailrace.engine.status.in_flight import Find
 from tailrace.engine.status.lag import MOST_LAG_SECONDS, awaited_call, iso, lag
 from tailrace.engine.status.lags import greatest, lags
 from tailrace.engine.status.saving import Saving
-from tailrace.engine.status.snapshot_status import as_handled
+from tailrace.engine.status.snapshot_status import as_handled, least
 from tailrace.engine.status.watcher_state import IN_OUTAGES, READING, WatcherState
 from tailrace.model import Checkpoint, Position, Scope, SnapshotProgress
 from tailrace.model.position import earliest
@@ -235,7 +235,9 @@ class Status:
     @property
     def handled_snapshot(self) -> ObservedSnapshot | None:
         """The snapshot of the course, as far as all its handlers have its rows."""
-        return as_handled(self.snapshot(), self._progress(None))
+        seen = self.snapshot()
+        of_all = {name: self._progress(name) for name in self._fed} or {"": self._progress(None)}
+        return as_handled(seen, least(seen, of_all, self.shown.busy if self.shown else ()))
 
     def snapshot_of(self, handler: str) -> ObservedSnapshot | None:
         """The last snapshot of a handler of this course, as far as it has its rows."""

@@ -1,0 +1,41 @@
+"""What is shown of a scope's snapshot is what the handler has that has least of it."""
+
+import pytest
+
+from tailrace.engine.plan.row_source import ObservedSnapshot
+from tailrace.engine.status.snapshot_status import as_handled, least
+from tailrace.model import SnapshotProgress
+from tailrace.model.snapshot import RangeProgress, RangeState, SnapshotMode, SnapshotState
+
+
+def progress(documents: int = 0, id: str = "s", *, over: bool = False) -> SnapshotProgress:
+    of_range = RangeState.DONE if over else RangeState.READING
+    ranges = {"u": RangeProgress("u", "shop", "orders", 9, documents=documents, state=of_range)}
+    state = SnapshotState.DONE if over else SnapshotState.READING
+    return SnapshotProgress(id, SnapshotMode.INITIAL, state, ranges=ranges)
+
+
+DONE, OTHER = progress(9, over=True), progress(9, "of another handler", over=True)
+CASES = {
+    "all have it": (DONE, {"a": DONE, "b": DONE}, (), "done"),
+    "one has less": (DONE, {"a": DONE, "b": progress(3)}, (), "reading"),
+    "one has nothing so far": (DONE, {"a": DONE, "b": None}, ("b",), "reading"),
+    "one has not begun": (
+        progress(3),
+        {"a": progress(3), "b": None},
+        (),
+        "reading",
+    ),
+    "one does not get it": (DONE, {"a": None, "b": DONE}, (), "done"),
+    "one had its own": (DONE, {"a": OTHER, "b": DONE}, (), "done"),
+    "nobody has it": (DONE, {"a": None, "b": None}, (), "reading"),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_snapshot_is_over_when_all_have_it_that_get_it(case: str) -> None:
+    read, handled, busy, expected = CASES[case]
+    seen = ObservedSnapshot(read)
+    shown = as_handled(seen, least(seen, handled, busy))
+    assert shown is not None
+    assert shown.progress.state.value == expected
