@@ -35,8 +35,8 @@ def main() -> int:
 def _one(seed: int) -> int:
     result = simulate(seed)
     for log in result.logs:
-        fields = {name: value for name, value in log.items() if name not in ("event", "traceback")}
-        print(log["event"], fields)
+        fields = {n: value for n, value in log.items() if n not in ("event", "traceback", "after")}
+        print(f"{log['after']:9.3f}", log["event"], fields)
     print(*table(result.covered), sep="\n")
     print(_line(result))
     return 1 if result.failure else 0

@@ -11,12 +11,14 @@ from typing import Any
 import structlog
 
 from tailrace.engine import Commit, Handler, OwnPosition, PerBatch, PerEvent, RunIdentity
-from tailrace.errors import PermanentError, Refused, Unavailable
+from tailrace.errors import Fenced, PermanentError, Refused, Unavailable
 from tailrace.event import ChangeEvent
-from tailrace.model import SinkPosition
+from tailrace.model import SinkPosition, StartPoint
 from tailrace.model.failure_policy import FailurePolicy
+from tailrace.model.start import NOW
+from tests.simulation.expected import Expected, Violation
 from tests.simulation.faults import Failing, Faults, Gate
-from tests.simulation.ledger import Expected, Ledger, Reasons, Violation
+from tests.simulation.ledger import Ledger, Reasons
 
 
 class Kind(StrEnum):
@@ -49,6 +51,12 @@ class Shape:
     """The share of events that the destination refuses for good."""
     soft_errors: float = 0.0
     """The share of failures that are no outage: so many attempts become a dead letter."""
+    fences: bool = False
+    """Whether a destination without a position refuses calls of processes with an older epoch."""
+    begins_apart: bool = False
+    start: StartPoint = NOW
+    snapshot: bool = False
+    """If it begins apart: where, and whether with a snapshot."""
 
 
 class Destination:
@@ -62,12 +70,19 @@ class Destination:
         self.faults = faults
         self.ledger = Ledger(name, expected, reasons, once=shape.kind in ONCE)
         self.violations: list[Violation] = []
-        self._log = structlog.get_logger().bind(handler=name)
-        self.calls = 0
+        self._log = structlog.get_logger().bind(scope=expected.scope.name, handler=name)
+        self.claimed = 0
+        """The epoch that has claimed the scope: what older ones answer is not saved any more."""
+        self._epoch = 0
+        """The greatest epoch that has reached it."""
         self._expected = expected
         self._position: SinkPosition | None = None
         self._poison = random.Random(f"poison {name} {faults.random.random()}")
-        self._refused: dict[int, bool] = {}
+        self._refused: dict[str, bool] = {}
+
+    def starts_now(self, of_scope: StartPoint) -> bool:
+        """Whether it begins with what happens after its first position."""
+        return (self.shape.start if self.shape.begins_apart else of_scope) == NOW
 
     def handler(self, gate: Gate) -> Handler:
         """The handler of one process."""
@@ -75,27 +90,34 @@ class Destination:
 
     # --- what a connection does -----------------------------------------------------------------
 
-    async def store(self, events: Sequence[ChangeEvent], gate: Gate) -> None:
+    async def store(self, events: Sequence[ChangeEvent], gate: Gate, epoch: int) -> None:
         """Takes the events, all or none."""
-        self.calls += 1
         await self.reach(gate)
-        numbers = self.numbers(events)
-        self.take(events, numbers)
-        self._log.debug("simulation.applied", changes=numbers)
+        if self._is_current(epoch):
+            self.checked(lambda: self.ledger.apply(events))
+            self._log.debug("simulation.applied", changes=self.ledger.named(events), epoch=epoch)
+            if self.shape.kind in ONCE:
+                self._position = SinkPosition.after(events, self._position)
         await self.reply(gate)
-        self.ledger.answered(numbers)
-        self._log.debug("simulation.answered", changes=numbers)
+        if epoch >= self.claimed:
+            self.ledger.answered(events)
+            self._log.debug("simulation.answered", changes=self.ledger.named(events))
 
-    def take(self, events: Sequence[ChangeEvent], numbers: Sequence[int]) -> None:
-        """Stores the events, with the position if it stores one."""
-        self.checked(lambda: self.ledger.apply(numbers))
-        if self.shape.kind in ONCE and events:
-            last = events[-1]
-            self._position = SinkPosition(last.token, last.cluster_time)
+    def _is_current(self, epoch: int) -> bool:
+        """Whether the process is the latest that was here. One without a fence lets others write,
+        too: nobody can promise anything of that."""
+        if epoch >= self._epoch:
+            self._epoch = epoch
+            return True
+        self.faults.count("call of a former process")
+        if self.shape.kind in ONCE or self.shape.fences:
+            raise Fenced("a later process writes here")
+        return False
 
-    async def load(self, gate: Gate) -> SinkPosition | None:
-        """The position that it has stored."""
+    async def load(self, gate: Gate, epoch: int) -> SinkPosition | None:
+        """The position that it has stored; from now on no older process may write."""
         await self.reach(gate)
+        self._is_current(epoch)
         position = self._position
         await self.reply(gate)
         return position
@@ -117,18 +139,12 @@ class Destination:
             raise self._error() from None
         gate.require()
 
-    def numbers(self, events: Sequence[ChangeEvent]) -> list[int]:
-        """The changes; a foreign one is noted as a violation."""
-        found: list[int] = []
-        self.checked(lambda: found.extend(self._expected.number(event) for event in events))
-        return found
-
-    def refuses(self, numbers: Sequence[int]) -> list[int]:
+    def refuses(self, events: Sequence[ChangeEvent]) -> list[int]:
         """The indices of those that it refuses."""
-        found = [at for at, number in enumerate(numbers) if self._is_poison(number)]
-        for at in found:
-            self.ledger.refuse(numbers[at])
-        return found
+        refused = [at for at, event in enumerate(events) if self._is_poison(event)]
+        for at in refused:
+            self.checked(lambda at=at: self.ledger.refuse(events[at]))
+        return refused
 
     def checked(self, call: Any) -> None:
         """Notes a violation instead of raising it: the engine would take it for an error."""
@@ -138,10 +154,11 @@ class Destination:
             self.violations.append(violation)
             self._log.error("simulation.violated", error=str(violation))
 
-    def _is_poison(self, number: int) -> bool:
-        if number not in self._refused:
-            self._refused[number] = self._poison.random() < self.shape.poison
-        return self._refused[number]
+    def _is_poison(self, event: ChangeEvent) -> bool:
+        token = event.token.digest
+        if token not in self._refused:
+            self._refused[token] = self._poison.random() < self.shape.poison
+        return self._refused[token]
 
     def _error(self) -> Exception:
         random = self.faults.random
@@ -182,17 +199,16 @@ class _Connection:
 
     async def _event(self, event: ChangeEvent, identity: RunIdentity) -> None:
         destination = self._destination
-        if destination.refuses(destination.numbers([event])):
+        if destination.refuses([event]):
             raise PermanentError("it refuses this one")
-        await destination.store([event], self._gate)
+        await destination.store([event], self._gate, identity.epoch)
 
     async def _batch(self, events: Sequence[ChangeEvent], identity: RunIdentity) -> None:
         self._refuse(events)
-        await self._destination.store(events, self._gate)
+        await self._destination.store(events, self._gate, identity.epoch)
 
     def _refuse(self, events: Sequence[ChangeEvent]) -> None:
-        destination = self._destination
-        if refused := destination.refuses(destination.numbers(events)):
+        if refused := self._destination.refuses(events):
             raise Refused(dict.fromkeys(refused, "it refuses this one"))
 
     async def _accept(self, events: Sequence[ChangeEvent], identity: RunIdentity) -> None:
@@ -203,11 +219,11 @@ class _Connection:
 
     async def _commit(self, identity: RunIdentity) -> None:
         accepted, self._accepted = self._accepted, []
-        await self._destination.store(accepted, self._gate)
+        await self._destination.store(accepted, self._gate, identity.epoch)
 
     async def _load(self, identity: RunIdentity) -> SinkPosition | None:
         self._accepted = []
-        return await self._destination.load(self._gate)
+        return await self._destination.load(self._gate, identity.epoch)
 
     async def _skipped(self, identity: RunIdentity, gap: Any) -> None:
         await self._destination.faults.delay()

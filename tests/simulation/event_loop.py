@@ -5,7 +5,7 @@ import heapq
 import random
 from collections import deque
 from collections.abc import Callable, Coroutine
-from contextvars import Context
+from contextvars import Context, ContextVar
 from itertools import count
 from typing import Any, TypeVar
 
@@ -48,11 +48,22 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         self.interrupts: list[tuple[int, Callable[[], None]]] = []
         """A heap of step numbers and what happens then."""
         self.errors: list[dict[str, Any]] = []
+        self._owner: Callable[[Context], int] = lambda context: 0
+        self._frozen: dict[int, list[asyncio.Handle]] = {}
 
     def interrupt(self, step: int, call: Callable[[], None]) -> None:
         """Makes a call before the step with this number, outside all tasks."""
         self.interrupts.append((step, call))
         self.interrupts.sort(key=lambda each: each[0])
+
+    def freeze(self, owner: ContextVar[int], number: int) -> None:
+        """From now on nothing runs in contexts in which ``owner`` is ``number``."""
+        self._owner = lambda context: context.get(owner, 0)
+        self._frozen[number] = []
+
+    def thaw(self, number: int) -> None:
+        """What would have run meanwhile runs now."""
+        self._ready.extend(self._frozen.pop(number, ()))
 
     # --- what asyncio and anyio use -------------------------------------------------------------
 
@@ -157,7 +168,13 @@ class VirtualLoop(asyncio.AbstractEventLoop):
                 while self.interrupts and self.interrupts[0][0] <= self.steps:
                     self.interrupts.pop(0)[1]()
                 handle = ready.popleft()
-                if not handle.cancelled():
-                    handle._run()
+                if handle.cancelled():
+                    continue
+                if self._frozen:
+                    waiting = self._frozen.get(self._owner(handle._context))  # type: ignore[attr-defined]
+                    if waiting is not None:
+                        waiting.append(handle)
+                        continue
+                handle._run()
             if at_once > MOST_STEPS_AT_ONCE:
                 raise Stuck(f"a busy loop: {at_once} steps without a move of the time")

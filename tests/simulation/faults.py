@@ -59,23 +59,23 @@ class Faults:
         """On the way to the part. Raises :class:`Failing` for a call that is not done."""
         await self.delay()
         while (outage := self.outage) is not None:
-            self._count(f"outage: {outage[2]}")
+            self.count(f"outage: {outage[2]}")
             if outage[2] is Outage.ERROR:
                 raise Failing
-            await anyio.sleep(outage[1] - anyio.current_time())
+            await self._hang(outage[1] - anyio.current_time())
             if self.happens(0.5):
                 raise Failing
         if self.happens(self.rates.hang):
-            self._count("hang")
+            self.count("hang")
             await self._hang(self.random.uniform(1, self.rates.hang_seconds))
         if self.happens(self.rates.fail):
-            self._count("failure")
+            self.count("failure")
             raise Failing
 
     async def after(self) -> None:
         """On the way back. Raises :class:`Failing` for an answer that is lost."""
         if self.happens(self.rates.lie):
-            self._count("lost answer")
+            self.count("lost answer")
             raise Failing(done=True)
         await self.delay()
 
@@ -111,7 +111,8 @@ class Faults:
         now = anyio.current_time()
         return next((each for each in self.outages if each[0] <= now < each[1]), None)
 
-    def _count(self, what: str) -> None:
+    def count(self, what: str) -> None:
+        """Counts what has happened to the part."""
         self.counts[f"{self.name}: {what}"] += 1
 
 

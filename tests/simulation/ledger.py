@@ -1,128 +1,17 @@
-"""What each handler must have, and what it must not get: the model of the promises.
-
-Every change has a number: twice its index in the oplog, and one more for the invalidate after it.
-"""
+"""What each handler must have, and what it must not get: the model of the promises."""
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import structlog
 from bson.timestamp import Timestamp
 
 from tailrace.event import ChangeEvent
-from tailrace.model import Scope
-from tailrace.testing.entry import OF_DOCUMENTS, Entry
-from tailrace.testing.oplog import Oplog
-from tailrace.testing.tokens import invalidate_token
-
-Document = tuple[Any, bytes]
-"""The UUID of its collection, and its key."""
-
-
-class Violation(AssertionError):
-    """A promise is broken."""
-
-
-class Expected:
-    """The changes that a scope has, in order, as they are written."""
-
-    def __init__(self, oplog: Oplog, scope: Scope) -> None:
-        self._oplog = oplog
-        self._scope = scope
-        self._known = 0
-        self._numbers: dict[str, int] = {}
-        """By the data of its token."""
-        self._changes: list[int] = []
-        self._barriers: list[int] = []
-        self._documents: defaultdict[Document, list[int]] = defaultdict(list)
-        self._document_of: dict[int, Document] = {}
-
-    @property
-    def changes(self) -> Sequence[int]:
-        """Every change of the scope so far."""
-        self._read()
-        return self._changes
-
-    def number(self, event: ChangeEvent) -> int:
-        """The change of an event. Raises :class:`Violation` if the scope does not have it."""
-        self._read()
-        data = event.id["_data"]
-        if data not in self._numbers:
-            raise Violation(f"a handler got {event!r}, which its scope does not have")
-        return self._numbers[data]
-
-    def time(self, number: int) -> Timestamp:
-        """When the change happened."""
-        return self._oplog.entries[number // 2].time
-
-    def name(self, number: int) -> str:
-        """The change, for people."""
-        entry = self._oplog.entries[number // 2]
-        what = "invalidate after" if number % 2 else entry.operation
-        return f"{number} ({what} {entry.ns} {entry.key!r} at {entry.time.time}.{entry.time.inc})"
-
-    def document(self, number: int) -> Document | None:
-        """Its document; ``None`` for DDL and invalidates."""
-        return self._document_of.get(number)
-
-    def before(self, number: int) -> Iterator[int]:
-        """What must be handled before it: the former change of its document, and the last barrier;
-        for a barrier, all since the last one."""
-        self._read()
-        at = bisect_right(self._barriers, number - 1)
-        barrier = self._barriers[at - 1] if at else -1
-        if barrier >= 0:
-            yield barrier
-        document = self.document(number)
-        if document is None:
-            begin = bisect_right(self._changes, barrier)
-            yield from self._changes[begin : bisect_right(self._changes, number - 1)]
-        else:
-            of = self._documents[document]
-            yield from of[bisect_right(of, barrier) : bisect_right(of, number - 1)]
-
-    def between(self, document: Document, after: int, before: int) -> Sequence[int]:
-        """The changes of a document between two of them."""
-        of = self._documents[document]
-        return of[bisect_right(of, after) : bisect_right(of, before - 1)]
-
-    def _read(self) -> None:
-        for index in range(self._known, self._oplog.end):
-            entry = self._oplog.entries[index]
-            if self._sees(entry):
-                self._add(2 * index, entry.token, entry)
-                if self._ends(entry):
-                    data = invalidate_token({"_data": entry.token})["_data"]
-                    self._add(2 * index + 1, data, None)
-        self._known = self._oplog.end
-
-    def _add(self, number: int, data: str, entry: Entry | None) -> None:
-        self._numbers[data] = number
-        self._changes.append(number)
-        if entry is not None and entry.key is not None:
-            document = entry.uuid, entry.key
-            self._documents[document].append(number)
-            self._document_of[number] = document
-        else:
-            self._barriers.append(number)
-
-    def _sees(self, entry: Entry) -> bool:
-        scope = self._scope
-        names = [entry.ns, *([entry.to] if entry.to is not None else [])]
-        if scope.database is None:
-            return True
-        return any(ns.db == scope.database and scope.collection in (None, ns.coll) for ns in names)
-
-    def _ends(self, entry: Entry) -> bool:
-        if self._scope.database is None or entry.operation in OF_DOCUMENTS:
-            return False
-        of_collection = self._scope.collection is not None and entry.operation in ("drop", "rename")
-        return of_collection or entry.operation == "dropDatabase"
+from tailrace.event.snapshot_events import SNAPSHOT_BEGIN, SNAPSHOT_END, of_snapshot
+from tests.simulation.expected import Document, Expected, Violation
 
 
 @dataclass(eq=False)
@@ -137,62 +26,164 @@ class Reasons:
         """What was answered until now may come again."""
         self.number += 1
         self.last = reason
-        structlog.get_logger().debug("simulation.repetition_allowed", reason=reason)
         self.counts[reason] += 1
+        structlog.get_logger().debug("simulation.repetition_allowed", reason=reason)
+
+
+@dataclass(eq=False)
+class _Snapshot:
+    """What a handler has of a snapshot: ``began`` is the time of its first barrier."""
+
+    began: Timestamp
+    named: set[Document] = field(default_factory=set)
+    ended: bool = False
 
 
 class Ledger:
-    """What one handler has. Each call raises :class:`Violation` for what must not happen.
-
-    ``once``: the destination stores its position with its data, so nothing comes twice.
-    """
+    """What one handler's destination has. ``once``: it stores its position with the data."""
 
     def __init__(self, name: str, expected: Expected, reasons: Reasons, *, once: bool) -> None:
         self.name = name
         self.once = once
-        self.applied: list[int] = []
+        self.applied: list[str] = []
         """In the order in which the destination took them, with repetitions."""
-        self.repeated = 0
+        self.repeated = self.rows = self.snapshots = 0
         self._expected = expected
         self._reasons = reasons
         self._taken: set[int] = set()
-        self._answered: dict[int, int] = {}
-        """By change, the number of reasons when the handler returned."""
+        self._answered: dict[object, int] = {}
+        """By change, or row, the number of reasons when the handler returned."""
         self._aside: set[int] = set()
         self._excused: set[int] = set()
+        self._passed: set[int] = set()
+        """Changes that a later row of their document has."""
         self._refused: set[int] = set()
         self._last_of: dict[Document, int] = {}
         self._last = -1
+        self._snapshots: dict[str, _Snapshot] = {}
+        self._row_of: dict[Document, tuple[Timestamp, int]] = {}
+        """By document, the time of its last row, and the number of reasons then."""
 
-    def apply(self, numbers: Iterable[int]) -> None:
-        """The destination takes the changes."""
-        for number in numbers:
-            self._order(number)
-            if number in self._taken:
-                self._again(number)
-            if self.once and number <= self._last:
-                self._fail(f"got {self._name(number)} after {self._name(self._last)}")
-            self._last = number
-            self._taken.add(number)
-            self.applied.append(number)
-            document = self._expected.document(number)
-            if document is not None:
-                self._last_of[document] = number
+    # --- what the destination takes -------------------------------------------------------------
 
-    def answered(self, numbers: Iterable[int]) -> None:
+    def apply(self, events: Sequence[ChangeEvent]) -> None:
+        """The destination takes the events."""
+        for event in events:
+            if of_snapshot(event.raw):
+                self._take_of_snapshot(event)
+            else:
+                self._take(self._expected.number(event))
+
+    def named(self, events: Sequence[ChangeEvent]) -> list[object]:
+        """The changes' numbers, and the rows, for people."""
+        return [
+            f"{each.operation_type} {each.document_key} at {each.cluster_time}"
+            if of_snapshot(each.raw)
+            else self._expected.number(each)
+            for each in events
+        ]
+
+    def _take(self, number: int) -> None:
+        self._order(number)
+        if number in self._taken:
+            self._again(number)
+        if self.once and number <= self._last:
+            self._fail(f"got {self._name(number)} after {self._name(self._last)}")
+        self._last = number
+        self._taken.add(number)
+        self.applied.append(str(number))
+        document = self._expected.document(number)
+        if document is not None:
+            self._last_of[document] = number
+            time, reasons = self._row_of.get(document, (None, 0))
+            is_older = time is not None and self._expected.time(number) <= time
+            if is_older and reasons == self._reasons.number:
+                self._fail(f"got {self._name(number)} after a row as of {time}")
+
+    def _take_of_snapshot(self, event: ChangeEvent) -> None:
+        assert event.cluster_time is not None
+        snapshot, time = str(event.id["snapshot"]), event.cluster_time
+        self.applied.append(f"{event.operation_type} {event.document_key}")
+        if event.operation_type == SNAPSHOT_BEGIN:
+            self._begin_snapshot(event)
+            return
+        known = self._snapshots.get(snapshot)
+        if known is None:
+            self._fail(f"got {event!r} before the begin of its snapshot")
+            return
+        if event.operation_type == SNAPSHOT_END:
+            self._end(known)
+            return
+        self.rows += 1
+        document = self._expected.of_row(event)
+        if document in known.named:
+            self._again((snapshot, document))
+        known.named.add(document)
+        self._order_row(document, event)
+        for number in self._expected.until(document, time):
+            self._passed.add(number)
+            self._last_of[document] = number
+        self._row_of[document] = time, self._reasons.number
+
+    def _begin_snapshot(self, event: ChangeEvent) -> None:
+        assert event.cluster_time is not None
+        self._snapshots.setdefault(str(event.id["snapshot"]), _Snapshot(event.cluster_time))
+
+    def _order_row(self, document: Document, event: ChangeEvent) -> None:
+        """What happened before the row was read must be handled before it."""
+        assert event.cluster_time is not None
+        before = list(self._expected.until(document, event.cluster_time))
+        barrier = self._expected.barrier(event.cluster_time)
+        early = [
+            n for n in [*before, *([barrier] if barrier is not None else [])] if not self._done(n)
+        ]
+        early = [n for n in early if n not in self._refused and not self._is_passed(n, document)]
+        if early:
+            self._fail(f"got {event!r} before {self.describe(early)}")
+
+    def _end(self, snapshot: _Snapshot) -> None:
+        """Everything that was there at the begin, and is unchanged, has come."""
+        if snapshot.ended:
+            return
+        snapshot.ended, self.snapshots = True, self.snapshots + 1
+        missing = set(self._expected.existing(snapshot.began)) - snapshot.named
+        if missing:
+            some = sorted(f"{key!r} of {uuid.hex()}" for uuid, key in missing)[:5]
+            self._fail(f"got the end of a snapshot without {', '.join(some)}")
+
+    def answered(self, events: Sequence[ChangeEvent]) -> None:
         """The call returned: from now on they may come again only for a new reason."""
-        for number in numbers:
-            self._answered[number] = self._reasons.number
+        for event in events:
+            if not of_snapshot(event.raw):
+                self._answered[self._expected.number(event)] = self._reasons.number
+            elif event.document_key is not None:
+                document = self._expected.of_row(event)
+                self._answered[str(event.id["snapshot"]), document] = self._reasons.number
 
-    def refuse(self, number: int) -> None:
-        """The destination will never take the change: others need not wait for its dead letter."""
-        self._refused.add(number)
+    # --- what it will not take ------------------------------------------------------------------
 
-    def set_aside(self, number: int) -> None:
-        """The change is a dead letter, which counts as handled.
+    def refuse(self, event: ChangeEvent) -> None:
+        """The destination will never take it: others need not wait for its dead letter."""
+        if not of_snapshot(event.raw):
+            self._refused.add(self._expected.number(event))
+        elif event.operation_type == SNAPSHOT_BEGIN:
+            self._begin_snapshot(event)
+
+    def set_aside(self, event: ChangeEvent) -> None:
+        """It is a dead letter, which counts as handled.
 
         Only those of its document must be handled before it: the destination has nothing of it.
         """
+        if of_snapshot(event.raw):
+            if event.operation_type == SNAPSHOT_BEGIN:
+                self._begin_snapshot(event)
+            known = self._snapshots.get(str(event.id["snapshot"]))
+            if event.document_key is not None and known is not None:
+                row = self._expected.of_row(event)
+                known.named.add(row)
+                self._passed.update(self._expected.until(row, event.cluster_time))
+            return
+        number = self._expected.number(event)
         document = self._expected.document(number)
         before = self._expected.before(number) if document is not None else ()
         same = [each for each in before if self._expected.document(each) == document]
@@ -200,6 +191,11 @@ class Ledger:
         if early:
             self._fail(f"set {self._name(number)} aside before {self.describe(early)}")
         self._aside.add(number)
+
+    def begin(self, time: Timestamp | None) -> None:
+        """It begins with what happens after this time."""
+        if time is not None:
+            self.skip(None, time)
 
     def moved(self, time: Timestamp) -> None:
         """An operator chose this position: it counts more than that of the destination, and what is
@@ -225,7 +221,14 @@ class Ledger:
         return f"{names} and {len(numbers) - most} more" if len(numbers) > most else names
 
     def _done(self, number: int) -> bool:
-        return number in self._taken or number in self._aside or number in self._excused
+        return (
+            number in self._taken
+            or number in self._aside
+            or number in self._excused
+            or number in self._passed
+        )
+
+    # --- the order ------------------------------------------------------------------------------
 
     def _order(self, number: int) -> None:
         document = self._expected.document(number)
@@ -238,7 +241,12 @@ class Ledger:
             self._fail(f"got {self._name(number)} before {self.describe(early)}")
         if document is None or (last := self._last_of.get(document)) is None or number <= last:
             return
-        skipped = set(self._expected.between(document, last, number)) - self._aside - self._excused
+        between = set(self._expected.between(document, last, number))
+        skipped = between - self._aside - self._excused - self._passed
+        if self._expected.barrier_between(document, last, number):
+            # A dead letter of a collection's former name holds nothing of its new one.
+            first = min(self._refused & between, default=number)
+            skipped = {each for each in skipped if each < first}
         if skipped:
             self._fail(
                 f"got {self._name(number)} after {self._name(last)}, without "
@@ -254,11 +262,12 @@ class Ledger:
         held = self._expected.between(of, -1, number + 1)
         return of != document and any(each in self._refused for each in held)
 
-    def _again(self, number: int) -> None:
+    def _again(self, what: int | tuple[str, Document]) -> None:
         self.repeated += 1
-        if self._answered.get(number, -1) == self._reasons.number:
+        if self._answered.get(what, -1) == self._reasons.number:
+            name = self._name(what) if isinstance(what, int) else f"the row {what[1]}"
             self._fail(
-                f"got {self._name(number)} again, which it had answered, and nothing has happened "
+                f"got {name} again, which it had answered, and nothing has happened "
                 f"since then (the last reason was: {self._reasons.last or 'none'})"
             )
 

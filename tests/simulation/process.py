@@ -1,166 +1,129 @@
-"""One process of the service: a supervisor, a watcher of the scope, and connections of its own."""
+"""One process of the service: a supervisor, its watchers, connections of its own, and leases."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+import asyncio
+from collections.abc import Callable, Iterator
+from contextvars import Context, ContextVar, copy_context
+from functools import partial
 from typing import Any
 
 import anyio
+import structlog
 
 from tailrace.engine import (
     ByteBudget,
-    Routed,
     Runtime,
-    ScopePlan,
     Supervisor,
     Watcher,
     WatcherState,
     watch_orders,
 )
-from tailrace.errors import CheckpointError, DeadLetterError
-from tailrace.event import ChangeEvent
-from tailrace.model import Checkpoint
+from tailrace.engine.held_lease import ObservedLease
+from tailrace.engine.status.subscription_state import subscription_state
+from tailrace.errors import CheckpointError, DeadLetterError, LeaseError
 from tailrace.model.cluster import ClusterIdentity
-from tailrace.model.dead_letter import DeadLetter
-from tailrace.model.failure_policy import Backoff
-from tailrace.model.gap import Gap
+from tailrace.model.lease import Member
 from tailrace.observe.metrics import Metrics
-from tailrace.stores.memory import MemoryCheckpoints, MemoryDeadLetters, MemoryOrders
-from tailrace.stream import ChangeStreamOptions, Interrupt, ServerClock
-from tailrace.testing.oplog import START
-from tests.simulation.destinations import Destination
-from tests.simulation.faults import Faults, Gate
-from tests.simulation.ledger import Expected, Reasons
-from tests.simulation.source import Server, SimulatedDriver
+from tailrace.replicas.leases import Leases
+from tailrace.replicas.times import LeaseTimes
+from tailrace.stream import Interrupt, ServerClock
+from tests.simulation.faults import Gate
+from tests.simulation.source import SimulatedDriver
 from tests.simulation.stores import SimulatedStore
+from tests.simulation.world import NotedLetters, World
 
 CLUSTER = ClusterIdentity("rs0", "simulation")
 GRACE_SECONDS = 25.0
-
-
-@dataclass(frozen=True, slots=True)
-class Service:
-    """How every process of a run is configured."""
-
-    plan: ScopePlan
-    """Without handlers."""
-    budget: int
-
-
-@dataclass(eq=False)
-class World:
-    """What outlives a process."""
-
-    server: Server
-    store_faults: Faults
-    destinations: Sequence[Destination]
-    expected: Expected
-    reasons: Reasons
-    checkpoints: MemoryCheckpoints = field(init=False)
-    letters: MemoryDeadLetters = field(default_factory=MemoryDeadLetters)
-    orders: MemoryOrders = field(default_factory=MemoryOrders)
-
-    def __post_init__(self) -> None:
-        self.checkpoints = _NotedCheckpoints(self)
-
-
-class _NotedCheckpoints(MemoryCheckpoints):
-    """The checkpoints and gaps. The ledgers hear of gaps, and of moves by an operator's order."""
-
-    def __init__(self, world: World) -> None:
-        super().__init__()
-        self._world = world
-
-    async def save(self, checkpoint: Checkpoint) -> None:
-        before = await self.load(checkpoint.scope)
-        await super().save(checkpoint)
-        for destination in self._world.destinations:
-            now = checkpoint.of(destination.name)
-            former = before.of(destination.name) if before is not None else None
-            if now is not None and now.obeyed > (former.obeyed if former is not None else 0):
-                self._world.reasons.note("a seek")
-                destination.ledger.moved(now.position.cluster_time or START)
-
-    async def record_gap(self, gap: Gap) -> None:
-        await super().record_gap(gap)
-        for destination in self._world.destinations:
-            destination.ledger.skip(gap.since, gap.until or self._world.server.oplog.now)
-
-
-class _NotedLetters:
-    """The dead letters, of which the ledgers hear."""
-
-    def __init__(self, world: World) -> None:
-        self._world = world
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._world.letters, name)
-
-    async def add(self, letter: DeadLetter, epoch: int) -> None:
-        await self._world.letters.add(letter, epoch)
-        of = next(each for each in self._world.destinations if each.name == letter.handler)
-        numbers = of.numbers([ChangeEvent.from_raw(letter.raw)])
-        of.checked(lambda: of.ledger.set_aside(*numbers))
+PROCESS: ContextVar[int] = ContextVar("process", default=0)
+"""The process to which a task belongs, by its number; 0: to none."""
 
 
 class Process:
-    """Follows the scope until it is stopped or killed."""
+    """Follows the scopes until it is stopped or killed. ``member``: its name among those that share
+    them; ``number``: of this process among all of the run."""
 
-    def __init__(self, service: Service, world: World) -> None:
+    def __init__(self, world: World, member: str, number: int) -> None:
         self.gate = Gate()
         self.stop = Interrupt()
+        self.member, self.number = member, number
         self._running = anyio.CancelScope()
         self._ended = anyio.Event()
         self._world = world
         self.failure: BaseException | None = None
         """What ended it, if neither a stop nor a kill did."""
-        faults = world.store_faults
-        checkpoints = SimulatedStore(
-            world.checkpoints, self.gate, faults, CheckpointError, self._store_failed
-        )
-        letters = SimulatedStore(
-            _NotedLetters(world),
-            self.gate,
-            faults,
-            DeadLetterError,
-            self._store_failed,
-            at_once={"held"},
-        )
+        self._context: Context | None = None
+        checkpoints = self._store(world.checkpoints, CheckpointError)
+        letters = self._store(NotedLetters(world), DeadLetterError, "held")
+        orders = world.orders
         self._orders = SimulatedStore(
-            world.orders, self.gate, faults, CheckpointError, lambda name: None
+            orders, self.gate, world.store_faults, CheckpointError, lambda name: None
         )
-        runtime = Runtime(
+        self.metrics = Metrics(state.value for state in WatcherState)
+        self.supervisor = Supervisor(300)
+        self._leases = self._leases_of(checkpoints)
+        self.runtime = Runtime(
             SimulatedDriver(world.server, self.gate),
-            checkpoints,  # type: ignore[arg-type]
-            letters,  # type: ignore[arg-type]
+            checkpoints,
+            letters,
             CLUSTER,
-            ByteBudget(service.budget),
-            Metrics(state.value for state in WatcherState),
-            ServerClock(anyio.current_time),
+            ByteBudget(world.budget),
+            self.metrics,
+            ServerClock(world.clock),
             orders=self._orders,  # type: ignore[arg-type]
             now=world.server.time,
+            lease=self._observed,
         )
-        self.plan = ScopePlan(
-            **{
-                name: getattr(service.plan, name)
-                for name in ScopePlan.__dataclass_fields__
-                if name != "routed"
-            },
-            routed=[Routed(each.handler(self.gate), None) for each in world.destinations],
+        self.supervisor.watchers = [
+            Watcher(scope.plan(world.server, self.gate), self.runtime) for scope in world.scopes
+        ]
+
+    def _store(self, inner: Any, error: type[Any], *at_once: str) -> Any:
+        faults = self._world.store_faults
+        return SimulatedStore(inner, self.gate, faults, error, self._store_failed, at_once=at_once)
+
+    def _leases_of(self, checkpoints: Any) -> Leases | None:
+        world = self._world
+        if world.lease_faults is None:
+            return None
+        store: Any = SimulatedStore(
+            world.leases, self.gate, world.lease_faults, LeaseError, lambda name: None
         )
-        self.supervisor = Supervisor(300)
-        self.supervisor.watchers = [Watcher(self.plan, runtime)]
+        return Leases(
+            [scope.name for scope in world.scopes],
+            Member.named(self.member, "host", str(self.number)),
+            store,
+            checkpoints,
+            self.metrics,
+            LeaseTimes(10),
+            GRACE_SECONDS,
+            self.supervisor.restart,
+            clock=world.clock,
+        )
+
+    def _observed(self, scope: str) -> ObservedLease | None:
+        return None if self._leases is None else self._leases.observed(scope)
 
     async def run(self) -> None:
         """Until a stop, a kill, or a failure that it does not survive."""
-        supervisor = self.supervisor
+        PROCESS.set(self.number)
+        self._context = copy_context()
+        supervisor, leases = self.supervisor, self._leases
         try:
             with self._running:
-                async with anyio.create_task_group() as beside:
-                    beside.start_soon(watch_orders, self._orders, supervisor.obey, name="orders")
-                    await supervisor.run(self.stop)
-                    beside.cancel_scope.cancel()
+                try:
+                    async with anyio.create_task_group() as beside:
+                        beside.start_soon(
+                            watch_orders, self._orders, supervisor.obey, name="orders"
+                        )
+                        if leases is not None:
+                            beside.start_soon(leases.run, self.stop, name="leases")
+                        follow = Watcher.run if leases is None else leases.follow
+                        await supervisor.run(self.stop, follow)
+                        beside.cancel_scope.cancel()
+                finally:
+                    if leases is not None:
+                        await leases.close()
         except Exception as error:  # noqa: BLE001 - reported by the run
             self.failure = error if self.gate.is_open else None
         finally:
@@ -173,17 +136,46 @@ class Process:
         if self.gate.is_open and not self.ended:
             self.gate.close()
             self._world.reasons.note("a kill")
+            structlog.get_logger().debug("simulation.killed", process=self.number)
             self._running.cancel()
 
     def terminate(self) -> None:
         """As SIGTERM: it drains within the grace period."""
+        self._in_it(self._terminate)
+
+    def _terminate(self) -> None:
         if not self.stop.is_set:
             self.stop.set()
             self._running.deadline = anyio.current_time() + GRACE_SECONDS
 
     def force(self) -> None:
         """As a second SIGTERM."""
-        self._running.cancel()
+        self._in_it(self._running.cancel)
+
+    def restart(self, scope: str, handler: str | None = None) -> None:
+        """As ``tailrace scopes restart``."""
+        self._in_it(partial(self.supervisor.restart, scope, handler=handler))
+
+    def reload(self, scope: str) -> None:
+        """Takes over how the scope is configured now."""
+        self._in_it(partial(self._reload, scope))
+
+    def _in_it(self, call: Callable[[], object]) -> None:
+        """Makes a call in the process: not while it sleeps."""
+        if self._context is not None:
+            asyncio.get_running_loop().call_soon(call, context=self._context)
+
+    def _reload(self, scope: str) -> None:
+        if self.supervisor.unchangeable:
+            return
+        of = self._world.find(scope)
+
+        async def begin() -> Watcher:
+            await self.supervisor.end_side_calls(scope, GRACE_SECONDS)
+            self.metrics.retain(scope, [each.name for each in of.destinations])
+            return Watcher(of.plan(self._world.server, self.gate), self.runtime)
+
+        self.supervisor.change(scope, begin, GRACE_SECONDS)
 
     async def until_ended(self) -> None:
         """Returns when nothing of it runs any more."""
@@ -200,44 +192,42 @@ class Process:
         return self.gate.is_open and not self.ended and not self.stop.is_set
 
     @property
-    def handler_states(self) -> list[str]:
-        """The state of each handler."""
-        scope = self.supervisor.status()["orders"]
-        return [each["state"] for each in scope["handlers"].values()]
+    def followed(self) -> list[Watcher]:
+        """The watchers of the scopes that it follows now."""
+        return [w for w in self.supervisor.watchers if w.status.state is not WatcherState.STANDBY]
 
-    @property
-    def state(self) -> WatcherState:
-        """The state of the scope, as everybody can see it."""
-        return self.supervisor.watchers[0].status.state
+    def states(self, scope: str) -> Iterator[tuple[str, str]]:
+        """The handlers of a scope, and their states."""
+        found = self.supervisor.find(scope)
+        if found is not None:
+            for each in found.plan.routed:
+                status = found.status_of(each.name)
+                apart = each.name in found.apart
+                yield each.name, subscription_state(status, apart=apart).value
 
-    @property
-    def explanation(self) -> str:
-        """The state and its reason."""
-        status = self.supervisor.watchers[0].status
-        return f"{status.state.value}: {status.explanation or status.reason}"
+    def state(self, scope: str) -> WatcherState:
+        """The state of a scope, as everybody can see it."""
+        found = self.supervisor.find(scope)
+        return found.status.state if found is not None else WatcherState.STOPPED
+
+    def halted(self, scope: str) -> list[str]:
+        """The handlers of a scope that are halted."""
+        found = self.supervisor.find(scope)
+        courses = [] if found is None else [found.status, *found.apart.values()]
+        if all(each.state is not WatcherState.HALTED for each in courses):
+            return []
+        return [name for name, state in self.states(scope) if state == "halted"]
+
+    def explanation(self, scope: str) -> str:
+        """The state of a scope and of its handlers, with the reason."""
+        found = self.supervisor.find(scope)
+        if found is None:
+            return "not followed"
+        status, handlers = found.status, dict(self.states(scope))
+        why = status.explanation or status.reason
+        snapshot = status.handled_snapshot and status.handled_snapshot.progress.state.value
+        return f"{status.state.value}: {why} {handlers} {found.generations} {snapshot}"
 
     def _store_failed(self, method: str) -> None:
         if self.gate.is_open:
             self._world.reasons.note(f"the store failed in {method!r}")
-
-
-def plan_of(
-    scope: Any,
-    options: ChangeStreamOptions,
-    *,
-    lanes: int,
-    checkpoint_seconds: float,
-    start: Any,
-    **more: Any,
-) -> ScopePlan:
-    """The plan of the scope, without handlers."""
-    return ScopePlan(
-        scope,
-        options,
-        (),
-        Backoff(0.5, 5.0),
-        start=start,
-        lanes=lanes,
-        checkpoint_seconds=checkpoint_seconds,
-        **more,
-    )

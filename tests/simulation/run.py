@@ -7,27 +7,28 @@ import random
 import traceback
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import anyio
 import structlog
 from bson.timestamp import Timestamp
-from structlog.testing import capture_logs
 
 from tailrace.engine import WatcherState
-from tailrace.model import Position, PositionKind
-from tailrace.model.order import Order
 from tailrace.testing.oplog import Oplog
-from tests.simulation.destinations import Destination
+from tests.simulation.destinations import Destination, Shape
 from tests.simulation.determinism import deterministic
 from tests.simulation.event_loop import Stuck, VirtualLoop
+from tests.simulation.expected import Expected, Violation
 from tests.simulation.faults import Faults
-from tests.simulation.ledger import Expected, Reasons, Violation
-from tests.simulation.process import Process, World
+from tests.simulation.ledger import Reasons
+from tests.simulation.logs import Logs
+from tests.simulation.operator import Operator
+from tests.simulation.process import PROCESS, Process
 from tests.simulation.scenario import Part, Scenario, scenario
 from tests.simulation.source import Server
+from tests.simulation.world import ScopeShape, SimulatedScope, World, until
 from tests.simulation.writer import Writer
 
 PATIENCE_SECONDS = 600.0
@@ -60,13 +61,14 @@ def run(of: Scenario) -> Result:
     simulation = None
     result = Result(of.seed)
     began = loop.time()
-    with deterministic(of.seed, loop.time), capture_logs() as logs:
+    logs = Logs(began)
+    with deterministic(of.seed, loop.time), logs.captured():
         try:
-            simulation = Simulation(of, loop)
+            simulation = Simulation(of, loop, logs)
             loop.run(simulation.run())
         except Exception as error:  # noqa: BLE001 - reported, whatever it is
             result.failure = _described(error)
-    result.logs = logs
+    result.logs = logs.entries
     result.steps, result.seconds = loop.steps, loop.time() - began
     if simulation is not None:
         result.covered = simulation.covered(logs)
@@ -86,14 +88,12 @@ def _described(error: BaseException) -> str:
 class Simulation:
     """The parts of one run."""
 
-    def __init__(self, of: Scenario, loop: VirtualLoop) -> None:
+    def __init__(self, of: Scenario, loop: VirtualLoop, logs: Logs) -> None:
         self.of = of
         self._loop = loop
-        self._random = random.Random(f"simulation {of.seed}")
         self._began = loop.time()
-        oplog = Oplog()
-        expected = Expected(oplog, of.service.plan.scope)
-        reasons = Reasons()
+        self._oplog = oplog = Oplog()
+        self._reasons = reasons = Reasons()
         server = Server(
             oplog,
             self._faults("server", of.server),
@@ -102,41 +102,65 @@ class Simulation:
             of.refuses_late,
             reasons.note,
         )
-        destinations = [
-            Destination(
-                f"{shape.kind}-{n}".replace(" ", "-"),
-                shape,
-                self._faults(f"destination {n}", part),
-                expected,
-                reasons,
-            )
-            for n, (shape, part) in enumerate(zip(of.shapes, of.destinations, strict=True))
+        scopes = [
+            self._scope(shape, parts)
+            for shape, parts in zip(of.scopes, of.destinations, strict=True)
         ]
         store = self._faults("store", of.store)
-        self.world = World(server, store, destinations, expected, reasons)
+        leases = self._faults("leases", of.leases) if of.members else None
+        self.world = World(oplog, server, store, leases, scopes, reasons, loop.time, of.budget)
+        logs.world = self.world
         self.writer = Writer(oplog, server, self._random_of("writer"), of)
-        self.process: Process | None = None
-        self.processes = 0
-        self.corpses: list[Process] = []
+        self.operator = Operator(
+            self.world, self._random_of("operator"), lambda: self.running, self._add_handler
+        )
+        self.processes: list[Process] = []
+        """All of them, also those that have ended."""
         self.counts: Counter[str] = Counter()
-        self.healed = False
+
+    def _scope(self, shape: ScopeShape, parts: Sequence[Part]) -> SimulatedScope:
+        of = SimulatedScope(shape, Expected(self._oplog, shape.scope), [])
+        for each, part in zip(shape.shapes, parts, strict=True):
+            of.destinations.append(self._destination(of, each, part))
+        return of
+
+    def _destination(self, of: SimulatedScope, shape: Shape, part: Part) -> Destination:
+        name = f"{shape.kind}-{len(of.all)}".replace(" ", "-")
+        faults = self._faults(f"destination {of.name} {name}", part)
+        return Destination(name, shape, faults, of.expected, self._reasons)
+
+    def _add_handler(self, of: SimulatedScope) -> None:
+        """Configures a further handler, like one that is there."""
+        of.destinations.append(self._destination(of, of.all[0].shape, Part()))
+
+    @property
+    def running(self) -> list[Process]:
+        """The processes that go on."""
+        return [each for each in self.processes if each.goes_on]
 
     async def run(self) -> None:
         """The changes and faults, then a time without faults, in which everything must be handled,
-        then a clean stop, and a further process."""
+        then a clean stop, and further processes."""
+        of = self.of
+        self.writer.write(of.before)
+        members = [f"member-{n}" for n in range(max(of.members, 1))]
         async with anyio.create_task_group() as tasks:
-            with anyio.move_on_after(self.of.seconds):
+            with anyio.move_on_after(of.seconds):
                 async with anyio.create_task_group() as trouble:
                     trouble.start_soon(self.writer.run)
-                    trouble.start_soon(self._processes, tasks)
-                    trouble.start_soon(self._operator)
+                    for member in members:
+                        trouble.start_soon(self._processes, tasks, member)
+                    trouble.start_soon(self._orders)
                     trouble.start_soon(self._elections)
                     trouble.start_soon(self._cuts)
+                    trouble.start_soon(self._sleeps)
+                    trouble.start_soon(self._crashes)
                     trouble.start_soon(anyio.sleep_forever)
-            await self._heal(tasks)
+            await self._heal(tasks, members)
             await self._handled()
             await self._stopped()
-            self._start(tasks)
+            for member in members:
+                self._start(tasks, member)
             self.writer.write(5)
             await self._handled()
             await self._stopped()
@@ -144,14 +168,14 @@ class Simulation:
 
     # --- processes ------------------------------------------------------------------------------
 
-    async def _processes(self, tasks: anyio.abc.TaskGroup) -> None:
+    async def _processes(self, tasks: anyio.abc.TaskGroup, member: str) -> None:
         """One after another, each with its own end."""
-        of, chance = self.of, self._random_of("processes")
+        of, chance = self.of, self._random_of(f"processes {member}")
         while True:
-            process = self._start(tasks)
+            process = self._start(tasks, member)
             if of.kills and chance.random() < 0.7:
                 steps = int(chance.expovariate(1 / of.kills)) + 1
-                self._loop.interrupt(self._loop.steps + steps, process.kill)
+                self._loop.interrupt(self._loop.steps + steps, partial(self._kill, process))
             with anyio.move_on_after(chance.expovariate(1 / of.stops) if of.stops else None):
                 await process.until_ended()
             if not process.ended:
@@ -166,136 +190,150 @@ class Simulation:
             self._check()
             await anyio.sleep(chance.choice([0, 0, 1, 10]))
 
-    def _start(self, tasks: anyio.abc.TaskGroup) -> Process:
-        self.processes += 1
-        structlog.get_logger().debug("simulation.started", process=self.processes)
-        self.process = Process(self.of.service, self.world)
-        self.corpses.append(self.process)
-        tasks.start_soon(self.process.run, name=f"process {self.processes}")
-        return self.process
+    def _start(self, tasks: anyio.abc.TaskGroup, member: str) -> Process:
+        number = len(self.processes) + 1
+        structlog.get_logger().debug("simulation.started", process=number, member=member)
+        token = PROCESS.set(number)
+        process = Process(self.world, member, number)
+        tasks.start_soon(process.run, name=f"process {number}")
+        PROCESS.reset(token)
+        self.processes.append(process)
+        return process
+
+    def _kill(self, process: Process) -> None:
+        self._loop.thaw(process.number)
+        process.kill()
+
+    async def _sleeps(self) -> None:
+        chance = self._random_of("sleeps")
+        for at, seconds in self.of.sleeps:
+            await until(self._began + at)
+            if self.running:
+                process = chance.choice(self.running)
+                self.counts["sleeps"] += 1
+                self._reasons.note("a process that slept")
+                structlog.get_logger().debug("simulation.sleeps", process=process.number)
+                self._loop.freeze(PROCESS, process.number)
+                try:
+                    await anyio.sleep(seconds)
+                finally:
+                    self._loop.thaw(process.number)
+
+    # --- the server and the operator ------------------------------------------------------------
 
     async def _elections(self) -> None:
-        for at, silent in sorted(self.of.elections):
-            await anyio.sleep(self._began + at - anyio.current_time())
+        for at, silent in self.of.elections:
+            await until(self._began + at)
             self.world.server.elect(silent)
 
     async def _cuts(self) -> None:
         server = self.world.server
-        for at, kept in sorted(self.of.cuts):
-            await anyio.sleep(self._began + at - anyio.current_time())
+        for at, kept in self.of.cuts:
+            await until(self._began + at)
             server.set_time()
-            server.forget(Timestamp(server.oplog.now.time - int(kept), 1))
+            server.forget(Timestamp(self._oplog.now.time - int(kept), 1))
 
-    # --- the operator ---------------------------------------------------------------------------
+    async def _orders(self) -> None:
+        orders = [*self.of.orders, *((at, "reload", "") for at in self.of.reloads)]
+        for at, what, handler in sorted(orders):
+            await until(self._began + at)
+            if what == "reload":
+                self.operator.reload()
+            else:
+                await self.operator.order(what, handler)
 
-    async def _operator(self) -> None:
-        for at, what in self.of.orders:
-            await anyio.sleep(self._began + at - anyio.current_time())
-            await self._order(what)
-
-    async def _order(self, what: str, to: Timestamp | None = None) -> None:
-        """Stores an order; the process hears of it within a second."""
-        orders, chance = self.world.orders, self._random_of(f"orders {self._loop.steps}")
-        last = await orders.load("orders")
-        now = datetime.fromtimestamp(anyio.current_time(), UTC)
-        number = last.number + 1 if last is not None else 1
-        order = last or Order("orders", number, False, "ann", now)
-        order = replace(order, number=number, at=now)
-        changes = self.world.expected.changes
-        state = self.process.state.value if self.process is not None else "none"
-        if what == "seek":
-            if not changes and to is None:
-                return
-            time = max(
-                to or self.world.expected.time(chance.choice(changes)), self.world.server.first
-            )
-            order = replace(
-                order, seek=Position(PositionKind.IDLE, None, None, time), sought=number
-            )
-        else:
-            order = replace(order, paused=what == "pause")
-        self.counts[f"order {what} in state {state}"] += 1
-        await orders.give(order)
-        log = structlog.get_logger()
-        log.debug("simulation.ordered", order=what, number=number, at=str(order.seek), state=state)
+    async def _crashes(self) -> None:
+        for at in self.of.crashes:
+            await until(self._began + at)
+            for each in self.running:
+                self._kill(each)
 
     # --- the end --------------------------------------------------------------------------------
 
-    async def _heal(self, tasks: anyio.abc.TaskGroup) -> None:
+    async def _heal(self, tasks: anyio.abc.TaskGroup, members: Sequence[str]) -> None:
         """From now on nothing fails."""
         world = self.world
-        self.healed = True
-        for faults in self._all_faults:
+        for faults in world.faults:
             faults.heal()
         world.server.silent_until, world.server.most_streams = 0.0, 1000
         self._loop.interrupts.clear()
-        await self._order("resume")
-        if self.process is None or not self.process.goes_on:
-            if self.process is not None:
-                await self.process.until_ended()
-            self._check()
-            self._start(tasks)
-        await self._repair()
-
-    async def _repair(self) -> None:
-        """If a handler has lost its history, lets the scope go on where the oplog begins."""
-        process, server = self.process, self.world.server
-        assert process is not None
+        await self.operator.resume()
+        for member in members:
+            last = [each for each in self.processes if each.member == member][-1:]
+            if not last or not last[0].goes_on:
+                for each in last:
+                    await each.until_ended()
+                self._start(tasks, member)
+        self._check()
         with anyio.move_on_after(PATIENCE_SECONDS):
-            while not await self._is_settled(process):
-                if "halted" in process.handler_states and self._has_lost_history:
-                    self.counts["repairs of a lost history"] += 1
-                    await self._order("seek", server.first)
-                    if refused := process.supervisor.restart("orders"):
-                        raise Violation(f"the scope cannot be restarted: {refused}")
+            while not self._is_settled:
+                self._check()
+                await self.operator.repair()
                 await anyio.sleep(1)
-
-    @property
-    def _has_lost_history(self) -> bool:
-        return self.world.server.counts["positions without history"] > 0
 
     async def _handled(self) -> None:
         """Everything is handled in time."""
         deadline = anyio.current_time() + PATIENCE_SECONDS
-        process = self.process
-        assert process is not None
-        while (missing := self._missing()) or not await self._is_settled(process):
+        while (missing := self._missing()) or not self._is_settled:
             self._check()
-            if process.ended or anyio.current_time() > deadline:
+            if anyio.current_time() > deadline:
+                states = [
+                    f"{scope.name} in {each.number} is {each.explanation(scope.name)}"
+                    for scope in self.world.scopes
+                    for each in self.running
+                ]
                 raise Violation(
-                    f"the scope is {process.explanation} after {PATIENCE_SECONDS:g} s without "
-                    f"faults; {missing or 'everything is handled'}"
+                    f"{'; '.join(states)} after {PATIENCE_SECONDS:g} s without faults; "
+                    f"{missing or 'everything is handled'}"
                 )
             await anyio.sleep(1)
         self._check()
 
-    async def _is_settled(self, process: Process) -> bool:
-        """Whether the last order has its effect, and the scope says that it has caught up."""
-        order = await self.world.orders.load("orders")
-        obeyed = process.supervisor.status()["orders"]["observed_generation"]
-        known = order is None or obeyed == order.number
-        together = set(process.handler_states) == {"attached"}
-        return known and together and process.state is WatcherState.CAUGHT_UP
+    @property
+    def _is_settled(self) -> bool:
+        """Whether the last orders have their effect, each scope is followed by one process, and
+        says that it has caught up, with all handlers on one stream."""
+        for scope in self.world.scopes:
+            followers = [each for each in self.running if self.operator.follows(each, scope.name)]
+            if len(followers) != 1:
+                return False
+            (process,) = followers
+            watcher = process.supervisor.find(scope.name)
+            if watcher is None or watcher.status.state is not WatcherState.CAUGHT_UP:
+                return False
+            states = dict(process.states(scope.name))
+            names = {each.name for each in scope.destinations}
+            if states.keys() != names or set(states.values()) != {"attached"}:
+                return False
+            generations = watcher.generations
+            if generations["generation"] != generations["observed_generation"]:
+                return False
+            snapshot = watcher.status.handled_snapshot
+            if snapshot is not None and not snapshot.progress.over:
+                return False
+        return True
 
     def _missing(self) -> str:
         found = [
-            f"{each.name} lacks {each.ledger.describe(missing)}"
-            for each in self.world.destinations
+            f"{scope.name}: {each.name} lacks {each.ledger.describe(missing)}"
+            for scope in self.world.scopes
+            for each in scope.destinations
             if (missing := each.ledger.missing())
         ]
         return "; ".join(found)
 
     async def _stopped(self) -> None:
         """A clean stop ends in time, and everything is saved."""
-        process = self.process
-        assert process is not None
-        process.terminate()
-        with anyio.move_on_after(2 * PATIENCE_SECONDS):
-            await process.until_ended()
-        if not process.ended:
-            raise Violation(f"a stop has not ended: the scope is {process.explanation}")
-        if unsaved := process.supervisor.unsaved:
-            raise Violation(f"a stop without faults has not saved: {unsaved}")
+        processes = self.running
+        for process in processes:
+            process.terminate()
+        for process in processes:
+            with anyio.move_on_after(2 * PATIENCE_SECONDS):
+                await process.until_ended()
+            if not process.ended:
+                raise Violation(f"the stop of process {process.number} has not ended")
+            if unsaved := process.supervisor.unsaved:
+                raise Violation(f"a stop without faults has not saved: {unsaved}")
         self._check()
 
     def _check(self) -> None:
@@ -303,39 +341,37 @@ class Simulation:
         for destination in self.world.destinations:
             if destination.violations:
                 raise destination.violations[0]
-        for process in self.corpses:
+        for process in self.processes:
             if process.failure is not None:
-                raise Violation(f"a process ended by itself: {process.failure!r}")
-        process = self.process
-        halted = process is not None and process.state is WatcherState.HALTED
-        lawful = self._has_lost_history and not self.of.service.plan.skip_lost_history
-        if process is not None and halted and process.gate.is_open and not lawful:
-            raise Violation(f"the scope is {process.explanation}")
+                raise process.failure
+            if process.gate.is_open and (halted := next(self.operator.unlawful(process), "")):
+                raise Violation(halted)
 
-    # --- what they share ------------------------------------------------------------------------
+    # --- what was covered -----------------------------------------------------------------------
 
-    def covered(self, logs: Sequence[Any]) -> Counter[str]:
+    def covered(self, logs: Logs) -> Counter[str]:
         """What happened, with numbers."""
         world = self.world
-        found = Counter(self.counts)
+        found = self.counts + self.operator.counts + logs.counts
         found["runs"] = 1
-        found["processes"] = self.processes
-        found["kills"] = sum(not each.gate.is_open for each in self.corpses)
-        found["changes"] = len(world.expected.changes)
-        found["handled again"] = sum(each.ledger.repeated for each in world.destinations)
-        for reason, count in world.reasons.counts.items():
+        found["scopes"] = len(world.scopes)
+        found["processes"] = len(self.processes)
+        found["kills"] = sum(not each.gate.is_open for each in self.processes)
+        found["changes"] = sum(len(each.expected.changes) for each in world.scopes)
+        ledgers = [each.ledger for each in world.destinations]
+        found["handled again"] = sum(each.repeated for each in ledgers)
+        found["rows"] = sum(each.rows for each in ledgers)
+        found["snapshots"] = sum(each.snapshots for each in ledgers)
+        for reason, count in self._reasons.counts.items():
             found[f"reason to repeat: {reason}"] += count
-        for faults in self._all_faults:
+        for faults in world.faults:
             for what, count in faults.counts.items():
                 part, _, fault = what.partition(": ")
                 found[f"{part.split()[0]}: {fault}"] += count
         for what, count in world.server.counts.items():
             found[f"server: {what}"] += count
-        for shape in self.of.shapes:
-            found[f"handler: {shape.kind.value}"] += 1
-        for log in logs:
-            name = log["event"]
-            found[f"log: {name}" + (f" {log['state']}" if name == "watcher.entered" else "")] += 1
+        for destination in world.destinations:
+            found[f"handler: {destination.shape.kind.value}"] += 1
         return found
 
     def digest(self, loop: VirtualLoop) -> str:
@@ -343,11 +379,7 @@ class Simulation:
         text = repr([each.ledger.applied for each in self.world.destinations])
         return hashlib.sha256(f"{text} {loop.steps} {loop.time()}".encode()).hexdigest()[:12]
 
-    @property
-    def _all_faults(self) -> list[Faults]:
-        world = self.world
-        of_destinations = [each.faults for each in world.destinations]
-        return [world.server.faults, world.store_faults, *of_destinations]
+    # --- what they share ------------------------------------------------------------------------
 
     def _faults(self, name: str, part: Part) -> Faults:
         outages = [(self._began + a, self._began + b, how) for a, b, how in part.outages]

@@ -7,7 +7,7 @@ compared with a real server by ``tests/contract/test_memory_stream.py``.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,8 +17,10 @@ from bson.timestamp import Timestamp
 
 from tailrace.errors import CommandFailed, ConnectionFailed, DriverError
 from tailrace.event.reply import Reply
+from tailrace.snapshot.server import Find
 from tailrace.stream import AtWork, CursorRequest, LookUp
 from tailrace.testing.oplog import START, Oplog
+from tailrace.testing.snapshot_server import MemorySnapshotServer
 from tailrace.testing.stream import MemoryCursor, MemoryDriver
 from tailrace.testing.tokens import token_time
 from tests.simulation.faults import Failing, Faults, Gate
@@ -200,6 +202,40 @@ class SimulatedCursor:
         if not self._has_read:
             server.require_history(self._at)
         server.set_time()
+
+
+@dataclass(frozen=True, slots=True)
+class SimulatedSnapshotServer:
+    """What snapshots ask of the server, for one process."""
+
+    server: Server
+    gate: Gate
+
+    async def run(self, database: str, command: Mapping[str, Any]) -> dict[str, Any]:
+        await self._reach()
+        result = await MemorySnapshotServer(self.server.oplog).run(database, command)
+        self.gate.require()
+        return result
+
+    async def first_batch(self, database: str, command: Mapping[str, Any]) -> Reply:
+        await self._reach()
+        return await MemorySnapshotServer(self.server.oplog).first_batch(database, command)
+
+    async def find(self, find: Find) -> Sequence[Reply]:
+        await self._reach()
+        found = await MemorySnapshotServer(self.server.oplog).find(find)
+        await self.server.faults.delay()
+        self.gate.require()
+        return found
+
+    async def _reach(self) -> None:
+        try:
+            await self.server.faults.before()
+        except Failing:
+            raise _failure_of_read(self.server) from None
+        self.gate.require()
+        self.server.require_primary()
+        self.server.set_time()
 
 
 def _start_time(stage: Any) -> Timestamp | None:

@@ -3,12 +3,13 @@
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from tailrace.event import ChangeEvent
 from tailrace.event.reply import Reply
 from tailrace.model import Checkpoint
 from tailrace.stores.memory import MemoryCheckpoints
@@ -16,7 +17,7 @@ from tests.simulation.ledger import Ledger
 from tests.simulation.run import simulate
 from tests.simulation.source import SimulatedCursor
 
-SEEDS = 120
+SEEDS = 60
 _TRIED = 100
 """A fault that is put in is found in one of so many runs."""
 
@@ -73,8 +74,8 @@ def turns_round(patch: pytest.MonkeyPatch) -> None:
     """Stands for lanes that mix up the order: the events of a call come in the other order."""
     apply = Ledger.apply
 
-    def applied(self: Ledger, numbers: Iterable[int]) -> None:
-        apply(self, reversed(list(numbers)))
+    def applied(self: Ledger, events: Sequence[ChangeEvent]) -> None:
+        apply(self, events[::-1])
 
     patch.setattr(Ledger, "apply", applied)
 

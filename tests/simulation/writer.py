@@ -52,7 +52,7 @@ class Writer:
             if self._random.random() < self._of.ddl:
                 self._ddl()
                 count -= 1
-            elif self._random.random() < 0.1:
+            elif self._random.random() < self._of.transactions:
                 size = self._random.randint(2, 6)
                 with self._changes().transaction():
                     for _ in range(size):
@@ -61,12 +61,6 @@ class Writer:
             else:
                 self._change(self._changes())
                 count -= 1
-
-    def write_everywhere(self) -> None:
-        """Writes a change in each collection: no scope is quiet then."""
-        self._server.set_time()
-        for ns in dict.fromkeys(_NAMESPACES):
-            self._change(self._changes(ns))
 
     def _changes(self, ns: Namespace | None = None) -> Changes:
         ns = ns or self._random.choice(_NAMESPACES)

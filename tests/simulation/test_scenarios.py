@@ -1,0 +1,69 @@
+"""What seeds of the simulation have shown, each as a scenario of its own."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tailrace.model import Scope
+from tailrace.model.failure_policy import Backoff, FailurePolicy
+from tailrace.stream import ChangeStreamOptions
+from tests.simulation.destinations import Kind, Shape
+from tests.simulation.faults import Outage
+from tests.simulation.run import run
+from tests.simulation.scenario import Part, Scenario
+from tests.simulation.world import ScopeShape
+
+WAITS = FailurePolicy(attempts=3, backoff=Backoff(0, 0), outage_backoff=Backoff(0.1, 1.0))
+BATCHES = Shape(Kind.BATCHES, 7, WAITS)
+EVENTS = Shape(Kind.EVENTS, 3, WAITS)
+
+
+OF_SCOPE = ("snapshot", "start")
+
+
+def away(since: float, until: float) -> Part:
+    """A destination that is down for a while."""
+    return Part(outages=[(since, until, Outage.ERROR)])
+
+
+def of(
+    *shapes: Shape,
+    parts: dict[int, Part] | None = None,
+    batch_size: int | None = None,
+    **fields: Any,
+) -> Scenario:
+    """A run without faults but those of ``fields``: a scope of a database, with handlers."""
+    of_scope = {name: fields.pop(name) for name in OF_SCOPE if name in fields}
+    options = ChangeStreamOptions(batch_size=batch_size, max_await_time_ms=1000)
+    scope = ScopeShape(Scope("orders", "shop", None), options, shapes, **of_scope)
+    destinations = [(parts or {}).get(n, Part()) for n in range(len(shapes))]
+    return Scenario(0, [scope], [destinations], **{"seconds": 10.0, **fields})
+
+
+TABLE = {
+    "rows are read while a transaction comes in several replies": of(
+        BATCHES,
+        snapshot=True,
+        batch_size=1,
+        transactions=0.5,
+        changes=200,
+        before=20,
+        orders=[(float(at), "snapshot", "all") for at in range(1, 10)],
+    ),
+    "an order for one handler while the stream is being opened": of(
+        BATCHES, EVENTS, elections=[(1.0, 8.0)], orders=[(4.0, "seek", "batches-0")]
+    ),
+    "a crash before one of two handlers has the begin of a snapshot": of(
+        BATCHES, EVENTS, parts={1: away(0.05, 4.0)}, snapshot=True, before=20, crashes=[2.0]
+    ),
+    "a handler's own snapshot is over, and the scope never had one": of(
+        EVENTS, replace(BATCHES, begins_apart=True, snapshot=True), before=10, crashes=[5.0]
+    ),
+}
+
+
+@pytest.mark.parametrize("scenario", TABLE.values(), ids=TABLE)
+def test_no_promise_is_broken_where_it_was(scenario: Scenario) -> None:
+    for seed in range(4):
+        assert run(replace(scenario, seed=seed)).failure == ""
