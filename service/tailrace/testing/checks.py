@@ -15,7 +15,7 @@ from tailrace.testing.scenarios import Backup, FaultKind, Scenario, answer, empt
 
 Holds: TypeAlias = Callable[[], Any | Awaitable[Any]]
 """Reads what the destination holds: a mapping of each ``_id`` to its row, or a sequence with the
-``id`` of each change that was applied, in their order."""
+``id`` of each change that was applied, or of its message, in their order."""
 
 _MOST_LISTED = 5
 

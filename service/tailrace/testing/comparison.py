@@ -9,6 +9,7 @@ from enum import StrEnum
 from typing import Any
 
 import bson
+from bson import json_util
 
 from tailrace.event import ChangeEvent
 from tailrace.event.codec import CODEC
@@ -133,8 +134,10 @@ def _early(expected: Sequence[str], have: Sequence[str]) -> str:
 
 
 def _identity(of: Any) -> str:
-    """The same text for an event, its ``id``, and the text of its token."""
+    """The same text for an event, its ``id``, the text of its token, and the id of its message."""
     id = of.id if isinstance(of, ChangeEvent) else of
+    if isinstance(id, str) and id.startswith("{"):  # that of a row, as its message has it
+        id = json_util.loads(id, json_options=json_util.CANONICAL_JSON_OPTIONS)
     if isinstance(id, Mapping):
         return str(id["_data"]) if "_data" in id else bson.encode(id).hex()
     return str(id)

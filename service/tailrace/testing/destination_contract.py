@@ -54,7 +54,8 @@ class DestinationContract:
 
     def holds(self) -> Any:
         """What it holds now: a mapping of each ``_id`` to its row, or a sequence with the ``id`` of
-        each change that was applied, in their order. It may be a coroutine function."""
+        each change that was applied, or of its message, in their order. It may be a coroutine
+        function."""
         raise NotImplementedError
 
     def document(self, number: int, version: int) -> Mapping[str, Any]:

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from bson import json_util
 
+from tailrace import Batch
 from tailrace.testing import GuaranteeBroken, at_least_once, each_change_once
 from tests.unit.testing import destinations as of
 from tests.unit.testing.destinations import Database
@@ -38,6 +39,17 @@ async def test_a_handler_that_does_it_right_gets_each_change_once(what: str) -> 
         "another process has begun when a call goes on that was paused at await 2",
     ):
         assert fault in tried
+
+
+async def test_a_destination_of_messages_may_be_checked_by_their_ids() -> None:
+    sent: list[str] = []
+
+    class Sender:
+        async def write(self, batch: Batch) -> None:
+            sent.extend(message.id for message in batch.messages())
+
+    tried = await at_least_once(Sender, holds=lambda: sent)
+    assert "a snapshot of what was there before" in tried
 
 
 async def test_a_handler_that_commits_is_checked_around_its_commits() -> None:
