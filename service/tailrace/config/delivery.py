@@ -66,8 +66,8 @@ class DeliverySettings(Section):
     (events in a lake's open segment count as well). Reading waits above this limit. Lower it to
     save memory; raise it to absorb slow periods of a handler. A single larger reply is accepted on
     its own. The chunks of a snapshot count from when they are delivered; before that they usually
-    take 8 MiB more, times `parallel`. A reply of the server has about a quarter of it, if that is
-    less than the server's 16 MB."""
+    take 8 MiB more, times `parallel`. With less than 64 MiB, replies of the server have about a
+    sixteenth of it instead of up to 16 MB."""
 
     retry: RetrySettings = Field(default_factory=RetrySettings)
     """How often a failed event is retried, and after which delays."""

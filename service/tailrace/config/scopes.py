@@ -67,8 +67,8 @@ class ScopeSettings(Section):
     """Send DDL events as well (`create`, `createIndexes`, `modify`, …). Needs server 6.0."""
 
     batch_size: Count | None = None
-    """The largest number of events in a reply. Without it a reply has up to 16 MB, or about a
-    quarter of `delivery.max_in_flight_bytes` if that is less, which is fastest."""
+    """The largest number of events in a reply. Without it a reply has up to 16 MB, which is
+    fastest, or less with a small `delivery.max_in_flight_bytes`."""
 
     max_await_time_ms: Count = 1000
     """How many milliseconds the server waits for a change before it sends an empty reply. Smaller

@@ -8,7 +8,7 @@ The stream reads and resumes; :mod:`tailrace.engine` handles the events and stor
 
 from tailrace.stream.activity import StreamActivity
 from tailrace.stream.aggregate import ChangeStreamOptions, fingerprint
-from tailrace.stream.change_stream import ChangeStream
+from tailrace.stream.change_stream import SERVER_REPLY_BYTES, ChangeStream
 from tailrace.stream.driver_port import AtWork, CursorRequest, Driver, LookUp
 from tailrace.stream.interrupt import Interrupt
 from tailrace.stream.lookup import LookupStream
@@ -20,6 +20,7 @@ __all__ = [
     "ASK_SECONDS",
     "HISTORY_LOST",
     "NO_ACCESS",
+    "SERVER_REPLY_BYTES",
     "AtWork",
     "ChangeStream",
     "ChangeStreamOptions",

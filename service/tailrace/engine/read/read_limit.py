@@ -12,11 +12,19 @@ from tailrace.engine.plan.byte_budget import Share
 from tailrace.engine.position.watermarks import Watermarks
 from tailrace.engine.status.status import Status
 from tailrace.engine.status.watcher_state import WatcherState
-from tailrace.stream import Interrupt
+from tailrace.stream import SERVER_REPLY_BYTES, Interrupt
 
+_LEAST_REPLY_BYTES = 1024 * 1024
 _LARGE_REPLY_BYTES = 24 * 1024 * 1024
 _PATIENCE_SECONDS = 1.0
 """A longer wait shows as ``waiting``: the handlers cause it, not a silent server."""
+
+
+def reply_bytes(budget: int) -> int:
+    """How large a reply may be. The driver has one two times, and one more is read ahead: beside a
+    small budget, replies of 16 MB would be most of the memory."""
+    whole = budget // 4 >= SERVER_REPLY_BYTES
+    return SERVER_REPLY_BYTES if whole else max(budget // 16, _LEAST_REPLY_BYTES)
 
 
 @dataclass

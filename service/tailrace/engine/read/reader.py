@@ -22,6 +22,7 @@ from tailrace.engine.plan.scope_plan import Runtime, ScopePlan
 from tailrace.engine.plan.source_history import awaited, restored
 from tailrace.engine.read.admission import Admission
 from tailrace.engine.read.ending import Ending
+from tailrace.engine.read.read_limit import reply_bytes
 from tailrace.engine.status.status import Status
 from tailrace.engine.status.watcher_state import WatcherState
 from tailrace.errors import DriverError, ScopeHalted, StreamInterrupted, describe
@@ -40,7 +41,6 @@ _LAST_READ_SECONDS = 0.25
 """The limit of the last read after a stop. A read that waits for a change is abandoned; the
 next run reads what it would have returned."""
 _SMALL_REPLY_BYTES = 65536
-_LEAST_REPLY_BYTES = 2**20
 PATIENCE_SECONDS = 2.0
 """How long handlers may take before the stream is reopened without waiting for them."""
 _LOOK_SECONDS = 0.02
@@ -85,7 +85,7 @@ class Reader:
             start,
             activity=self.status.stream,
             interrupt=self.interrupt,
-            reply_bytes=max(self.runtime.budget.limit // 4, _LEAST_REPLY_BYTES),
+            reply_bytes=reply_bytes(self.runtime.budget.limit),
         )
         if not options.looks_up:
             return stream
