@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from typing import Any
 
 from tailrace.control.openapi import document
-from tailrace.control.routes import ROUTES
+from tailrace.control.routes import routes
 
 _HEAD = """\
 # HTTP
 
-<!-- Made by `make reference` from tailrace/control/routes.py and bodies.py. Edit those. -->
+<!-- Made by `make reference` from tailrace/control/actions and routes.py. Edit those. -->
 
 Which requests does the daemon answer, what do they take, and who may send them?
 
@@ -42,13 +42,13 @@ action has the same keys. Each action, done or refused, is a line of the log (`a
 
 def reference() -> str:
     """The whole page."""
-    rows = [f"| `{each.method} {each.path}` | {each.summary} |" for each in ROUTES]
+    rows = [f"| `{each.method} {each.path}` | {each.summary} |" for each in routes()]
     table = ["| request | does |", "|---|---|", *rows]
     return "\n".join([_HEAD, *table, *_details()]) + "\n"
 
 
 def _details() -> Iterator[str]:
-    for route in ROUTES:
+    for route in routes():
         operation = document([route])["paths"][route.path][route.method.lower()]
         if keys := list(_keys(operation)):
             yield from ("", f"## `{route.method} {route.path}`", "", "| key | value | meaning |")

@@ -6,6 +6,7 @@ cursors are killed and the client closes, handlers and the store close, and the 
 
 import signal
 from contextlib import AsyncExitStack, closing
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from ipaddress import ip_address
@@ -26,7 +27,8 @@ from tailrace.assembly import (
 )
 from tailrace.config import Settings
 from tailrace.config.subscriptions import most_streams
-from tailrace.control import Api, Control, Health
+from tailrace.control.api import Api, Health
+from tailrace.control.control import Control
 from tailrace.drivers import DRIVERS, CommandDriver, identify
 from tailrace.engine import (
     ClusterWatch,
@@ -44,6 +46,7 @@ from tailrace.handlers.pool import handler_pool, handlers_of
 from tailrace.memory import settle_malloc, settled_memory
 from tailrace.model.cluster import ClusterIdentity
 from tailrace.observe import logs
+from tailrace.observe.access import Access
 from tailrace.observe.health_check import page_of
 from tailrace.observe.history import History
 from tailrace.observe.http import HttpServer, bind
@@ -74,13 +77,11 @@ async def serve(
     if problems := check_handlers(settings.handlers, settings.scopes, settings.routes):
         raise ConfigurationError(*problems)
     settle_malloc()
-    service = _Service(settings, signals, output, file, tables)
-    watch = LoopWatch(service.metrics.loop_lag.observe, blocking_handler)
     listener = bind(settings.http.host, settings.http.port)
+    access = access_of(settings, loopback=ip_address(listener.getsockname()[0]).is_loopback)
+    service = _Service(settings, signals, output, file, tables, access)
+    watch = LoopWatch(service.metrics.loop_lag.observe, blocking_handler)
     with closing(listener) as server_socket, watch.watching():
-        local = ip_address(server_socket.getsockname()[0]).is_loopback
-        access = access_of(settings, loopback=local)
-        service.api = Api(service.control, service.health, service.metrics.registry, access)
         server = HttpServer(server_socket, service.api)
         outcome = FAILED
         failure: Exception | None = None
@@ -114,6 +115,7 @@ class _Service:
         output: Output,
         file: str,
         tables: FindDocument,
+        access: Access,
     ) -> None:
         self.settings = settings
         self._file = file
@@ -125,11 +127,10 @@ class _Service:
         self._supervisor = Supervisor(settings.http.liveness_seconds, self.metrics.waiting)
         scopes = self._supervisor
         self.history = History(scopes.readings)
-        self.health = Health(
+        health = Health(
             scopes.not_alive, self._not_ready, self._degraded, self._status, self.history.document
         )
-        self.control = Control(scopes)
-        self.api: Api | None = None
+        self.api = Api(health, self.metrics.registry, access)
         self._started_at = datetime.now(UTC)
         self.log = structlog.get_logger()
         self.stop = Interrupt()
@@ -181,11 +182,12 @@ class _Service:
             planned = scope_plans(settings, handlers_of(pool.open, settings.delivery), driver)
             supervisor.watchers = [Watcher(plan, runtime) for plan in planned]
             self._asked = partial(inquiries, store=store, tables=self._tables)
-            self._apply(settings, runtime, driver)
-            self.control.server = clients
-            self.control.reloads = Reloader(
+            reload = Reloader(
                 self._file, wanted, pool, clients, supervisor, runtime, leases, self._apply
             ).reload
+            self._apply(settings, runtime, driver)
+            asked = self._asked(settings, server=driver)
+            self.api.control = Control(supervisor, runtime, clients, asked, reload)
             self.log.info("service.started", cluster=str(cluster), scopes=len(planned))
             with self._running, settled_memory():
                 try:
@@ -197,7 +199,7 @@ class _Service:
                         orders = store.orders, self._supervisor.obey
                         beside.start_soon(watch_orders, *orders, name="orders watch")
                         reloads = self._hang_ups.obey
-                        beside.start_soon(reloads, self.control, name="reloads by signal")
+                        beside.start_soon(reloads, reload, name="reloads by signal")
                         if leases is not None:
                             beside.start_soon(leases.run, self.stop, name="leases")
                         follow = Watcher.run if leases is None else leases.follow
@@ -245,12 +247,12 @@ class _Service:
 
     def _apply(self, settings: Settings, runtime: Runtime, server: CommandDriver) -> None:
         """Takes over what belongs to no scope, at the start and from a reload."""
-        changed = settings is not self.settings
-        self.settings, self.control.runtime = settings, runtime
-        self.control.inquiries = self._asked(settings, server=server)
+        self.settings = settings
         self._supervisor.silence_seconds = settings.http.liveness_seconds
         self._supervisor.stays = settings.supervisor.when_all_halted == "wait"
-        if changed and self.api is not None:
+        if self.api.control is not None:
+            asked = self._asked(settings, server=server)
+            self.api.control = replace(self.api.control, runtime=runtime, inquiries=asked)
             self.api.access = access_of(settings, loopback=self.api.access.loopback)
         logs.configure(settings.logging.level, settings.logging.format)
         self.bound_stop()

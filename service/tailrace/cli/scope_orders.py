@@ -24,7 +24,7 @@ from tailrace.cli.scope_server import scope_server
 from tailrace.cli.terminal_text import UNKNOWN, columns
 from tailrace.config import Settings
 from tailrace.config.store import MemoryStoreSettings
-from tailrace.control.bodies import SeekBody
+from tailrace.control.actions.seek import SeekBody
 from tailrace.control.client import NoDaemon, operator
 from tailrace.control.orders import give
 from tailrace.control.outcome import ActionRefused
@@ -133,7 +133,7 @@ async def _moved(
     handlers = handlers_of(scope.name, settings) if handler is None else [handler]
     async with scope_server(settings, scope) as server:
         seeking = Seeking(server, handlers, store.checkpoints, store.orders, alone=handler)
-        sought = await seeking.find(body)
+        sought = await seeking.find(at=body.at, token=body.token, undo=body.undo)
     details = {**sought.details, "dry_run": body.dry_run}
     if body.dry_run:
         return {"message": f"{subject}: {sought.effect}. Dry run: nothing was changed", **details}

@@ -22,7 +22,8 @@ from tailrace.cli.arguments import client_of, refuse, result_text, scope_of
 from tailrace.cli.scope_server import scope_server
 from tailrace.cli.waiting_bar import WaitingBar, waiting_bar
 from tailrace.config import Settings
-from tailrace.control.bodies import ReplayBody, read_body
+from tailrace.control.actions.replay import ReplayBody
+from tailrace.control.bodies import read_body
 from tailrace.control.client import Client, NoDaemon
 from tailrace.control.outcome import ActionRefused
 from tailrace.control.replays import find_span, span_text
@@ -137,7 +138,7 @@ async def _into_file(
         refuse("--from", "is missing: give the time from which changes are meant")
     count, failure = 0, None
     async with scope_server(settings, scope) as server:
-        request = await find_span(server, body)
+        request = await find_span(server, body.since, body.to, body.collections, body.keys)
         span = span_text(request)
         if body.dry_run:
             meant = f"scope {scope.name!r}: {span} would be written to {path}"

@@ -1,12 +1,8 @@
-"""What an operator asks of a running service: the actions, their refusal, and one table of routes.
+"""What an operator asks of a running service.
 
-:class:`~tailrace.control.control.Control` has the actions. :data:`~tailrace.control.routes.ROUTES`
-is the HTTP API: requests are dispatched by it, and its OpenAPI document and docs/http.md are made
-from it. :mod:`tailrace.control.client` is the command line's side.
+An action is a module of :mod:`tailrace.control.actions` and a row of
+:data:`tailrace.control.action_table.TABLE`: requests are dispatched by it, and the OpenAPI
+document, docs/http.md and the options of the shell are made from its request.
+:class:`~tailrace.control.control.Control` is what actions work with, and
+:mod:`tailrace.control.client` the command line's side.
 """
-
-from tailrace.control.api import Api, Health
-from tailrace.control.control import Control
-from tailrace.control.outcome import ActionRefused, Done
-
-__all__ = ["ActionRefused", "Api", "Control", "Done", "Health"]

@@ -12,17 +12,18 @@ from prometheus_client import CollectorRegistry, Metric
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
+from tailrace.control.action import Action, Route, Values, View, values_in
 from tailrace.control.bodies import read_body
 from tailrace.control.control import Control
 from tailrace.control.openapi import document
-from tailrace.control.outcome import ActionRefused
-from tailrace.control.routes import ROUTES, HttpRoute, Values, matching
+from tailrace.control.outcome import ActionRefused, Done
+from tailrace.control.routes import routes
 from tailrace.observe.access import Access, Refusal
 from tailrace.observe.exchange import Answer, Call, Request, line
 from tailrace.observe.page import PAGE, POLICY
 from tailrace.observe.redaction import redacted
 
-_PATHS = ", ".join(sorted({route.path for route in ROUTES}))
+_STARTING = "the service is starting: ask again when /readyz answers 200"
 
 
 class _Values(Collector):
@@ -53,12 +54,16 @@ class Health:
 
 @dataclass(slots=True)
 class Api:
-    """The application of :class:`tailrace.observe.http.HttpServer`. ``access`` may be replaced."""
+    """The application of :class:`tailrace.observe.http.HttpServer`. ``access`` may be replaced.
 
-    control: Control
+    Without a ``control`` the service is starting.
+    """
+
     health: Health
     registry: CollectorRegistry
     access: Access
+    control: Control | None = None
+    routes: Sequence[Route] = field(default_factory=routes)
     encoding: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(1))
     """Of its own: handlers may hold every thread of the others."""
 
@@ -66,58 +71,57 @@ class Api:
         """Refuses a request, or says how it is answered."""
         if refusal := self.access.stranger(request.headers):
             return _refused(refusal)
-        found = matching(ROUTES, request.path)
-        if not found:
-            message = f"there is nothing at {request.path!a:.200}; the paths are: {_PATHS}"
+        found = {route: values_in(request.path, route) for route in self.routes}
+        there = {route: values for route, values in found.items() if values is not None}
+        if not there:
+            paths = ", ".join(sorted({route.path for route in self.routes}))
+            message = f"there is nothing at {request.path!a:.200}; the paths are: {paths}"
             return line(404, message)
         method = "GET" if request.method == "HEAD" else request.method
-        route, values = next((one for one in found if one[0].method == method), (None, {}))
+        route = next((route for route in there if route.method == method), None)
         if route is None:
-            methods = sorted({route.method for route, _ in found})
+            methods = sorted({route.method for route in there})
             allow = ", ".join([*methods, *(["HEAD"] if "GET" in methods else [])])
             # RFC 9110, 15.5.6
             return line(405, f"only {' and '.join(methods)}", (b"allow", allow.encode()))
-        if request.has_body and (route.takes is None or route.method != "POST"):
+        values = there[route]
+        if request.has_body and route.method != "POST":
             return line(413, "this request takes no body: send it without one")
-        if route.act is not None:
-            if refusal := self.access.changer(request.headers):
-                self._log(route, values, request).warning("action.refused", reason=refusal.message)
+        if isinstance(route, View):
+            refusal = self.access.reader(request.headers, private=False)
+            if refusal is not None and route.path not in _PROBES:
                 return _refused(refusal)
-            return Call(route.pace, partial(self._act, route, values, request))
-        private = route.read is not None
-        refusal = self.access.reader(request.headers, private=private)
-        if refusal is not None and route.path not in _PROBES:
+            reasons = self.access.sees_texts(request.headers)
+            return Call(route.pace, partial(self._show, route, request, reasons))
+        if not route.changes:
+            if refusal := self.access.reader(request.headers, private=True):
+                return _refused(refusal)
+        elif refusal := self.access.changer(request.headers):
+            self._log(route, values, request).warning("action.refused", reason=refusal.message)
             return _refused(refusal)
-        if route.read is not None:
-            return Call(route.pace, partial(self._read, route, values, request))
-        reasons = self.access.sees_texts(request.headers)
-        return Call(route.pace, partial(self._show, route, request, reasons))
+        return Call(route.pace, partial(self._perform, route, values, request))
 
-    async def _act(self, route: HttpRoute, values: Values, request: Request, body: bytes) -> Answer:
-        """Acts, and logs who did what."""
-        log = self._log(route, values, request)
-        assert route.act is not None  # noqa: S101 - for the type checker
-        try:
-            taken = route.takes and read_body(route.takes, body, request.query)
-            done = await route.act(self.control, values, taken, self.access.sender(request))
-        except ActionRefused as refused:
-            log.warning("action.refused", reason=str(refused))
-            return line(refused.status, str(refused))
-        log.info("action.done", **{"from": done.before, "to": done.after})
-        return _json(route.status, {"message": done.message, **done.details})
-
-    async def _read(
-        self, route: HttpRoute, values: Values, request: Request, body: bytes
+    async def _perform(
+        self, action: Action, values: Values, request: Request, body: bytes
     ) -> Answer:
-        assert route.read is not None  # noqa: S101 - for the type checker
+        """Performs an action, and logs who changed what."""
+        log = self._log(action, values, request)
+        about, by = next(iter(values.values()), ""), self.access.sender(request)
         try:
-            taken = route.takes and read_body(route.takes, body, request.query)
-            found = await route.read(self.control, values, taken)
-            return _json(200, found) if not isinstance(found, str) else _json_text(found)
+            asked = read_body(action.request, body, request.query)
+            if self.control is None:
+                raise ActionRefused(409, _STARTING)
+            answer = await action.perform(self.control, about, asked, by)
         except ActionRefused as refused:
+            if action.changes:
+                log.warning("action.refused", reason=str(refused))
             return line(refused.status, str(refused))
+        if not isinstance(answer, Done):
+            return _json_text(answer) if isinstance(answer, str) else _json(200, answer)
+        log.info("action.done", **{"from": answer.before, "to": answer.after})
+        return _json(action.status, {"message": answer.message, **answer.details})
 
-    async def _show(self, route: HttpRoute, request: Request, reasons: bool, body: bytes) -> Answer:
+    async def _show(self, route: View, request: Request, reasons: bool, body: bytes) -> Answer:
         """``reasons``: whether the sender may see texts that quote documents."""
         if route.path in _PROBES:
             return self._probed(route.path, reasons)
@@ -136,7 +140,7 @@ class Api:
                 text = json.dumps(self.health.history(), separators=(",", ":"))
                 return Answer(200, f"{text}\n".encode(), "application/json")
             case "/openapi.json":
-                return _json(200, document(ROUTES))
+                return _json(200, document(self.routes))
         return Answer(200, PAGE, "text/html; charset=utf-8", (POLICY,))
 
     def _probed(self, path: str, reasons: bool) -> Answer:
@@ -148,7 +152,7 @@ class Api:
             return line(200, "ok")
         return line(200, "\n".join(["degraded", *(why if reasons else ())]))
 
-    def _log(self, route: HttpRoute, values: Values, request: Request) -> Any:
+    def _log(self, route: Action, values: Values, request: Request) -> Any:
         return structlog.get_logger().bind(
             action=route.name, by=self.access.sender(request), **_of(values)
         )

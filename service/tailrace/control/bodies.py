@@ -1,9 +1,9 @@
-"""What requests may carry: the models of their bodies and queries, and how these are read."""
+"""What requests carry: the base of their models, and how their bodies and queries are read."""
 
 import json
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 from urllib.parse import parse_qs
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -22,8 +22,14 @@ class Body(BaseModel):
         extra="forbid",
         hide_input_in_errors=True,
         use_attribute_docstrings=True,
-        json_schema_extra=lambda schema: schema.pop("title", None) and None,
+        json_schema_extra=lambda schema: _drop(schema),
     )
+
+
+def _drop(schema: dict[str, Any]) -> None:
+    """The summary of the route says what a model is."""
+    for name in ("title", "description"):
+        schema.pop(name, None)
 
 
 class HandlerQuery(Body):
@@ -34,91 +40,6 @@ class HandlerQuery(Body):
 class OrderBody(HandlerQuery):
     wait: float | None = Field(default=None, ge=0, le=300)
     """How many seconds the answer waits for the effect, if it takes long; without it, 5."""
-
-
-class SnapshotBody(HandlerQuery):
-    action: Literal["start", "pause", "resume", "cancel"] = "start"
-    """What to do with the scope's snapshot."""
-    collections: list[str] = Field(default=[], max_length=1000)
-    """`start`: only these collections; without any, all of the scope."""
-    filter: str = ""
-    """`start`: only documents that match this filter, in Extended JSON."""
-
-
-class WhyQuery(Body):
-    key: str
-    """The `_id` of the document, or a document that has one, as Extended JSON."""
-    collection: str = ""
-    """Its collection, as `database.collection`; without one, any of the scope."""
-    seconds: float = Field(default=5.0, gt=0, le=300)
-    """How long to search the oplog, and each lake."""
-
-
-class SeekBody(OrderBody):
-    at: str | None = None
-    """A time in ISO 8601 with its zone: changes from that second on come."""
-    token: str | dict[str, Any] | None = None
-    """A resume token, as `positions` shows them: changes after it come."""
-    undo: bool = False
-    """Where the scope was before its last seek."""
-    dry_run: bool = False
-    """Only say what would come again or be skipped."""
-
-
-class ReplayBody(Body):
-    since: str | None = Field(default=None, alias="from")
-    """A time in ISO 8601 with its zone: changes from that second on."""
-    to: str | None = None
-    """Changes up to this time and in its second; without one, up to now."""
-    handler: str | None = None
-    """The handler that gets them, which must be one of the scope."""
-    collections: list[str] = Field(default=[], max_length=1000)
-    """Only changes of these collections (`name` or `database.name`); without any, all."""
-    keys: list[str] = Field(default=[], max_length=100)
-    """Only changes of the documents with these `_id`s, each as Extended JSON; without any, all."""
-    dry_run: bool = False
-    """Only say what would be replayed."""
-    cancel: bool = False
-    """End the replay that is running."""
-
-
-class LetterFilter(Body):
-    scope: str | None = None
-    """Only dead letters of this scope."""
-    handler: str | None = None
-    """Only dead letters of this handler."""
-    key: str | None = None
-    """Only those of the document with this `_id`, as Extended JSON."""
-    error: str | None = None
-    """Only those whose error contains this text."""
-    ids: list[str] = Field(default=[], max_length=1000)
-    """Only those with these ids."""
-    after: str = Field(default="", max_length=1000)
-    """The `next` of the last answer: goes on where that ended."""
-
-
-class LettersQuery(LetterFilter):
-    limit: int = Field(default=100, ge=1, le=1000)
-    """At most so many, and fewer if their events are large; `count` is that of all."""
-    events: bool = True
-    """`false`: without their events and keys, which may be large."""
-
-
-class LettersBody(LetterFilter):
-    dry_run: bool = False
-    """Only say what would be done."""
-
-
-class LetterBody(Body):
-    scope: str | None = None
-    """Only of this scope: the event may wait in several."""
-    handler: str | None = None
-    """Only of this handler: the event may wait for several."""
-
-
-class ReloadBody(Body):
-    dry_run: bool = False
-    """Only say what would change, by scope and by handler."""
 
 
 def read_body(model: type[B], body: bytes, query: str) -> B:

@@ -4,10 +4,8 @@ from collections import Counter
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 
-from tailrace.control.bodies import LetterFilter
-from tailrace.control.outcome import ActionRefused
 from tailrace.engine.ports import DeadLetterStore
-from tailrace.event.key import Key, read_key
+from tailrace.event.key import Key
 from tailrace.model.dead_letter import LetterHead, LetterQueue
 
 _PAGE = 1000
@@ -22,15 +20,6 @@ class LetterChoice:
     key: Key | None = None
     error: str | None = None
     ids: frozenset[str] = frozenset()
-
-    @classmethod
-    def of(cls, body: LetterFilter) -> "LetterChoice":
-        """What a request says. Raises :class:`ActionRefused`."""
-        try:
-            key = read_key(body.key) if body.key is not None else None
-        except ValueError as error:
-            raise ActionRefused(400, f"key: {error}") from error
-        return cls(body.scope, body.handler, key, body.error, frozenset(body.ids))
 
     @property
     def by_name(self) -> bool:

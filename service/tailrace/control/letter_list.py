@@ -7,7 +7,6 @@ from typing import Any
 from anyio import to_thread
 from bson import json_util
 
-from tailrace.control.bodies import LettersQuery
 from tailrace.control.letter_choice import LetterChoice
 from tailrace.control.outcome import ActionRefused
 from tailrace.engine.handle.letter_queues import event_of
@@ -22,20 +21,22 @@ _LARGE_BYTES = 256 * 1024
 """An event of so many bytes is written in a thread: the event loop goes on."""
 
 
-async def listed(store: DeadLetterStore, query: LettersQuery) -> str:
-    """A page of the letters that wait, oldest first, as JSON.
+async def listed(
+    store: DeadLetterStore, choice: LetterChoice, after: str, limit: int, *, events: bool
+) -> str:
+    """A page of the letters that wait, oldest first, as JSON, with their ``events`` or without.
 
-    ``next``: the query's ``after`` for the next page. ``document`` is the same for all letters of a
+    ``next``: the ``after`` for the next page. ``document`` is the same for all letters of a
     document. Raises :class:`ActionRefused`, and the errors of the store.
     """
-    choice, texts, size = LetterChoice.of(query), list[str](), 0
+    texts, size = list[str](), 0
     last, next = "", None
     try:
-        async for head in choice.heads(store, query.after, query.limit + 1):
-            if len(texts) == query.limit or size > _PAGE_BYTES:
+        async for head in choice.heads(store, after, limit + 1):
+            if len(texts) == limit or size > _PAGE_BYTES:
                 next = last
                 break
-            text = await _text(store, head, events=query.events)
+            text = await _text(store, head, events=events)
             if text is not None:
                 texts.append(text)
                 size += len(text)

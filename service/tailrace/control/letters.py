@@ -1,17 +1,16 @@
 """Dead letters in the process that follows their scope: replayed through the open handler."""
 
 from collections import Counter
-from collections.abc import Awaitable, Iterator, Sequence
+from collections.abc import Awaitable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import groupby
 from operator import itemgetter
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import anyio
 
-from tailrace.control.bodies import LetterBody, LettersBody, LettersQuery
 from tailrace.control.follower import (
     replay_refusal,
     require_followed,
@@ -21,26 +20,19 @@ from tailrace.control.follower import (
 from tailrace.control.letter_choice import ChosenQueues, LetterChoice, Progress
 from tailrace.control.letter_list import listed, named
 from tailrace.control.letter_snapshot import BY_SNAPSHOT, LetterSnapshot
+from tailrace.control.orders import order_snapshot
 from tailrace.control.outcome import ActionRefused, Done
 from tailrace.engine import Supervisor, Watcher, WatcherState
 from tailrace.engine.handle.letter_queues import replay_letters
-from tailrace.engine.ports import DeadLetterStore, Handler
+from tailrace.engine.ports import DeadLetterStore, Handler, OrderStore
 from tailrace.errors import CheckpointFenced, DeadLetterError, describe
 from tailrace.model.dead_letter import DeadLetter, LetterHead, LetterQueue
-from tailrace.model.snapshot import SnapshotRequest
 from tailrace.stream import Interrupt
 
 T = TypeVar("T")
 
-_MOST_SECONDS = 8.0
+MOST_SECONDS = 8.0
 """After this time a request begins no letter but its first, so that its answer comes."""
-
-
-class OrderSnapshot(Protocol):
-    """Stores what is wanted of a scope's snapshot."""
-
-    async def __call__(self, watcher: Watcher, wanted: SnapshotRequest, *, by: str) -> None:
-        """Raises :class:`ActionRefused`."""
 
 
 @dataclass(slots=True)
@@ -89,24 +81,24 @@ class DeadLetters:
 
     supervisor: Supervisor
     store: DeadLetterStore
-    order: OrderSnapshot
-    most_seconds: float = _MOST_SECONDS
-    _busy: set[str] = field(default_factory=set)
-    """The scopes whose letters are being replayed or discarded."""
+    orders: OrderStore
+    locks: Mapping[str, anyio.Lock]
+    """Held while the letters of a scope are being replayed or discarded."""
 
-    async def show(self, query: LettersQuery) -> str:
+    async def show(self, choice: LetterChoice, after: str, limit: int, *, events: bool) -> str:
         """A page of the waiting letters, oldest first, as JSON."""
-        return await _stored(listed(self.store, query))
+        return await _stored(listed(self.store, choice, after, limit, events=events))
 
-    async def replay(self, body: LettersBody, by: str) -> Done:
+    async def replay(
+        self, choice: LetterChoice, by: str, after: str = "", *, dry_run: bool = False
+    ) -> Done:
         """Hands the letters to their handlers again, with all letters of their documents."""
-        choice, after = LetterChoice.of(body), Progress.of(body.after)
-        chosen = await _stored(choice.queues(self.store, after))
-        if not body.after and (unknown := sorted(choice.ids - chosen.ids)):
+        chosen = await _stored(choice.queues(self.store, Progress.of(after)))
+        if not after and (unknown := sorted(choice.ids - chosen.ids)):
             raise _unknown(unknown[0])
-        if body.dry_run:
+        if dry_run:
             return self._would_replay(chosen)
-        outcome = _Outcome(anyio.current_time() + self.most_seconds)
+        outcome = _Outcome(anyio.current_time() + MOST_SECONDS)
         before, by_snapshot = None, set[tuple[str, str]]()
         for of, run in groupby(chosen.first, key=itemgetter(0, 1)):
             queues = list(run)
@@ -123,7 +115,7 @@ class DeadLetters:
                     if replay_refusal(handler):
                         by_snapshot.add(of)
                         queues = [queue for queue in chosen.first if queue[:2] == of]
-                        order = partial(self.order, watcher, by=by)
+                        order = partial(order_snapshot, self.orders, watcher, by=by)
                         snapshot = LetterSnapshot(watcher, self.store, order)
                         await _stored(snapshot.instead(queues, outcome.note))
                         continue
@@ -140,34 +132,32 @@ class DeadLetters:
                 break
         return outcome.answer("replayed", f"; {outcome.failed} failed again, {outcome.left} left")
 
-    async def replay_one(self, id: str, body: LetterBody, by: str) -> Done:
+    async def replay_one(self, choice: LetterChoice, by: str) -> Done:
         """Hands a letter to its handler again, with all letters of its document.
 
         ``next`` of the answer is the letter to ask for then.
         """
-        one = LettersBody(ids=[id], scope=body.scope, handler=body.handler)
-        done = await self.replay(one, by)
+        done = await self.replay(choice, by)
         at = Progress.of(done.details["next"] or "").rest
         return replace(done, details={**done.details, "next": at[-1] if at else None})
 
-    async def discard_one(self, id: str, body: LetterBody) -> Done:
+    async def discard_one(self, id: str, choice: LetterChoice) -> Done:
         """Removes a letter, so that its event is never handled."""
-        done = await self.discard(LettersBody(ids=[id], scope=body.scope, handler=body.handler))
+        done = await self.discard(choice)
         if not done.details["letters"]:
             raise _unknown(id)
         return done
 
-    async def discard(self, body: LettersBody) -> Done:
+    async def discard(
+        self, choice: LetterChoice, after: str = "", *, dry_run: bool = False
+    ) -> Done:
         """Removes letters, so that their events are never handled."""
-        if not body.model_fields_set & {"scope", "handler", "key", "error", "ids"}:
-            raise ActionRefused(400, "say which: give scope, handler, key, error or ids")
-        choice = LetterChoice.of(body)
-        if body.dry_run:
+        if dry_run:
             would = await _stored(choice.count(self.store))
             message = f"{number(would)} would be discarded. Dry run: nothing was changed"
             return Done(message, details={"dry_run": True, "count": would})
-        outcome, last = _Outcome(anyio.current_time() + self.most_seconds), body.after
-        async for head in choice.heads(self.store, body.after):
+        outcome, last = _Outcome(anyio.current_time() + MOST_SECONDS), after
+        async for head in choice.heads(self.store, after):
             if not outcome.more():
                 outcome.next = Progress(last)
                 break
@@ -262,14 +252,16 @@ class DeadLetters:
     @contextmanager
     def _alone(self, scope: str) -> Iterator[None]:
         """Two replays at once would mix up the order of a document's letters."""
-        if scope in self._busy:
+        lock = self.locks[f"dead letters of {scope}"]
+        try:
+            lock.acquire_nowait()
+        except anyio.WouldBlock as error:
             message = f"the dead letters of scope {scope!r} are being replayed or discarded"
-            raise ActionRefused(409, f"{message}: ask again when that has ended")
-        self._busy.add(scope)
+            raise ActionRefused(409, f"{message}: ask again when that has ended") from error
         try:
             yield
         finally:
-            self._busy.discard(scope)
+            lock.release()
 
 
 async def _set_at(time: float, interrupt: Interrupt) -> None:

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from tailrace.control.routes import HttpRoute
+from tailrace.control.action import Action, Route
 from tailrace.version import __version__
 
 _REFUSALS = {
@@ -20,7 +20,7 @@ _MESSAGE = {
 }
 
 
-def document(routes: Iterable[HttpRoute]) -> Mapping[str, Any]:
+def document(routes: Iterable[Route]) -> Mapping[str, Any]:
     """The document, in JSON types."""
     paths: dict[str, dict[str, Any]] = {}
     for route in routes:
@@ -43,14 +43,15 @@ def document(routes: Iterable[HttpRoute]) -> Mapping[str, Any]:
     }
 
 
-def _operation(route: HttpRoute) -> Mapping[str, Any]:
-    schema = _MESSAGE if route.act else {} if route.gives.endswith("json") else {"type": "string"}
+def _operation(route: Route) -> Mapping[str, Any]:
+    changes = isinstance(route, Action) and route.changes
+    schema = _MESSAGE if changes else {} if route.gives.endswith("json") else {"type": "string"}
     operation: dict[str, Any] = {
         "summary": route.summary,
         "operationId": f"{route.method.lower()}{re.sub('[^a-z]+', '_', route.path).rstrip('_')}",
         "responses": {
             str(route.status): {
-                "description": "Done." if route.act else "The answer.",
+                "description": "Done." if changes else "The answer.",
                 "content": {route.gives: {"schema": schema}},
             },
             **_REFUSALS,
@@ -65,12 +66,9 @@ def _operation(route: HttpRoute) -> Mapping[str, Any]:
         }
         for name in re.findall(r"\{(\w+)\}", route.path)
     ]
-    if route.read:
-        operation["security"] = [{"token": []}, {}]
-    if route.act:
-        operation["security"] = [{"token": []}, {"header": []}]
-    if route.takes is not None:
-        taken = route.takes.model_json_schema()
+    if isinstance(route, Action):
+        operation["security"] = [{"token": []}, {"header": []} if changes else {}]
+        taken = route.request.model_json_schema()
         if route.method == "POST":
             content = {"application/json": {"schema": taken}}
             if "wait" in taken.get("properties", {}):

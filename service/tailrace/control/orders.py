@@ -8,9 +8,10 @@ from typing import Any
 import anyio
 
 from tailrace.control.outcome import ActionRefused
-from tailrace.engine import OrderStore
+from tailrace.engine import OrderStore, Watcher
 from tailrace.errors import CheckpointCorrupt, CheckpointError, describe
 from tailrace.model.order import HandlerOrder, Order
+from tailrace.model.snapshot import SnapshotRequest
 
 _ATTEMPTS = 5
 """How often an order is tried that meets another process's, or has no answer."""
@@ -65,6 +66,18 @@ async def give(
         raise ActionRefused(503, f"nothing was changed: {failure}. Ask again when it answers")
     message = f"the store did not confirm it: {failure}. It is done if /status shows it"
     raise ActionRefused(503, f"{message}; ask again when the store answers")
+
+
+async def order_snapshot(
+    orders: OrderStore,
+    watcher: Watcher,
+    wanted: SnapshotRequest,
+    by: str,
+    handler: str | None = None,
+) -> None:
+    """Stores what is wanted of a snapshot. Raises :class:`ActionRefused`."""
+    given = await give(orders, watcher.name, by, {"snapshot": wanted}, handler)
+    watcher.obey(given.order)
 
 
 def _none(scope: str, by: str) -> Order:

@@ -7,7 +7,6 @@ from typing import Any
 
 from bson.timestamp import Timestamp
 
-from tailrace.control.bodies import SeekBody
 from tailrace.control.outcome import ActionRefused
 from tailrace.control.seek_target import SeekTarget, shown
 from tailrace.control.server_positions import ServerPositions
@@ -33,9 +32,15 @@ class Seeking:
     """See :meth:`tailrace.engine.Status.reached`: later than what is saved."""
     alone: str | None = None
 
-    async def find(self, body: SeekBody) -> SeekTarget:
-        """The position that is meant. Raises :class:`ActionRefused`."""
-        if (body.at is not None) + (body.token is not None) + body.undo != 1:
+    async def find(
+        self,
+        *,
+        at: str | None = None,
+        token: str | Mapping[str, Any] | None = None,
+        undo: bool = False,
+    ) -> SeekTarget:
+        """The position that is meant, by one of the three. Raises :class:`ActionRefused`."""
+        if (at is not None) + (token is not None) + undo != 1:
             raise ActionRefused(400, "give exactly one of at, token and undo")
         name = self.server.scope.name
         try:
@@ -47,7 +52,7 @@ class Seeking:
         stored = None if stored is not None and stored.is_reset else stored
         before, former = self._before(stored), self._former(records)
         current = fingerprint(self.server.scope, self.server.options)
-        if body.undo:
+        if undo:
             obeyed = before.obeyed if before is not None else 0
             if given is not None and self._sought(given) > obeyed:  # it has not moved yet: it stays
                 found = before
@@ -57,13 +62,13 @@ class Seeking:
                 message = f"{self} was not moved by a seek that is kept: there is none to undo"
                 raise ActionRefused(409, f"{message}; choose a position with at or token")
             position, of = found.position, found.fingerprint
-        elif body.token is not None:
-            token = read_token(body.token)
-            known = next((each for each in former if each.position.token == token), None)
-            position = known.position if known else _after(token)
+        elif token is not None:
+            meant = read_token(token)
+            known = next((each for each in former if each.position.token == meant), None)
+            position = known.position if known else _after(meant)
             of = known.fingerprint if known else current
         else:
-            position, of = await self.server.at(body.at or ""), current
+            position, of = await self.server.at(at or ""), current
         if of != current:
             if position.cluster_time is None:
                 message = "that position is of another pipeline, and its time is not known"

@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tailrace.control.bodies import OrderBody
 from tailrace.control.outcome import ActionRefused, Done
 from tailrace.control.seek_target import shown
 from tailrace.control.server_positions import ServerPositions
@@ -18,11 +17,6 @@ from tailrace.errors import CheckpointError, DriverError, describe
 from tailrace.event.naming import described
 from tailrace.model import Checkpoint, Position, PositionKind, StartPoint
 from tailrace.stream import UnsentEvent, find_unsent, fingerprint
-
-
-class SkipBody(OrderBody):
-    dry_run: bool = False
-    """Only say which change would be set aside."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,6 +48,19 @@ class Subject:
             return self.watcher.status
         return self.watcher.status_of(self.handler)
 
+    @property
+    def is_halted(self) -> bool:
+        """Whether it needs an operator."""
+        return self.status.state is WatcherState.HALTED
+
+    def is_paused(self, handler: str) -> bool:
+        """Whether an operator has paused this handler."""
+        return self.watcher.status_of(handler).state is WatcherState.PAUSED
+
+    def has_begun(self, handler: str) -> bool:
+        """Whether a start of this handler is over."""
+        return self.watcher.status_of(handler).state is not WatcherState.STARTING
+
     async def until(self, obeyed: Callable[[str], bool], seconds: float) -> Effect:
         """Waits for a while until an order is ``obeyed`` by every handler that is meant."""
         effect = self._effect(obeyed)

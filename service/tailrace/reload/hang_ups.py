@@ -5,7 +5,8 @@ import signal
 import anyio
 import structlog
 
-from tailrace.control import ActionRefused, Control
+from tailrace.control.control import Reload
+from tailrace.control.outcome import ActionRefused
 
 
 class HangUps:
@@ -18,14 +19,14 @@ class HangUps:
         """Asks for a reload that begins after this call."""
         self._requested.set()
 
-    async def obey(self, control: Control) -> None:
+    async def obey(self, reload: Reload) -> None:
         """Reloads once for all requests that came before it, until it is cancelled."""
         log = structlog.get_logger().bind(action="reload", by=signal.SIGHUP.name)
         while True:
             await self._requested.wait()
             self._requested = anyio.Event()
             try:
-                done = await control.reload(dry_run=False)
+                done = await reload(dry_run=False)
                 log.info("action.done", **{"from": done.before, "to": done.after})
             except ActionRefused as refused:
                 log.error("action.refused", reason=str(refused))

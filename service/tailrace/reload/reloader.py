@@ -18,7 +18,7 @@ from tailrace import config
 from tailrace.assembly import scope_plans
 from tailrace.config import Settings
 from tailrace.config.subscriptions import most_streams
-from tailrace.control import ActionRefused, Done
+from tailrace.control.outcome import ActionRefused, Done
 from tailrace.drivers import CommandDriver
 from tailrace.engine import Runtime, ScopePlan, Supervisor, Watcher
 from tailrace.errors import ConfigurationError, StartRefused, TailraceError, describe

@@ -7,7 +7,6 @@ import pytest
 from structlog.testing import capture_logs
 
 from tailrace.cli import main
-from tailrace.control.bodies import HandlerQuery
 from tests.unit.cli.conftest import Configure
 from tests.unit.observe.serving import Service, serving
 
@@ -22,8 +21,8 @@ class Replaying(Service):
         super().__init__()
         self._ends = [RUNNING, *ends]
 
-    async def last_replay(self, scope: str, query: HandlerQuery) -> Mapping[str, Any]:
-        return {"scope": scope, "replay": self._ends.pop(0)}
+    def last_replay(self) -> Mapping[str, Any] | None:
+        return self._ends.pop(0)
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,8 @@ from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
 from docs.http_reference import reference
+from tailrace.control.action import Action
+from tailrace.control.routes import routes
 from tailrace.engine import WatcherState
 from tailrace.observe.access import Access
 from tailrace.observe.exchange import Call, Request
@@ -171,6 +173,17 @@ def test_each_action_is_a_line_of_the_log_with_who_did_what(
         "127.0.0.1",
     )
     assert "only a halted one" in refused["reason"]
+
+
+@pytest.mark.parametrize("action", [each for each in routes() if isinstance(each, Action)])
+async def test_a_service_that_is_starting_refuses_every_action(action: Action) -> None:
+    api = replace(Service().api(), control=None)
+    path = re.sub(r"\{\w+\}", "orders", action.path)
+    sent = {b"host": b"localhost", b"tailrace-change": b"1"}
+    call = api.find(Request(action.method, path, sent, "key=1" if path.endswith("why") else ""))
+    assert isinstance(call, Call)
+    answer = await call.answer(b"")
+    assert (answer.status, answer.body[:24]) == (409, b"the service is starting:")
 
 
 async def test_a_scrape_of_200_scopes_leaves_the_event_loop_free() -> None:

@@ -7,17 +7,18 @@ from typing import Any
 import anyio
 import pytest
 
-from tailrace.control import ActionRefused, Control, Done
-from tailrace.control.bodies import (
-    HandlerQuery,
-    LetterBody,
-    OrderBody,
-    ReplayBody,
-    SeekBody,
-    SnapshotBody,
-)
+from tailrace.control.actions.dead_letters import DISCARD_ONE, REPLAY_ONE, LetterBody
+from tailrace.control.actions.pause import PAUSE, RESUME
+from tailrace.control.actions.positions import POSITIONS
+from tailrace.control.actions.replay import REPLAY, ReplayBody
+from tailrace.control.actions.restart import RESTART
+from tailrace.control.actions.seek import SEEK, SeekBody
+from tailrace.control.actions.skip import SKIP, SkipBody
+from tailrace.control.actions.snapshot import SNAPSHOT, SnapshotBody
+from tailrace.control.bodies import HandlerQuery, OrderBody
+from tailrace.control.control import Control
+from tailrace.control.outcome import ActionRefused, Done
 from tailrace.control.server_positions import moment
-from tailrace.control.skipping import SkipBody
 from tailrace.engine import WatcherState
 from tailrace.engine.held_lease import ObservedLease
 from tailrace.errors import CheckpointError
@@ -25,9 +26,10 @@ from tailrace.model import Checkpoint, Scope
 from tailrace.model.order import Order
 from tailrace.stores.memory import MemoryDeadLetters, MemoryOrders
 from tests.contract.stores import letter
+from tests.unit.control.controlling import ask, control_of
 from tests.unit.engine.changes import change, changes, time, token, until
 from tests.unit.engine.scripted_driver import ScriptedDriver, refused
-from tests.unit.engine.watching import Destination, Watching, running, supervisor_of
+from tests.unit.engine.watching import Destination, Watching, running
 
 BY = "ann on laptop at 127.0.0.1"
 ALL = OrderBody()
@@ -41,17 +43,17 @@ def controlled(
     fields |= {"checkpoint_seconds": 0}
     one = Watching(ScriptedDriver(*changes(1, 10)), handler, orders=orders, **fields)
     one.runtime.clock.answered(time(9))
-    return one, Control(supervisor_of(one), one.runtime)
+    return one, control_of(one)
 
 
 async def outcome(control: Control, action: str) -> Done | int:
     """What was done, or the status of the refusal."""
     calls = {
-        "pause": lambda: control.pause("orders", ALL, BY),
-        "resume": lambda: control.resume("orders", ALL, BY),
-        "seek": lambda: control.seek("orders", BACK, BY),
-        "restart": lambda: control.restart("orders", ALL, BY),
-        "snapshot": lambda: control.snapshot("orders", SnapshotBody(), BY),
+        "pause": lambda: ask(control, PAUSE, "orders", ALL, BY),
+        "resume": lambda: ask(control, RESUME, "orders", ALL, BY),
+        "seek": lambda: ask(control, SEEK, "orders", BACK, BY),
+        "restart": lambda: ask(control, RESTART, "orders", ALL, BY),
+        "snapshot": lambda: ask(control, SNAPSHOT, "orders", SnapshotBody(), BY),
     }
     try:
         return await calls[action]()
@@ -65,21 +67,25 @@ async def test_a_scope_is_paused_moved_and_resumed() -> None:
     async with running(control.supervisor):
         await until(lambda: len(audit.handled) == 9)
         await one.until_state(WatcherState.CAUGHT_UP)
-        assert (await control.resume("orders", ALL, BY)).message == "scope 'orders' was not paused"
-        paused = await control.pause("orders", ALL, BY)
+        assert (
+            await ask(control, RESUME, "orders", ALL, BY)
+        ).message == "scope 'orders' was not paused"
+        paused = await ask(control, PAUSE, "orders", ALL, BY)
         assert paused.message == "scope 'orders' is paused"
         assert (paused.before, paused.after) == ("caught_up", "paused")
         assert (
-            await control.pause("orders", ALL, BY)
+            await ask(control, PAUSE, "orders", ALL, BY)
         ).message == "scope 'orders' is paused already"
-        moved = await control.seek("orders", BACK, BY)
+        moved = await ask(control, SEEK, "orders", BACK, BY)
         message = f"changes from {moment(time(4))} to {moment(time(9))} come again, to audit"
         assert moved.message == f"scope 'orders' is moved: {message}"
         assert one.watcher.status.state is WatcherState.PAUSED
-        resumed = await control.resume("orders", ALL, BY)
+        resumed = await ask(control, RESUME, "orders", ALL, BY)
         assert resumed.message == "scope 'orders' is resumed"
         await until(lambda: len(audit.handled) == 15)
-        assert (await control.resume("orders", ALL, BY)).message == "scope 'orders' was not paused"
+        assert (
+            await ask(control, RESUME, "orders", ALL, BY)
+        ).message == "scope 'orders' was not paused"
     assert audit.handled == [*range(1, 10), *range(4, 10)]
 
 
@@ -91,30 +97,30 @@ async def test_a_move_is_undone_and_a_dry_run_changes_nothing() -> None:
         await one.until_state(WatcherState.CAUGHT_UP)
         await until(lambda: one.saved and one.saved.position.cluster_time == time(9))
         with pytest.raises(ActionRefused, match="there is none to undo"):
-            await control.seek("orders", SeekBody(undo=True), BY)
-        tried = await control.seek("orders", BACK.model_copy(update={"dry_run": True}), BY)
+            await ask(control, SEEK, "orders", SeekBody(undo=True), BY)
+        tried = await ask(control, SEEK, "orders", BACK.model_copy(update={"dry_run": True}), BY)
         assert tried.message.endswith("Dry run: nothing was changed")
         assert (tried.details["direction"], tried.details["seconds"]) == ("back", 5)
         assert tried.details["handlers"] == ["audit"]
         assert await one.runtime.orders.load("orders") is None
         audit.held = {5}
-        await control.seek("orders", BACK, BY)
+        await ask(control, SEEK, "orders", BACK, BY)
         await until(lambda: audit.begun[-1] == 5)
-        tried = await control.seek("orders", SeekBody(undo=True, dry_run=True), BY)
+        tried = await ask(control, SEEK, "orders", SeekBody(undo=True, dry_run=True), BY)
         assert f"to {moment(time(9))} do not come again: they came before" in tried.message
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(control.seek, "orders", SeekBody(undo=True), BY)
+            tasks.start_soon(ask, control, SEEK, "orders", SeekBody(undo=True), BY)
             await one.until_state(WatcherState.DRAINING)
             audit.held = set()
         await one.until_state(WatcherState.CAUGHT_UP)
         assert audit.handled == [*range(1, 10), 4, 5]
         assert await one.store.gaps("orders") == []
-        found = json.loads(json.dumps(await control.positions("orders", HandlerQuery())))[
+        found = json.loads(json.dumps(await ask(control, POSITIONS, "orders", HandlerQuery())))[
             "positions"
         ]
         assert found[0]["current"]
         again = next(each for each in found if each["at"] == moment(time(4)))
-        await control.seek("orders", SeekBody(token=again["token"]), BY)
+        await ask(control, SEEK, "orders", SeekBody(token=again["token"]), BY)
         await until(lambda: len(audit.handled) == 17)
 
 
@@ -128,9 +134,9 @@ async def test_an_order_says_that_it_is_stored_until_it_has_its_effect() -> None
         audit.held = {50}
         one.driver.oplog.append(change(50))
         await until(lambda: 50 in audit.begun)
-        dry = await control.seek("orders", BACK.model_copy(update={"dry_run": True}), BY)
+        dry = await ask(control, SEEK, "orders", BACK.model_copy(update={"dry_run": True}), BY)
         assert "and so do those that running handler calls end until then" in dry.message
-        moved = await control.seek("orders", BACK.model_copy(update={"wait": 0.0}), BY)
+        moved = await ask(control, SEEK, "orders", BACK.model_copy(update={"wait": 0.0}), BY)
         assert moved.message.startswith("scope 'orders': stored; it is ")
         assert not moved.details["effective"]
         first = moved.details["generation"]
@@ -139,7 +145,7 @@ async def test_an_order_says_that_it_is_stored_until_it_has_its_effect() -> None
 
         async def again() -> None:
             body = BACK.model_copy(update={"wait": 300.0})
-            waiting.append(await control.seek("orders", body, BY))
+            waiting.append(await ask(control, SEEK, "orders", body, BY))
 
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(again)
@@ -167,7 +173,7 @@ async def test_a_dry_run_knows_what_is_handled_and_not_saved_yet() -> None:
             return early  # as of the last save
 
         one.store.load = load  # type: ignore[method-assign]
-        tried = await control.seek("orders", BACK.model_copy(update={"dry_run": True}), BY)
+        tried = await ask(control, SEEK, "orders", BACK.model_copy(update={"dry_run": True}), BY)
         message = f"changes from {moment(time(4))} to {moment(time(9))} come again"
         assert message in tried.message
 
@@ -178,8 +184,8 @@ async def test_an_undo_of_a_move_that_is_not_obeyed_yet_leaves_the_scope_where_i
     async with running(control.supervisor):
         await until(lambda: len(audit.handled) == 9)
     one.watcher.status.enter(WatcherState.STANDBY, "two follows it")
-    await control.seek("orders", BACK, BY)
-    undone = await control.seek("orders", SeekBody(undo=True), BY)
+    await ask(control, SEEK, "orders", BACK, BY)
+    undone = await ask(control, SEEK, "orders", SeekBody(undo=True), BY)
     assert undone.details["direction"] == "none"
 
 
@@ -187,7 +193,7 @@ async def test_an_undo_of_a_move_that_is_not_obeyed_yet_leaves_the_scope_where_i
 async def test_each_action_in_each_state_is_done_or_refused(state: WatcherState) -> None:
     lease = ObservedLease("two", 3, held=False, reason="two follows it")
     one, control = controlled(lease=lambda scope: lease)
-    control.patience_seconds = 0.02
+    control = replace(control, patience_seconds=0.02)
     one.watcher.status.enter(state)
     actions = ("snapshot", "restart", "seek", "pause", "resume")
     done = {action: await outcome(control, action) for action in actions}
@@ -219,9 +225,9 @@ async def test_each_replay_in_each_state_is_done_or_refused(
     one.watcher.claim.epoch = 3
     span = ReplayBody(**{"from": moment(time(7)), "handler": "audit"})
     calls = {
-        "span": lambda: control.replay("orders", span, BY),
-        "letter": lambda: control.replay_letter(waiting.id, LetterBody(), BY),
-        "discard": lambda: control.discard_letter(waiting.id, LetterBody(), BY),
+        "span": lambda: ask(control, REPLAY, "orders", span, BY),
+        "letter": lambda: ask(control, REPLAY_ONE, waiting.id, LetterBody(), BY),
+        "discard": lambda: ask(control, DISCARD_ONE, waiting.id, LetterBody(), BY),
     }
     refused = {WatcherState.STANDBY} | ({WatcherState.STOPPED} if action == "span" else set())
     if state in refused:
@@ -248,8 +254,8 @@ async def test_a_halted_scope_is_moved_where_it_can_continue_and_restarted() -> 
     control.supervisor.watchers.append(users.watcher)  # else the process would end
     async with running(control.supervisor):
         await one.until_state(WatcherState.HALTED)
-        await control.seek("orders", SeekBody(at=moment(time(7))), BY)
-        assert (await control.restart("orders", ALL, BY)).before == "halted"
+        await ask(control, SEEK, "orders", SeekBody(at=moment(time(7))), BY)
+        assert (await ask(control, RESTART, "orders", ALL, BY)).before == "halted"
         await until(lambda: audit.handled == [1, 2, 3, 7, 8, 9])
 
 
@@ -263,29 +269,28 @@ async def test_one_change_that_cannot_be_sent_is_set_aside_and_no_other() -> Non
     control.supervisor.watchers.append(users.watcher)  # else the process would end
     async with running(control.supervisor):
         await one.until_state(WatcherState.HALTED)
-        tried = await control.skip("orders", SkipBody(dry_run=True), BY)
+        tried = await ask(control, SKIP, "orders", SkipBody(dry_run=True), BY)
         assert 'the insert of {"_id": 4} in shop.orders' in tried.message
         assert await one.runtime.orders.load("orders") is None
-        done = await control.skip("orders", SkipBody(), BY)
+        done = await ask(control, SKIP, "orders", SkipBody(), BY)
         assert 'the insert of {"_id": 4} in shop.orders' in done.message
         await one.until_state(WatcherState.HALTED)
         assert audit.handled == [1, 2, 3, 5]
-        await control.skip("orders", SkipBody(), BY)
+        await ask(control, SKIP, "orders", SkipBody(), BY)
         await until(lambda: audit.handled == [1, 2, 3, 5, 7, 8, 9])
         await one.until_state(WatcherState.CAUGHT_UP)
         with pytest.raises(ActionRefused, match="the server can send its next change"):
-            await control.skip("orders", SkipBody(), BY)
+            await ask(control, SKIP, "orders", SkipBody(), BY)
     gaps = await one.store.gaps("orders")
     assert [gap.token for gap in gaps] == [token(4), token(6)]
     assert [gap.until for gap in gaps] == [time(4), time(6)]
     assert gaps[0].reason.startswith(f'{BY} set aside the insert of {{"_id": 4}} in shop.orders')
 
 
-async def test_a_starting_service_and_an_unknown_scope_are_told() -> None:
+async def test_an_unknown_scope_is_told() -> None:
     _, control = controlled()
-    assert await outcome(Control(supervisor_of()), "pause") == 409
     with pytest.raises(ActionRefused, match="there is no scope 'odd'; there are: orders") as error:
-        await control.pause("odd", ALL, BY)
+        await ask(control, PAUSE, "odd", ALL, BY)
     assert error.value.status == 404
 
 
@@ -309,7 +314,7 @@ async def test_a_position_that_cannot_be_is_refused(
     one, control = controlled()
     one.driver.faults[3] = [refused(286)]
     with pytest.raises(ActionRefused, match=message) as error:
-        await control.seek("orders", body, BY)
+        await ask(control, SEEK, "orders", body, BY)
     assert error.value.status == status
     assert await one.runtime.orders.load("orders") is None
 
@@ -318,8 +323,8 @@ async def test_two_orders_at_once_are_both_given() -> None:
     one, control = controlled()
     one.watcher.status.enter(WatcherState.HALTED)
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(control.pause, "orders", ALL, BY)
-        tasks.start_soon(control.seek, "orders", BACK, BY)
+        tasks.start_soon(ask, control, PAUSE, "orders", ALL, BY)
+        tasks.start_soon(ask, control, SEEK, "orders", BACK, BY)
     stored = await one.runtime.orders.load("orders")
     assert stored is not None
     assert (stored.paused, stored.seek is not None) == (True, True)
@@ -347,7 +352,7 @@ async def test_a_store_that_fails_for_a_while_delays_an_order_and_gives_it_once(
     one, control = controlled(orders=Failing(when, 2))
     async with running(control.supervisor):
         await one.until_state(WatcherState.CAUGHT_UP)
-        assert (await control.pause("orders", ALL, BY)).after == "paused"
+        assert (await ask(control, PAUSE, "orders", ALL, BY)).after == "paused"
     stored = await one.runtime.orders.load("orders")
     assert stored is not None
     assert stored.paused
@@ -363,13 +368,13 @@ async def test_an_order_after_a_record_that_was_removed_by_hand_is_obeyed() -> N
     one, control = controlled(audit, orders)
     async with running(control.supervisor):
         await until(lambda: len(audit.handled) == 9)
-        await control.seek("orders", BACK, BY)
+        await ask(control, SEEK, "orders", BACK, BY)
         await until(lambda: len(audit.handled) == 15)
         orders.forget()
-        await control.pause("orders", ALL, BY)
+        await ask(control, PAUSE, "orders", ALL, BY)
         assert one.watcher.status.state is WatcherState.PAUSED
-        await control.resume("orders", ALL, BY)
-        await control.seek("orders", BACK, BY)
+        await ask(control, RESUME, "orders", ALL, BY)
+        await ask(control, SEEK, "orders", BACK, BY)
         await until(lambda: len(audit.handled) == 21)
 
 
@@ -377,7 +382,7 @@ async def test_an_order_after_a_record_that_was_removed_by_hand_is_obeyed() -> N
 async def test_an_order_that_a_store_never_confirms_is_not_called_done(when: str) -> None:
     _, control = controlled(orders=Failing(when, 99))
     with pytest.raises(ActionRefused, match="did not confirm it") as error:
-        await control.pause("orders", ALL, BY)
+        await ask(control, PAUSE, "orders", ALL, BY)
     assert error.value.status == 503
 
 
@@ -412,5 +417,5 @@ async def test_an_order_is_refused_in_time_while_the_store_does_not_answer(
     monkeypatch.setattr("tailrace.control.orders.SECONDS", 0.01)
     _, control = controlled(orders=Silent(when))
     with pytest.raises(ActionRefused, match=message) as error:
-        await control.pause("orders", ALL, BY)
+        await ask(control, PAUSE, "orders", ALL, BY)
     assert error.value.status == 503

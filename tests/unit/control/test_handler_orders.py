@@ -4,16 +4,23 @@ from typing import Any
 
 import pytest
 
-from tailrace.control import ActionRefused, Control
-from tailrace.control.bodies import HandlerQuery, OrderBody, SeekBody, SnapshotBody
+from tailrace.control.actions.pause import PAUSE, RESUME
+from tailrace.control.actions.positions import POSITIONS
+from tailrace.control.actions.restart import RESTART
+from tailrace.control.actions.seek import SEEK, SeekBody
+from tailrace.control.actions.snapshot import SNAPSHOT, SnapshotBody
+from tailrace.control.bodies import HandlerQuery, OrderBody
+from tailrace.control.control import Control
 from tailrace.control.orders import give
+from tailrace.control.outcome import ActionRefused
 from tailrace.control.server_positions import moment
 from tailrace.engine import WatcherState
 from tailrace.model.order import HandlerOrder
 from tailrace.stores.memory import MemoryOrders
+from tests.unit.control.controlling import ask, control_of
 from tests.unit.engine.changes import change, changes, time, until
 from tests.unit.engine.scripted_driver import ScriptedDriver
-from tests.unit.engine.watching import Destination, Watching, running, supervisor_of
+from tests.unit.engine.watching import Destination, Watching, running
 
 BY = "ann on laptop at 127.0.0.1"
 ALL, INDEX = OrderBody(), OrderBody(handler="index")
@@ -26,7 +33,7 @@ def controlled(audit: Destination, index: Destination, **fields: Any) -> tuple[W
     handlers = [each.routed(concurrency=1) for each in (audit, index)]
     one = Watching(driver, *handlers, checkpoint_seconds=0, **fields)
     one.runtime.clock.answered(time(9))
-    return one, Control(supervisor_of(one), one.runtime)
+    return one, control_of(one)
 
 
 async def test_a_handler_is_paused_and_moved_and_resumed_while_the_other_goes_on() -> None:
@@ -34,29 +41,29 @@ async def test_a_handler_is_paused_and_moved_and_resumed_while_the_other_goes_on
     one, control = controlled(audit, index)
     async with running(control.supervisor):
         await until(lambda: len(audit.handled) == len(index.handled) == 9)
-        paused = await control.pause("orders", INDEX, BY)
+        paused = await ask(control, PAUSE, "orders", INDEX, BY)
         assert paused.message == "handler 'index' of scope 'orders' is paused"
         assert paused.after == "paused"
         assert one.watcher.status.state is not WatcherState.PAUSED
-        again = await control.pause("orders", INDEX, BY)
+        again = await ask(control, PAUSE, "orders", INDEX, BY)
         assert again.message == "handler 'index' of scope 'orders' is paused already"
         one.driver.oplog.append(change(10))
         await until(lambda: audit.handled[-1] == 10)
         assert index.handled == [*range(1, 10)]
-        moved = await control.seek("orders", BACK, BY)
+        moved = await ask(control, SEEK, "orders", BACK, BY)
         message = f"changes from {moment(time(4))} to {moment(time(9))} come again, to index"
         assert moved.message == f"handler 'index' of scope 'orders' is moved: {message}"
-        found = (await control.positions("orders", HandlerQuery()))["positions"]
+        found = (await ask(control, POSITIONS, "orders", HandlerQuery()))["positions"]
         now = {tuple(each["handlers"]): each["at"] for each in found if each["current"]}
         assert now[("index",)] == moment(time(4))
         assert now[("audit",)] == moment(time(10))
-        own = (await control.positions("orders", HandlerQuery(handler="index")))["positions"]
+        own = (await ask(control, POSITIONS, "orders", HandlerQuery(handler="index")))["positions"]
         assert own[0]["at"] == moment(time(4))
         assert all(each["handlers"] == ["index"] for each in own)
-        resumed = await control.resume("orders", INDEX, BY)
+        resumed = await ask(control, RESUME, "orders", INDEX, BY)
         assert resumed.message == "handler 'index' of scope 'orders' is resumed"
         await until(lambda: index.handled == [*range(1, 10), *range(4, 11)])
-        undone = await control.seek("orders", SeekBody(undo=True, handler="index"), BY)
+        undone = await ask(control, SEEK, "orders", SeekBody(undo=True, handler="index"), BY)
         assert undone.message.startswith("handler 'index' of scope 'orders' is moved: ")
     assert audit.handled == [*range(1, 11)]
 
@@ -67,7 +74,7 @@ async def test_a_dry_run_says_what_would_come_to_that_handler() -> None:
     one, control = controlled(audit, index)
     async with running(control.supervisor):
         await until(lambda: len(audit.handled) == 9 and index.begun[-1] == 6)
-        tried = await control.seek("orders", BACK.model_copy(update={"dry_run": True}), BY)
+        tried = await ask(control, SEEK, "orders", BACK.model_copy(update={"dry_run": True}), BY)
         message = f"changes from {moment(time(4))} to {moment(time(5))} come again, to index"
         assert message in tried.message
         assert tried.details["handlers"] == ["index"]
@@ -80,18 +87,18 @@ async def test_a_move_of_the_scope_says_what_it_means_for_handlers_that_stand_ap
     _, control = controlled(audit, index)
     async with running(control.supervisor):
         await until(lambda: len(audit.handled) == len(index.handled) == 9)
-        await control.pause("orders", INDEX, BY)
-        await control.seek("orders", BACK, BY)
-        tried = await control.seek("orders", SeekBody(at=moment(time(6)), dry_run=True), BY)
+        await ask(control, PAUSE, "orders", INDEX, BY)
+        await ask(control, SEEK, "orders", BACK, BY)
+        tried = await ask(control, SEEK, "orders", SeekBody(at=moment(time(6)), dry_run=True), BY)
         again = f"changes from {moment(time(6))} to {moment(time(9))} come again, to audit"
         assert again in tried.message
         skipped = f"changes from {moment(time(4))} to {moment(time(6))} do not come again"
         assert skipped in tried.message
         assert [move["handlers"] for move in tried.details["moves"]] == [["audit"], ["index"]]
-        moved = await control.seek("orders", SeekBody(at=moment(time(6))), BY)
+        moved = await ask(control, SEEK, "orders", SeekBody(at=moment(time(6))), BY)
         assert again in moved.message
         assert skipped in moved.message
-        await control.resume("orders", ALL, BY)
+        await ask(control, RESUME, "orders", ALL, BY)
         await until(lambda: index.handled == audit.handled == [*range(1, 10), *range(6, 10)])
 
 
@@ -100,17 +107,17 @@ async def test_the_resume_of_a_scope_ends_the_pauses_of_its_handlers() -> None:
     one, control = controlled(audit, index)
     async with running(control.supervisor):
         await until(lambda: len(audit.handled) == len(index.handled) == 9)
-        await control.pause("orders", INDEX, BY)
-        await control.pause("orders", ALL, BY)
+        await ask(control, PAUSE, "orders", INDEX, BY)
+        await ask(control, PAUSE, "orders", ALL, BY)
         with pytest.raises(ActionRefused) as error:
-            await control.resume("orders", INDEX, BY)
+            await ask(control, RESUME, "orders", INDEX, BY)
         assert error.value.status == 409
         assert str(error.value).startswith("scope 'orders' is paused as a whole, by ann ")
         assert "'tailrace scopes resume orders' continues it, with all its handlers" in str(
             error.value
         )
         one.driver.oplog.append(change(10))
-        await control.resume("orders", ALL, BY)
+        await ask(control, RESUME, "orders", ALL, BY)
         await until(lambda: audit.handled == index.handled == [*range(1, 11)])
 
 
@@ -121,12 +128,12 @@ async def test_a_handler_that_the_scope_does_not_have_is_told_with_those_it_has(
     _, control = controlled(Destination("audit"), Destination("index"))
     odd = OrderBody(handler="odd")
     calls = {
-        "pause": lambda: control.pause("orders", odd, BY),
-        "resume": lambda: control.resume("orders", odd, BY),
-        "restart": lambda: control.restart("orders", odd, BY),
-        "seek": lambda: control.seek("orders", SeekBody(undo=True, handler="odd"), BY),
-        "positions": lambda: control.positions("orders", HandlerQuery(handler="odd")),
-        "snapshot": lambda: control.snapshot("orders", SnapshotBody(handler="odd"), BY),
+        "pause": lambda: ask(control, PAUSE, "orders", odd, BY),
+        "resume": lambda: ask(control, RESUME, "orders", odd, BY),
+        "restart": lambda: ask(control, RESTART, "orders", odd, BY),
+        "seek": lambda: ask(control, SEEK, "orders", SeekBody(undo=True, handler="odd"), BY),
+        "positions": lambda: ask(control, POSITIONS, "orders", HandlerQuery(handler="odd")),
+        "snapshot": lambda: ask(control, SNAPSHOT, "orders", SnapshotBody(handler="odd"), BY),
     }
     with pytest.raises(ActionRefused) as error:
         await calls[action]()  # type: ignore[operator]
@@ -138,7 +145,7 @@ async def test_a_snapshot_of_the_scope_is_not_paused_for_one_handler() -> None:
     one, control = controlled(Destination("audit"), Destination("index"))
     one.watcher.status.enter(WatcherState.CAUGHT_UP)
     with pytest.raises(ActionRefused, match="'tailrace snapshot pause orders' is for all") as error:
-        await control.snapshot("orders", SnapshotBody(action="pause", handler="index"), BY)
+        await ask(control, SNAPSHOT, "orders", SnapshotBody(action="pause", handler="index"), BY)
     assert error.value.status == 409
 
 

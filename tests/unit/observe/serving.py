@@ -3,27 +3,21 @@
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import anyio
 import anyio.to_thread
 import httpx
 
-from tailrace.control import ActionRefused, Api, Done, Health
-from tailrace.control.bodies import (
-    HandlerQuery,
-    LetterBody,
-    LettersBody,
-    LettersQuery,
-    OrderBody,
-    ReplayBody,
-    SeekBody,
-    SnapshotBody,
-    WhyQuery,
-)
+from tailrace.control.action import Action
+from tailrace.control.actions.snapshot import SnapshotBody
+from tailrace.control.actions.why import WhyQuery
+from tailrace.control.api import Api, Health
+from tailrace.control.outcome import ActionRefused, Done
 from tailrace.control.seeking import read_token
 from tailrace.control.server_positions import read_time
-from tailrace.control.skipping import SkipBody
 from tailrace.event.key import read_key
 from tailrace.observe.access import Access
 from tailrace.observe.http import HttpServer, bind
@@ -31,6 +25,10 @@ from tailrace.observe.metrics import Metrics
 from tailrace.observe.scrape import ScopeGauges
 
 HERE = Access(loopback=True)
+BUSY = {
+    "restart": "scope 'busy' is streaming: only a halted one is restarted",
+    "snapshot": "snapshot 5f3a is not over",
+}
 
 
 class Service:
@@ -46,66 +44,34 @@ class Service:
         """If set, questions about documents wait for it."""
         self.status: dict[str, Any] = {"scopes": {"orders": {"state": "streaming", "odd": {1, 2}}}}
 
-    async def restart(self, scope: str, body: OrderBody, by: str) -> Done:
-        self._require(scope, "scope 'busy' is streaming: only a halted one is restarted")
-        self.restarted.append(scope)
-        return Done(f"scope {scope!r} starts again", "halted", "starting")
+    async def perform(self, action: Action, about: str, request: Any) -> Any:
+        """What the service answers to an action on a scope or a dead letter."""
+        if action.request is SnapshotBody and request.filter == "odd":
+            raise ActionRefused(400, "the filter is not Extended JSON")
+        self._require(about, BUSY.get(action.name, "it is busy"))
+        match action.name:
+            case "restart":
+                self.restarted.append(about)
+                return Done(f"scope {about!r} starts again", "halted", "starting")
+            case "dead-letters":
+                return '{"count": 0, "next": null, "letters": []}\n'
+            case "why":
+                return await self._why(about, request)
+            case "seek":
+                if request.at is not None:
+                    read_time(request.at)
+                if request.token is not None:
+                    read_token(request.token)
+            case "replay" if not action.changes:
+                return {"scope": about, "replay": self.last_replay()}
+        if not action.changes:
+            return {"scope": about, "positions": []}
+        details = getattr(request, "collections", ()), getattr(request, "filter", "")
+        what = getattr(request, "action", action.name)
+        self.ordered.append((about, what, tuple(details[0]), details[1]))
+        return Done(f"{action.name} is done")
 
-    async def pause(self, scope: str, body: OrderBody, by: str) -> Done:
-        self._require(scope, "others give it orders now: ask again")
-        self.ordered.append((scope, "pause", (), ""))
-        return Done("paused")
-
-    resume = pause
-
-    async def seek(self, scope: str, body: SeekBody, by: str) -> Done:
-        self._require(scope, "others give it orders now: ask again")
-        if body.at is not None:
-            read_time(body.at)
-        if body.token is not None:
-            read_token(body.token)
-        self.ordered.append((scope, "seek", (), ""))
-        return Done("moved")
-
-    async def skip(self, scope: str, body: SkipBody, by: str) -> Done:
-        self._require(scope, "the server can send its next change")
-        self.ordered.append((scope, "skip", (), ""))
-        return Done("skipped")
-
-    async def replay_letter(self, id: str, body: LetterBody, by: str) -> Done:
-        self._require(id, "they are being replayed")
-        self.ordered.append((id, "replay", (), ""))
-        return Done("replayed")
-
-    discard_letter = replay_letter
-
-    async def replay_letters(self, body: LettersBody, by: str) -> Done:
-        self.ordered.append(("", "replay", tuple(body.ids), ""))
-        return Done("replayed")
-
-    discard_letters = replay_letters
-
-    async def dead_letters(self, query: LettersQuery) -> str:
-        return '{"count": 0, "next": null, "letters": []}\n'
-
-    async def replay(self, scope: str, body: ReplayBody, by: str) -> Done:
-        self._require(scope, "a replay is running")
-        self.ordered.append((scope, "replay", (), ""))
-        return Done("begun")
-
-    async def last_replay(self, scope: str, query: HandlerQuery) -> Mapping[str, Any]:
-        return {"scope": scope, "replay": None}
-
-    async def reload(self, *, dry_run: bool) -> Done:
-        self.ordered.append(("", "reload", (), ""))
-        return Done("nothing has changed", details={"dry_run": dry_run})
-
-    async def positions(self, scope: str, query: HandlerQuery) -> Mapping[str, Any]:
-        self._require(scope, "")
-        return {"scope": scope, "positions": []}
-
-    async def why(self, scope: str, query: WhyQuery) -> Mapping[str, Any]:
-        self._require(scope, "")
+    async def _why(self, scope: str, query: WhyQuery) -> Mapping[str, Any]:
         if self.held is not None:
             await anyio.to_thread.run_sync(self.held.wait)
         try:
@@ -113,12 +79,8 @@ class Service:
         except ValueError as error:
             raise ActionRefused(400, str(error)) from error
 
-    async def snapshot(self, scope: str, body: SnapshotBody, by: str) -> Done:
-        if body.filter == "odd":
-            raise ActionRefused(400, "the filter is not Extended JSON")
-        self._require(scope, "snapshot 5f3a is not over")
-        self.ordered.append((scope, body.action, tuple(body.collections), body.filter))
-        return Done("accepted")
+    def last_replay(self) -> Mapping[str, Any] | None:
+        return None
 
     def _require(self, scope: str, busy: str) -> None:
         if scope == "nowhere":
@@ -139,7 +101,17 @@ class Service:
     def api(self, access: Access = HERE) -> Api:
         metrics = Metrics(["streaming"])
         metrics.watch("orders", lambda: ScopeGauges("streaming"))
-        return Api(self, self.health, metrics.registry, access)  # type: ignore[arg-type]
+        api = Api(self.health, metrics.registry, access)
+        api.control = self  # type: ignore[assignment]
+        api.routes = [
+            replace(route, perform=partial(_perform, route)) if isinstance(route, Action) else route
+            for route in api.routes
+        ]
+        return api
+
+
+async def _perform(action: Action, service: Any, about: str, request: Any, by: str) -> Any:
+    return await service.perform(action, about, request)
 
 
 @contextmanager

@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
-from tailrace.control import ActionRefused, Control
-from tailrace.control.bodies import SnapshotBody
+from tailrace.control.actions.snapshot import SNAPSHOT, SnapshotBody
+from tailrace.control.control import Control
+from tailrace.control.outcome import ActionRefused
 from tailrace.engine import WatcherState
 from tailrace.errors import ConnectionFailed
 from tailrace.event.reply import Reply
@@ -14,9 +15,10 @@ from tailrace.model import Scope, SnapshotProgress
 from tailrace.model.snapshot import SnapshotMode, SnapshotState
 from tailrace.snapshot.server import Find
 from tailrace.snapshot.snapshots import SnapshotOptions, Snapshots
+from tests.unit.control.controlling import ask, control_of
 from tests.unit.engine.changes import changes
 from tests.unit.engine.scripted_driver import ScriptedDriver
-from tests.unit.engine.watching import Destination, Watching, supervisor_of
+from tests.unit.engine.watching import Destination, Watching
 
 BY = "ann on laptop at 127.0.0.1"
 START, CANCEL = SnapshotBody(), SnapshotBody(action="cancel")
@@ -39,16 +41,16 @@ def controlled(state: SnapshotState) -> tuple[Snapshots, Control]:
     progress = SnapshotProgress("5f3a", SnapshotMode.REQUESTED, state)
     rows.begin(progress, fresh=False, gap=False, rows={})
     one.watcher.status.enter(WatcherState.CAUGHT_UP)
-    return rows, Control(supervisor_of(one), one.runtime)
+    return rows, control_of(one)
 
 
 async def test_a_snapshot_may_be_requested_as_soon_as_the_cancel_of_another_is_accepted() -> None:
     """The reader of the stream may not have applied the cancel yet."""
     rows, control = controlled(SnapshotState.READING)
     with pytest.raises(ActionRefused, match="snapshot 5f3a is not over: cancel it first"):
-        await control.snapshot("orders", START, BY)
-    await control.snapshot("orders", CANCEL, BY)
-    await control.snapshot("orders", START, BY)
+        await ask(control, SNAPSHOT, "orders", START, BY)
+    await ask(control, SNAPSHOT, "orders", CANCEL, BY)
+    await ask(control, SNAPSHOT, "orders", START, BY)
     observed = rows.observed()
     assert observed is not None
     assert observed.progress.id != "5f3a"
@@ -58,5 +60,5 @@ async def test_a_snapshot_that_handlers_have_not_handled_is_not_over() -> None:
     _, control = controlled(SnapshotState.DONE)
     message = "snapshot 5f3a is not over: all documents are read; handlers have still to handle"
     with pytest.raises(ActionRefused, match=message) as error:
-        await control.snapshot("orders", START, BY)
+        await ask(control, SNAPSHOT, "orders", START, BY)
     assert error.value.status == 409

@@ -11,18 +11,29 @@ import anyio.lowlevel
 import bson
 import pytest
 
-from tailrace.control import ActionRefused, Control
-from tailrace.control.bodies import LetterBody, LettersBody, LettersQuery
-from tailrace.engine import Supervisor, WatcherState
+from tailrace.control.actions.dead_letters import (
+    DISCARD,
+    DISCARD_ONE,
+    REPLAY_ONE,
+    SHOW,
+    LetterBody,
+    LettersBody,
+    LettersQuery,
+)
+from tailrace.control.actions.dead_letters import REPLAY as REPLAY_ALL
+from tailrace.control.control import Control
+from tailrace.control.outcome import ActionRefused
+from tailrace.engine import WatcherState
 from tailrace.engine.held_lease import HeldLease, ObservedLease
 from tailrace.errors import DeadLetterError, Unavailable
 from tailrace.event import ChangeEvent
 from tailrace.model.dead_letter import DeadLetter, LetterHead
 from tailrace.stores.memory import MemoryDeadLetters
 from tests.contract.stores import letter
+from tests.unit.control.controlling import ask, control_of
 from tests.unit.engine.changes import change, number, until
 from tests.unit.engine.scripted_driver import ScriptedDriver
-from tests.unit.engine.watching import Destination, Watching, running, supervisor_of
+from tests.unit.engine.watching import Destination, Watching, running
 
 BY = "ann"
 ANY = LetterBody()
@@ -59,11 +70,11 @@ def followed(
     driver = ScriptedDriver(*(change(n) for n in range(10, 40)), batch_size=1)
     routed = destination.routed_by_batch(batch_size=1)
     one = Watching(driver, routed, letters=store, **fields)
-    return one, Control(supervisor_of(one), one.runtime), store
+    return one, control_of(one), store
 
 
 async def shown(control: Control, **query: Any) -> Any:
-    return json.loads(await control.dead_letters(LettersQuery(**query)))
+    return json.loads(await ask(control, SHOW, "", LettersQuery(**query)))
 
 
 async def test_letters_are_replayed_in_order_through_the_open_handler_beside_the_scope() -> None:
@@ -74,11 +85,11 @@ async def test_letters_are_replayed_in_order_through_the_open_handler_beside_the
     async with running(control.supervisor):
         await until(lambda: bool(audit.handled))
         one.driver.oplog.append(change(50, key=7))
-        done = await control.replay_letter(LETTERS[1].id, ANY, BY)
+        done = await ask(control, REPLAY_ONE, LETTERS[1].id, ANY, BY)
         await until(lambda: len(audit.handled) >= 34)
         await one.until_state(WatcherState.CAUGHT_UP)
         if await store.letters():
-            done = await control.replay_letter((await store.letters())[0].id, ANY, BY)
+            done = await ask(control, REPLAY_ONE, (await store.letters())[0].id, ANY, BY)
     assert done.details["failed"] == 0
     assert audit.most == 1
     of_7 = [n for n in audit.handled if n in (1, 2, 3, 50)]
@@ -93,7 +104,7 @@ async def test_a_letter_that_fails_again_keeps_those_behind_it() -> None:
     _, control, store = followed(audit)
     async with running(control.supervisor):
         await until(lambda: bool(audit.handled))
-        done = await control.replay_letter(LETTERS[0].id, ANY, BY)
+        done = await ask(control, REPLAY_ONE, LETTERS[0].id, ANY, BY)
         assert done.message == "replayed 1 dead letter; 1 failed again, 2 left"
         outcomes = [each["outcome"] for each in done.details["letters"]]
         assert outcomes == ["replayed", "failed: ValueError: still broken"]
@@ -102,45 +113,46 @@ async def test_a_letter_that_fails_again_keeps_those_behind_it() -> None:
         assert (await shown(control, handler="audit", key="7"))["count"] == 2
         assert (await shown(control, handler="odd", key="7"))["count"] == 0
         assert (await shown(control, key="8"))["count"] == 0
-        gone = await control.discard_letter(LETTERS[1].id, ANY, BY)
+        gone = await ask(control, DISCARD_ONE, LETTERS[1].id, ANY, BY)
         assert gone.message == "discarded 1 dead letter"
-        assert (await control.replay_letter(LETTERS[2].id, ANY, BY)).details["left"] == 0
+        assert (await ask(control, REPLAY_ONE, LETTERS[2].id, ANY, BY)).details["left"] == 0
     assert await store.letters() == []
 
 
-async def test_a_replay_waits_out_an_outage_of_the_destination() -> None:
+async def test_a_replay_waits_out_an_outage_of_the_destination(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """No letter fails for it; if it takes longer than the answer may, the letters wait."""
     audit = Alone()
     _, control, store = followed(audit)
     async with running(control.supervisor):
         await until(lambda: len(audit.handled) == 30)
         audit.down = [Unavailable("in the rack", retry_after=0)] * 20
-        done = await control.replay_letter(LETTERS[0].id, ANY, BY)
+        done = await ask(control, REPLAY_ONE, LETTERS[0].id, ANY, BY)
         assert (done.details["replayed"], done.details["failed"]) == (3, 0)
         await store.add(letter(4, key=7), 1)
-        assert control.letters is not None
-        control.letters.most_seconds = 0.01
+        monkeypatch.setattr("tailrace.control.letters.MOST_SECONDS", 0.01)
         audit.down = [Unavailable("in the rack", retry_after=3600)]
-        done = await control.replay_letter(letter(4).id, ANY, BY)
+        done = await ask(control, REPLAY_ONE, letter(4).id, ANY, BY)
         assert "in the rack: ask again" in done.message
         assert (done.details["failed"], done.details["left"]) == (0, 1)
-        done = await control.replay_letter(done.details["next"], ANY, BY)
+        done = await ask(control, REPLAY_ONE, done.details["next"], ANY, BY)
         assert done.details["replayed"] == 1
     assert audit.handled[30:] == [1, 2, 3, 4]
     assert await store.letters() == []
 
 
-async def test_a_replay_that_takes_long_names_the_letter_to_go_on_with() -> None:
+async def test_a_replay_that_takes_long_names_the_letter_to_go_on_with(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     audit = Alone()
     _, control, store = followed(audit)
     async with running(control.supervisor):
         await until(lambda: bool(audit.handled))
-        await control.dead_letters(LettersQuery())
-        assert control.letters is not None
-        control.letters.most_seconds = 0
+        monkeypatch.setattr("tailrace.control.letters.MOST_SECONDS", 0)
         next, asked = LETTERS[0].id, 0
         while next:
-            details = (await control.replay_letter(next, ANY, BY)).details
+            details = (await ask(control, REPLAY_ONE, next, ANY, BY)).details
             next, asked = details.get("next"), asked + 1
     assert asked == 3
     assert await store.letters() == []
@@ -152,11 +164,11 @@ async def test_a_second_replay_at_once_is_refused() -> None:
     _, control, store = followed(audit)
     async with running(control.supervisor), anyio.create_task_group() as tasks:
         await until(lambda: bool(audit.handled))
-        tasks.start_soon(control.replay_letter, LETTERS[0].id, ANY, BY)
+        tasks.start_soon(ask, control, REPLAY_ONE, LETTERS[0].id, ANY, BY)
         await until(lambda: 1 in audit.begun)
-        for call in (control.replay_letter, control.discard_letter):
+        for action in (REPLAY_ONE, DISCARD_ONE):
             with pytest.raises(ActionRefused, match="being replayed or discarded") as refused:
-                await call(LETTERS[0].id, ANY, BY)
+                await ask(control, action, LETTERS[0].id, ANY, BY)
             assert refused.value.status == 409
         audit.held = set()
     assert await store.letters() == []
@@ -192,7 +204,7 @@ async def test_a_replay_that_cannot_be_is_refused(case: str, status: int, messag
 
         store.heads = failing  # type: ignore[assignment, method-assign]
     with pytest.raises(ActionRefused, match=message) as refused:
-        await control.replay_letter("odd" if case == "unknown" else waiting.id, ANY, BY)
+        await ask(control, REPLAY_ONE, "odd" if case == "unknown" else waiting.id, ANY, BY)
     assert refused.value.status == status
     assert await store.count()
 
@@ -208,7 +220,7 @@ async def test_a_scope_that_moves_during_a_replay_ends_it() -> None:
 
         async def replay() -> None:
             with pytest.raises(ActionRefused) as refused:
-                await control.replay_letter(LETTERS[0].id, ANY, BY)
+                await ask(control, REPLAY_ONE, LETTERS[0].id, ANY, BY)
             refusals.append(str(refused.value))
 
         tasks.start_soon(replay)
@@ -233,7 +245,7 @@ async def test_a_handler_is_not_closed_in_the_call_of_a_replay(ends: bool) -> No
 
         async def replay() -> None:
             with pytest.raises(ActionRefused) as refused:
-                await control.replay_letter(LETTERS[0].id, ANY, BY)
+                await ask(control, REPLAY_ONE, LETTERS[0].id, ANY, BY)
             refusals.append(str(refused.value))
 
         async def close() -> None:
@@ -270,9 +282,7 @@ class Counting(MemoryDeadLetters):
 
 
 def with_store(control: Control, store: MemoryDeadLetters) -> Control:
-    assert control.runtime is not None
-    control.runtime = replace(control.runtime, letters=store)
-    return control
+    return replace(control, runtime=replace(control.runtime, letters=store))
 
 
 async def test_a_page_reads_only_the_events_that_it_shows() -> None:
@@ -303,7 +313,9 @@ async def test_a_page_ends_where_its_events_have_many_bytes() -> None:
     assert [each["id"] for each in rest["letters"]] == ["2", "3"]
 
 
-async def test_letters_are_replayed_and_discarded_by_filter_in_steps() -> None:
+async def test_letters_are_replayed_and_discarded_by_filter_in_steps(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """A queue comes whole, also the letters of it that the filter does not choose."""
     audit = Alone()
     waiting = [
@@ -316,14 +328,12 @@ async def test_letters_are_replayed_and_discarded_by_filter_in_steps() -> None:
     _, control, store = followed(audit, *waiting)
     async with running(control.supervisor):
         await until(lambda: bool(audit.handled))
-        await shown(control)
-        assert control.letters is not None
-        control.letters.most_seconds = 0
+        monkeypatch.setattr("tailrace.control.letters.MOST_SECONDS", 0)
         body, replayed, asked = LettersBody(error="TypeError"), list[str](), 0
-        dry = await control.replay_letters(LettersBody(error="TypeError", dry_run=True), BY)
+        dry = await ask(control, REPLAY_ALL, "", LettersBody(error="TypeError", dry_run=True), BY)
         assert dry.message.startswith("3 dead letters of handler 'audit' of scope 'orders' would")
         while True:
-            details = (await control.replay_letters(body, BY)).details
+            details = (await ask(control, REPLAY_ALL, "", body, BY)).details
             replayed += [each["id"] for each in details["letters"]]
             asked += 1
             if details["next"] is None:
@@ -331,21 +341,16 @@ async def test_letters_are_replayed_and_discarded_by_filter_in_steps() -> None:
             body = LettersBody(error="TypeError", after=details["next"])
         assert replayed == [letter(n).id for n in (4, 5, 6)]
         assert asked == 3
-        control.letters.most_seconds = 8
+        monkeypatch.setattr("tailrace.control.letters.MOST_SECONDS", 8)
         with pytest.raises(ActionRefused, match="say which"):
-            await control.discard_letters(LettersBody(), BY)
-        gone = await control.discard_letters(LettersBody(key="7", ids=[LETTERS[0].id]), BY)
+            await ask(control, DISCARD, "", LettersBody(), BY)
+        gone = await ask(control, DISCARD, "", LettersBody(key="7", ids=[LETTERS[0].id]), BY)
         assert gone.message == "discarded 1 dead letter"
-        done = await control.replay_letters(LettersBody(), BY)
+        done = await ask(control, REPLAY_ALL, "", LettersBody(), BY)
         assert done.message == (
             "replayed 2 dead letters; 0 failed again, 0 left. Not those of handler 'audit' of "
             "scope 'gone': scope 'gone' of that dead letter is not configured here: add it again, "
             "or discard the letter"
         )
-        assert (await control.discard_letters(LettersBody(scope="gone"), BY)).details["discarded"]
+        assert (await ask(control, DISCARD, "", LettersBody(scope="gone"), BY)).details["discarded"]
     assert await store.letters() == []
-
-
-async def test_before_the_start_nothing_is_known_of_letters() -> None:
-    with pytest.raises(ActionRefused, match="the service is starting"):
-        await Control(Supervisor(300)).dead_letters(LettersQuery())

@@ -1,6 +1,7 @@
 """Replays of a span of time to one handler, beside the scope."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from math import inf
 from typing import Any
 
@@ -8,8 +9,12 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from tailrace.control import ActionRefused, Control
-from tailrace.control.bodies import HandlerQuery, OrderBody, ReplayBody
+from tailrace.control.actions.pause import PAUSE, RESUME
+from tailrace.control.actions.replay import LAST_REPLAY, REPLAY, ReplayBody
+from tailrace.control.actions.restart import RESTART
+from tailrace.control.bodies import HandlerQuery, OrderBody
+from tailrace.control.control import Control
+from tailrace.control.outcome import ActionRefused
 from tailrace.control.server_positions import moment
 from tailrace.engine import Commit, HeldLease, Routed, WatcherState
 from tailrace.engine.held_lease import ObservedLease
@@ -18,9 +23,10 @@ from tailrace.event import ChangeEvent
 from tailrace.model import Scope
 from tailrace.model.failure_policy import Backoff, FailurePolicy
 from tests.handlers import handler
+from tests.unit.control.controlling import ask, control_of
 from tests.unit.engine.changes import change, changes, invalidate, number, time, token, until
 from tests.unit.engine.scripted_driver import ScriptedDriver, disconnected, refused
-from tests.unit.engine.watching import Destination, Watching, running, supervisor_of
+from tests.unit.engine.watching import Destination, Watching, running
 
 BY = "ann"
 TWICE = FailurePolicy(attempts=2, backoff=Backoff(0, 0), halt=True)
@@ -48,11 +54,11 @@ def followed(
     ]
     one = Watching(driver, *routed, checkpoint_seconds=0, **fields)
     one.runtime.clock.answered(time(9))
-    return one, Control(supervisor_of(one), one.runtime)
+    return one, control_of(one)
 
 
 async def replay(control: Control) -> dict[str, Any]:
-    found: dict[str, Any] = (await control.last_replay("orders", HandlerQuery()))["replay"]
+    found: dict[str, Any] = (await ask(control, LAST_REPLAY, "orders", HandlerQuery()))["replay"]
     return found
 
 
@@ -87,7 +93,7 @@ async def test_the_changes_of_a_span_come_again_to_one_handler_only(
     one, control = followed(audit, other, by_batch=by_batch, scope=Scope("orders", "shop"))
     async with running(control.supervisor):
         await until(lambda: len(audit.handled) == len(other.handled) == 9)
-        done = await control.replay("orders", asked, BY)
+        done = await ask(control, REPLAY, "orders", asked, BY)
         assert "come again, to audit; GET /scopes/orders/replay" in done.message
         found = await ended(control)
         one.driver.oplog.append(change(10))
@@ -106,7 +112,7 @@ async def test_a_transaction_at_the_end_of_the_span_comes_whole() -> None:
     one.driver.batch_size = 1
     async with running(control.supervisor):
         await until(lambda: audit.handled[-4:] == [9] * 4)
-        await control.replay("orders", span(9, 9), BY)
+        await ask(control, REPLAY, "orders", span(9, 9), BY)
         assert (await ended(control))["handled"] == 4
 
 
@@ -115,7 +121,7 @@ async def test_a_dry_run_hands_nothing_over() -> None:
     _, control = followed(audit)
     async with running(control.supervisor):
         await until(lambda: len(audit.handled) == 9)
-        done = await control.replay("orders", span(3, 6, dry_run=True), BY)
+        done = await ask(control, REPLAY, "orders", span(3, 6, dry_run=True), BY)
     assert done.message.endswith("Dry run: nothing was handed over")
     assert len(audit.handled) == 9
 
@@ -127,7 +133,7 @@ async def test_an_invalidate_inside_the_span_does_not_end_it() -> None:
     async with running(control.supervisor):
         await until(lambda: audit.handled[-1:] == [9])
         before = list(audit.handled)
-        await control.replay("orders", span(3), BY)
+        await ask(control, REPLAY, "orders", span(3), BY)
         assert (await ended(control))["state"] == "done"
     assert audit.handled[len(before) :] == [n for n in before if n >= 3]
 
@@ -151,13 +157,13 @@ async def test_a_change_that_fails_ends_a_replay_and_says_from_where_it_can_go_o
     async with running(control.supervisor):
         await until(lambda: len(audit.handled) == 9)
         audit.errors = {"at_5": [ValueError("poison"), ValueError("poison")]}
-        await control.replay("orders", span(3), BY)
+        await ask(control, REPLAY, "orders", span(3), BY)
         found = await ended(control)
         assert (found["state"], found["handled"]) == ("failed", 2)
         assert "poison" in found["reason"]
         assert f"from {moment(time(4))} it can go on" in found["reason"]
         audit.errors = {"at_5": [ValueError("poison")]}
-        await control.replay("orders", span(4), BY)
+        await ask(control, REPLAY, "orders", span(4), BY)
         assert (await ended(control))["state"] == "done"
     assert audit.handled[9:] == [3, 4, *range(4, 10)]
 
@@ -170,7 +176,7 @@ async def test_a_replay_waits_out_an_outage_as_any_change_does(by_batch: bool) -
     async with running(control.supervisor):
         await until(lambda: len(audit.handled) == 9)
         audit.errors = {"at_5": [Unavailable("down", retry_after=0) for _ in range(20)]}
-        await control.replay("orders", span(3), BY)
+        await ask(control, REPLAY, "orders", span(3), BY)
         found = await ended(control)
     assert (found["state"], found["handled"]) == ("done", 7)
     assert sorted(set(audit.handled[9:])) == [*range(3, 10)]
@@ -182,10 +188,10 @@ async def test_an_outage_says_why_a_replay_does_not_go_on() -> None:
     async with running(control.supervisor):
         await until(lambda: len(audit.handled) == 9)
         audit.errors = {"at_5": [Unavailable("in the rack", retry_after=3600)]}
-        await control.replay("orders", span(3), BY)
+        await ask(control, REPLAY, "orders", span(3), BY)
         found = await shown(control, lambda found: "in the rack" in found["reason"])
         assert found["state"] == "running"
-        await control.replay("orders", ReplayBody(cancel=True), BY)
+        await ask(control, REPLAY, "orders", ReplayBody(cancel=True), BY)
         assert (await ended(control))["state"] == "cancelled"
 
 
@@ -195,7 +201,7 @@ async def test_a_change_of_a_replay_becomes_a_dead_letter_by_the_policy() -> Non
     async with running(control.supervisor):
         await until(lambda: len(audit.handled) == 9)
         audit.errors = {"at_5": [ValueError("poison")]}
-        await control.replay("orders", span(3), BY)
+        await ask(control, REPLAY, "orders", span(3), BY)
         assert (await ended(control))["state"] == "done"
     assert audit.handled[9:] == [3, 4, 6, 7, 8, 9]
     (letter,) = await one.runtime.letters.letters()
@@ -209,7 +215,7 @@ async def test_a_replay_goes_on_after_a_restart_where_it_was() -> None:
     async with running(control.supervisor):
         await until(lambda: len(audit.handled) == 9)
         audit.held = {6}
-        await control.replay("orders", span(3), BY)
+        await ask(control, REPLAY, "orders", span(3), BY)
         await until(lambda: audit.begun[-1] == 6)
         control.supervisor.change("orders", lambda: none(), 0.0)
         audit.held = set()
@@ -235,18 +241,18 @@ async def test_a_replay_goes_on_while_the_scope_is_halted_or_paused() -> None:
     one, control = followed(audit)
     async with running(control.supervisor) as logs:
         await until(lambda: len(audit.handled) == 9)
-        await control.pause("orders", OrderBody(), BY)
-        await control.replay("orders", span(3), BY)
+        await ask(control, PAUSE, "orders", OrderBody(), BY)
+        await ask(control, REPLAY, "orders", span(3), BY)
         assert (await ended(control))["state"] == "done"
-        await control.resume("orders", OrderBody(), BY)
+        await ask(control, RESUME, "orders", OrderBody(), BY)
         audit.held, audit.errors = {5}, {"at_10": [ValueError("poison")] * 2}
-        await control.replay("orders", span(3), BY)
+        await ask(control, REPLAY, "orders", span(3), BY)
         await until(lambda: audit.begun[-1] == 5)
         one.driver.oplog.append(change(10))
         await one.until_state(WatcherState.HALTED)
         audit.held = set()
         assert (await ended(control))["state"] == "done"
-        await control.restart("orders", OrderBody(), BY)
+        await ask(control, RESTART, "orders", OrderBody(), BY)
         await until(lambda: audit.handled[-1] == 10)
     assert [log["state"] for log in logs if log["event"] == "replay.ended"] == ["done"] * 2
 
@@ -262,16 +268,16 @@ async def test_a_handler_that_commits_stands_still_until_its_replay_is_over() ->
     driver = ScriptedDriver(*changes(1, 10))
     one = Watching(driver, late, checkpoint_seconds=0)
     one.runtime.clock.answered(time(9))
-    control = Control(supervisor_of(one), one.runtime)
+    control = control_of(one)
     async with running(control.supervisor):
         await until(lambda: committed[-1:] == [9])
         with pytest.raises(ActionRefused, match="pause the scope, replay, and resume it"):
-            await control.replay("orders", span(3), BY)
-        await control.pause("orders", OrderBody(), BY)
+            await ask(control, REPLAY, "orders", span(3), BY)
+        await ask(control, PAUSE, "orders", OrderBody(), BY)
         audit.held = {5}
-        await control.replay("orders", span(3), BY)
+        await ask(control, REPLAY, "orders", span(3), BY)
         await until(lambda: audit.begun[-1] == 5)
-        await control.resume("orders", OrderBody(wait=0), BY)
+        await ask(control, RESUME, "orders", OrderBody(wait=0), BY)
         await until(lambda: "waits for the end of its replay" in one.reason)
         driver.oplog.append(change(10))
         assert one.watcher.status.state is WatcherState.PAUSED
@@ -286,7 +292,7 @@ async def test_a_replay_whose_history_is_lost_fails_and_skips_nothing() -> None:
     one, control = followed(audit, skip_lost_history=True)
     async with running(control.supervisor):
         await until(lambda: len(audit.handled) == 9)
-        await control.replay("orders", span(3), BY)
+        await ask(control, REPLAY, "orders", span(3), BY)
         one.driver.refused_starts["at 3"] = refused(286)
         found = await ended(control)
         one.driver.oplog.append(change(10))
@@ -301,7 +307,7 @@ async def test_a_replay_goes_on_after_a_lost_connection_with_the_next_change() -
     async with running(control.supervisor):
         await until(lambda: len(audit.handled) == 9)
         one.driver.faults[5] = [disconnected()]
-        await control.replay("orders", span(3), BY)
+        await ask(control, REPLAY, "orders", span(3), BY)
         assert (await ended(control))["state"] == "done"
         assert not one.driver.faults[5]
     assert audit.handled[9:] == [3, 4, 5, 6, 7, 8, 9]
@@ -314,7 +320,7 @@ async def test_of_two_replays_at_once_one_is_refused() -> None:
 
     async def asked() -> None:
         try:
-            await control.replay("orders", span(8), BY)
+            await ask(control, REPLAY, "orders", span(8), BY)
             outcomes.append("begun")
         except ActionRefused as error:
             outcomes.append(str(error))
@@ -340,12 +346,12 @@ async def test_a_replay_ends_at_a_request_or_when_the_scope_moves(end: str) -> N
         await until(lambda: len(audit.handled) == 9)
         one.watcher.claim.lease = lease = HeldLease("orders", 1, inf)
         audit.held = {5}
-        await control.replay("orders", span(3), BY)
+        await ask(control, REPLAY, "orders", span(3), BY)
         await until(lambda: audit.begun[-1] == 5)
         with pytest.raises(ActionRefused, match="a replay is running"):
-            await control.replay("orders", span(3), BY)
+            await ask(control, REPLAY, "orders", span(3), BY)
         if end == "cancel":
-            await control.replay("orders", ReplayBody(cancel=True), BY)
+            await ask(control, REPLAY, "orders", ReplayBody(cancel=True), BY)
         else:
             lease.give_up()
         audit.held = set()
@@ -375,7 +381,7 @@ async def test_a_span_that_cannot_be_is_refused(
     one, control = followed(Destination())
     one.driver.faults[3] = [refused(286)]
     with pytest.raises(ActionRefused, match=message) as error:
-        await control.replay("orders", body, BY)
+        await ask(control, REPLAY, "orders", body, BY)
     assert error.value.status == status
 
 
@@ -394,7 +400,7 @@ async def test_a_process_that_stands_by_names_the_owner(
     one, control = followed(Destination(), lease=lambda scope: lease)
     one.watcher.status.enter(WatcherState.STANDBY)
     with pytest.raises(ActionRefused, match=message):
-        await control.replay("orders", span(3), BY)
+        await ask(control, REPLAY, "orders", span(3), BY)
 
 
 class Server:
@@ -409,8 +415,8 @@ class Server:
 
 
 async def test_the_server_is_asked_once_for_its_times() -> None:
-    _, control = followed(Destination())
-    control.server = server = Server()
-    done = await control.replay("orders", span(3, 6, dry_run=True), BY)
+    (_, control), server = followed(Destination()), Server()
+    control = replace(control, server=server)
+    done = await ask(control, REPLAY, "orders", span(3, 6, dry_run=True), BY)
     assert f"from {moment(time(3))} to {moment(time(6))} come again" in done.message
     assert server.asked == ["ping", "find"]

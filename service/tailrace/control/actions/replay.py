@@ -1,0 +1,107 @@
+"""Hands the changes of a span of time to one handler again, and shows how far that is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from pydantic import Field
+
+from tailrace.control.action import Action
+from tailrace.control.bodies import Body, HandlerQuery
+from tailrace.control.outcome import ActionRefused, Done
+
+if TYPE_CHECKING:
+    from tailrace.control.control import Control
+    from tailrace.engine import Watcher
+
+
+class ReplayBody(Body):
+    """Hands the changes of a span of time to one handler again, beside the scope. It goes on after
+    a restart."""
+
+    since: str | None = Field(default=None, alias="from")
+    """A time in ISO 8601 with its zone: changes from that second on."""
+    to: str | None = None
+    """Changes up to this time and in its second; without one, up to now."""
+    handler: str | None = None
+    """The handler that gets them, which must be one of the scope."""
+    collections: list[str] = Field(default=[], max_length=1000)
+    """Only changes of these collections (`name` or `database.name`); without any, all."""
+    keys: list[str] = Field(default=[], max_length=100)
+    """Only changes of the documents with these `_id`s, each as Extended JSON; without any, all."""
+    dry_run: bool = False
+    """Only say what would be replayed."""
+    cancel: bool = False
+    """End the replay that is running."""
+
+
+class LastReplayQuery(HandlerQuery):
+    """How far the last replay of a span of time is, to any handler or to this one."""
+
+
+async def _replay(control: Control, scope: str, body: ReplayBody, by: str) -> Done:
+    """Begins a replay beside the scope, or cancels it."""
+    from tailrace.control import replays
+    from tailrace.control.follower import require_followed, require_here
+    from tailrace.control.server_positions import moment
+
+    watcher = control.subject(scope).watcher
+    require_here(watcher)
+    if body.cancel:
+        return await _cancel(control, watcher, body.handler, by)
+    if body.since is None or body.handler is None:
+        raise ActionRefused(400, "give from and handler, or cancel")
+    handler = replays.find_handler(watcher, body.handler)
+    server = control.positions(watcher)
+    span = await replays.find_span(server, body.since, body.to, body.collections, body.keys)
+    effect = f"scope {scope!r}: {replays.span_text(span)} come again, to {handler}"
+    if body.dry_run:
+        details = replays.planned_document(handler, span, by)
+        return Done(f"{effect}. Dry run: nothing was handed over", details=details)
+    async with control.locks["replay"]:  # of two requests at once, one is refused
+        if watcher.replays.is_wanted(handler):
+            message = f"scope {scope!r}: a replay is running: wait for its end, or cancel it"
+            raise ActionRefused(409, message)
+        require_followed(watcher)
+        await _order(control, watcher, handler, span, by)
+    message = f"{effect}; GET /scopes/{scope}/replay shows how far it is"
+    details = replays.replay_document(watcher, handler) or {}
+    return Done(message, moment(span.since), moment(span.until), details)
+
+
+async def _cancel(control: Control, watcher: Watcher, handler: str | None, by: str) -> Done:
+    names = [each.name for each in watcher.plan.routed if handler in (None, each.name)]
+    running = [name for name in names if watcher.replays.is_wanted(name)]
+    if not running:
+        raise ActionRefused(409, f"scope {watcher.name!r}: no replay is running")
+    for name in running:
+        await _order(control, watcher, name, None, by)
+    message = f"scope {watcher.name!r}: its replay is cancelled"
+    return Done(message, "running", "cancelled", {"handlers": running})
+
+
+async def _order(control: Control, watcher: Watcher, handler: str, replay: object, by: str) -> None:
+    from tailrace.control.orders import give
+
+    given = await give(control.runtime.orders, watcher.name, by, {"replay": replay}, handler)
+    watcher.obey(given.order)
+
+
+async def _last_replay(
+    control: Control, scope: str, query: HandlerQuery, by: str
+) -> Mapping[str, Any]:
+    from tailrace.control.follower import require_here
+    from tailrace.control.replays import replay_document
+
+    subject = control.subject(scope, query.handler)
+    watcher, last = subject.watcher, {}
+    require_here(watcher)
+    for name in subject.handlers:
+        if (replay := watcher.replays.last(name)) is not None:
+            last[replay.number] = replay_document(watcher, name)
+    return {"scope": scope, "replay": last[max(last)] if last else None}
+
+
+REPLAY = Action("POST", "/scopes/{name}/replay", ReplayBody, _replay)
+LAST_REPLAY = Action("GET", "/scopes/{name}/replay", LastReplayQuery, _last_replay)

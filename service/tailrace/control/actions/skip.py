@@ -1,0 +1,35 @@
+"""Sets aside the one change that the server cannot send."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tailrace.control.action import Action
+from tailrace.control.bodies import OrderBody
+from tailrace.control.outcome import Done
+
+if TYPE_CHECKING:
+    from tailrace.control.control import Control
+
+
+class SkipBody(OrderBody):
+    """Sets aside the next change of a scope, if the server cannot send it, records the gap, and
+    lets the scope go on after it."""
+
+    dry_run: bool = False
+    """Only say which change would be set aside."""
+
+
+async def _skip(control: Control, scope: str, body: SkipBody, by: str) -> Done:
+    from tailrace.control.skipping import find_unsendable
+
+    subject = control.subject(scope, body.handler)
+    server = control.positions(subject.watcher)
+    aside = await find_unsendable(server, control.runtime.store, body.handler)
+    if body.dry_run:
+        return aside.done()
+    outcome = await control.order(subject, by, aside.order, body.wait, restarts=True)
+    return aside.done(outcome.told("moved"))
+
+
+SKIP = Action("POST", "/scopes/{name}/skip", SkipBody, _skip)

@@ -1,0 +1,91 @@
+"""Orders for snapshots: made of what is under way, and stored for whichever process follows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Literal
+
+from pydantic import Field
+
+from tailrace.control.action import Action
+from tailrace.control.bodies import HandlerQuery
+from tailrace.control.outcome import ActionRefused, Done
+from tailrace.observe.exchange import Pace
+
+if TYPE_CHECKING:
+    from tailrace.control.control import Control
+    from tailrace.control.subject import Subject
+    from tailrace.engine.plan.row_source import RowSource
+    from tailrace.engine.status.status import Status
+    from tailrace.model.snapshot import SnapshotRequest
+
+
+class SnapshotBody(HandlerQuery):
+    """Starts, pauses, resumes or cancels the snapshot of a scope, or of one handler."""
+
+    action: Literal["start", "pause", "resume", "cancel"] = "start"
+    """What to do with the scope's snapshot."""
+    collections: list[str] = Field(default=[], max_length=1000)
+    """`start`: only these collections; without any, all of the scope."""
+    filter: str = ""
+    """`start`: only documents that match this filter, in Extended JSON."""
+
+
+async def _snapshot(control: Control, scope: str, body: SnapshotBody, by: str) -> Done:
+    from tailrace.control.follower import require_here
+    from tailrace.control.orders import order_snapshot
+
+    subject, action = control.subject(scope, body.handler), body.action
+    watcher = subject.watcher
+    require_here(watcher)
+    if subject.is_halted:
+        message = f"{subject} is halted, and its snapshot with it: restart it first"
+        raise ActionRefused(409, message)
+    rows = _rows(subject, action)
+    calls: dict[str, Callable[[], SnapshotRequest | str]] = {
+        "start": lambda: rows.start(tuple(body.collections), body.filter),
+        "pause": lambda: rows.pause(paused=True),
+        "resume": lambda: rows.pause(paused=False),
+        "cancel": rows.cancel,
+    }
+    seen = subject.status.handled_snapshot
+    before = f"snapshot {seen.progress.id} {seen.progress.state.value}" if seen else "none"
+    async with control.locks["snapshot"]:  # an order is made of what is under way, and stored
+        try:
+            wanted = calls[action]()
+        except ValueError as error:
+            raise ActionRefused(400, str(error)) from error
+        if isinstance(wanted, str):
+            raise ActionRefused(409, wanted)
+        if action == "start":
+            _require_handled(subject.status)
+        await order_snapshot(control.runtime.orders, watcher, wanted, by, subject.handler)
+    return Done(f"{subject}: {action} of its snapshot is accepted", before, action)
+
+
+def _require_handled(status: Status) -> None:
+    """Refuses a further snapshot while handlers have still to handle what the last one read.
+
+    One that is cancelled, but not for the reader of the stream yet, is no reason.
+    """
+    read, handled = status.snapshot(), status.handled_snapshot
+    if read is None or handled is None or read.progress.state.value != "done":
+        return
+    if not handled.progress.over:
+        raise ActionRefused(409, f"snapshot {read.progress.id} is not over: {handled.trouble}")
+
+
+def _rows(subject: Subject, action: str) -> RowSource:
+    """The reader of documents that is to obey."""
+    watcher, handler = subject.watcher, subject.handler
+    if handler is None or handler in watcher.apart or len(watcher.plan.routed) == 1:
+        return watcher.rows_of(handler)
+    if action != "start":
+        message = f"{subject} has no snapshot of its own"
+        raise ActionRefused(
+            409, f"{message}: 'tailrace snapshot {action} {watcher.name}' is for all handlers"
+        )
+    return next(each.rows() for each in watcher.plan.routed if each.name == handler)
+
+
+SNAPSHOT = Action("POST", "/scopes/{name}/snapshot", SnapshotBody, _snapshot, pace=Pace.IN_TURN)
