@@ -64,8 +64,8 @@ def _signature(function: Any) -> tuple[Callable[..., Any], inspect.Parameter, Se
     if not inspect.iscoroutinefunction(call):
         raise ValueError("is not a coroutine function: write 'async def'")
     parameters = list(inspect.signature(function).parameters.values())
-    names = [each.name for each in parameters[1:] if each.kind is _POSITIONAL]
-    more = next(each for each in _MORE if list(each) == names[: len(each)])
+    names = [p.name for p in parameters[1:] if p.kind is _POSITIONAL]
+    more = next(ends for ends in _MORE if list(ends) == names[: len(ends)])
     others = parameters[1 + len(more) :]
     wanted = [p for p in others if p.default is p.empty and p.kind not in _VARIADIC]
     if not parameters or wanted or any(p.kind is p.KEYWORD_ONLY for p in parameters[:1]):

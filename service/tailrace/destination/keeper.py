@@ -226,12 +226,12 @@ async def keeper() -> AsyncIterator[Keeper]:
     failure: BaseException | None = None
     try:
         async with anyio.create_task_group() as tasks:
-            found = Keeper(tasks)
+            objects = Keeper(tasks)
             try:
-                yield found
+                yield objects
             except Exception as error:  # noqa: BLE001 - raised below: the group would wrap it
                 failure = error
-            await close_all(found.kept)
+            await close_all(objects.kept)
     except BaseExceptionGroup as group:
         lost, _ = group.split(TaskCancelled)
         failure = lost.exceptions[0] if lost is not None else group  # the process must end

@@ -88,14 +88,14 @@ def require_apart(
     """
     for one, other in combinations(scopes, 2):
         for _, source in followed_collections([one, other]):
-            if all(each.covers(source.db, source.coll) for each in (one, other)):
+            if all(scope.covers(source.db, source.coll) for scope in (one, other)):
                 message = f"scopes {one.name!r} and {other.name!r} both follow {source}"
                 raise ConfigurationError(
                     Problem(path, f"{message}: give each a handler of its own")
                 )
     sources: dict[P, Namespace] = {}
     for scope, source in followed_collections(scopes):
-        found = place(scope.name, source)
-        former = sources.setdefault(found, source)
+        at = place(scope.name, source)
+        former = sources.setdefault(at, source)
         if former != source:
-            raise ConfigurationError(Problem(path, shared(found, former, source)))
+            raise ConfigurationError(Problem(path, shared(at, former, source)))

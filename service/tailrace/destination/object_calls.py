@@ -27,13 +27,15 @@ _METHODS = {
 def require_methods(target: Any) -> None:
     """Raises ``ValueError`` unless the class or object has the methods of a destination."""
     for method, argument in _METHODS.items():
-        found = getattr(target, method, None)
-        if found is None and method != "write":
+        function = getattr(target, method, None)
+        if function is None and method != "write":
             continue
-        if not inspect.iscoroutinefunction(found):
+        if not inspect.iscoroutinefunction(function):
             raise ValueError(f"has a {method} that is not a coroutine method: write 'async def'")
         bound = inspect.isclass(target)
-        if not (_takes(found, 1 + bound) or (method == "on_ddl" and _takes(found, 2 + bound))):
+        if not (
+            _takes(function, 1 + bound) or (method == "on_ddl" and _takes(function, 2 + bound))
+        ):
             raise ValueError(f"has a {method} that does not take one argument, the {argument}")
     if hasattr(target, "rollback") and not hasattr(target, "commit"):
         raise ValueError("has a rollback without a commit: write stores its batch, or fails")

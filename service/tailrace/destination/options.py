@@ -32,15 +32,15 @@ def arguments(name: str, kind: type, options: Mapping[str, Any]) -> dict[str, An
         coerce_numbers_to_str=True,
         extra="forbid" if all(p.kind is not p.VAR_KEYWORD for p in parameters) else "allow",
     )
-    named = [each for each in parameters if each.kind in _NAMED]
+    named = [p for p in parameters if p.kind in _NAMED]
     # Numbered, because pydantic reserves some names, such as those that begin with "_".
     fields: dict[str, Any] = {
-        f"option{at}": (hints.get(each.name, Any), _field(each)) for at, each in enumerate(named)
+        f"option{at}": (hints.get(p.name, Any), _field(p)) for at, p in enumerate(named)
     }
-    found = _validated(name, kind, _model(kind, config, fields), options)
-    given = {each.name: getattr(found, f"option{at}") for at, each in enumerate(named)}
-    given |= found.model_extra or {}
-    return {option: given[option] for option in options}
+    checked = _validated(name, kind, _model(kind, config, fields), options)
+    values = {p.name: getattr(checked, f"option{at}") for at, p in enumerate(named)}
+    values |= checked.model_extra or {}
+    return {option: values[option] for option in options}
 
 
 def _model(kind: type, config: ConfigDict, fields: dict[str, Any]) -> type[BaseModel]:
@@ -73,7 +73,7 @@ def _validated(
     try:
         return model.model_validate(options)
     except ValidationError as error:
-        known = [each.alias or key for key, each in model.model_fields.items()]
+        known = [field.alias or key for key, field in model.model_fields.items()]
         raise ConfigurationError(
             *(
                 Problem(

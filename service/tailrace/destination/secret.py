@@ -65,12 +65,12 @@ def secret_of(value: Any) -> Secret:
         file = value.get("file")
         if set(value) != {"file"} or not isinstance(file, str) or not file:
             raise ValueError("must be a text, or {file: PATH} with the file that holds it")
-        found = Secret(file=str(file))
+        secret = Secret(file=str(file))
         try:
-            found.read()
+            secret.read()
         except Unavailable as error:
             raise ValueError(str(error)) from None
-        return found
+        return secret
     if isinstance(value, Unresolved) or not isinstance(value, str) or not value.strip():
         raise ValueError("must be a text that is not empty, or {file: PATH}")
     _keep(str(value))

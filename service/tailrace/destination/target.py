@@ -52,7 +52,7 @@ def _refusing(place: str, target: str) -> Iterator[None]:
 def _takes_batches(target: Any) -> bool:
     function, writes, calls = target, hasattr(target, "write"), callable(target)
     if inspect.isclass(target):
-        calls = any("__call__" in vars(each) for each in target.__mro__)
+        calls = any("__call__" in vars(kind) for kind in target.__mro__)
         function = MethodType(target.__call__, object())  # as of an object that is not created yet
         if not (writes or calls):
             raise ValueError(

@@ -101,10 +101,10 @@ def _require_suitable(name: str, target: Any, settings: PythonHandlerSettings) -
     elif settings.options:
         message = f"{settings.target!r} takes no options: only a class does"
         raise ConfigurationError(Problem(f"handlers.{name}.options", message))
-    given = _COMMIT & settings.model_fields_set
-    if given and not hasattr(target, "commit"):
+    keys = _COMMIT & settings.model_fields_set
+    if keys and not hasattr(target, "commit"):
         message = f"is for a class with a coroutine method commit, and {settings.target!r} has none"
-        raise ConfigurationError(Problem(f"handlers.{name}.{min(given)}", message))
+        raise ConfigurationError(Problem(f"handlers.{name}.{min(keys)}", message))
     if settings.order == "key" and (why := _not_by_key(target, takes_batches=takes_batches)):
         message = f"'key' does not fit {settings.target!r}, {why}"
         raise ConfigurationError(Problem(f"handlers.{name}.order", message))

@@ -38,18 +38,18 @@ def failure_policy(
 def outage_classes(name: str, settings: AnyHandlerSettings) -> tuple[type[BaseException], ...]:
     """The classes that ``handlers.NAME.outages`` names; :class:`ConfigurationError` for others."""
     outages = settings.outages if isinstance(settings, HandlerSettings) else ()
-    found, problems = list[type[BaseException]](), list[Problem]()
-    for index, each in enumerate(outages):
+    classes, problems = list[type[BaseException]](), list[Problem]()
+    for index, dotted in enumerate(outages):
         path = f"handlers.{name}.outages[{index}]"
         try:
-            kind = pkgutil.resolve_name(each)
+            kind = pkgutil.resolve_name(dotted)
         except Exception as error:  # noqa: BLE001 - a module may raise anything
-            problems.append(Problem(path, f"{each!r} cannot be imported: {describe(error)}"))
+            problems.append(Problem(path, f"{dotted!r} cannot be imported: {describe(error)}"))
             continue
         if isinstance(kind, type) and issubclass(kind, Exception):
-            found.append(kind)
+            classes.append(kind)
         else:
-            problems.append(Problem(path, f"{each!r} is not an exception class"))
+            problems.append(Problem(path, f"{dotted!r} is not an exception class"))
     if problems:
         raise ConfigurationError(*problems)
-    return tuple(found)
+    return tuple(classes)

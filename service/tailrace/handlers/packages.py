@@ -29,18 +29,17 @@ def load(entries: list[EntryPoint]) -> HandlerType[Any]:
     """
     entry, *others = entries
     if others:
-        packages = " and ".join(package_of(each) for each in entries)
+        packages = " and ".join(package_of(one) for one in entries)
         raise ValueError(f"{packages} both add the type {entry.name!r}: uninstall one of them")
     failed = f"the type {entry.name!r} of the package {package_of(entry)} cannot be loaded"
     try:
-        found = entry.load()
+        row = entry.load()
     except BaseException as error:  # a module may call sys.exit() as well
         raise ValueError(f"{failed}: {describe(error)}") from error
-    if not isinstance(found, HandlerType):
+    if not isinstance(row, HandlerType):
         raise ValueError(f"{failed}: {entry.value} is not made by tailrace.destination_type")
-    if found.name != entry.name:
+    if row.name != entry.name:
         raise ValueError(
-            f"{failed}: its settings are those of type {found.name!r}. Give the entry point that "
-            "name"
+            f"{failed}: its settings are those of type {row.name!r}. Give the entry point that name"
         )
-    return found
+    return row

@@ -124,7 +124,7 @@ class HandlerPool(Collector):
             for plan in plans:
                 known = [h for (_, n), h in self.open.items() if n == plan.name and n in same]
                 for scope in plan.follows:
-                    handler = next((each for each in known if each.opening.scope == scope), None)
+                    handler = next((h for h in known if h.opening.scope == scope), None)
                     if handler is None:
                         handler = self._made(plan, scope, delivery, known, waits=waits)
                         known.append(handler)
@@ -193,37 +193,39 @@ class HandlerPool(Collector):
     @asynccontextmanager
     async def entered(self, scope: str) -> AsyncIterator[None]:
         """While this process has the lease of the scope: its objects are open in the block."""
-        mine = [each for (of, _), each in self.open.items() if of == scope and not each.shared]
+        mine = [
+            handler for (of, _), handler in self.open.items() if of == scope and not handler.shared
+        ]
         self._leases.add(scope)
         try:
-            for each in mine:
-                if each.kept.is_left:
-                    each.renew()
-                self._keep(each)
+            for handler in mine:
+                if handler.kept.is_left:
+                    handler.renew()
+                self._keep(handler)
             deadline = anyio.current_time() + OPENING_SECONDS
-            for each in mine:
-                await each.kept.opened(deadline - anyio.current_time())
+            for handler in mine:
+                await handler.kept.opened(deadline - anyio.current_time())
             yield
         finally:
             self._leases.discard(scope)
             with anyio.move_on_after(CLOSING_SECONDS + 1, shield=True):
-                await close_all(each.kept for each in mine)
+                await close_all(handler.kept for handler in mine)
 
     def collect(self) -> Iterable[Metric]:
         """The metrics of handler classes. Those of the same name and labels add up, as those of
         several objects of one handler."""
         registries = dict.fromkeys(
-            each.opening.registry
-            for each in self.open.values()
-            if each.kept.begun and not each.kept.is_left
+            handler.opening.registry
+            for handler in self.open.values()
+            if handler.kept.begun and not handler.kept.is_left
         )
-        found: dict[str, Metric] = {}
+        metrics: dict[str, Metric] = {}
         for registry in registries:
             for metric in registry.collect():
-                same = found.setdefault(metric.name, metric)
+                same = metrics.setdefault(metric.name, metric)
                 if same is not metric:
                     same.samples = _added_up([*same.samples, *metric.samples])
-        return found.values()
+        return metrics.values()
 
 
 @asynccontextmanager
@@ -257,8 +259,8 @@ def _secrets(value: Any) -> Iterator[Secret]:
         for name in type(value).model_fields:
             yield from _secrets(getattr(value, name))
     elif isinstance(value, Mapping):
-        for each in value.values():
-            yield from _secrets(each)
+        for item in value.values():
+            yield from _secrets(item)
     elif isinstance(value, tuple | list):
-        for each in value:
-            yield from _secrets(each)
+        for item in value:
+            yield from _secrets(item)

@@ -32,13 +32,13 @@ async def try_handler(
     if kind.probe is not None:
         return await kind.probe(opening, settings, trial)
     async with keeper() as objects:
-        kept, *_ = [
-            OpenHandler.of(replace(opening, scope=each), settings).kept
-            for each in ([scope] if kind.shared(settings) else scopes or [scope])
+        first, *_ = [
+            OpenHandler.of(replace(opening, scope=of), settings).kept
+            for of in ([scope] if kind.shared(settings) else scopes or [scope])
         ]
-        objects.keep(kept)
-        await kept.opened()
-        probe = getattr(kept.usable(), "probe", None)
+        objects.keep(first)
+        await first.opened()
+        probe = getattr(first.usable(), "probe", None)
         if probe is None:
             return f"{getattr(settings, 'target', kind.name)} starts"
         try:

@@ -40,18 +40,18 @@ def handler_models(words: Collection[str]) -> Mapping[str, type[AnyHandlerSettin
 
     Of other packages' types, those that ``words`` name; all, if a word is none that is known.
     """
-    found: dict[str, type[AnyHandlerSettings] | str] = {
-        name: each.settings for name, each in BUILT_IN.items()
+    models: dict[str, type[AnyHandlerSettings] | str] = {
+        name: kind.settings for name, kind in BUILT_IN.items()
     }
-    if others := set(words) - found.keys():
+    if others := set(words) - models.keys():
         packaged = packaged_types()
         for name in others if others <= packaged.keys() else packaged:
             try:
-                found.setdefault(name, load(packaged[name]).settings)
+                models.setdefault(name, load(packaged[name]).settings)
             except ValueError as error:
                 if name in others:
-                    found[name] = str(error)
-    return found
+                    models[name] = str(error)
+    return models
 
 
 @dataclass(frozen=True, slots=True)

@@ -103,8 +103,8 @@ class DestinationContract:
             await harness.handled()
             letters = await harness.dead_letters()
             key = {"_id": self.document(10, 1)["_id"]}
-            found = [letter.event.document_key for letter in letters]
-            _require(found == [key], f"the dead letters are {found}, and not {[key]}")
+            keys = [letter.event.document_key for letter in letters]
+            _require(keys == [key], f"the dead letters are {keys}, and not {[key]}")
             tries = letters[0].attempts
             _require(tries <= 1, f"it was refused after {tries} attempts: raise Refused")
             harness.changes.lose(key["_id"])
