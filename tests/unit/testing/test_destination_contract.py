@@ -8,8 +8,10 @@ from unittest import SkipTest
 
 import pytest
 
+from tailrace import Batch
 from tailrace.testing import DestinationContract
 from tests import added_types
+from tests.checkout import ROOT
 from tests.handlers_page import TESTING, python_block
 
 
@@ -103,3 +105,34 @@ def test_a_broken_promise_fails_its_test(mistake: str, packages: Path, tmp_path:
         made.handler["key"] = made.secret
     with pytest.raises(AssertionError, match=said):
         getattr(made, name)()
+
+
+STORED: dict[str, dict[Any, Any]] = {}
+
+
+class Rows:
+    """A target of ``type: python``: the name of the table is an option."""
+
+    def __init__(self, table: str) -> None:
+        self._rows = STORED.setdefault(table, {})
+
+    async def write(self, batch: Batch) -> None:
+        for event in batch.latest():
+            assert event.document_key is not None
+            if event.operation_type == "delete":
+                self._rows.pop(event.document_key["_id"], None)
+            else:
+                self._rows[event.document_key["_id"]] = event.full_document
+
+
+@pytest.mark.parametrize("name", [FAULTS, TRIAL])
+def test_it_takes_a_class_with_options_too(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(ROOT)
+
+    class Suite(DestinationContract):
+        def holds(self) -> Any:
+            return STORED.get(name, {})
+
+    made = Suite()
+    made.handler = {"type": "python", "target": f"{__name__}:Rows", "options": {"table": name}}
+    getattr(made, name)()
