@@ -106,7 +106,9 @@ class ObjectCalls:
         former, before = self._stored
         if self._accepted is not None:
             before = self._accepted[1]
-        after = SinkPosition.after_batch(events, before).of_pipeline(identity.fingerprint)
+        after = SinkPosition.after_batch(events, before).of_run(
+            identity.fingerprint, identity.obeyed
+        )
         stored = position_text(after, identity), after
         if self._commits:
             self._accepted = stored

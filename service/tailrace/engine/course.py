@@ -73,7 +73,9 @@ class FollowedScope:
         """Makes the deliveries to a handler. ``errors``: where its errors are noted; ``waits`` ends
         its waits."""
         letters, lease, turn = self.runtime.letters, self.claim.lease, self.turns.get(handler.name)
-        identity = replace(identity, dead_letter_keys=letters.held(identity.scope, handler.name))
+        held = letters.held(identity.scope, handler.name)
+        obeyed = self.claim.obeyed_by(handler.name)
+        identity = replace(identity, obeyed=obeyed, dead_letter_keys=held)
         breaker = self.breakers[handler.name]
         retry = Retry(identity, handler.name, letters, breaker, errors, waits, lease)
         kind = Delivery if handler.commit is None else CommitDelivery

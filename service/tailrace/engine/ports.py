@@ -102,14 +102,15 @@ class NoOrders:
 @dataclass(frozen=True, slots=True)
 class RunIdentity:
     """Whose run of a scope calls a handler. ``epoch`` grows with each process that takes over.
-
-    ``dead_letter_keys``: the keys of documents with unresolved dead letters of this handler.
+    ``obeyed``: the number of the last order whose position this handler has taken.
+    ``dead_letter_keys``: those of documents with unresolved dead letters of it.
     """
 
     scope: str
     cluster: str
     fingerprint: str
     epoch: int
+    obeyed: int = 0
     dead_letter_keys: Collection[bytes | None] = field(default=(), compare=False, repr=False)
 
 

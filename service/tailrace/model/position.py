@@ -59,9 +59,10 @@ class Position:
     is usable.
 
     ``stored``: of a handler with a position of its own, the digest of the token that its
-    destination has stored if it has exactly what it was given up to here. ``chosen``: an operator
-    chose this position, and not that of the destination. ``handled``: the digests of the tokens of
-    single later events that are handled, too, and ``until`` the time of the last of these.
+    destination has stored if it has exactly what it was given up to here, or
+    :attr:`tailrace.model.SinkPosition.before_order`. ``chosen``: an operator chose this position,
+    and not that of the destination. ``handled``: the digests of the tokens of single later events
+    that are handled, too, and ``until`` the time of the last of these.
     ``snapshot``: how far the existing documents are delivered, if the handler has had a snapshot.
     ``started``: where the handler began, or the earliest position to which it was moved; earlier
     changes are not delivered. ``reread``: by time, the last moves back, which fill gaps that were

@@ -89,7 +89,10 @@ def start_position(
             _warn_of_missing(identity, handler)
         if sink is not None and not is_noted(sink, at):
             return _at(identity, handler, sink, subscription)
-    stored = sink.token.digest if sink is not None else at.stored if down else ""
+    stored = at.stored if down else ""
+    if sink is not None:
+        moved = at.chosen or at.stored == sink.before_order
+        stored = sink.before_order if moved else sink.token.digest
     position, has = replace(at, stored=stored, chosen=False), at.progress
     again, of = at.chosen or subscription.halted != "", subscription.fingerprint
     return StartPosition(wanted, position, has, save_first=again, fingerprint=of)
@@ -97,7 +100,8 @@ def start_position(
 
 def is_noted(sink: SinkPosition, at: Position) -> bool:
     """Whether a destination is still where the checkpoint noted it."""
-    return at.stored == sink.token.digest or sink.token in (at.event_token, at.high_water)
+    noted = at.stored in (sink.token.digest, sink.before_order)
+    return noted or sink.token in (at.event_token, at.high_water)
 
 
 def is_as_noted(subscription: Subscription | None, sink: SinkPosition | None) -> bool:
