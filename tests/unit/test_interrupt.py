@@ -4,6 +4,7 @@ import anyio
 import pytest
 
 from tailrace.stream import Interrupt
+from tests.guards import against_hanging
 from tests.unit.engine.changes import settle
 
 
@@ -13,11 +14,11 @@ async def test_a_wait_with_patience_has_its_time_to_end() -> None:
     with stop.interrupts(600) as scope:
         await settle()
     assert not scope.cancelled_caught
-    with anyio.fail_after(60), stop.interrupts(0.01) as scope:
+    with against_hanging(), stop.interrupts(0.01) as scope:
         await anyio.sleep_forever()
     assert scope.cancelled_caught
     late = Interrupt()
-    with anyio.fail_after(60), late.interrupts(0.01) as scope:
+    with against_hanging(), late.interrupts(0.01) as scope:
         late.set()
         await anyio.sleep_forever()
     assert scope.cancelled_caught
@@ -39,7 +40,7 @@ async def test_it_ends_the_waits_of_every_task(way: str) -> None:
             await stop.wait()
         ended.append(name)
 
-    with anyio.fail_after(60):
+    with against_hanging():
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(wait, "a")
             tasks.start_soon(wait, "b")
@@ -53,7 +54,7 @@ async def test_a_block_that_begins_after_it_ends_at_its_first_wait() -> None:
     stop = Interrupt()
     stop.set()
     steps = []
-    with anyio.fail_after(60):
+    with against_hanging():
         with stop.interrupts() as scope:
             steps.append("before the wait")
             await anyio.sleep_forever()

@@ -13,6 +13,7 @@ import pytest
 from tailrace.observe.output import QueuedFile
 from tailrace.signals import LastResort, StopSignals
 from tests.daemon import until
+from tests.guards import HANGS_SECONDS, against_hanging
 
 ALL = [signal.SIGTERM, signal.SIGINT, signal.SIGHUP]
 
@@ -55,7 +56,7 @@ async def test_each_is_noted_and_wakes_who_waits(
 async def test_those_that_came_before_anybody_waited_are_not_lost(signals: StopSignals) -> None:
     for number in ALL:
         signal.raise_signal(number)
-    with anyio.fail_after(60):
+    with against_hanging():
         await signals.wait()
     assert signals.received == ALL
 
@@ -63,7 +64,7 @@ async def test_those_that_came_before_anybody_waited_are_not_lost(signals: StopS
 def test_the_process_is_left_when_the_time_is_over(signals: StopSignals, leaving: Leaving) -> None:
     signals.last_resort = leaving.resort(0, 3600)
     signal.raise_signal(signal.SIGTERM)
-    assert leaving.left.wait(10)
+    assert leaving.left.wait(HANGS_SECONDS)
 
 
 def test_a_second_one_shortens_the_time(signals: StopSignals, leaving: Leaving) -> None:
@@ -72,7 +73,7 @@ def test_a_second_one_shortens_the_time(signals: StopSignals, leaving: Leaving) 
     signal.raise_signal(signal.SIGHUP)
     assert not leaving.left.wait(0)
     signal.raise_signal(signal.SIGINT)
-    assert leaving.left.wait(10)
+    assert leaving.left.wait(HANGS_SECONDS)
 
 
 def test_the_process_is_left_though_the_main_thread_never_ran_the_handler(
@@ -87,7 +88,7 @@ def test_the_process_is_left_though_the_main_thread_never_ran_the_handler(
         signal.pthread_kill(threading.get_ident(), signal.SIGTERM)
 
     threading.Thread(target=arrive_beside_it).start()
-    assert leaving.left.wait(10)
+    assert leaving.left.wait(HANGS_SECONDS)
 
 
 async def test_a_hang_up_without_a_terminal_requests_a_reload_and_no_stop(leaving: Leaving) -> None:
@@ -95,11 +96,11 @@ async def test_a_hang_up_without_a_terminal_requests_a_reload_and_no_stop(leavin
     signals.last_resort = leaving.resort(0, 0)
     with signals.listening():
         signal.raise_signal(signal.SIGHUP)
-        with anyio.fail_after(60):
+        with against_hanging():
             await signals.wait()
         assert (signals.received, signals.hang_ups) == ([], 1)
         signal.raise_signal(signal.SIGTERM)
-        assert leaving.left.wait(10)
+        assert leaving.left.wait(HANGS_SECONDS)
     assert signals.received == [signal.SIGTERM]
 
 

@@ -11,6 +11,7 @@ from tailrace.cli.waiting_bar import waiting_bar
 from tailrace.cli.why_text import text_of
 from tailrace.event.key import read_key
 from tailrace.why.answer import ChangeOutcome, DocumentOutcome, Outcome, State
+from tests.guards import HANGS_SECONDS
 from tests.unit.cli.conftest import Configure
 from tests.unit.cli.test_snapshot_text import Terminal
 
@@ -68,7 +69,7 @@ def test_a_terminal_is_shown_how_long_a_search_takes(
     with waiting_bar("searching", 10, after_seconds=0) as progress:
         for share, what in ((None, "searching"), (0.5, "half of it")):
             progress.share, progress.what = share, what
-            assert drawn[what].wait(5 if is_terminal else 0) is is_terminal
+            assert drawn[what].wait(HANGS_SECONDS if is_terminal else 0) is is_terminal
         progress.print("a line", screen)
     shown = screen.getvalue()
     assert ("searching  [........................]" in shown) is is_terminal

@@ -22,6 +22,7 @@ from tailrace.handlers import check_handlers
 from tailrace.handlers.open_handler import open_handler
 from tailrace.lake.directory import DirectoryDraft
 from tailrace.model import SinkPosition
+from tests.guards import HANGS_SECONDS
 from tests.handlers import begin, commit, deliver, opening
 from tests.lake import rows
 from tests.unit.destinations.landings import OWNER
@@ -68,7 +69,7 @@ async def test_scopes_land_at_the_same_time(
     real = DirectoryDraft.finish
 
     def finish(draft: DirectoryDraft) -> None:
-        both.wait(30)
+        both.wait(HANGS_SECONDS)
         real(draft)
 
     lake = LakeWriter("lake", settings(tmp_path))
@@ -92,7 +93,7 @@ async def test_a_cancelled_write_is_whole_and_known(
 
     def finish(draft: DirectoryDraft) -> None:
         anyio.from_thread.run_sync(begun.set)
-        assert go_on.wait(30)
+        assert go_on.wait(HANGS_SECONDS)
         real(draft)
 
     async with opened(tmp_path) as handler:

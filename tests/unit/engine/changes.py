@@ -24,6 +24,7 @@ from tailrace.observe.handler_recorder import HandlerRecorder
 from tailrace.observe.recent_errors import RecentErrors
 from tailrace.stores.memory import MemoryDeadLetters
 from tailrace.stream import Interrupt
+from tests.guards import against_hanging
 from tests.handlers import handler
 from tests.scripted.wire import in_order
 
@@ -202,6 +203,6 @@ async def settle() -> None:
 
 async def until(condition: Callable[[], bool]) -> None:
     """Waits for other tasks; only a failing test reaches the time limit."""
-    with anyio.fail_after(60):
+    with against_hanging():
         while not condition():
             await anyio.lowlevel.checkpoint()

@@ -1,7 +1,6 @@
 """What probes, the status and the metrics say of a handler on its own, and how it is restarted."""
 
 from dataclasses import replace
-from time import monotonic
 
 import pytest
 
@@ -14,7 +13,14 @@ from tailrace.model.order import HandlerOrder
 from tests.unit.engine.changes import changes, ddl, invalidate, number, time, until
 from tests.unit.engine.scripted_driver import ScriptedDriver, refused
 from tests.unit.engine.test_orders import order
-from tests.unit.engine.watching import Destination, Watching, running, supervisor_of
+from tests.unit.engine.watching import (
+    NOW,
+    Destination,
+    Watching,
+    running,
+    stopped_clock,
+    supervisor_of,
+)
 
 HALT = FailurePolicy(attempts=1, halt=True, backoff=Backoff(0, 0))
 
@@ -142,8 +148,9 @@ async def test_liveness_ends_if_the_stream_of_one_handler_receives_nothing() -> 
     one.watcher.status.enter(WatcherState.CAUGHT_UP)
     one.watcher.status.apart = lambda: {"index": own}
     own.enter(WatcherState.CATCHING_UP)
-    own.entered, own.stream.heard = monotonic() - 2000, monotonic() - 1000
-    (reason,) = supervisor.not_alive()
+    own.entered, own.stream.heard = NOW - 2000, NOW - 1000
+    with stopped_clock():
+        (reason,) = supervisor.not_alive()
     assert reason == "scope orders: handler 'index': no answer from the server for 1000 s"
 
 

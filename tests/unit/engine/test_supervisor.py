@@ -1,19 +1,26 @@
 """Many watchers: each is independent, and one answer covers all of them."""
 
 import json
-from time import monotonic
 from typing import Any
 
-import anyio
 import pytest
 
 from tailrace.engine import WatcherState
 from tailrace.engine.status.status import Status
 from tailrace.model import Scope
 from tailrace.stream import Interrupt
+from tests.guards import against_hanging
 from tests.unit.engine.changes import change, token, until
 from tests.unit.engine.scripted_driver import ScriptedDriver, disconnected, refused
-from tests.unit.engine.watching import NEVER, Destination, Watching, running, supervisor_of
+from tests.unit.engine.watching import (
+    NEVER,
+    NOW,
+    Destination,
+    Watching,
+    running,
+    stopped_clock,
+    supervisor_of,
+)
 
 
 def watching(name: str, *oplog: dict[str, Any], **fields: Any) -> tuple[Watching, Destination]:
@@ -77,10 +84,10 @@ def of(state: WatcherState, heard: float | None, since: float) -> list[str]:
     one, _ = watching("orders")
     status: Status = one.watcher.status
     status.enter(state)
-    now = monotonic()
-    status.entered = now - since
-    status.stream.heard = None if heard is None else now - heard
-    return supervisor_of(one).not_alive()
+    status.entered = NOW - since
+    status.stream.heard = None if heard is None else NOW - heard
+    with stopped_clock():
+        return supervisor_of(one).not_alive()
 
 
 @pytest.mark.parametrize("state", READING)
@@ -180,7 +187,7 @@ async def test_when_all_halted_exit_ends_it_with_its_last_scope() -> None:
     one.driver.unsent = {1}
     supervisor = supervisor_of(one)
     supervisor.stays = False
-    with anyio.fail_after(5):
+    with against_hanging():
         await supervisor.run(Interrupt())
     assert supervisor.halted == ["orders"]
     assert "the process is ending" in supervisor.restart("orders")

@@ -1,11 +1,13 @@
 """A watcher on a scripted driver, with handlers that a test controls."""
 
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from types import SimpleNamespace
 from typing import Any, Self
 
 import anyio
+import pytest
 from bson.timestamp import Timestamp
 from structlog.testing import capture_logs
 
@@ -17,6 +19,7 @@ from tailrace.engine import (
     Supervisor,
     Watcher,
     WatcherState,
+    readiness,
 )
 from tailrace.engine.held_lease import ObservedLease
 from tailrace.engine.plan.scope_plan import unknown
@@ -29,6 +32,7 @@ from tailrace.model.failure_policy import Backoff
 from tailrace.observe.metrics import Metrics
 from tailrace.stores.memory import MemoryDeadLetters, MemoryOrders
 from tailrace.stream import ChangeStreamOptions, Interrupt
+from tests.guards import against_hanging
 from tests.handlers import handler
 from tests.unit.engine.changes import number, time, until
 from tests.unit.engine.scripted_driver import ScriptedDriver
@@ -128,7 +132,7 @@ class Watching:
     async def run(self, *, stop: bool = True) -> AsyncIterator[Self]:
         """Runs it beside the block, then stops it (or waits until it ends by itself)."""
         self.running = anyio.CancelScope()
-        with capture_logs() as self.logs, anyio.fail_after(60):
+        with capture_logs() as self.logs, against_hanging():
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(self._run)
                 try:
@@ -190,6 +194,18 @@ class Watching:
         return value or 0
 
 
+NOW = 10_000.0
+"""Seconds of the monotonic clock in :func:`stopped_clock`."""
+
+
+@contextmanager
+def stopped_clock() -> Iterator[None]:
+    """Probes look at a clock that stands still."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(readiness, "time", SimpleNamespace(monotonic=lambda: NOW))
+        yield
+
+
 def supervisor_of(*watching: Watching) -> Supervisor:
     supervisor = Supervisor(300)
     supervisor.watchers = [each.watcher for each in watching]
@@ -200,7 +216,7 @@ def supervisor_of(*watching: Watching) -> Supervisor:
 async def running(supervisor: Supervisor) -> AsyncIterator[Sequence[Any]]:
     """Runs the supervisor beside the block, then stops it; yields its log lines."""
     interrupt = Interrupt()
-    with capture_logs() as logs, anyio.fail_after(60):
+    with capture_logs() as logs, against_hanging():
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(supervisor.run, interrupt)
             yield logs

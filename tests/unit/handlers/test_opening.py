@@ -16,6 +16,7 @@ from tailrace.engine import Handler, PerBatch
 from tailrace.errors import ConfigurationError, TaskCancelled
 from tailrace.handlers import open_handler
 from tailrace.model.failure_policy import Backoff
+from tests.guards import against_hanging
 from tests.handlers import begin, deliver
 from tests.handlers import opening as opening_of
 from tests.unit.engine.changes import change, ddl, until
@@ -147,7 +148,7 @@ async def test_an_error_that_outages_names_is_waited_for_and_a_later_one_of_any_
 
 async def test_a_destination_that_never_came_back_is_not_left_and_delays_no_stop() -> None:
     database = Database(ConnectionError())
-    with anyio.fail_after(5):
+    with against_hanging():
         async with opened(database) as handler:
             assert isinstance(handler.calls, PerBatch)
     assert database.calls == []
@@ -158,7 +159,7 @@ async def test_an_entry_that_hangs_delays_neither_the_start_nor_a_stop(
 ) -> None:
     monkeypatch.setattr(open_handler, "OPENING_SECONDS", 0)
     database = Database(hangs=True)
-    with capture_logs() as logs, anyio.fail_after(5):
+    with capture_logs() as logs, against_hanging():
         async with opened(database) as handler:
             with pytest.raises(Unavailable, match="it is still being opened"):
                 await deliver(handler, EVENT)
@@ -174,7 +175,7 @@ async def test_a_call_of_one_event_waits_for_its_object_too() -> None:
         target.down = False
 
         async def accepted() -> None:
-            with anyio.fail_after(60):
+            with against_hanging():
                 while not target.events:
                     try:
                         await deliver(handler, EVENT)

@@ -12,6 +12,7 @@ from structlog.testing import capture_logs
 
 from tailrace.observe.access import Access
 from tailrace.observe.http import HttpServer, bind
+from tests.guards import against_hanging
 from tests.unit.observe.serving import Service, serving
 
 TOKEN = "0123456789abcdef-token"
@@ -234,7 +235,7 @@ async def test_stopping_frees_the_port_also_before_it_runs(service: Service) -> 
     with bind("127.0.0.1", port) as listener:
         server = HttpServer(listener, service.api())
         server.stop()
-        with anyio.fail_after(30):
+        with against_hanging():
             await server.run()
 
 

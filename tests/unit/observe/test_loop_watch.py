@@ -1,4 +1,4 @@
-"""Who blocks the event loop, and how it is reported. Blocks end when reported: no clock."""
+"""Who blocks the event loop, and how it is reported, by a clock that only blocks advance."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -14,6 +14,7 @@ from tailrace.event import ChangeEvent
 from tailrace.model.failure_policy import FailurePolicy
 from tailrace.observe import loop_watch
 from tailrace.observe.loop_watch import LoopWatch
+from tests.guards import HANGS_SECONDS
 from tests.handlers import handler
 from tests.unit.engine.changes import change, delivery_to, until
 
@@ -21,24 +22,49 @@ EVENT = ChangeEvent.from_document(change(1))
 BLOCKED, RELEASED = "event_loop.blocked", "event_loop.released"
 
 
+def poll(condition: Callable[[], bool]) -> None:
+    """Blocks until the thread that watches has done something."""
+    for _ in range(HANGS_SECONDS * 1000):
+        if condition():
+            return
+        time.sleep(0.001)
+    raise AssertionError("the thread does not watch")
+
+
 class Log(LogCapture):
+    def __init__(self, clock: "Clock") -> None:
+        super().__init__()
+        self.clock = clock
+
     def named(self, event: str) -> list[dict[str, object]]:
         return [dict(entry) for entry in self.entries if entry["event"] == event]
 
     def block_until_told(self, count: int = 1) -> None:
-        """Blocks the loop until this many blocks are in the log."""
-        deadline = time.monotonic() + 20
-        while len(self.named(BLOCKED)) < count:
-            assert time.monotonic() < deadline
-            time.sleep(0.005)
-        time.sleep(0.1)  # meanwhile the thread checks again, several times
+        """Blocks the loop until so many blocks are in the log, and the thread looked again."""
+        self.clock.now += 1
+        poll(lambda: len(self.named(BLOCKED)) >= count)
+        looks = self.clock.looks
+        poll(lambda: self.clock.looks > looks + 5)
+
+
+class Clock:
+    """A clock that only blocks advance."""
+
+    now = 1000.0
+    looks = 0
+
+    def monotonic(self) -> float:
+        self.looks += 1
+        return self.now
 
 
 @pytest.fixture
 def log(monkeypatch: pytest.MonkeyPatch) -> Iterator[Log]:
     monkeypatch.setattr(loop_watch, "HEARTBEAT_SECONDS", 0.001)
     monkeypatch.setattr(loop_watch, "BLOCKED_SECONDS", 0.05)
-    capture, before = Log(), structlog.get_config()
+    clock = Clock()
+    monkeypatch.setattr(loop_watch, "time", clock)
+    capture, before = Log(clock), structlog.get_config()
     structlog.configure(processors=[capture])
     yield capture
     structlog.configure(**before)
@@ -72,7 +98,7 @@ async def test_a_handler_of_single_events_is_named_with_its_scope_and_line(
     assert (blocked["scope"], blocked["handler"]) == ("orders", "mine")
     assert str(blocked["at"]).startswith(f"{__file__}:")
     assert str(blocked["at"]).endswith(".on_order")
-    assert "block_until_told" in str(blocked["inside"]) or "named" in str(blocked["inside"])
+    assert blocked["inside"] != blocked["at"], "the innermost call"
     assert isinstance(blocked["seconds"], float)
     assert blocked["seconds"] >= 0.05
     assert blocked["log_level"] == "warning"

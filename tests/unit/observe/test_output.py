@@ -13,6 +13,7 @@ from termios import FIONREAD
 import pytest
 
 from tailrace.observe.output import Output, QueuedFile
+from tests.guards import HANGS_SECONDS
 
 PIPE_BYTES = 4096
 
@@ -68,7 +69,7 @@ def test_if_the_reader_has_stopped_nobody_waits_and_lost_lines_are_counted(
     # When it reads again it gets all queued lines, and the log reports the rest.
     rest = pipe.read(PIPE_BYTES + 1 + 1000)
     assert rest[PIPE_BYTES + 1 :] == b"".join(queued)
-    assert pipe.recovered.wait(10)
+    assert pipe.recovered.wait(HANGS_SECONDS)
     assert pipe.reports == [3]
     pipe.file.write(b"the next\n")
     assert pipe.read(9) == b"the next\n"

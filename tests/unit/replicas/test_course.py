@@ -1,6 +1,7 @@
 """How processes share scopes, in simulated time: who takes over, when, and who hands over."""
 
 import anyio
+import pytest
 
 from tests.unit.replicas.cluster import TTL, Process, cluster_of, two, until_follows
 from tests.unit.replicas.remote_store import Trouble
@@ -82,6 +83,7 @@ async def test_no_member_follows_more_than_it_may() -> None:
         assert sum(three.follows(name) for name in names) == 1
 
 
+@pytest.mark.simulates
 async def test_ten_processes_and_forty_scopes_at_once() -> None:
     names = [f"scope-{n}" for n in range(40)]
     async with cluster_of(*names) as cluster:

@@ -3,12 +3,15 @@
 from dataclasses import dataclass
 
 import anyio
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.unit.replicas.cluster import TTL, Cluster, Process, cluster_of
 from tests.unit.replicas.remote_store import Trouble
 from tests.unit.replicas.simulated_time import simulated, until
+
+pytestmark = pytest.mark.simulates
 
 SCOPES = ["orders", "users"]
 NAMES = ["a", "b", "c"]

@@ -8,6 +8,8 @@ import pytest
 from tests.unit.replicas.cluster import TTL, Cluster, Process, cluster_of
 from tests.unit.replicas.simulated_time import the_loop, until
 
+pytestmark = pytest.mark.simulates
+
 SCOPES = [f"scope-{n}" for n in range(6)]
 
 

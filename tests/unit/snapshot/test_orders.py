@@ -16,6 +16,7 @@ from tailrace.model.snapshot import SnapshotMode, SnapshotRequest, SnapshotState
 from tailrace.snapshot.server import Find
 from tailrace.snapshot.snapshots import SnapshotOptions, Snapshots
 from tests.snapshots import ordered
+from tests.unit.engine.changes import until
 
 TIME = Timestamp(9, 1)
 
@@ -95,11 +96,15 @@ async def test_orders_that_follow_one_another() -> None:
 async def test_the_reason_why_a_snapshot_cannot_read_is_shown() -> None:
     scope = snapshots(initial=True)
     scope.begin(None, fresh=True, gap=False, rows={})
-    with anyio.move_on_after(0.05):
-        await scope.ready()
-    observed = scope.observed()
-    assert observed is not None
-    assert "no primary" in observed.trouble
+
+    def trouble() -> str:
+        observed = scope.observed()
+        return observed.trouble if observed is not None else ""
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(scope.ready)
+        await until(lambda: "no primary" in trouble())
+        tasks.cancel_scope.cancel()
 
 
 async def test_a_stored_order_is_obeyed_by_one_process_once() -> None:

@@ -19,6 +19,7 @@ from tailrace.model import Scope, SnapshotProgress
 from tailrace.model.snapshot import RangeProgress, SnapshotMode, SnapshotState, StoredRows
 from tailrace.snapshot.server import Find
 from tailrace.snapshot.snapshots import SnapshotOptions, Snapshots
+from tests.guards import against_hanging
 from tests.snapshots import ordered
 
 TIME, LATER, NOW = Timestamp(9, 1), Timestamp(9, 2), Timestamp(9, 5)
@@ -76,7 +77,7 @@ async def test_a_chunk_read_ahead_comes_next() -> None:
     scope = snapshots(server)
     for number in range(1, 4):
         assert await read(scope, TIME) == (number, TIME)
-        with anyio.fail_after(10):  # a chunk that took long is followed by a pause
+        with against_hanging():  # a chunk that took long is followed by a pause
             while len(server.times) == number:
                 await anyio.lowlevel.checkpoint()
                 await scope.prefetch(TIME)
@@ -132,7 +133,7 @@ async def test_rows_wait_until_the_stream_reaches_the_servers_time_at_the_start(
 ) -> None:
     """A run that continues a snapshot reads no row as of an earlier time than the run before it."""
     scope = snapshots(Counting())
-    with anyio.fail_after(5):
+    with against_hanging():
         await scope.ready()
     with pytest.raises(TimeUnavailable):
         await scope.read(time, briefly=False)

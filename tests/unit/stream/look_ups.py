@@ -3,11 +3,10 @@
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-import anyio
-
 from tailrace.event import RawBatch
 from tailrace.stream import ChangeStream, ChangeStreamOptions, Interrupt, LookupStream
 from tailrace.stream.activity import StreamActivity
+from tests.guards import against_hanging
 from tests.unit.stream.fake_driver import SCOPE, FakeDriver, event
 
 NS = {"db": "shop", "coll": "orders"}
@@ -42,7 +41,7 @@ async def read(
         await call(stream)
 
     try:
-        with anyio.fail_after(10):
+        with against_hanging():
             await looking.reading(behind_the_first)
     finally:
         await looking.aclose()

@@ -31,7 +31,7 @@ from tailrace.model.dead_letter import DeadLetter, LetterHead
 from tailrace.stores.memory import MemoryDeadLetters
 from tests.contract.stores import letter
 from tests.unit.control.controlling import ask, control_of
-from tests.unit.engine.changes import change, number, until
+from tests.unit.engine.changes import change, number, settle, until
 from tests.unit.engine.scripted_driver import ScriptedDriver
 from tests.unit.engine.watching import Destination, Watching, running
 
@@ -52,7 +52,7 @@ class Alone(Destination):
         self._now += 1
         self.most = max(self.most, self._now)
         try:
-            await anyio.sleep(0.002)
+            await settle()
             if self.down:
                 error, *self.down = self.down
                 raise error

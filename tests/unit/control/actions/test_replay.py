@@ -22,6 +22,7 @@ from tailrace.errors import Unavailable
 from tailrace.event import ChangeEvent
 from tailrace.model import Scope
 from tailrace.model.failure_policy import Backoff, FailurePolicy
+from tests.guards import against_hanging
 from tests.handlers import handler
 from tests.unit.control.controlling import ask, control_of
 from tests.unit.engine.changes import change, changes, invalidate, number, time, token, until
@@ -69,7 +70,7 @@ async def ended(control: Control) -> dict[str, Any]:
 
 async def shown(control: Control, there: Callable[[Mapping[str, Any]], bool]) -> dict[str, Any]:
     """The last replay, as soon as that is there."""
-    with anyio.fail_after(30):
+    with against_hanging():
         while not there(found := await replay(control)):
             await anyio.lowlevel.checkpoint()
     return found

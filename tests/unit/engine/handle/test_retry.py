@@ -22,6 +22,7 @@ from tailrace.observe.handler_recorder import HandlerRecorder
 from tailrace.observe.recent_errors import RecentErrors
 from tailrace.stores.memory import MemoryDeadLetters
 from tailrace.stream import Interrupt
+from tests.guards import against_hanging
 from tests.handlers import handler
 from tests.unit.engine.changes import change, delivery_to, number, set_aside, settle
 
@@ -176,7 +177,7 @@ async def test_letters_that_several_lanes_store_at_once_are_counted_with_their_e
 async def test_a_stop_ends_the_waiting_between_attempts() -> None:
     case = Case(Refusing(n1=99), backoff=Backoff(3600, 3600))
     case.stop.set()
-    with anyio.fail_after(5), pytest.raises(DeliveryInterrupted):
+    with against_hanging(), pytest.raises(DeliveryInterrupted):
         await case.delivery.deliver_all([event(1)], Handled())
     assert case.refusing.calls == [[1]]
     assert await case.set_aside() == []

@@ -1,7 +1,6 @@
 """Handlers that block the event loop: how long a turn of the loop lasts, and who goes on."""
 
 import asyncio
-import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
 
@@ -9,9 +8,12 @@ import anyio
 import anyio.lowlevel
 import pytest
 
+from tailrace.engine.handle import attempts
 from tailrace.engine.handle.document_lanes import DocumentLanes
+from tailrace.engine.plan import loop_share
 from tailrace.engine.plan.loop_share import SHARE_SECONDS, LoopShare
 from tailrace.event import ChangeEvent
+from tests.guards import against_hanging
 from tests.unit.engine.changes import Noting, changes, delivery_to, handler, line_of
 
 BLOCK_SECONDS = 0.002
@@ -19,9 +21,27 @@ LANES = 8
 EVENTS = 64
 
 
+class Clock:
+    """A clock that only blocking calls advance."""
+
+    now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+CLOCK = Clock()
+
+
+@pytest.fixture(autouse=True)
+def clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loop_share, "perf_counter", CLOCK)
+    monkeypatch.setattr(attempts, "perf_counter", CLOCK)
+
+
 def block(seconds: float) -> None:
     """As a handler does that calls a library without an asyncio API."""
-    time.sleep(seconds)
+    CLOCK.now += seconds + 1e-6  # also if their difference is rounded
 
 
 class Turns:
@@ -109,7 +129,9 @@ async def test_a_call_that_waits_for_a_turn_can_be_cancelled() -> None:
 async def test_a_measured_call_returns_and_raises_as_ever() -> None:
     async def call(value: int) -> int:
         try:
-            await asyncio.wait_for(asyncio.sleep(value), 0.001)
+            async with asyncio.timeout(None) as limit:
+                limit.reschedule(asyncio.get_running_loop().time() if value else None)
+                await (asyncio.sleep(3600) if value else asyncio.sleep(0))
         except TimeoutError:
             return value
         raise ValueError(value)
@@ -138,7 +160,7 @@ async def test_a_cancelled_worker_keeps_nobody_from_its_turn() -> None:
             cancelled.cancel()
             await share.next_turn("a lane")
         tasks.start_soon(worker)
-        with anyio.fail_after(5):
+        with against_hanging():
             await went_on.wait()
 
 
@@ -174,7 +196,7 @@ async def test_a_call_that_began_while_calls_were_measured_does_not_make_others_
         await calm(share)
         may_end.set()
         await anyio.lowlevel.checkpoint()  # it ends, measured, in the turn of the next line
-    share.ended(time.perf_counter())
+    share.ended(CLOCK())
     assert not share.measuring
     assert not share.closed
 
