@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from tailrace.config import model_of
+from tailrace.config.settings import model_of
 from tailrace.handlers.types import BUILT_IN
 
 Node = dict[str, Any]

@@ -177,7 +177,7 @@ def _preload() -> None:
     """Imports the modules, and reads a configuration, which makes Pydantic build the models."""
     for module in PRELOADED:
         importlib.import_module(module)
-    from tailrace.config import loads
+    from tailrace.config.loading import loads
     from tailrace.handlers.types import handler_models
 
     for handler in ("type: jsonl, path: events", "type: python, target: 'mine:note'"):

@@ -25,7 +25,7 @@ from tailrace.assembly import (
     scope_plans,
     server_store,
 )
-from tailrace.config import Settings
+from tailrace.config.settings import Settings
 from tailrace.config.subscriptions import most_streams
 from tailrace.control.api import Api, Health
 from tailrace.control.control import Control

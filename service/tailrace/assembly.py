@@ -12,8 +12,8 @@ from contextlib import (
 from dataclasses import fields, replace
 from functools import partial
 
-from tailrace.config import Settings
 from tailrace.config.scopes import ScopeSettings
+from tailrace.config.settings import Settings
 from tailrace.config.snapshots import SnapshotSettings
 from tailrace.config.store import MongodbStoreSettings, SqliteStoreSettings, local_token_file
 from tailrace.config.subscriptions import (

@@ -9,9 +9,9 @@ from contextlib import suppress
 from typing import Any
 
 from tailrace.assembly import target
-from tailrace.config import Settings
 from tailrace.config.lookup_stages import refusal
 from tailrace.config.scopes import ScopeSettings
+from tailrace.config.settings import Settings
 from tailrace.config.subscriptions import catch_up_streams
 from tailrace.errors import CommandFailed
 from tailrace.snapshot.plan import listed

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from bson.timestamp import Timestamp
 
 from tailrace.assembly import SPARE_MS
-from tailrace.config import Settings
+from tailrace.config.settings import Settings
 from tailrace.config.subscriptions import Beginning, beginnings
 from tailrace.drivers import socket_seconds
 from tailrace.errors import ConfigurationError, Problem

@@ -10,8 +10,8 @@ from anyio import to_thread
 
 from tailrace import cost
 from tailrace.assembly import followed_by, requires_images, stream_options, target
-from tailrace.config import Settings
 from tailrace.config.scopes import ScopeSettings
+from tailrace.config.settings import Settings
 from tailrace.config.store import MongodbStoreSettings, SqliteStoreSettings
 from tailrace.config.subscriptions import Beginning, beginnings
 from tailrace.drivers import DRIVERS, CommandDriver, identify

@@ -11,7 +11,7 @@ import yaml
 
 from tailrace.app import CLOSING_SECONDS
 from tailrace.cli import main
-from tailrace.config import Settings
+from tailrace.config.settings import Settings
 from tests.configuration import load
 from tests.deploy.manifests import KUBERNETES, OVERLAYS, ROOT, Rendered, render, tool
 

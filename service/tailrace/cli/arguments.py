@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from tailrace.errors import ConfigurationError, Problem, how_to_install
 
 if TYPE_CHECKING:
-    from tailrace.config import Settings
-    from tailrace.config.loading import ServedSettings
     from tailrace.config.scopes import ScopeSettings
+    from tailrace.config.served import ServedSettings
+    from tailrace.config.settings import Settings
     from tailrace.control.client import Client
 
 _CONFIG = os.environ.get("TAILRACE_CONFIG") or "config.yaml"
@@ -32,7 +32,7 @@ def add_config(parser: argparse.ArgumentParser, *, default: str = _CONFIG) -> No
 
 def read_settings(options: argparse.Namespace) -> Settings:
     """The settings of ``--config``. Python looks for handlers' modules beside that file first."""
-    from tailrace.config import load
+    from tailrace.config.loading import load
     from tailrace.handlers.types import handler_models
 
     settings = load(options.config, handler_models)
@@ -61,7 +61,7 @@ def client_of(settings: Settings | ServedSettings, config: str) -> Client:
 
 def daemon_of(config: str) -> Client:
     """The same; of the configuration only what it needs is read."""
-    from tailrace.config.loading import load_served
+    from tailrace.config.served import load_served
 
     return client_of(load_served(config), config)
 
@@ -71,7 +71,7 @@ def with_lines(error: Exception, options: argparse.Namespace) -> Exception:
     file = getattr(options, "config", None)
     if file is None or not isinstance(error, ConfigurationError):
         return error
-    from tailrace.config import located
+    from tailrace.config.loading import located
 
     return located(error, file)
 

@@ -8,10 +8,10 @@ import json
 import sys
 from collections.abc import Iterator
 
-from tailrace import config
 from tailrace.cli.arguments import add_config, read_settings
 from tailrace.cli.waiting_bar import waiting_bar
-from tailrace.config import Settings
+from tailrace.config.loading import located, masked
+from tailrace.config.settings import Settings, model_of, schema
 from tailrace.config.subscriptions import beginnings
 from tailrace.errors import ConfigurationError
 from tailrace.handlers import check_handlers
@@ -31,8 +31,8 @@ def add(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Validates the configuration, and prints it without secrets or tries it."""
     if options.schema:
-        model = config.model_of(installed_models())
-        print(json.dumps(config.schema(model), indent=2, ensure_ascii=False))
+        model = model_of(installed_models())
+        print(json.dumps(schema(model), indent=2, ensure_ascii=False))
         return 0
     settings = read_settings(options)
     if problems := check_handlers(settings.handlers, settings.scopes, settings.routes):
@@ -43,13 +43,13 @@ def run(options: argparse.Namespace) -> int:
         message = "'snapshot: never' delivers changes only, and no existing documents"
         print(f"tailrace: {options.config}: {message}: {', '.join(names)}", file=sys.stderr)
     if options.json:
-        print(json.dumps(config.masked(settings), indent=2, ensure_ascii=False, default=str))
+        print(json.dumps(masked(settings), indent=2, ensure_ascii=False, default=str))
         return 0
     from ruamel.yaml import YAML
 
     yaml = YAML()
     yaml.width = 1000
-    yaml.dump(config.masked(settings), sys.stdout)
+    yaml.dump(masked(settings), sys.stdout)
     return 0
 
 
@@ -72,6 +72,6 @@ def _connect(settings: Settings, file: str) -> int:
     parts = 1 + len(settings.handlers) + len(settings.scopes)
     with waiting_bar("trying what run needs", trial.MOST_SECONDS * parts) as bar:
         problems = anyio.run(trial.connect, settings, bar.print)
-    for problem in config.located(ConfigurationError(*problems), file).problems:
+    for problem in located(ConfigurationError(*problems), file).problems:
         print(f"tailrace: {problem}", file=sys.stderr)
     return 1 if problems else 0

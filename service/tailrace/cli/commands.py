@@ -12,7 +12,6 @@ from typing import Protocol, cast
 
 from tailrace import __version__
 from tailrace.cli.arguments import with_lines
-from tailrace.cli.exit_report import print_error
 from tailrace.cli.help_text import Parser
 from tailrace.errors import TailraceError
 from tailrace.signals import StopSignals
@@ -77,6 +76,8 @@ def main(given: Sequence[str], signals: StopSignals) -> int:
     try:
         return command(options.command).run(options)
     except TailraceError as error:
+        from tailrace.cli.exit_report import print_error  # here: a log takes long to import
+
         return print_error(with_lines(error, options))
     except KeyboardInterrupt:
         return 130

@@ -20,7 +20,7 @@ from tailrace.cli.dead_letter_text import details, row, table
 from tailrace.cli.dead_letters_daemon import through_daemon
 from tailrace.cli.terminal_text import printable
 from tailrace.cli.waiting_bar import waiting_bar
-from tailrace.config import Settings
+from tailrace.config.settings import Settings
 from tailrace.control.letter_choice import LetterChoice
 from tailrace.engine.handle.letter_queues import in_order
 from tailrace.engine.ports import DeadLetterStore

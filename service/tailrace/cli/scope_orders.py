@@ -22,7 +22,7 @@ from tailrace.cli.arguments import (
 )
 from tailrace.cli.scope_server import scope_server
 from tailrace.cli.terminal_text import UNKNOWN, columns
-from tailrace.config import Settings
+from tailrace.config.settings import Settings
 from tailrace.config.store import MemoryStoreSettings
 from tailrace.control.actions.seek import SeekBody
 from tailrace.control.client import NoDaemon, operator

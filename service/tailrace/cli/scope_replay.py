@@ -21,7 +21,7 @@ import structlog
 from tailrace.cli.arguments import client_of, refuse, result_text, scope_of
 from tailrace.cli.scope_server import scope_server
 from tailrace.cli.waiting_bar import WaitingBar, waiting_bar
-from tailrace.config import Settings
+from tailrace.config.settings import Settings
 from tailrace.control.actions.replay import ReplayBody
 from tailrace.control.bodies import read_body
 from tailrace.control.client import Client, NoDaemon

@@ -4,8 +4,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from tailrace.assembly import stream_options, target
-from tailrace.config import Settings
 from tailrace.config.scopes import ScopeSettings
+from tailrace.config.settings import Settings
 from tailrace.control.server_positions import ServerPositions
 from tailrace.drivers import DRIVERS
 

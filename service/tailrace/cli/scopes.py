@@ -21,7 +21,7 @@ from tailrace.cli.arguments import add_config, add_json, read_settings, refuse, 
 from tailrace.cli.checkpoint_text import moment_of
 from tailrace.cli.terminal_text import UNKNOWN, age, columns
 from tailrace.cli.waiting_bar import waiting_bar
-from tailrace.config import Settings
+from tailrace.config.settings import Settings
 from tailrace.config.store import MemoryStoreSettings
 from tailrace.model import Checkpoint
 from tailrace.model.lease import Lease, LeaseTable, Member

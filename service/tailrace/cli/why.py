@@ -20,7 +20,7 @@ from tailrace.cli.arguments import add_config, client_of, read_settings, refuse,
 from tailrace.cli.document_tables import find_document
 from tailrace.cli.waiting_bar import waiting_bar
 from tailrace.cli.why_text import text_of
-from tailrace.config import Settings
+from tailrace.config.settings import Settings
 from tailrace.config.store import MemoryStoreSettings
 from tailrace.control.client import NoDaemon
 from tailrace.drivers import DRIVERS

@@ -13,11 +13,11 @@ from pydantic import BaseModel, ValidationError
 from tailrace.config.delivery import DeliverySettings
 from tailrace.config.document import Finding, Location
 from tailrace.config.fields import Section, StartAt, empty_is_none, from_environment
+from tailrace.config.http import HttpSettings
 from tailrace.config.interpolation import Unresolved
 from tailrace.config.lookup_stages import refusal
 from tailrace.config.messages import did_you_mean, path_of
 from tailrace.config.scopes import LOOKUP, ScopeSettings
-from tailrace.config.settings import HttpSettings
 from tailrace.config.snapshots import CHUNK_BYTES, Snapshot
 from tailrace.config.store import COLLECTIONS, MongodbStoreSettings, SqliteStoreSettings
 

@@ -8,8 +8,6 @@ import re
 from datetime import UTC, date, datetime, time
 from typing import Annotated, Any, Literal, TypeVar
 
-import bson
-from bson.errors import BSONError
 from pydantic import (
     AfterValidator,
     BaseModel,
@@ -111,6 +109,9 @@ def _short_database(name: str) -> str:
 
 def _sendable(value: Any) -> Any:
     """Requires a value that a command can carry: the server gets it only while the scope runs."""
+    import bson  # here: it takes long, and commands that only ask a daemon do not need it
+    from bson.errors import BSONError
+
     try:
         bson.encode({"": value})
     except (ValueError, ArithmeticError, BSONError) as error:

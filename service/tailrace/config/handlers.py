@@ -1,7 +1,8 @@
 """What the configuration knows of a handler: the word that selects its type.
 
-The table of types (:mod:`tailrace.handlers.types`) is handed to :func:`tailrace.config.load`; what
-the settings of several types have in common is in :mod:`tailrace.destination.settings`.
+The table of types (:mod:`tailrace.handlers.types`) is handed to
+:func:`tailrace.config.loading.load`; what the settings of several types have in common is in
+:mod:`tailrace.destination.settings`.
 """
 
 from collections.abc import Callable, Collection, Mapping

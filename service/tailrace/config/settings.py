@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from functools import cache
 from typing import Annotated, Any, Literal, Union
 
-from pydantic import Field, ValidationInfo, create_model, field_validator
+from pydantic import Field, create_model
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core.core_schema import CoreSchema
 
@@ -17,15 +17,14 @@ from tailrace.config.fields import (
     Count,
     Name,
     OneOrMore,
-    Port,
     Seconds,
     SecondsOrZero,
     Section,
     Text,
-    Token,
     Uri,
 )
 from tailrace.config.handlers import AnyHandlerSettings
+from tailrace.config.http import HttpSettings
 from tailrace.config.pipeline import PipelineSettings
 from tailrace.config.scopes import RouteSettings, ScopeSettings
 from tailrace.config.store import AnyStore, SqliteStoreSettings
@@ -80,41 +79,6 @@ class ReplicasSettings(Section):
     """The name of this process in `/status` of the others; by default its host name and its HTTP
     port. Each process needs a different name: the start of a second one is refused while the first
     one is alive."""
-
-
-class HttpSettings(Section):
-    """Metrics, health and status."""
-
-    host: Text = "127.0.0.1"
-    """The address to listen on; `0.0.0.0` in a container. On an address other than loopback,
-    everybody who can reach it may read states and numbers (see `protect`); reasons, errors,
-    documents, and requests that change something need the token."""
-
-    port: Port = 9464
-    """The port. 0 takes any free one."""
-
-    liveness_seconds: Seconds = 300.0
-    """How long a streaming scope may go without an answer from the server before `/livez` fails. It
-    must be longer than elections and maintenance take."""
-
-    token: Token | None = None
-    """The bearer token for requests that change something. Without it, they need none on loopback;
-    on another address the service makes a token, in a file beside the store (`tailrace.token`) that
-    commands on this machine read."""
-
-    token_file: Text | None = None
-    """A file that holds the token and nothing else, such as a mounted secret."""
-
-    protect: Literal["changes", "everything"] = "changes"
-    """Which requests need the token: `changes`, or `everything` except the bare status codes of
-    `/livez` and `/readyz`. Prometheus and browsers can send a token."""
-
-    @field_validator("protect")
-    @classmethod
-    def _needs_token(cls, protect: str, info: ValidationInfo) -> str:
-        if protect == "everything" and info.data.get("token", "invalid") is None:
-            raise ValueError("everything needs a token beside it: http.token or token_file")
-        return protect
 
 
 class LoggingSettings(Section):

@@ -36,7 +36,7 @@ def type_of(settings: AnyHandlerSettings) -> HandlerType[Any]:
 
 
 def handler_models(words: Collection[str]) -> Mapping[str, type[AnyHandlerSettings] | str]:
-    """The settings of each type, as :func:`tailrace.config.load` wants them.
+    """The settings of each type, as :func:`tailrace.config.loading.load` wants them.
 
     Of other packages' types, those that ``words`` name; all, if a word is none that is known.
     """

@@ -13,8 +13,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-import structlog
-
 from tailrace.errors import describe
 from tailrace.masking import keep_secret
 
@@ -52,6 +50,8 @@ def make_token(file: Path) -> str:
                     _write(file, secrets.token_urlsafe(_BYTES))
                 token = read_token(file)
     except OSError as error:
+        import structlog  # here: it takes long, and commands only read a token
+
         structlog.get_logger().warning(
             "http.token_not_made",
             path=str(file.absolute()),

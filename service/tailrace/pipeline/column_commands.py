@@ -3,7 +3,7 @@
 import argparse
 from collections.abc import Callable, Iterator
 
-from tailrace.config import load_pipeline
+from tailrace.config.loading import load_pipeline
 from tailrace.config.pipeline import PipelineSettings
 from tailrace.errors import ConfigurationError, PipelineRefused, Problem
 from tailrace.pipeline.location import Location

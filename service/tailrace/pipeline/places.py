@@ -2,7 +2,7 @@
 
 import argparse
 
-from tailrace.config import load_pipeline
+from tailrace.config.loading import load_pipeline
 from tailrace.config.pipeline import PipelineSettings
 from tailrace.errors import ConfigurationError, Problem
 from tailrace.lake.s3 import bucket_of

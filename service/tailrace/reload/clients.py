@@ -15,8 +15,7 @@ from typing import Any
 import anyio
 
 from tailrace.assembly import stream_options, target
-from tailrace.config import Settings
-from tailrace.config.settings import MongodbSettings
+from tailrace.config.settings import MongodbSettings, Settings
 from tailrace.config.store import MongodbStoreSettings
 from tailrace.destination.keeper import Keeper, Kept, keeper
 from tailrace.drivers import DRIVERS, CommandDriver, files_of, identify

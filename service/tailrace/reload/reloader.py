@@ -14,9 +14,9 @@ from typing import TypeVar
 import anyio
 import anyio.to_thread
 
-from tailrace import config
 from tailrace.assembly import scope_plans
-from tailrace.config import Settings
+from tailrace.config.loading import located
+from tailrace.config.settings import Settings
 from tailrace.config.subscriptions import most_streams
 from tailrace.control.outcome import ActionRefused, Done
 from tailrace.drivers import CommandDriver
@@ -262,6 +262,6 @@ class Reloader:
 
     async def _one_line(self, error: ConfigurationError) -> str:
         """The message of ``tailrace check`` in one line."""
-        error = await self._in_thread(partial(config.located, error, self.file))
+        error = await self._in_thread(partial(located, error, self.file))
         many = f"{len(error.problems)} problems: " if len(error.problems) > 1 else ""
         return f"{self.file}: {many}{'; '.join(map(str, error.problems))}"

@@ -3,9 +3,9 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from tailrace import config
 from tailrace.assembly import followed_by
-from tailrace.config import Settings
+from tailrace.config.loading import load
+from tailrace.config.settings import Settings
 from tailrace.errors import ConfigurationError, Problem, Unavailable
 from tailrace.handlers import check_handlers
 from tailrace.handlers.pool import HandlerPlan
@@ -43,7 +43,7 @@ class Wanted:
         ``begun`` is called with what may take long, before it.
         """
         begun("it was still being read")
-        settings = config.load(file, handler_models)
+        settings = load(file, handler_models)
 
         def checking(name: str) -> None:
             target = getattr(settings.handlers[name], "target", None)

@@ -13,7 +13,7 @@ from unittest import SkipTest
 import anyio
 
 from tailrace.assembly import target as target_of
-from tailrace.config import masked
+from tailrace.config.loading import masked
 from tailrace.errors import ConfigurationError
 from tailrace.handlers.trial import try_handler
 from tailrace.testing.checks import GuaranteeBroken, at_least_once, each_change_once

@@ -13,7 +13,7 @@ import anyio
 from bson.timestamp import Timestamp
 
 from tailrace.assembly import scope_plans
-from tailrace.config import Settings
+from tailrace.config.settings import Settings
 from tailrace.engine import ByteBudget, Runtime, Watcher, WatcherState
 from tailrace.engine.position.watermarks import Watermarks
 from tailrace.errors import TailraceError

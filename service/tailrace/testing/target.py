@@ -14,7 +14,8 @@ from typing import Any
 from prometheus_client import CollectorRegistry
 
 from tailrace.assembly import target as target_of
-from tailrace.config import Settings, loads
+from tailrace.config.loading import loads
+from tailrace.config.settings import Settings
 from tailrace.destination.handler_type import Opening
 from tailrace.destinations.python import PythonHandlerSettings, target_object
 from tailrace.engine import Handler

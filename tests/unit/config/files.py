@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tailrace.config import Settings
+from tailrace.config.settings import Settings
 from tailrace.errors import ConfigurationError
 from tests.configuration import loads
 

@@ -6,7 +6,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tailrace.config import masked
+from tailrace.config.loading import masked
 from tailrace.errors import ConfigurationError
 from tests.configuration import loads, schema
 from tests.unit.config.files import MINIMAL, minimal

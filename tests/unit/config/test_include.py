@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tailrace.config import located
+from tailrace.config.loading import located
 from tailrace.errors import ConfigurationError, Problem
 from tests.configuration import load
 

@@ -4,7 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from tailrace.config import load_pipeline, load_served
+from tailrace.config.loading import load_pipeline
+from tailrace.config.sections import SECTIONS
+from tailrace.config.served import load_served
+from tailrace.config.settings import Settings
 from tailrace.errors import ConfigurationError
 
 OF_THE_DAEMON = """\
@@ -61,3 +64,20 @@ def test_health_reads_only_http_and_store_with_its_token_file(tmp_path: Path) ->
     path.write_text("http: {prt: 7}\n")
     with pytest.raises(ConfigurationError, match="did you mean 'port'"):
         load_served(path, {})
+
+
+def test_the_names_of_scopes_and_their_handlers_are_read_without_checking_them(
+    tmp_path: Path,
+) -> None:
+    """A command refuses a name that is not there before it asks the daemon."""
+    path = tmp_path / "config.yaml"
+    (tmp_path / "more.yaml").write_text("scopes: [{name: b}]\nroutes: [{scope: b, handlers: [y]}]")
+    path.write_text(
+        "scopes: [{name: a, collection: '${NONE}'}, 7]\ninclude: [more.yaml]\n"
+        "routes: [{scope: a, handlers: [x, y]}, {scope: a, handlers: [z, x]}, {scope: odd}]\n"
+    )
+    assert load_served(path, {}).handlers == {"a": ["x", "y", "z"], "b": ["y"]}
+
+
+def test_every_section_is_known_without_the_models() -> None:
+    assert Settings.by_key().keys() == SECTIONS

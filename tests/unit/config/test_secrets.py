@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tailrace.config import masked
+from tailrace.config.loading import masked
 from tailrace.errors import ConfigurationError
 from tailrace.masking import mask_uri
 from tests.unit.config.files import minimal, parse, problems, settings_of

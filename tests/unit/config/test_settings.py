@@ -8,7 +8,7 @@ import pytest
 from bson.timestamp import Timestamp
 
 from tailrace.assembly import stream_options, target
-from tailrace.config import Settings
+from tailrace.config.settings import Settings
 from tailrace.config.store import MemoryStoreSettings, MongodbStoreSettings, SqliteStoreSettings
 from tailrace.config.subscriptions import beginning_of, beginnings, most_streams
 from tailrace.destinations.jsonl import JsonlHandlerSettings

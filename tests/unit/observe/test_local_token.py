@@ -8,7 +8,7 @@ import pytest
 import structlog
 
 from tailrace.assembly import access_of
-from tailrace.config import loads
+from tailrace.config.loading import loads
 from tailrace.config.store import (
     AnyStore,
     MemoryStoreSettings,
