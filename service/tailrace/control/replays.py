@@ -75,7 +75,8 @@ def replay_document(watcher: Watcher, handler: str) -> Mapping[str, Any] | None:
         return None
     running = watcher.replays.running.get(handler)
     if known is None or known.replay is None or known.replay.number != replay.number:
-        return {**_document(handler, replay), "reason": "it begins when the scope is followed"}
+        reason = "" if running is not None else "it begins when the scope is followed"
+        return {**_document(handler, replay), "reason": reason}
     at = known.position.cluster_time if known.position.token is not None else None
     document = _document(handler, replay, at)
     if known.halted:

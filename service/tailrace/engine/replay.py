@@ -28,16 +28,27 @@ from tailrace.model.replay import Replay, ReplayRequest, ReplayState
 from tailrace.stream import Interrupt, fingerprint
 
 _LOOK_SECONDS = 0.05
+_CANCEL_SECONDS = 2.0
+"""How long the running calls of a cancelled replay may take. Then they are cancelled, too."""
 
 
 @dataclass(slots=True, eq=False)
 class RunningReplay:
-    """One that goes on. ``ends`` it, drained; ``cancelled``: for good."""
+    """One that goes on, in ``tasks``. ``ends`` it, drained; ``cancelled``: for good."""
 
     span: ReplayedSpan
     status: Status
+    tasks: anyio.CancelScope = field(default_factory=anyio.CancelScope)
     ends: Interrupt = field(default_factory=Interrupt)
     cancelled: bool = False
+
+    def cancel(self) -> None:
+        """Begins no further call, and ends those that run."""
+        if self.cancelled:
+            return  # a standing order is heard of every second
+        self.cancelled = True
+        self.ends.set()
+        self.tasks.deadline = anyio.current_time() + _CANCEL_SECONDS
 
 
 @dataclass(slots=True, eq=False)
@@ -65,8 +76,7 @@ class Replays:
             running, replay = self.running.get(routed.name), self._wanted(routed.name)
             if running is not None:
                 if replay is None or replay.number > running.span.replay.number:
-                    running.cancelled = True
-                    running.ends.set()
+                    running.cancel()
             elif replay is not None:
                 self._begin(routed, replay)
 
@@ -140,7 +150,9 @@ class Replays:
             if course.routed[0].handler.commit is not None:
                 while self.runs(handler) and not running.ends.is_set:
                     await running.ends.sleep(_LOOK_SECONDS)
-            await follow.run(running.ends)
+            with running.tasks:
+                async with anyio.create_task_group() as course.scope.tasks:
+                    await follow.run(running.ends)
         self.fenced(follow)
         ended = follow.arrived or running.cancelled
         if ended:

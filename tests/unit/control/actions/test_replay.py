@@ -258,6 +258,26 @@ async def test_a_replay_goes_on_while_the_scope_is_halted_or_paused() -> None:
     assert [log["state"] for log in logs if log["event"] == "replay.ended"] == ["done"] * 2
 
 
+async def test_a_cancelled_replay_does_not_wait_for_a_call_that_hangs() -> None:
+    audit = Destination()
+    one, control = followed(audit)
+    async with running(control.supervisor):
+        await until(lambda: len(audit.handled) == 9)
+        audit.held = {5}
+        await control.replay("orders", span(3), BY)
+        await until(lambda: audit.begun[-1] == 5)
+        await control.replay("orders", ReplayBody(cancel=True), BY)
+        order = await one.runtime.orders.load("orders")
+        assert order is not None
+        while (await replay(control))["state"] == "running":
+            control.supervisor.obey(order)  # as the store says again and again
+            await anyio.lowlevel.checkpoint()
+        assert (await replay(control))["state"] == "cancelled"
+        await control.replay("orders", span(8), BY)
+        assert (await ended(control))["state"] == "done"
+    assert audit.handled[9:] == [3, 4, 8, 9]
+
+
 async def test_a_handler_that_commits_stands_still_until_its_replay_is_over() -> None:
     """It would commit what both gave it in one piece, and lose both if that fails."""
     audit, committed = Destination(), list[int]()
