@@ -18,7 +18,7 @@ from tailrace.event.layout import TOKEN, TYPE, operation_type, parts, token_at
 
 _TYPE_BYTES = len(TYPE) + 4 + 20
 """The operation type with the field's name, and some later bytes that events of a type share."""
-_NAMES = bytes(2 + len(str(number)) for number in range(100_000))
+_NAMES = b"".join(bytes([2 + n]) * (9 * 10 ** (n - 1) + (n == 1)) for n in range(1, 6))
 """For each element of an array, the number of bytes before its value: its type, its index as text,
 and a zero. Enough elements for more events than a reply can hold."""
 
