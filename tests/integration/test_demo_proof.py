@@ -6,7 +6,6 @@ from datetime import UTC, datetime
 from io import StringIO
 from pathlib import Path
 from typing import Any
-from xml.etree import ElementTree
 
 import bson
 import pyarrow as pa
@@ -17,9 +16,8 @@ from rich.console import Console
 
 from tailrace.demo import demonstrate
 from tailrace.demo.display import Display
-from tailrace.demo.picture import draw
 from tailrace.demo.processes import run_pipeline
-from tailrace.demo.tables import changes, compare_tables, show_tables
+from tailrace.demo.tables import compare_tables, show_tables
 from tailrace.demo.verification import replay
 from tailrace.demo.workspace import Layout
 from tailrace.errors import ConfigurationError, TailraceError
@@ -202,7 +200,6 @@ def test_rows_and_versions_are_shown_in_order(tmp_path: Path) -> None:
     ]
     table(tmp_path / "history" / "shop.orders", versions)
     table(tmp_path / "changes", [{"wall_time": NOON, "operation": "insert"}])
-    assert changes(tmp_path) == [(NOON.timestamp(), "insert")]
     printed = StringIO()
     show_tables(
         Display(Console(file=printed, width=160), 1), tmp_path, "shop.orders", "shop.orders"
@@ -215,24 +212,6 @@ def test_rows_and_versions_are_shown_in_order(tmp_path: Path) -> None:
     for line, revision in zip(lines[first:], (0, 1, 2), strict=False):
         ended = "12:00:00 update" if revision < 2 else ""
         assert re.match(f'insert 12:00:00 ?{ended}.*"revision":{revision}', line)
-
-
-def test_a_picture_has_all_operations_the_lag_and_the_restart(tmp_path: Path) -> None:
-    """Unknown operations count as others, and the line has a gap where the lag is unknown.
-
-    A run of one event without a known lag has a picture too.
-    """
-    events = [(at / 10, "insert" if at % 2 else "rename") for at in range(100)]
-    lags = [(float(at), None if at == 5 else at / 10) for at in range(10)]
-    draw(tmp_path / "picture.svg", events, lags, (4.0, 6.0))
-    drawn = ElementTree.parse(tmp_path / "picture.svg").getroot()
-    text = ElementTree.tostring(drawn, encoding="unicode")
-    for shown in ("#0072b2", "#999999", "the service restarts", "seconds behind the server"):
-        assert shown in text
-    [line] = re.findall(r'd="([^"]*)"[^>]*stroke: #009e73', text)
-    assert line.count("M") == 2
-    draw(tmp_path / "picture.svg", [(5.0, "insert")], [(5.0, None)], (5.0, 5.0))
-    ElementTree.parse(tmp_path / "picture.svg")
 
 
 async def test_a_pipeline_that_fails_says_what_it_printed(tmp_path: Path) -> None:

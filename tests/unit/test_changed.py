@@ -27,7 +27,7 @@ def checkout(tmp_path: Path) -> Path:
         ("service/tailrace/engine/plan/router.py", ["tests/unit/engine"]),
         ("service/tailrace/cli/__init__.py", ["tests/unit/cli"]),
         ("service/tailrace/version.py", []),
-        ("service/tailrace/demo/picture.py", []),
+        ("service/tailrace/demo/display.py", []),
         ("tests/unit/engine/test_run.py", ["tests/unit/engine/test_run.py"]),
         ("tests/unit/engine/changes.py", ["tests/unit/engine"]),
         ("tests/unit/engine/test_removed.py", []),

@@ -56,12 +56,6 @@ def show_tables(display: Display, tables: Path, current: str, history: str) -> N
     display.table(f"history/{history}, one document: {key}", columns, _shown(rows, columns))
 
 
-def changes(tables: Path) -> list[tuple[float, str]]:
-    """The time of each event of the log, in seconds since 1970, and its operation."""
-    rows = _rows(tables / "changes", "wall_time", "operation")
-    return [(row["wall_time"].timestamp(), row["operation"]) for row in rows if row["wall_time"]]
-
-
 def _names(directory: Path) -> list[str]:
     return sorted(path.name for path in directory.iterdir()) if directory.is_dir() else []
 

@@ -24,7 +24,6 @@ class Layout:
         self.server = root / "server"
         self.destination = root / "destination"
         self.config = root / "config.yaml"
-        self.picture = root / "demo.svg"
 
     def log(self, name: str) -> Path:
         """The output of a process: ``server``, ``service``, ``pipeline`` or ``destination``."""
@@ -50,7 +49,7 @@ def prepared(directory: Path) -> Iterator[Layout]:
         # Removes everything: a position without its data would skip events.
         for tree in (layout.data, layout.server, layout.destination):
             shutil.rmtree(tree, ignore_errors=True)
-        for file in (*root.glob("*.log"), layout.picture, layout.config):
+        for file in (*root.glob("*.log"), layout.config):
             file.unlink(missing_ok=True)
         layout.data.mkdir()
         yield layout
