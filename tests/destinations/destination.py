@@ -24,12 +24,13 @@ class Sent:
 
     ``key`` is the document key as canonical Extended JSON, ``None`` for an event that is not about
     a document. ``operation`` is the operation type (``delete`` for a tombstone), ``document`` the
-    document after the change, as plain data.
+    document after the change, as plain data. ``id`` is that of the event.
     """
 
     key: str | None
     operation: str
     document: Mapping[str, Any] | None = None
+    id: Any = None
 
 
 def last_states(sent: Iterable[Sent]) -> dict[str, Mapping[str, Any]]:

@@ -77,7 +77,7 @@ class Endpoint:
 
 def _sent(event: Mapping[str, Any]) -> Sent:
     data = event["data"]
-    return Sent(event.get("subject"), data["operationType"], data.get("fullDocument"))
+    return Sent(event.get("subject"), data["operationType"], data.get("fullDocument"), event["id"])
 
 
 def _new_secret() -> str:

@@ -67,9 +67,9 @@ class Kafka:
             value = message.value()
             if value is not None:
                 event = json_util.loads(value)
-                found.append(
-                    Sent(_text(message.key()), event["operationType"], event.get("fullDocument"))
-                )
+                id = dict(message.headers() or ())["tailrace.event_id"]
+                key, document = _text(message.key()), event.get("fullDocument")
+                found.append(Sent(key, event["operationType"], document, _text(id)))
         return found
 
     def documents(self, database: str, collection: str) -> Mapping[str, Mapping[str, Any]]:

@@ -96,6 +96,7 @@ class Target:
                 None if "documentKey" not in each else key_text(bson.encode(each["documentKey"])),
                 each["operationType"],
                 _plain(each["fullDocument"]) if each.get("fullDocument") else None,
+                each["_id"],
             )
             for each in found
         ]

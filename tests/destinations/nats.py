@@ -135,9 +135,8 @@ class Nats:
 def _sent(message: Msg) -> Sent:
     headers = message.headers or {}
     event = json.loads(message.data) if message.data else {}
-    return Sent(
-        headers.get("Tailrace-Key"), headers["Tailrace-Operation"], event.get("fullDocument")
-    )
+    key, operation = headers.get("Tailrace-Key"), headers["Tailrace-Operation"]
+    return Sent(key, operation, event.get("fullDocument"), headers["Nats-Msg-Id"])
 
 
 @contextmanager

@@ -59,8 +59,8 @@ class PostgreSQLDestination:
     def sent(self) -> Sequence[Sent] | None:
         if not self._log:
             return None
-        rows = self.query("SELECT key, op, event -> 'fullDocument' FROM changes ORDER BY position")
-        return [Sent(*row) for row in rows]
+        columns = "SELECT key, op, event -> 'fullDocument', id FROM changes ORDER BY position"
+        return [Sent(*row) for row in self.query(columns)]
 
     def documents(self, database: str, collection: str) -> Mapping[str, Mapping[str, Any]]:
         if not self._log:

@@ -120,7 +120,7 @@ class Redis:
 
 def _sent(entry: Mapping[str, str]) -> Sent:
     event = json.loads(entry["value"])
-    return Sent(entry.get("key"), entry["operation"], event.get("fullDocument"))
+    return Sent(entry.get("key"), entry["operation"], event.get("fullDocument"), entry["id"])
 
 
 @contextmanager

@@ -56,9 +56,9 @@ class TestContract(DestinationContract):
         finally:
             self.destination.renew()
 
-    # What is not every destination's: kafka_once has the faults of kafka, and more.
+    # What is not every destination's.
 
-    @pytest.mark.parametrize("kind", [name for name in NAMES if name != "kafka"], scope="session")
+    @pytest.mark.parametrize("kind", SWEEPING, scope="session")
     def test_it_holds_what_the_source_has_after_every_fault(self) -> None:
         super().test_it_holds_what_the_source_has_after_every_fault()
 
@@ -79,3 +79,20 @@ class TestContract(DestinationContract):
     def test_a_secret_is_shown_nowhere(self, kind: str) -> None:
         self.handler, self.secret = {**self.handler, **SECRETS[kind]}, SECRET
         super().test_a_secret_is_shown_nowhere()
+
+
+# kafka_once has the faults of kafka, and more.
+@pytest.mark.usefixtures("abandoned_connects")
+@pytest.mark.parametrize("kind", [name for name in NAMES if name != "kafka"], scope="session")
+def test_each_message_comes_once_or_in_order_after_every_fault(kind: str, log: Destination) -> None:
+    """As :class:`TestContract`, for the form that keeps each message: by their ids."""
+
+    class Contract(DestinationContract):
+        once = log.once
+
+        def holds(self) -> list[Any]:
+            return [sent.id for sent in log.sent() or ()]
+
+    contract = Contract()
+    contract.handler = {"batch_size": 7, **log.handler}
+    contract.test_it_holds_what_the_source_has_after_every_fault()
