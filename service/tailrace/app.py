@@ -53,7 +53,7 @@ from tailrace.observe.http import HttpServer, bind
 from tailrace.observe.loop_watch import LoopWatch
 from tailrace.observe.metrics import Metrics
 from tailrace.observe.output import Output
-from tailrace.reload import SPARE_STREAMS, HangUps, Reloader, Wanted, source_clients
+from tailrace.reload import SPARE_STREAMS, DesiredConfig, Reloader, Sighup, source_clients
 from tailrace.replicas.leases import Leases
 from tailrace.replicas.member_name import require_own_name
 from tailrace.signals import LastResort, StopSignals
@@ -135,7 +135,7 @@ class _Service:
         self.log = structlog.get_logger()
         self.stop = Interrupt()
         self.done = Interrupt()
-        self._hang_ups = HangUps()
+        self._sighup = Sighup()
         self._running = anyio.CancelScope()
         self._cluster: ClusterIdentity | None = None
         self._server: ClusterWatch | None = None
@@ -145,7 +145,7 @@ class _Service:
     async def run(self) -> int:
         """Connects, follows all scopes until the stop, drains; returns the exit code."""
         settings = self.settings
-        wanted = Wanted.of(settings)
+        wanted = DesiredConfig.of(settings)
         factory, uri = DRIVERS[wanted.client.driver], wanted.client.uri
         async with AsyncExitStack() as stack:
             # Local parts are opened first: a corrupt file can be reported without a server.
@@ -198,7 +198,7 @@ class _Service:
                         beside.start_soon(watch_letters, *letters, name="letters watch")
                         orders = store.orders, self._supervisor.obey
                         beside.start_soon(watch_orders, *orders, name="orders watch")
-                        reloads = self._hang_ups.obey
+                        reloads = self._sighup.obey
                         beside.start_soon(reloads, reload, name="reloads by signal")
                         if leases is not None:
                             beside.start_soon(leases.run, self.stop, name="leases")
@@ -242,7 +242,7 @@ class _Service:
                     self._obey(number)
                 if self._signals.hang_ups > hang_ups:
                     hang_ups = self._signals.hang_ups
-                    self._hang_ups.request()
+                    self._sighup.request()
                 await self._signals.wait()
 
     def _apply(self, settings: Settings, runtime: Runtime, server: CommandDriver) -> None:

@@ -15,7 +15,7 @@ import anyio
 import structlog
 from anyio.abc import TaskGroup
 
-from tailrace.engine.handle.isolation import required
+from tailrace.engine.handle.isolation import must_finish
 from tailrace.errors import StartRefused, TaskCancelled, Unavailable, describe
 from tailrace.model.failure_policy import Backoff
 from tailrace.observe.delay import reported_after
@@ -197,7 +197,7 @@ class Keeper:
 
     async def _run(self, kept: Kept[Any]) -> None:
         try:
-            await required(kept.run, f"the task that keeps {kept.name} open")
+            await must_finish(kept.run, f"the task that keeps {kept.name} open")
         except TaskCancelled as error:
             if self._host is not None and self._host.cancelling() and error.__cause__ is not None:
                 raise error.__cause__ from None  # everything was cancelled: the process ends

@@ -16,7 +16,7 @@ from tailrace.engine.course import Course
 from tailrace.engine.error_policy import Decision, Reason, decide
 from tailrace.engine.halt_record import note_halt
 from tailrace.engine.handle.destination_position import DestinationFenced
-from tailrace.engine.handle.isolation import required
+from tailrace.engine.handle.isolation import must_finish
 from tailrace.engine.handler_run import HandlerRun
 from tailrace.engine.read.ending import Ending
 from tailrace.engine.refusal import blame
@@ -61,7 +61,7 @@ class Follow:
                 if not (self._pauses and course.status.state is WatcherState.PAUSED):
                     course.status.enter(WatcherState.STARTING, course.trouble)
                 try:
-                    ending = await required(run.run, f"the watcher of scope {self._scope!r}")
+                    ending = await must_finish(run.run, f"the watcher of scope {self._scope!r}")
                 except Exception as error:  # noqa: BLE001 - only its state ends a course
                     if not await self._recover(error, run, before, heard, stop):
                         return None

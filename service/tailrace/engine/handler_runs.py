@@ -13,7 +13,7 @@ import structlog
 from tailrace.engine.checkpointer import Checkpointer
 from tailrace.engine.course import Course
 from tailrace.engine.handle.delivery import Delivery
-from tailrace.engine.handle.isolation import required
+from tailrace.engine.handle.isolation import must_finish
 from tailrace.engine.handle.lane_kinds import lane_of
 from tailrace.engine.handler_run import HandlerRun
 from tailrace.engine.plan.router import Routed
@@ -148,7 +148,7 @@ class HandlerRuns:
                 return  # it left before it had joined
             assert handler.delivery is not None  # noqa: S101 - for the type checker
             with self.course.scope.stop.calling(self._waits[handler.delivery].set):
-                await required(handler.lane.run, "the task of a handler's lane")
+                await must_finish(handler.lane.run, "the task of a handler's lane")
         except Exception as error:  # noqa: BLE001 - whatever the error is, running calls finish
             failure = error
         finally:

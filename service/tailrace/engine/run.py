@@ -13,7 +13,7 @@ import structlog
 from tailrace.engine.checkpointer import Checkpointer
 from tailrace.engine.course import Course
 from tailrace.engine.handle.delivery import Delivery
-from tailrace.engine.handle.isolation import required
+from tailrace.engine.handle.isolation import must_finish
 from tailrace.engine.handle.skipped_history import record
 from tailrace.engine.handler_run import HandlerRun
 from tailrace.engine.handler_runs import HandlerRuns
@@ -226,7 +226,7 @@ class Run:
                 beside.start_soon(self._read_rows, rows, reading_rows, name="rows")
                 try:
                     with handlers.meeting_others():
-                        ending = await required(reader.read, "the reader", stream)
+                        ending = await must_finish(reader.read, "the reader", stream)
                 except TailraceError as error:
                     self._fail(error)
                 reading_rows.cancel()
@@ -258,13 +258,13 @@ class Run:
         """Reads rows. A failure ends this run; the next run reads rows without a place again."""
         try:
             with until, self.interrupt.interrupts():
-                await required(rows.run, "the reader of documents")
+                await must_finish(rows.run, "the reader of documents")
         except TailraceError as error:
             self._fail(error)
 
     async def _save_regularly(self, until: Interrupt) -> None:
         try:
-            await required(self._checkpointer.run, "the checkpointer", until)
+            await must_finish(self._checkpointer.run, "the checkpointer", until)
         except (CheckpointError, TaskCancelled) as error:
             self._fail(error)
         except anyio.get_cancelled_exc_class():

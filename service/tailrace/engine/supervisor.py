@@ -11,7 +11,7 @@ import anyio
 import structlog
 from anyio.abc import TaskGroup
 
-from tailrace.engine.handle.isolation import required
+from tailrace.engine.handle.isolation import must_finish
 from tailrace.engine.handle.long_calls import LongCalls
 from tailrace.engine.readiness import degraded, not_alive, not_ready
 from tailrace.engine.scope_task import Begin, ScopeTask
@@ -112,7 +112,7 @@ class Supervisor:
                 end(task.deadline)
             while True:
                 try:
-                    return await required(self._follow, name, watcher, stop)
+                    return await must_finish(self._follow, name, watcher, stop)
                 except TaskCancelled as error:
                     watcher.status.errors.note(str(error))
                     log = structlog.get_logger()

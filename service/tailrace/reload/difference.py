@@ -8,7 +8,7 @@ from tailrace.config.difference import ScopeChange, at_once, needs_restart, scop
 from tailrace.config.subscriptions import most_streams
 from tailrace.errors import ConfigurationError, Problem
 from tailrace.handlers.pool import HandlerPool
-from tailrace.reload.wanted import Wanted
+from tailrace.reload.desired_config import DesiredConfig
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class Difference:
         return [name for name, each in self.scopes.items() if each.effect in effects]
 
 
-def difference(old: Wanted, new: Wanted, pool: HandlerPool, most: int) -> Difference:
+def difference(old: DesiredConfig, new: DesiredConfig, pool: HandlerPool, most: int) -> Difference:
     """What changes from one configuration to another. ``most``: streams that the client can hold.
 
     Raises :class:`ConfigurationError` for what only a restart of the process can apply.

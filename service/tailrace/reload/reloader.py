@@ -26,8 +26,8 @@ from tailrace.handlers.open_handler import OpenHandler
 from tailrace.handlers.pool import HandlerPool, Key, handlers_of
 from tailrace.reload.clients import Clients, OpenClient
 from tailrace.reload.code_files import code_files
+from tailrace.reload.desired_config import DesiredConfig
 from tailrace.reload.difference import Difference, difference, listed
-from tailrace.reload.wanted import Wanted
 from tailrace.replicas.leases import Leases
 from tailrace.source_settings import require_readable
 
@@ -57,7 +57,7 @@ class Reloader:
     """
 
     file: str
-    now: Wanted
+    now: DesiredConfig
     pool: HandlerPool
     clients: Clients
     supervisor: Supervisor
@@ -126,7 +126,7 @@ class Reloader:
         changed = [self.supervisor.find(name) for name, done in pending.items() if done.is_set()]
         return [each.name for each in changed if each is not None and not each.begins_somewhere]
 
-    async def _read_in_time(self) -> tuple[Wanted, Difference]:
+    async def _read_in_time(self) -> tuple[DesiredConfig, Difference]:
         """What the file says now, and how that differs.
 
         The import of a module may never end. Then its thread is left behind.
@@ -140,9 +140,9 @@ class Reloader:
             advice = "a module whose import never ends is imported again only by a restart"
             raise ActionRefused(422, f"{message}. Correct that, and reload; {advice}") from None
 
-    def _read(self, begun: Callable[[str], None]) -> tuple[Wanted, Difference]:
+    def _read(self, begun: Callable[[str], None]) -> tuple[DesiredConfig, Difference]:
         """Reads the file, and tells what is begun. Blocks."""
-        new = Wanted.read(self.file, begun)
+        new = DesiredConfig.read(self.file, begun)
         found = difference(self.now, new, self.pool, self.clients.streams)
         return new, replace(found, code=self._changed_code(new.settings))
 
@@ -166,7 +166,7 @@ class Reloader:
             sys.setswitchinterval(usual)
 
     async def _open(
-        self, found: Difference, new: Wanted
+        self, found: Difference, new: DesiredConfig
     ) -> tuple[Mapping[Key, OpenHandler], OpenClient]:
         """All handlers and the client, those that changed opened. If one cannot be, none is."""
         same = [name for name, effect in found.handlers.items() if effect == "kept"]
@@ -200,7 +200,7 @@ class Reloader:
     def _begin_all(
         self,
         found: Difference,
-        new: Wanted,
+        new: DesiredConfig,
         handlers: Mapping[Key, OpenHandler],
         client: OpenClient,
     ) -> Mapping[str, anyio.Event]:

@@ -9,8 +9,8 @@ from tailrace.config.difference import at_once, needs_restart, scope_changes
 from tailrace.errors import ConfigurationError
 from tailrace.handlers.pool import handler_pool
 from tailrace.reload.clients import ClientPlan
+from tailrace.reload.desired_config import DesiredConfig
 from tailrace.reload.difference import difference
-from tailrace.reload.wanted import Wanted
 from tests.unit.config.files import minimal, parse
 
 ALL, INHERITED, NOW, RESTART = "every scope", "scopes whose handlers inherit it", "now", "restart"
@@ -68,7 +68,7 @@ async def test_streams_for_which_a_process_has_no_connections_need_a_restart() -
     names = ["log", "b", "c", "d"]
     many = minimal(handlers={name: {"type": "log"} for name in names}, route={"handlers": names})
     old, new = (
-        Wanted(settings, {}, ClientPlan.of(settings.mongodb))
+        DesiredConfig(settings, {}, ClientPlan.of(settings.mongodb))
         for settings in (parse(many), parse(many | {"catch_up": {"streams": 3}}))
     )
     async with handler_pool(CollectorRegistry()) as pool:

@@ -8,7 +8,12 @@ import anyio
 
 from tailrace.engine.handle.call_size import CallSize
 from tailrace.engine.handle.destination_position import DestinationPosition
-from tailrace.engine.handle.isolation import apart, cancelled_by_us, closes, stray_cancellation
+from tailrace.engine.handle.isolation import (
+    cancelled_by_us,
+    in_own_task,
+    is_closing,
+    stray_cancellation,
+)
 from tailrace.engine.handle.outage import Outages
 from tailrace.engine.handle.retry import Retry
 from tailrace.engine.handle.time_limit import Returned, TimeLimit
@@ -107,7 +112,7 @@ class Attempts:
         if not events:
             return None
         call, payload = called_with(self._calls, events)
-        attempt = apart(self.share.measured(call, self), f"{self.name} attempt")
+        attempt = in_own_task(self.share.measured(call, self), f"{self.name} attempt")
         error = await self._attempt_in_turn(attempt, payload, events[0], len(events))
         if error is None and self._owns and call is self._call:
             self.position.stored(events)
@@ -145,7 +150,7 @@ class Attempts:
             if result is not None:
                 self._returned.check(result)
         except BaseException as error:
-            if closes(error):
+            if is_closing(error):
                 raise
             cancelled = isinstance(error, anyio.get_cancelled_exc_class())
             if cancelled_by_us():

@@ -6,7 +6,7 @@ from typing import Any
 import anyio
 
 from tailrace.engine.handle.delivery import Delivery, Handled
-from tailrace.engine.handle.isolation import closes
+from tailrace.engine.handle.isolation import is_closing
 from tailrace.engine.handle.refused_events import divided
 from tailrace.engine.ports import Call, PerBatch, RunIdentity
 from tailrace.errors import (
@@ -123,7 +123,7 @@ class CommitDelivery(Delivery):
             if result is not None:
                 self._returned.check(result)
         except BaseException as error:
-            if isinstance(error, anyio.get_cancelled_exc_class()) or closes(error):
+            if isinstance(error, anyio.get_cancelled_exc_class()) or is_closing(error):
                 raise
             if self._outages.is_one(error):
                 self._outages.begin(error)

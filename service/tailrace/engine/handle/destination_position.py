@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import anyio
 
-from tailrace.engine.handle.isolation import apart
+from tailrace.engine.handle.isolation import in_own_task
 from tailrace.engine.handle.outage import Outages
 from tailrace.engine.ports import Handler, RunIdentity
 from tailrace.engine.position.start_position import is_as_noted
@@ -225,7 +225,7 @@ class DestinationPosition:
         )
         try:
             with slow:
-                call = apart(question, f"{self.handler.name} {what}")
+                call = in_own_task(question, f"{self.handler.name} {what}")
                 return await call(self.identity, *given), None
         except InvalidPosition as error:
             raise ScopeHalted(

@@ -25,7 +25,7 @@ AGAIN_SECONDS = 1.0
 """How often a call that ignores its cancellation is cancelled after that: every turn would cost
 most of a core until it ends."""
 
-_APART: ContextVar[tuple[asyncio.Task[object] | None, anyio.CancelScope] | None] = ContextVar(
+_OWN_TASK: ContextVar[tuple[asyncio.Task[object] | None, anyio.CancelScope] | None] = ContextVar(
     "apart", default=None
 )
 """The task of its own in which a call runs, and the scope that spares it cancellations."""
@@ -37,13 +37,13 @@ class CallCancelled(Exception):
 
 def cancelled_by_us() -> bool:
     """Whether a cancel scope around this task is cancelled; call it where no handler runs."""
-    found = _APART.get()
+    found = _OWN_TASK.get()
     if found is not None and found[0] is asyncio.current_task():
         found[1].shield = False  # the call has ended
     return anyio.current_effective_deadline() == -inf
 
 
-def closes(error: BaseException) -> bool:
+def is_closing(error: BaseException) -> bool:
     """Whether the error closes a coroutine from outside, where no task runs.
 
     A handler may raise ``GeneratorExit`` itself: that does not count.
@@ -61,7 +61,7 @@ def stray_cancellation() -> bool:
     return task is not None and task.cancelling() > 0
 
 
-async def required(call: Callable[..., Awaitable[T]], name: str, *arguments: Any) -> T:
+async def must_finish(call: Callable[..., Awaitable[T]], name: str, *arguments: Any) -> T:
     """Makes a call in a task that runs no handler; :class:`TaskCancelled` if others cancel it."""
     try:
         return await call(*arguments)
@@ -74,7 +74,7 @@ async def required(call: Callable[..., Awaitable[T]], name: str, *arguments: Any
         ) from error
 
 
-def apart(call: Callable[..., Awaitable[T]], name: str) -> Callable[..., Awaitable[T]]:
+def in_own_task(call: Callable[..., Awaitable[T]], name: str) -> Callable[..., Awaitable[T]]:
     """Wraps ``call`` to run in a task of its own with this name; its errors are raised here.
 
     Raises :class:`CallCancelled` if its task is cancelled, but not by us. If the call returns
@@ -90,13 +90,13 @@ def apart(call: Callable[..., Awaitable[T]], name: str) -> Callable[..., Awaitab
         async def run() -> None:
             nonlocal began
             began, task = True, asyncio.current_task()
-            _APART.set((task, tasks.cancel_scope))
+            _OWN_TASK.set((task, tasks.cancel_scope))
             try:
                 returned.append(await call(*arguments))
             except anyio.get_cancelled_exc_class():
                 pass  # if we cancelled, the task that waits for this one is cancelled too
             except BaseException as error:
-                if closes(error):
+                if is_closing(error):
                     # The task does not notice it, and would wait for ever.
                     with suppress(RuntimeError):
                         task.cancel()  # type: ignore[union-attr]

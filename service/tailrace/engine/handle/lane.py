@@ -17,7 +17,7 @@ import structlog
 from anyio.abc import TaskGroup
 
 from tailrace.engine.handle.delivery import Delivery
-from tailrace.engine.handle.isolation import CallCancelled, apart, required
+from tailrace.engine.handle.isolation import CallCancelled, in_own_task, must_finish
 from tailrace.engine.plan.router import Wants
 from tailrace.engine.position.handled_before import HandledBefore
 from tailrace.engine.position.place import Place
@@ -181,11 +181,11 @@ class Lane(ABC):
             self._tasks.start_soon(self._keep, name, name=f"beside {name}")
 
     async def _keep(self, name: str) -> None:
-        work, assigned = apart(self._work, name), Assignment[Any]()
+        work, assigned = in_own_task(self._work, name), Assignment[Any]()
         try:
             while True:
                 try:
-                    return await required(work, f"the task beside {name!r}", assigned)
+                    return await must_finish(work, f"the task beside {name!r}", assigned)
                 except CallCancelled as error:
                     self._restart(assigned, error)
         except TaskCancelled as error:

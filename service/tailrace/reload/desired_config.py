@@ -14,7 +14,7 @@ from tailrace.reload.clients import ClientPlan
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class DesiredConfig:
     """The settings, and with what handlers and the client of the source are opened."""
 
     settings: Settings
@@ -22,7 +22,7 @@ class Wanted:
     client: ClientPlan
 
     @classmethod
-    def of(cls, settings: Settings) -> "Wanted":
+    def of(cls, settings: Settings) -> "DesiredConfig":
         """Reads the files of secrets. Raises :class:`ConfigurationError`."""
         client = ClientPlan.of(settings.mongodb)
         follows = followed_by(settings)
@@ -37,7 +37,7 @@ class Wanted:
         return cls(settings, handlers, client)
 
     @classmethod
-    def read(cls, file: str, begun: Callable[[str], None] = lambda text: None) -> "Wanted":
+    def read(cls, file: str, begun: Callable[[str], None] = lambda text: None) -> "DesiredConfig":
         """What the file says, checked. Raises :class:`ConfigurationError`.
 
         ``begun`` is called with what may take long, before it.

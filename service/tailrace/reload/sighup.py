@@ -9,7 +9,7 @@ from tailrace.control.control import Reload
 from tailrace.control.outcome import ActionRefused
 
 
-class HangUps:
+class Sighup:
     """What SIGHUP requested, also before anything can be reloaded."""
 
     def __init__(self) -> None:
