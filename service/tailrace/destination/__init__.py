@@ -24,7 +24,8 @@ what only some destinations need.
 - Below a class: :class:`Handler`, which the engine calls as :class:`PerEvent` or
   :class:`PerBatch`, with a :class:`Commit`, an :class:`OwnPosition`, a :class:`RunIdentity`.
 
-What a call may raise is in :mod:`tailrace.errors`: ``Unavailable``, ``Refused``, ``Fenced``.
+A call may raise ``tailrace.Unavailable``, ``Refused``, ``Fenced`` and so on. What is wrong with the
+configuration is a :class:`ConfigurationError` of one :class:`Problem` or several, each with a path.
 """
 
 from tailrace.destination.batch import Batch, ScopeContext
@@ -58,6 +59,8 @@ from tailrace.engine import (
     raw_documents,
     raw_list,
 )
+from tailrace.errors import ConfigurationError, Problem
+from tailrace.event import Namespace
 from tailrace.event.field_mapping import FieldMapping
 from tailrace.event.snapshot_barrier import SnapshotBarrier
 
@@ -67,6 +70,7 @@ __all__ = [
     "Batch",
     "BatchHandlerSettings",
     "Commit",
+    "ConfigurationError",
     "FieldMapping",
     "FieldSettings",
     "Handler",
@@ -75,10 +79,12 @@ __all__ = [
     "MessageHandlerSettings",
     "MessageMaker",
     "NameTemplate",
+    "Namespace",
     "Opening",
     "OwnPosition",
     "PerBatch",
     "PerEvent",
+    "Problem",
     "Rename",
     "RunIdentity",
     "ScopeContext",
