@@ -11,7 +11,7 @@ from bson.datetime_ms import DatetimeMS
 from bson.timestamp import Timestamp
 from pymongo import AsyncMongoClient
 
-from tailrace.cli.scopes import list_scopes
+from tailrace.cli.scope_leases import list_scopes
 from tailrace.model.lease import Lease, Member
 from tailrace.stores import Store
 from tests.contract.sqlite_files import execute

@@ -9,7 +9,7 @@ import bson
 import pytest
 from pymongo import AsyncMongoClient
 
-from tailrace.cli.scopes import list_scopes
+from tailrace.cli.scope_leases import list_scopes
 from tailrace.errors import (
     CheckpointError,
     ConnectionFailed,

@@ -6,7 +6,7 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
 from pathlib import Path
@@ -76,12 +76,25 @@ def with_lines(error: Exception, options: argparse.Namespace) -> Exception:
     return located(error, file)
 
 
+def require_scope(
+    name: str, handler: str | None, handlers: Mapping[str, Sequence[str]], config: str
+) -> None:
+    """Refuses a scope that the configuration does not have, and a handler that the scope does not.
+
+    ``handlers``: by scope, the names of those that get its changes.
+    """
+    if name not in handlers:
+        message = f"is not in {config}, which has: {', '.join(handlers)}"
+        refuse(f"scope {name!r}", message + meant(name, handlers))
+    if handler is not None and handler not in (names := handlers[name]):
+        has = f"it has: {', '.join(names)}" if names else "it has none"
+        refuse("--handler", f"scope {name!r} has no handler {handler!r}; {has}")
+
+
 def scope_of(name: str, settings: Settings, config: str) -> ScopeSettings:
     """The settings of a scope; refuses a name that the configuration does not have."""
     scopes = {scope.name: scope for scope in settings.scopes}
-    if name not in scopes:
-        message = f"is not in {config}, which has: {', '.join(scopes)}"
-        refuse(f"scope {name!r}", message + meant(name, scopes))
+    require_scope(name, None, dict.fromkeys(scopes, ()), config)
     return scopes[name]
 
 
@@ -89,14 +102,6 @@ def handlers_of(scope: str, settings: Settings) -> list[str]:
     """The names of the handlers that get a scope's changes, in the order of the routes."""
     routes = [route for route in settings.routes if route.scope == scope]
     return list(dict.fromkeys(name for route in routes for name in route.handlers))
-
-
-def require_handler(handler: str | None, scope: str, settings: Settings) -> None:
-    """Refuses a handler that the scope does not have."""
-    names = handlers_of(scope, settings)
-    if handler is not None and handler not in names:
-        has = f"it has: {', '.join(names)}" if names else "it has none"
-        refuse("--handler", f"scope {scope!r} has no handler {handler!r}; {has}")
 
 
 def meant(given: str, names: Iterable[str]) -> str:

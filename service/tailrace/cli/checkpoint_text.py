@@ -5,11 +5,11 @@ from datetime import datetime
 
 from bson.timestamp import Timestamp
 
-from tailrace.cli.terminal_text import UNKNOWN, age, columns, fields
 from tailrace.model import Checkpoint
 from tailrace.model.gap import Gap
 from tailrace.model.subscription import Subscription
 from tailrace.model.time_text import utc_text
+from tailrace.observe.terminal_text import UNKNOWN, age, columns, fields
 
 _HEADINGS = ("SCOPE", "KIND", "CLUSTER TIME", "EPOCH", "SEQUENCE", "SAVED AT", "AGE", "GAPS")
 

@@ -20,7 +20,7 @@ from tailrace.assembly import open_store
 from tailrace.cli.arguments import add_config, read_settings, refuse, scope_of
 from tailrace.cli.checkpoint_text import details, history, table
 from tailrace.cli.position_options import read_position
-from tailrace.cli.scopes import follower
+from tailrace.cli.scope_leases import follower
 from tailrace.cli.waiting_bar import waiting_bar
 from tailrace.engine.ports import CheckpointStore
 from tailrace.errors import CheckpointCorrupt, CheckpointFenced

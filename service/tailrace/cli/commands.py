@@ -7,6 +7,7 @@ Exit codes: 0 stopped, drained and saved, or finished; 1 a failure; 2 usage or c
 import argparse
 import sys
 from collections.abc import Sequence
+from functools import partial
 from importlib import import_module
 from typing import Protocol, cast
 
@@ -49,12 +50,20 @@ class Command(Protocol):
 
 
 def command(name: str) -> Command:
-    """Imports the module of a command."""
+    """The module of a command, or the action that is one."""
+    from tailrace.control.action_table import TABLE
+
+    for row, of in TABLE.items():
+        if of == name:
+            from tailrace.cli.action_command import ActionCommand
+            from tailrace.control.action_table import find_action
+
+            return ActionCommand(find_action(row))
     return cast(Command, import_module(f"tailrace.cli.{name.replace('-', '_')}"))
 
 
-def parser(*named: str) -> argparse.ArgumentParser:
-    """The parser of the command line; of the commands, only the ``named`` have their arguments."""
+def parser() -> Parser:
+    """The parser of the command line. A command adds its arguments when they are needed."""
     whole = Parser(
         prog="tailrace",
         description="Follows MongoDB change streams and delivers every change to handlers.",
@@ -63,16 +72,17 @@ def parser(*named: str) -> argparse.ArgumentParser:
     commands = whole.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, help_text in COMMANDS.items():
         described = f"{help_text[0].upper()}{help_text[1:]}."
-        added = commands.add_parser(name, help=help_text, description=described)
-        if name in named:
-            command(name).add(added)
+        commands.add_parser(name, help=help_text, description=described, fill=partial(_fill, name))
     return whole
+
+
+def _fill(name: str, parser: argparse.ArgumentParser) -> None:
+    command(name).add(parser)
 
 
 def main(given: Sequence[str], signals: StopSignals) -> int:
     """Runs a command and returns the exit code; prints one message if something is wrong."""
-    named = next((word for word in given if not word.startswith("-")), "")
-    options = parser(named).parse_args(given, argparse.Namespace(signals=signals))
+    options = parser().parse_args(given, argparse.Namespace(signals=signals))
     try:
         return command(options.command).run(options)
     except TailraceError as error:

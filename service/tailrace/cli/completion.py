@@ -19,5 +19,5 @@ def run(options: argparse.Namespace) -> int:
     """Prints the script."""
     import shtab
 
-    print(shtab.complete(commands.parser(*commands.COMMANDS), shell=options.shell), end="")
+    print(shtab.complete(commands.parser().filled(whole=True), shell=options.shell), end="")
     return 0

@@ -7,7 +7,11 @@ from datetime import datetime
 
 from bson import json_util
 
-from tailrace.cli.terminal_text import (
+from tailrace.engine.handle.letter_queues import event_of
+from tailrace.event.extended_json import to_json
+from tailrace.model.dead_letter import DeadLetter, LetterQueue
+from tailrace.model.time_text import utc_text
+from tailrace.observe.terminal_text import (
     CONTROL,
     UNKNOWN,
     age,
@@ -16,10 +20,6 @@ from tailrace.cli.terminal_text import (
     fields,
     printable,
 )
-from tailrace.engine.handle.letter_queues import event_of
-from tailrace.event.extended_json import to_json
-from tailrace.model.dead_letter import DeadLetter, LetterQueue
-from tailrace.model.time_text import utc_text
 
 _KEY, _ERROR = 40, 60
 

@@ -15,18 +15,20 @@ from datetime import UTC, datetime
 import anyio
 
 from tailrace.assembly import open_store
+from tailrace.cli.action_command import add_options
 from tailrace.cli.arguments import add_config, add_json, client_of, read_settings, refuse
 from tailrace.cli.dead_letter_text import details, row, table
 from tailrace.cli.dead_letters_daemon import through_daemon
-from tailrace.cli.terminal_text import printable
 from tailrace.cli.waiting_bar import waiting_bar
 from tailrace.config.settings import Settings
+from tailrace.control.actions.dead_letters import LetterFilter
 from tailrace.control.letter_choice import LetterChoice
 from tailrace.engine.handle.letter_queues import in_order
 from tailrace.engine.ports import DeadLetterStore
 from tailrace.errors import ConfigurationError, Problem
 from tailrace.event.key import read_key
 from tailrace.model.dead_letter import DeadLetter, LetterHead, LetterUnreadable
+from tailrace.observe.terminal_text import printable
 from tailrace.stores.records import letter_line
 
 NONE = "No dead letters.\n"
@@ -55,10 +57,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         verb.add_argument("--dry-run", action="store_true", help="say what would happen")
         add_json(verb)
     for verb in verbs.choices.values():
-        verb.add_argument("--scope", help="only dead letters of this scope")
-        verb.add_argument("--handler", help="only dead letters of this handler")
-        verb.add_argument("--key", metavar="JSON", help="only of the document with this _id")
-        verb.add_argument("--error", metavar="TEXT", help="only those whose error contains this")
+        add_options(verb, LetterFilter, ("ids", "after"))
         add_config(verb)
 
 

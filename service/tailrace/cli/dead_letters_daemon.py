@@ -6,11 +6,11 @@ from typing import Any
 
 from tailrace.cli.arguments import result_text
 from tailrace.cli.dead_letter_text import number
-from tailrace.cli.terminal_text import printable
 from tailrace.cli.waiting_bar import WaitingBar, waiting_bar
 from tailrace.control.client import Client, NoDaemon
 from tailrace.control.outcome import ActionRefused
 from tailrace.observe.health_check import NO_ANSWER
+from tailrace.observe.terminal_text import printable
 
 _SECONDS = 600.0
 """How long one answer may take: as long as a handler takes for a letter."""

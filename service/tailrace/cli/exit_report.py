@@ -8,9 +8,6 @@ line stays below that.
 import json
 import sys
 
-import structlog
-
-from tailrace.cli.terminal_text import Colour, paint
 from tailrace.errors import (
     CheckpointCorrupt,
     CheckpointError,
@@ -22,6 +19,7 @@ from tailrace.errors import (
     TailraceError,
     describe,
 )
+from tailrace.observe.terminal_text import Colour, paint
 
 _USAGE = (400, 401, 403, 404, 413, 422)
 """The daemon's answers to a wrong request (:class:`tailrace.control.ActionRefused`)."""
@@ -32,6 +30,8 @@ LONGEST = 1700
 
 def log(error: Exception) -> int:
     """Logs why the process ends, and returns its exit code."""
+    import structlog  # here: it takes long, and most commands log nothing
+
     logger = structlog.get_logger().bind(restart_helps=_may_pass(error))
     if isinstance(error, ConfigurationError):
         logger.error("service.refused", reason=_problems(error), exit_code=2)

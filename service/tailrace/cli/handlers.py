@@ -8,8 +8,8 @@ import json
 import sys
 from dataclasses import asdict
 
-from tailrace.cli.terminal_text import columns
 from tailrace.handlers.types import ListedType, listed_types
+from tailrace.observe.terminal_text import columns
 
 _HEADINGS = ("TYPE", "INSTALLED", "NEEDS", "FROM", "DOES")
 

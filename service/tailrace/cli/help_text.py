@@ -3,7 +3,7 @@
 import argparse
 import re
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import Any, NoReturn
 
@@ -110,8 +110,31 @@ _FIRST = (
 class Parser(argparse.ArgumentParser):
     """Adds examples and exit codes to the help, and says what was probably meant.
 
-    The docstring of a command's module ends with its exit codes.
+    The docstring of a command's module ends with its exit codes. ``fill`` adds the arguments, when
+    they are needed: what it imports may take long.
     """
+
+    def __init__(
+        self,
+        *args: Any,
+        fill: Callable[[argparse.ArgumentParser], None] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(*args, **kwargs)
+        self._fill = fill
+
+    def filled(self, *, whole: bool = False) -> "Parser":
+        """With its arguments; the ``whole`` of it, with those of all its commands, too."""
+        fill, self._fill = self._fill, None
+        if fill is not None:
+            fill(self)
+        for action in self._actions:
+            if isinstance(action, argparse._SubParsersAction):
+                for choice in action._choices_actions:
+                    if whole or not choice.help:
+                        verb = action.choices[choice.dest].filled(whole=whole)
+                        choice.help = choice.help or verb.description
+        return self
 
     def add_argument(self, *names: Any, **options: Any) -> argparse.Action:
         """Adds an argument, whose ``complete`` says how shtab completes it."""
@@ -123,6 +146,9 @@ class Parser(argparse.ArgumentParser):
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Refuses what is unknown here, where its near names are, and not in the first parser."""
         self._given: Sequence[str] = args or ()
+        if self._fill is not None:
+            fill, self._fill = self._fill, None
+            fill(self)
         found, unknown = super().parse_known_args(args, namespace)
         if unknown:
             message = f"unrecognized arguments: {' '.join(unknown)}"
@@ -132,16 +158,16 @@ class Parser(argparse.ArgumentParser):
     def format_help(self) -> str:
         """The help, with the examples of this command or verb."""
         _, *words = self.prog.split()
+        self.filled()
         text = super().format_help()
         named = [each for each in EXAMPLES if f"{each} ".startswith(f"{self.prog} ")]
         if not words:
             named = list(_FIRST)
         if named:
             text += "\nexamples:\n" + "".join(f"  {each}\n" for each in named)
-        module = import_module(
-            f"tailrace.cli.{words[0].replace('-', '_') if words else 'commands'}"
-        )
-        codes = " ".join((module.__doc__ or "").partition("Exit codes:")[2].split())
+        commands = import_module("tailrace.cli.commands")
+        named_command = commands.command(words[0]) if words else commands
+        codes = " ".join((named_command.__doc__ or "").partition("Exit codes:")[2].split())
         if codes:
             lines = textwrap.wrap(codes, _WIDTH, initial_indent="  ", subsequent_indent="  ")
             text += "\nexit codes:\n" + "\n".join(lines) + "\n"

@@ -11,20 +11,20 @@ from dataclasses import dataclass
 from typing import Any
 
 from tailrace.cli import snapshot_text
+from tailrace.cli.action_command import add_options
 from tailrace.cli.arguments import (
     add_config,
     add_json,
     client_of,
-    read_settings,
     refuse,
-    require_handler,
+    require_scope,
     result_text,
-    scope_of,
 )
 from tailrace.cli.waiting_bar import waiting_bar
+from tailrace.config.served import load_served
+from tailrace.control.actions.snapshot import SnapshotBody
 from tailrace.control.client import Client
 from tailrace.control.outcome import ActionRefused, elsewhere
-from tailrace.snapshot.filter import canonical
 
 _LOOK_SECONDS = 1.0
 _PLAN_SECONDS = 10.0
@@ -37,14 +37,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     """Adds the command's arguments."""
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
     start = verbs.add_parser("start", help="deliver the documents that exist now")
-    start.add_argument(
-        "--collection",
-        action="append",
-        default=[],
-        metavar="NAME",
-        help="only this collection; may be repeated",
-    )
-    start.add_argument("--filter", default="", metavar="JSON", help="only documents that match")
+    add_options(start, SnapshotBody, ("handler", "action"))
     status = verbs.add_parser("status", help="show the progress")
     status.add_argument(
         "--watch",
@@ -60,16 +53,15 @@ def add(parser: argparse.ArgumentParser) -> None:
         add_json(verbs.choices[name])
     for verb in verbs.choices.values():
         verb.add_argument("scope", help="the scope's name")
-        verb.add_argument("--handler", metavar="NAME", help="of this handler alone")
+        add_options(verb, SnapshotBody, ("action", "collections", "filter"))
         add_config(verb)
 
 
 def run(options: argparse.Namespace) -> int:
     """Runs the verb, and prints the result or one line that says why it failed."""
-    settings = read_settings(options)
-    scope_of(options.scope, settings, options.config)
-    require_handler(options.handler, options.scope, settings)
-    daemon = _Daemon(client_of(settings, options.config), options.scope, options.handler)
+    served = load_served(options.config)
+    require_scope(options.scope, options.handler, served.handlers, options.config)
+    daemon = _Daemon(client_of(served, options.config), options.scope, options.handler)
     match options.verb:
         case "status":
             if options.json:
@@ -136,12 +128,14 @@ def _watch(daemon: _Daemon) -> int:
 
 def _start(daemon: _Daemon, options: argparse.Namespace) -> str:
     """Waits until the daemon has found the collections and the server has accepted the filter."""
-    collections: list[str] = options.collection
+    collections: list[str] = options.collections
     for name in collections:
         try:
             name.encode()
         except UnicodeEncodeError:
             refuse("--collection", f"{name!a} is not UTF-8")
+    from tailrace.snapshot.filter import canonical  # here: a filter needs BSON
+
     try:
         matching = canonical(options.filter)
     except ValueError as error:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any, TextIO
 
-from tailrace.cli.terminal_text import age, printable
+from tailrace.observe.terminal_text import age, printable
 
 _WIDTH = 24
 """The width of a bar, in characters."""

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, TextIO
 
-from tailrace.cli.terminal_text import UNKNOWN, Colour, age, columns, paint, printable
+from tailrace.observe.terminal_text import UNKNOWN, Colour, age, columns, paint, printable
 
 _HEADINGS = ("SCOPE", "HANDLER", "STATE", "LAG", "IN FLIGHT", "DEAD LETTERS")
 _COMMAND = re.compile(r"'(tailrace [^']+)'")

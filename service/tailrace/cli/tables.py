@@ -10,8 +10,8 @@ from datetime import timedelta
 from typing import Any
 
 from tailrace.cli.arguments import needs_pipeline
-from tailrace.cli.terminal_text import UNKNOWN, age, columns
 from tailrace.cli.waiting_bar import waiting_bar
+from tailrace.observe.terminal_text import UNKNOWN, age, columns
 
 _HEADINGS = (
     *("table", "rows", "files", "size", "history", "published", "behind", "waiting"),

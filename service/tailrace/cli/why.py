@@ -16,38 +16,26 @@ from urllib.parse import quote
 import anyio
 
 from tailrace.assembly import inquiries, open_store
+from tailrace.cli.action_command import add_options
 from tailrace.cli.arguments import add_config, client_of, read_settings, refuse, scope_of
 from tailrace.cli.document_tables import find_document
 from tailrace.cli.waiting_bar import waiting_bar
 from tailrace.cli.why_text import text_of
 from tailrace.config.settings import Settings
 from tailrace.config.store import MemoryStoreSettings
+from tailrace.control.actions.why import WhyQuery
 from tailrace.control.client import NoDaemon
 from tailrace.drivers import DRIVERS
 from tailrace.event.key import Key, read_key
 from tailrace.why.answer import DocumentOutcome, plain
 from tailrace.why.places import published_in
 
-SECONDS = 5.0
-
 
 def add(parser: argparse.ArgumentParser) -> None:
     """Adds the command's arguments."""
     add_config(parser)
     parser.add_argument("--scope", required=True, help="the scope that should have delivered it")
-    parser.add_argument(
-        "--key", required=True, metavar="JSON", help="the document's _id as Extended JSON"
-    )
-    parser.add_argument(
-        "--collection", default="", metavar="NAME", help="its collection; default: any of the scope"
-    )
-    parser.add_argument(
-        "--seconds",
-        type=float,
-        default=SECONDS,
-        metavar="N",
-        help=f"how long to search the oplog, and each lake; default: {SECONDS:g}",
-    )
+    add_options(parser, WhyQuery)
     parser.add_argument(
         "--tables",
         metavar="DIR",

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any, TextIO
 
-from tailrace.cli.terminal_text import (
+from tailrace.observe.terminal_text import (
     CONTROL,
     UNKNOWN,
     Colour,

@@ -1,29 +1,33 @@
 """The table of actions, in the order of docs/http.md. A module is imported when it is needed."""
 
-from functools import cache
+from __future__ import annotations
+
 from importlib import import_module
+from typing import TYPE_CHECKING
 
-from tailrace.control.action import Action
+if TYPE_CHECKING:
+    from tailrace.control.action import Action
 
-TABLE = (
-    "restart.RESTART",
-    "pause.PAUSE",
-    "pause.RESUME",
-    "seek.SEEK",
-    "skip.SKIP",
-    "positions.POSITIONS",
-    "why.WHY",
-    "snapshot.SNAPSHOT",
-    "replay.REPLAY",
-    "replay.LAST_REPLAY",
-    "dead_letters.SHOW",
-    "dead_letters.REPLAY",
-    "dead_letters.DISCARD",
-    "dead_letters.REPLAY_ONE",
-    "dead_letters.DISCARD_ONE",
-    "reload.RELOAD",
-)
-"""The module of each action in :mod:`tailrace.control.actions`, and its name there."""
+TABLE = {
+    "restart.RESTART": "scopes restart",
+    "pause.PAUSE": "scopes pause",
+    "pause.RESUME": "scopes resume",
+    "seek.SEEK": "scopes seek",
+    "skip.SKIP": "scopes skip",
+    "positions.POSITIONS": "scopes positions",
+    "why.WHY": "",
+    "snapshot.SNAPSHOT": "",
+    "replay.REPLAY": "",
+    "replay.LAST_REPLAY": "",
+    "dead_letters.SHOW": "",
+    "dead_letters.REPLAY": "",
+    "dead_letters.DISCARD": "",
+    "dead_letters.REPLAY_ONE": "",
+    "dead_letters.DISCARD_ONE": "",
+    "reload.RELOAD": "reload",
+}
+"""The module of each action in :mod:`tailrace.control.actions`, its name there, and its command of
+the shell; empty if that does more than to ask."""
 
 
 def find_action(row: str) -> Action:
@@ -33,7 +37,6 @@ def find_action(row: str) -> Action:
     return action
 
 
-@cache
 def actions() -> tuple[Action, ...]:
     """All of them."""
     return tuple(find_action(row) for row in TABLE)

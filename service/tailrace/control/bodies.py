@@ -3,7 +3,8 @@
 import json
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any, TypeVar
+from dataclasses import dataclass
+from typing import Annotated, Any, TypeVar
 from urllib.parse import parse_qs
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -11,6 +12,13 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from tailrace.control.outcome import ActionRefused
 
 B = TypeVar("B", bound="Body")
+
+
+@dataclass(frozen=True, slots=True)
+class Metavar:
+    """How the help of the shell names the value of a field."""
+
+    name: str
 
 
 class Body(BaseModel):
@@ -33,13 +41,14 @@ def _drop(schema: dict[str, Any]) -> None:
 
 
 class HandlerQuery(Body):
-    handler: str | None = None
+    handler: Annotated[str | None, Metavar("NAME")] = None
     """Only this handler of the scope; without it, all."""
 
 
 class OrderBody(HandlerQuery):
-    wait: float | None = Field(default=None, ge=0, le=300)
-    """How many seconds the answer waits for the effect, if it takes long; without it, 5."""
+    wait: Annotated[float | None, Metavar("SECONDS")] = Field(default=None, ge=0, le=300)
+    """How many seconds the answer waits for the effect, if it takes long; without it, 5. With it, a
+    command ends with 1 if the effect has not come."""
 
 
 def read_body(model: type[B], body: bytes, query: str) -> B:

@@ -16,6 +16,8 @@ from tailrace.model.snapshot import SnapshotRequest
 _ATTEMPTS = 5
 """How often an order is tried that meets another process's, or has no answer."""
 
+STORED = "no daemon runs here: stored; the process that follows it obeys now, or when it starts"
+
 SECONDS = 20.0
 """How long an order is tried in all: less than a client waits for the answer."""
 
@@ -66,6 +68,11 @@ async def give(
         raise ActionRefused(503, f"nothing was changed: {failure}. Ask again when it answers")
     message = f"the store did not confirm it: {failure}. It is done if /status shows it"
     raise ActionRefused(503, f"{message}; ask again when the store answers")
+
+
+def subject_text(scope: str, handler: str | None) -> str:
+    """What an order is about, for people."""
+    return f"scope {scope!r}" if handler is None else f"handler {handler!r} of scope {scope!r}"
 
 
 async def order_snapshot(

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import anyio
 
+from tailrace.control.orders import subject_text
 from tailrace.control.outcome import ActionRefused
 from tailrace.engine import Watcher, WatcherState
 from tailrace.engine.status.status import Status
@@ -31,8 +32,7 @@ class Subject:
             raise ActionRefused(404, message)
 
     def __str__(self) -> str:
-        scope = f"scope {self.watcher.name!r}"
-        return scope if self.handler is None else f"handler {self.handler!r} of {scope}"
+        return subject_text(self.watcher.name, self.handler)
 
     @property
     def handlers(self) -> Sequence[str]:

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from tailrace.cli.terminal_text import columns
+from tailrace.observe.terminal_text import columns
 from tests.faults.chaos.account import Account, Kind
 from tests.faults.chaos.faults import FAULTS
 from tests.faults.chaos.history import Recipient

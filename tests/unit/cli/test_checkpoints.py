@@ -9,12 +9,12 @@ from bson.timestamp import Timestamp
 
 from tailrace.cli.checkpoints import list_positions, reset_position, set_position, show_position
 from tailrace.cli.position_options import read_position
-from tailrace.cli.terminal_text import age
 from tailrace.errors import CheckpointCorrupt, CheckpointFenced, ConfigurationError
 from tailrace.model import Checkpoint, Position, PositionKind, ResumeToken, StartPoint
 from tailrace.model.gap import Gap
 from tailrace.model.snapshot import SnapshotMode, SnapshotProgress, SnapshotState
 from tailrace.model.subscription import Subscription
+from tailrace.observe.terminal_text import age
 from tailrace.stores.memory import MemoryCheckpoints
 
 NOW = datetime(2026, 11, 30, 12, 0, 0, tzinfo=UTC)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 from pydantic import Field
 
 from tailrace.control.action import Action
-from tailrace.control.bodies import Body
+from tailrace.control.bodies import Body, Metavar
 from tailrace.control.outcome import ActionRefused, Done
 
 if TYPE_CHECKING:
@@ -21,9 +21,9 @@ class LetterFilter(Body):
     """Only dead letters of this scope."""
     handler: str | None = None
     """Only dead letters of this handler."""
-    key: str | None = None
+    key: Annotated[str | None, Metavar("JSON")] = None
     """Only those of the document with this `_id`, as Extended JSON."""
-    error: str | None = None
+    error: Annotated[str | None, Metavar("TEXT")] = None
     """Only those whose error contains this text."""
     ids: list[str] = Field(default=[], max_length=1000)
     """Only those with these ids."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tailrace.control.action import Action
+from tailrace.control.action import Action, Stored
 from tailrace.control.bodies import OrderBody
 from tailrace.control.outcome import Done
 
@@ -43,5 +43,17 @@ async def _change(control: Control, scope: str, body: OrderBody, by: str, *, pau
     return Done(message, before, outcome.progress["state"], outcome.progress)
 
 
-PAUSE = Action("POST", "/scopes/{name}/pause", PauseBody, _pause)
-RESUME = Action("POST", "/scopes/{name}/resume", ResumeBody, _resume)
+async def _stored(stored: Stored, scope: str, body: OrderBody) -> Done:
+    from tailrace.control.orders import STORED, give, subject_text
+
+    paused = isinstance(body, PauseBody)
+    given = await give(stored.orders, scope, stored.by, {"paused": paused}, body.handler)
+    subject = subject_text(scope, body.handler)
+    message = f"{subject} is {'paused' if paused else 'resumed'}: {STORED}"
+    if given.repeated:
+        message = f"{subject} {'is paused already' if paused else 'was not paused'}"
+    return Done(message, details={"state": None})
+
+
+PAUSE = Action("POST", "/scopes/{name}/pause", PauseBody, _pause, stored=_stored)
+RESUME = Action("POST", "/scopes/{name}/resume", ResumeBody, _resume, stored=_stored)

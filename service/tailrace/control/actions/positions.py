@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from tailrace.control.action import Action
+from tailrace.control.action import Action, Stored
 from tailrace.control.bodies import HandlerQuery
+from tailrace.observe.terminal_text import UNKNOWN, columns
 
 if TYPE_CHECKING:
     from tailrace.control.control import Control
@@ -26,4 +27,33 @@ async def _positions(
     return await positions_of(scope, runtime.store, runtime.orders, query.handler)
 
 
-POSITIONS = Action("GET", "/scopes/{name}/positions", PositionsQuery, _positions)
+async def _stored(stored: Stored, scope: str, query: HandlerQuery) -> Mapping[str, Any]:
+    from tailrace.control.seeking import positions_of
+
+    return await positions_of(scope, stored.checkpoints, stored.orders, query.handler)
+
+
+def _text(answer: Mapping[str, Any]) -> str:
+    rows = [
+        (
+            position["at"] or UNKNOWN,
+            ", ".join(position["handlers"]) or UNKNOWN,
+            position["saved_at"][:19] + "Z",
+            position["token"] or UNKNOWN,
+        )
+        for position in answer["positions"]
+    ]
+    scope = answer["scope"]
+    lost = "".join(
+        f"The position of handler {name!r} cannot be read: choose one with 'tailrace scopes seek "
+        f"{scope} --handler {name} --at TIME'\n"
+        for name in answer["unreadable"]
+    )
+    if not rows:
+        return f"No positions of scope {scope!r} are kept.\n{lost}"
+    return columns(("CLUSTER TIME", "HANDLERS", "SAVED", "TOKEN"), rows) + lost
+
+
+POSITIONS = Action(
+    "GET", "/scopes/{name}/positions", PositionsQuery, _positions, text=_text, stored=_stored
+)

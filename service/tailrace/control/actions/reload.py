@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
-from tailrace.control.action import Action
+from tailrace.control.action import Action, message_of
 from tailrace.control.bodies import Body
 from tailrace.control.outcome import Done
+from tailrace.observe.terminal_text import columns
 
 if TYPE_CHECKING:
     from tailrace.control.control import Control
@@ -23,4 +25,15 @@ async def _reload(control: Control, _: str, body: ReloadBody, by: str) -> Done:
     return await control.reload(dry_run=body.dry_run)
 
 
-RELOAD = Action("POST", "/reload", ReloadBody, _reload)
+def _text(answer: Mapping[str, Any]) -> str:
+    return columns(("PART", "NAME", "EFFECT", "BECAUSE"), list(_rows(answer))) + message_of(answer)
+
+
+def _rows(answer: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
+    for name, change in answer["scopes"].items():
+        yield "scope", name, change["effect"], ", ".join(change["because"])
+    for name, effect in answer["handlers"].items():
+        yield "handler", name, effect, ""
+
+
+RELOAD = Action("POST", "/reload", ReloadBody, _reload, text=_text)

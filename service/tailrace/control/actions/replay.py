@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
 
 from tailrace.control.action import Action
-from tailrace.control.bodies import Body, HandlerQuery
+from tailrace.control.bodies import Body, HandlerQuery, Metavar
 from tailrace.control.outcome import ActionRefused, Done
 
 if TYPE_CHECKING:
@@ -20,15 +20,15 @@ class ReplayBody(Body):
     """Hands the changes of a span of time to one handler again, beside the scope. It goes on after
     a restart."""
 
-    since: str | None = Field(default=None, alias="from")
+    since: Annotated[str | None, Metavar("TIME")] = Field(default=None, alias="from")
     """A time in ISO 8601 with its zone: changes from that second on."""
-    to: str | None = None
+    to: Annotated[str | None, Metavar("TIME")] = None
     """Changes up to this time and in its second; without one, up to now."""
-    handler: str | None = None
+    handler: Annotated[str | None, Metavar("NAME")] = None
     """The handler that gets them, which must be one of the scope."""
-    collections: list[str] = Field(default=[], max_length=1000)
+    collections: Annotated[list[str], Metavar("NAME")] = Field(default=[], max_length=1000)
     """Only changes of these collections (`name` or `database.name`); without any, all."""
-    keys: list[str] = Field(default=[], max_length=100)
+    keys: Annotated[list[str], Metavar("JSON")] = Field(default=[], max_length=100)
     """Only changes of the documents with these `_id`s, each as Extended JSON; without any, all."""
     dry_run: bool = False
     """Only say what would be replayed."""

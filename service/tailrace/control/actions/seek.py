@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from tailrace.control.action import Action
-from tailrace.control.bodies import OrderBody
+from tailrace.control.action import Action, Stored
+from tailrace.control.bodies import Metavar, OrderBody
 from tailrace.control.outcome import Done
 
 if TYPE_CHECKING:
@@ -16,9 +16,9 @@ class SeekBody(OrderBody):
     """Lets a scope, or one handler, continue at another position: at a time, after a token, or
     where it was."""
 
-    at: str | None = None
+    at: Annotated[str | None, Metavar("TIME")] = None
     """A time in ISO 8601 with its zone: changes from that second on come."""
-    token: str | dict[str, Any] | None = None
+    token: Annotated[str | dict[str, Any] | None, Metavar("JSON")] = None
     """A resume token, as `positions` shows them: changes after it come."""
     undo: bool = False
     """Where the scope was before its last seek."""
@@ -53,4 +53,20 @@ async def _seek(control: Control, scope: str, body: SeekBody, by: str) -> Done:
     return Done(message, before, after, {**details, **outcome.progress})
 
 
-SEEK = Action("POST", "/scopes/{name}/seek", SeekBody, _seek)
+async def _stored(stored: Stored, scope: str, body: SeekBody) -> Done:
+    from tailrace.control.orders import STORED, give, subject_text
+    from tailrace.control.seeking import Seeking
+
+    handlers = stored.handlers if body.handler is None else [body.handler]
+    async with stored.server() as server:
+        seeking = Seeking(server, handlers, stored.checkpoints, stored.orders, alone=body.handler)
+        sought = await seeking.find(at=body.at, token=body.token, undo=body.undo)
+    message = f"{subject_text(scope, body.handler)}: {sought.effect}"
+    details = {**sought.details, "dry_run": body.dry_run}
+    if body.dry_run:
+        return Done(f"{message}. Dry run: nothing was changed", details=details)
+    await give(stored.orders, scope, stored.by, sought.order, body.handler)
+    return Done(f"{message}. {STORED[0].upper()}{STORED[1:]}", details={**details, "state": None})
+
+
+SEEK = Action("POST", "/scopes/{name}/seek", SeekBody, _seek, stored=_stored)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tailrace.control.action import Action
+from tailrace.control.action import Action, Stored
 from tailrace.control.bodies import OrderBody
 from tailrace.control.outcome import Done
 
@@ -32,4 +32,16 @@ async def _skip(control: Control, scope: str, body: SkipBody, by: str) -> Done:
     return aside.done(outcome.told("moved"))
 
 
-SKIP = Action("POST", "/scopes/{name}/skip", SkipBody, _skip)
+async def _stored(stored: Stored, scope: str, body: SkipBody) -> Done:
+    from tailrace.control.orders import STORED, give, subject_text
+    from tailrace.control.skipping import find_unsendable
+
+    async with stored.server() as server:
+        aside = await find_unsendable(server, stored.checkpoints, body.handler)
+    if body.dry_run:
+        return aside.done()
+    await give(stored.orders, scope, stored.by, aside.order, body.handler)
+    return aside.done(f"{subject_text(scope, body.handler)}: {STORED}")
+
+
+SKIP = Action("POST", "/scopes/{name}/skip", SkipBody, _skip, stored=_stored)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
 
 from tailrace.control.action import Action
-from tailrace.control.bodies import HandlerQuery
+from tailrace.control.bodies import HandlerQuery, Metavar
 from tailrace.control.outcome import ActionRefused, Done
 from tailrace.observe.exchange import Pace
 
@@ -25,9 +25,9 @@ class SnapshotBody(HandlerQuery):
 
     action: Literal["start", "pause", "resume", "cancel"] = "start"
     """What to do with the scope's snapshot."""
-    collections: list[str] = Field(default=[], max_length=1000)
+    collections: Annotated[list[str], Metavar("NAME")] = Field(default=[], max_length=1000)
     """`start`: only these collections; without any, all of the scope."""
-    filter: str = ""
+    filter: Annotated[str, Metavar("JSON")] = ""
     """`start`: only documents that match this filter, in Extended JSON."""
 
 

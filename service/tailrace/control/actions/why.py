@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
 
 from tailrace.control.action import Action
-from tailrace.control.bodies import Body
+from tailrace.control.bodies import Body, Metavar
 from tailrace.control.outcome import ActionRefused
 from tailrace.errors import CheckpointError, DeadLetterError, describe
 
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 class WhyQuery(Body):
     """What became of the last changes of a document, for each handler."""
 
-    key: str
+    key: Annotated[str, Metavar("JSON")]
     """The `_id` of the document, or a document that has one, as Extended JSON."""
-    collection: str = ""
+    collection: Annotated[str, Metavar("NAME")] = ""
     """Its collection, as `database.collection`; without one, any of the scope."""
-    seconds: float = Field(default=5.0, gt=0, le=300)
+    seconds: Annotated[float, Metavar("N")] = Field(default=5.0, gt=0, le=300)
     """How long to search the oplog, and each lake."""
 
 

@@ -7,7 +7,7 @@ import pytest
 from bson.timestamp import Timestamp
 
 from tailrace.cli import main
-from tailrace.cli.scopes import list_scopes, release, scope_records
+from tailrace.cli.scope_leases import list_scopes, release, scope_records
 from tailrace.control.orders import give
 from tailrace.model.lease import Lease, Member
 from tailrace.model.subscription import Subscription

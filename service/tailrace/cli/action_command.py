@@ -1,0 +1,168 @@
+"""The command of an action: its options come from the request; the daemon on this machine answers.
+
+Where none runs, the action may work with the store.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from tailrace.cli.arguments import (
+    add_config,
+    client_of,
+    handlers_of,
+    read_settings,
+    require_scope,
+    scope_of,
+)
+from tailrace.cli.waiting_bar import waiting_bar
+from tailrace.control.action import Action
+from tailrace.control.bodies import Body, Metavar
+from tailrace.control.client import Client, NoDaemon, operator
+from tailrace.control.outcome import ActionRefused
+
+if TYPE_CHECKING:
+    from tailrace.config.scopes import ScopeSettings
+    from tailrace.config.settings import Settings
+    from tailrace.control.server_positions import ServerPositions
+    from tailrace.stores import Store
+
+_SECONDS = 60.0
+"""How long the answer may take, beside what the request says."""
+
+
+def add_options(
+    parser: argparse.ArgumentParser, request: type[Body], leave_out: Collection[str] = ()
+) -> None:
+    """Adds an option for each field of a request. Lists are options to repeat."""
+    for name, field in request.model_fields.items():
+        if name in leave_out:
+            continue
+        flag = (field.alias or name).replace("_", "-")
+        meaning = (field.description or "").replace("`", "").replace("%", "%%")
+        options: dict[str, Any] = {"dest": name, "help": " ".join(meaning.split())}
+        if field.annotation is bool:
+            options["action"] = "store_true"
+        else:
+            metavar = next(
+                (each.name for each in field.metadata if isinstance(each, Metavar)), None
+            )
+            options |= {"metavar": metavar, "required": field.is_required()}
+            options["default"] = None if field.is_required() else field.get_default()
+        if field.annotation == list[str]:
+            flag = flag.removesuffix("s")
+            options |= {"action": "append", "default": []}
+        elif field.annotation in (float, float | None):
+            options["type"] = float
+        elif field.annotation is int:
+            options["type"] = int
+        parser.add_argument(f"--{flag}", **options)
+
+
+def given_in(options: argparse.Namespace, request: type[Body]) -> dict[str, Any]:
+    """The keys of a request that the options give."""
+    return {
+        field.alias or name: getattr(options, name)
+        for name, field in request.model_fields.items()
+        if getattr(options, name, None) not in (None, [], field.default)
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class ActionCommand:
+    """The command of one action, on a scope or on none.
+
+    Exit codes: 0 done, 1 refused, the store failed or no daemon runs, 2 wrong usage, a wrong token,
+    or a mistake in the configuration.
+    """
+
+    action: Action
+
+    def add(self, parser: argparse.ArgumentParser) -> None:
+        """Adds the command's arguments."""
+        add_config(parser)
+        self.add_verb(parser)
+
+    def add_verb(self, parser: argparse.ArgumentParser) -> None:
+        """The same, where the command before it has ``--config``."""
+        parser.description = self.action.summary.replace("`", "")
+        if "{name}" in self.action.path:
+            parser.add_argument("scope", help="the scope's name")
+        add_options(parser, self.action.request)
+        parser.add_argument("--json", action="store_true", help="print the answer as JSON")
+
+    def run(self, options: argparse.Namespace) -> int:
+        """Asks, and prints the answer."""
+        with waiting_bar("asking", 30):
+            answer = self._ask(options)
+        waits = getattr(options, "wait", None) is not None
+        if waits and answer.get("effective") is False:
+            raise ActionRefused(409, answer["message"])
+        text = json.dumps(answer, indent=2) + "\n" if options.json else self.action.text(answer)
+        print(text, end="")
+        return 0
+
+    def _ask(self, options: argparse.Namespace) -> Mapping[str, Any]:
+        from tailrace.config.served import load_served
+        from tailrace.config.store import MemoryStoreSettings
+
+        served = load_served(options.config)
+        scope, handler = getattr(options, "scope", None), getattr(options, "handler", None)
+        if scope is not None:
+            require_scope(scope, handler, served.handlers, options.config)
+        given = given_in(options, self.action.request)
+        try:
+            return self._of_daemon(client_of(served, options.config), scope, given)
+        except NoDaemon:
+            if self.action.stored is None or isinstance(served.store, MemoryStoreSettings):
+                raise
+        import anyio
+
+        return anyio.run(self._without_daemon, options, str(scope), given)
+
+    def _of_daemon(
+        self, client: Client, scope: str | None, given: Mapping[str, Any]
+    ) -> Mapping[str, Any]:
+        path = self.action.path.replace("{name}", quote(scope or "", safe=""))
+        seconds = float(given.get("wait", 0.0)) + _SECONDS
+        if self.action.changes:
+            done: Mapping[str, Any] = client.act(path, given, seconds)
+            return done
+        answer: Mapping[str, Any] = client.get(path, patience_seconds=seconds, **given)
+        return answer
+
+    async def _without_daemon(
+        self, options: argparse.Namespace, scope: str, given: Mapping[str, Any]
+    ) -> Mapping[str, Any]:
+        from tailrace.assembly import open_store
+        from tailrace.control.bodies import read_body
+        from tailrace.control.outcome import Done
+
+        assert self.action.stored is not None  # noqa: S101 - for the type checker
+        settings = read_settings(options)
+        request = read_body(self.action.request, json.dumps(given).encode(), "")
+        async with open_store(settings) as store:
+            stored = _Stored(settings, store, scope_of(scope, settings, options.config))
+            answer = await self.action.stored(stored, scope, request)
+        return {"message": answer.message, **answer.details} if isinstance(answer, Done) else answer
+
+
+class _Stored:
+    """The store of the configuration, and one of its scopes."""
+
+    def __init__(self, settings: Settings, store: Store, scope: ScopeSettings) -> None:
+        self._settings, self._scope = settings, scope
+        self.checkpoints, self.orders = store.checkpoints, store.orders
+        self.handlers: Sequence[str] = handlers_of(scope.name, settings)
+        self.by = operator()
+
+    def server(self) -> AbstractAsyncContextManager[ServerPositions]:
+        from tailrace.cli.scope_server import scope_server
+
+        return scope_server(self._settings, self._scope)
