@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class ReloadBody(Body):
-    """Reads the configuration again, and begins anew only what has changed; says what that is."""
+    """Reads the configuration again, and restarts only what has changed; says what that is."""
 
     dry_run: bool = False
     """Only say what would change, by scope and by handler."""

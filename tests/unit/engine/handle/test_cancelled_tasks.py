@@ -55,7 +55,7 @@ async def test_a_call_that_ignores_its_cancellation_is_cancelled_again_now_and_t
         beside.start_soon(counts)
         with anyio.CancelScope() as scope:
             scope.cancel()
-            await isolation.apart(stubborn, "stubborn")()
+            await isolation.in_own_task(stubborn, "stubborn")()
         beside.cancel_scope.cancel()
     assert ended_by_us
     assert turns > 3 * cancelled
