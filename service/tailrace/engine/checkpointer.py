@@ -74,8 +74,11 @@ class Checkpointer:
         with anyio.move_on_after(SAVE_SECONDS, shield=True) as bounded:
             self.status.unsaved = ""
             last = {each: each.final(len(handlers)) for each in handlers if not each.joining}
+            last = {each: at for each, at in last.items() if each.is_confirmed(at)}
+            self.claim.unsaved.update(self._changed(last))
             try:
-                await self._save({e: at for e, at in last.items() if e.is_confirmed(at)})
+                async with self._saving:
+                    await self._save(last)
             except CheckpointError as failure:
                 error, self.status.unsaved = failure, describe(failure)
         if bounded.cancelled_caught:
@@ -92,26 +95,26 @@ class Checkpointer:
         The start positions, which nothing has confirmed yet, are saved only with ``first``. Raises
         :class:`CheckpointError`; then the positions stay unsaved.
         """
-        latest = {e: e.latest(first=first) for e in self.handlers if not e.joining}
-        await self._save({each: at for each, at in latest.items() if at is not None})
+        async with self._saving:  # only then is it known what is saved: a last position stays
+            latest = {e: e.latest(first=first) for e in self.handlers if not e.joining}
+            await self._save({each: at for each, at in latest.items() if at is not None})
 
     async def _save(self, positions: Mapping[HandlerRun, Position]) -> None:
-        self.claim.unsaved.update(self._changed(positions))
-        async with self._saving:
-            handled_time = self.watermarks.handled_time
-            changed = self._changed(positions)
-            if not changed:
-                self.status.committed(handled_time)
-                return
-            checkpoint = await self.saved(changed)
-            before = {each: each.stored for each in positions}
-            for each, at in positions.items():
-                each.stored = at
-            for each, at in positions.items():
-                self._note_end(before[each], at.snapshot)
-            committed = later(checkpoint.position.cluster_time, handled_time)
-            self.status.committed(committed)
-            await self._note(checkpoint)
+        handled_time = self.watermarks.handled_time
+        changed = self._changed(positions)
+        self.claim.unsaved.update(changed)
+        if not changed:
+            self.status.committed(handled_time)
+            return
+        checkpoint = await self.saved(changed)
+        before = {each: each.stored for each in positions}
+        for each, at in positions.items():
+            each.stored = at
+        for each, at in positions.items():
+            self._note_end(before[each], at.snapshot)
+        committed = later(checkpoint.position.cluster_time, handled_time)
+        self.status.committed(committed)
+        await self._note(checkpoint)
 
     def _changed(self, positions: Mapping[HandlerRun, Position]) -> dict[str, Subscription]:
         """The subscriptions whose positions the store does not have, by handler."""

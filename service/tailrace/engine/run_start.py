@@ -274,7 +274,7 @@ def begin_rows(course: Course, begun: Sequence[HandlerStart], *, gap: bool) -> l
     rows = {e.name: found for e in begun if (found := _rows(e, known)) is not None}
     asked = standing.of(course.names[0]).asked
     snapshot = course.rows.begin(known, fresh=first is None, gap=gap, rows=rows, asked=asked)
-    standing.tell(course.rows, course.names)
+    standing.tell(course.rows, course.names, course.scope.claim.asked_by)
     if snapshot == known and (known is None or known.over):
         return list(begun)  # each keeps what it knows of its last one
     return [_with_snapshot(each, snapshot) for each in begun]

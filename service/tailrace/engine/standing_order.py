@@ -1,6 +1,6 @@
 """The last order that one watcher has heard of, from the store or from its own process."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 import anyio
@@ -9,6 +9,9 @@ from tailrace.engine.plan.row_source import RowSource
 from tailrace.engine.ports import OrderStore
 from tailrace.model.order import HandlerOrder, Order
 from tailrace.stream import Interrupt
+
+AskedBy = Callable[[str], int]
+"""The number of the last order that a handler's snapshot obeys."""
 
 
 @dataclass(eq=False)
@@ -69,10 +72,12 @@ class StandingOrder:
         asked = self.order.handlers[handler].asked
         return asked if asked > self.order.asked else 0
 
-    def tell(self, rows: RowSource, handlers: Sequence[str]) -> None:
-        """Passes the order for the snapshot of these handlers on."""
-        wish = self.of(handlers[0]) if len(handlers) == 1 else self.of("")
-        if wish.snapshot is not None:
+    def tell(self, rows: RowSource, handlers: Sequence[str], asked_by: AskedBy) -> None:
+        """Passes the order for the snapshot of these handlers on, unless they have obeyed it."""
+        alone = len(handlers) == 1
+        wish = self.of(handlers[0]) if alone else self.of("")
+        obeyed = alone and wish.asked <= asked_by(handlers[0])
+        if wish.snapshot is not None and not obeyed:
             rows.obey(wish.asked, wish.snapshot)
 
     def hear(self, order: Order) -> bool:

@@ -172,7 +172,7 @@ class Watcher:
             self.replays.begin()
         for each in [self._shared, *self._apart.values()]:
             if each.course.status.state is not WatcherState.STANDBY:
-                self._standing.tell(each.course.rows, each.course.names)
+                self._standing.tell(each.course.rows, each.course.names, self.claim.asked_by)
             if newer:
                 self._end_run(each)
 
@@ -223,7 +223,7 @@ class Watcher:
                 await self._changed.wait()
         if self.status.state is WatcherState.STOPPED:
             stop.set()
-        return self.status.state is WatcherState.STARTING and not stop.is_set
+        return self.status.starting and not stop.is_set
 
     @property
     def goes_on(self) -> bool:

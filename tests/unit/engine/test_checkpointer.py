@@ -112,6 +112,29 @@ async def test_a_checkpoint_holds_the_watermark_and_its_owner() -> None:
     )
 
 
+async def test_no_save_that_waits_for_another_one_sets_a_last_position_back() -> None:
+    saving, gate = Saving(), anyio.Event()
+    save = saving.store.save
+
+    async def held(checkpoint: Checkpoint) -> None:
+        await gate.wait()
+        await save(checkpoint)
+
+    saving.store.save = held  # type: ignore[method-assign]
+    async with anyio.create_task_group() as tasks:
+        for n in (1, 2):
+            saving.move(n)
+            tasks.start_soon(saving.checkpointer.save)
+            await anyio.wait_all_tasks_blocked()
+        saving.move(3)
+        tasks.start_soon(saving.checkpointer.save_last, saving.handlers)
+        await anyio.wait_all_tasks_blocked()
+        gate.set()
+    reached = [checkpoint.position.high_water for checkpoint in saving.store.saved]
+    assert reached == [token(1), token(3)]
+    assert saving.saved == {"audit": token(3)}
+
+
 async def test_an_unavailable_store_is_asked_again() -> None:
     """The run continues meanwhile; only the checkpoint gets older."""
     saving, end = Saving(), Interrupt()

@@ -75,10 +75,9 @@ class Admission:
             slices = batch.slices(size)
         else:
             batch, slices = self._transactions.cut(batch, size)
-        if self._feeds and slices:
-            needed = sum([slice_.size for slice_ in slices])
-            if not await self.limit.acquire(needed, self.handlers):
-                return None
+        needed = _bytes(slices) if self._feeds and slices else None
+        if needed is not None and not await self.limit.acquire(needed, self.handlers):
+            return None
         time, whole = None, False
         if opening:
             self.order.start = reply.token
@@ -93,7 +92,7 @@ class Admission:
     async def rows(self, rows: Rows) -> int | None:
         """Admits rows, whose reader has the gate; returns as :meth:`reply` does."""
         slices = rows.batch.slices(self._slice_size(rows.batch))
-        if self._feeds and not await self.limit.acquire(rows.batch.size, self.handlers):
+        if self._feeds and not await self.limit.acquire(_bytes(slices), self.handlers):
             return None
         holds = self.watermarks.holds(slices, len(self.handlers) if self._feeds else 0)
         fed = [
@@ -128,7 +127,10 @@ class Admission:
         elif order.gate.locked() and not invalidated:
             return 0  # a bookmark is not worth a wait: changes may come meanwhile
         if time is not None and not whole:
+            size = _bytes(slices)
             early, slices = split(slices, time)
+            if self._feeds:  # an array index lies between two parts, and belongs to none
+                self.limit.moved(size - _bytes(early) - _bytes(slices))
             async with order.gate:
                 if early:
                     head = RawBatch(batch.buffer, early[-1].bounds, None)
@@ -192,3 +194,8 @@ def _smallest_call(plan: ScopePlan) -> tuple[int, int]:
         return SLICE, 0
     events = min((each.events for each in batches), default=SLICE)
     return max(events, SLICE), min((each.bytes for each in batches if each.bytes), default=0)
+
+
+def _bytes(slices: Sequence[Slice]) -> int:
+    """How much they hold."""
+    return sum([each.size for each in slices])

@@ -43,19 +43,20 @@ class ReadLimit:
     _changed: anyio.Event = field(default_factory=anyio.Event)
     _handlers: Sequence[HandlerRun] = ()
     """For which a reply waits for room."""
-    _waiting: anyio.CancelScope | None = None
-    """In which it waits."""
+    _waiting: set[anyio.CancelScope] = field(default_factory=set)
+    """In which replies, and rows, wait."""
 
     def moved(self, freed: int) -> None:
         """Handlers opened or finished places, which freed this many bytes: there may be room."""
         if freed:
             self.share.release(freed)
         self._changed.set()
-        if (waiting := self._waiting) is not None:
-            self._waiting = None
+        if waiting := self._waiting:
+            self._waiting = set()
             self.make_room()  # which frees bytes for the reply that waits
             if self._hold_nothing:
-                waiting.cancel()
+                for each in waiting:
+                    each.cancel()
             else:
                 self._waiting = waiting
 
@@ -73,12 +74,14 @@ class ReadLimit:
     async def _wait_for(self, size: int) -> bool:
         self.status.enter(WatcherState.WAITING)
         _flush(self._handlers)
+        waiting = anyio.CancelScope()
         try:
-            with self.interrupt.interrupts() as stopping, anyio.CancelScope() as self._waiting:
+            with self.interrupt.interrupts() as stopping, waiting:
+                self._waiting.add(waiting)
                 await self.share.acquire(size)
                 return True
         finally:
-            self._waiting = None
+            self._waiting.discard(waiting)
         if stopping.cancelled_caught or self.interrupt.is_set:
             return False
         self.share.take(size)

@@ -84,7 +84,8 @@ class Status:
 
     def stand_by(self) -> None:
         """The lease says who follows the scope; forgets the run that ended here."""
-        self.watermark, self.unsaved = None, ""
+        for each in self.courses:
+            each.watermark, each.unsaved = None, ""
         self.enter(WatcherState.STANDBY)
 
     def stored(self, checkpoint: Checkpoint) -> None:
@@ -195,9 +196,8 @@ class Status:
             return None
         if handler is not None:
             return self.checkpoint.of(handler)
-        found = [self.checkpoint.of(name) for name in self._fed]
-        known = [each for each in found if each is not None] or [self.checkpoint.last]
-        return earliest(known, lambda each: each.position)
+        known = [one for name in self._fed if (one := self.checkpoint.of(name)) is not None]
+        return earliest(known or [self.checkpoint.last], lambda each: each.position)
 
     def position(self, handler: str | None = None) -> Position | None:
         """Up to where a handler, or all of this course, have everything, while that is read."""
