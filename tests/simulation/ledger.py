@@ -59,7 +59,9 @@ class Ledger:
         """Changes that a later row of their document has."""
         self._refused: set[int] = set()
         self._last_of: dict[Document, int] = {}
-        self._last = -1
+        self._last = self._before_move = -1
+        """Where the destination stands; and stood when an operator moved it back: once it is there
+        again, nothing in it tells whether it has moved."""
         self._snapshots: dict[str, _Snapshot] = {}
         self._row_of: dict[Document, tuple[Timestamp, int]] = {}
         """By document, the time of its last row, and the number of reasons then."""
@@ -87,7 +89,7 @@ class Ledger:
         self._order(number)
         if number in self._taken:
             self._again(number)
-        if self.once and number <= self._last:
+        if self.once and number <= self._last != self._before_move:
             self._fail(f"got {self._name(number)} after {self._name(self._last)}")
         self._last = number
         self._taken.add(number)
@@ -200,7 +202,7 @@ class Ledger:
     def moved(self, time: Timestamp) -> None:
         """An operator chose this position: it counts more than that of the destination, and what is
         before it and not handled is skipped."""
-        self._last = -1
+        self._before_move, self._last = self._last, -1
         self._last_of.clear()
         self.skip(None, Timestamp(time.time, time.inc - 1))
 

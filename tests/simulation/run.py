@@ -334,6 +334,8 @@ class Simulation:
                 raise Violation(f"the stop of process {process.number} has not ended")
             if unsaved := process.supervisor.unsaved:
                 raise Violation(f"a stop without faults has not saved: {unsaved}")
+            if held := process.runtime.budget.used:
+                raise Violation(f"{held} bytes count as in flight after a stop")
         self._check()
 
     def _check(self) -> None:

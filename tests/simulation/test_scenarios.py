@@ -16,6 +16,7 @@ from tests.simulation.world import ScopeShape
 
 WAITS = FailurePolicy(attempts=3, backoff=Backoff(0, 0), outage_backoff=Backoff(0.1, 1.0))
 BATCHES = Shape(Kind.BATCHES, 7, WAITS)
+COMMITS = Shape(Kind.COMMITTING, 7, WAITS)
 EVENTS = Shape(Kind.EVENTS, 3, WAITS)
 
 
@@ -56,6 +57,19 @@ TABLE = {
     ),
     "a crash before one of two handlers has the begin of a snapshot": of(
         BATCHES, EVENTS, parts={1: away(0.05, 4.0)}, snapshot=True, before=20, crashes=[2.0]
+    ),
+    "a restart of a committing handler that halted in an outage, while another one is behind": of(
+        replace(COMMITS, failure=replace(WAITS, outage_backoff=Backoff(5.0, 5.0))),
+        EVENTS,
+        parts={0: away(1.0, 60.0), 1: away(2.0, 60.0)},
+        budget=1_000,
+        changes=200,
+        elections=[(8.0, 4.0)],
+        cuts=[(9.0, 0)],
+        seconds=16.0,
+    ),
+    "replies that do not fit into memory, beside a snapshot": of(
+        BATCHES, before=30, changes=200, budget=100, snapshot=True
     ),
     "a handler's own snapshot is over, and the scope never had one": of(
         EVENTS, replace(BATCHES, begins_apart=True, snapshot=True), before=10, crashes=[5.0]
