@@ -26,6 +26,7 @@ from tailrace.engine.position.history_lost import LostHistory
 from tailrace.engine.replayed_span import ReplayedSpan
 from tailrace.engine.standing_order import StandingOrder
 from tailrace.engine.status.status import Status
+from tailrace.engine.stream_slots import StreamSlots
 from tailrace.event import ChangeEvent
 from tailrace.observe.recent_errors import RecentErrors
 from tailrace.stream import Interrupt, fingerprint
@@ -59,7 +60,7 @@ class FollowedScope:
     standing: StandingOrder
     breakers: Mapping[str, Breaker]
     turns: Mapping[str, anyio.Semaphore]
-    streams: anyio.Semaphore
+    streams: StreamSlots
     status: Status
     side_calls: SideCalls
     begin_replays: Callable[[], None] = lambda: None
@@ -121,6 +122,11 @@ class Course:
     def names(self) -> list[str]:
         """The names of its handlers; one without a name in a scope without handlers."""
         return [each.name for each in self.routed] or [""]
+
+    def is_down(self) -> bool:
+        """Whether the destination of its only handler is down, and no replay has to end here."""
+        recorder = self.status.recorders[self.names[0]]
+        return self.replay is None and recorder.down_since is not None
 
     @property
     def as_argument(self) -> str:

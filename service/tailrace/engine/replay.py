@@ -22,6 +22,7 @@ from tailrace.engine.replayed_span import ReplayedSpan
 from tailrace.engine.shared_stream import SharedStream
 from tailrace.engine.standing_order import StandingOrder
 from tailrace.engine.status.status import Status
+from tailrace.engine.stream_slots import StreamSlots
 from tailrace.errors import CheckpointError, CheckpointFenced, ScopeHalted, describe
 from tailrace.model.checkpoint import replay_to
 from tailrace.model.replay import Replay, ReplayRequest, ReplayState
@@ -62,7 +63,7 @@ class Replays:
     fenced: Callable[[Follow], None]
     ended: Callable[[], None]
     running: dict[str, RunningReplay] = field(default_factory=dict)
-    _slot: anyio.Semaphore = field(default_factory=lambda: anyio.Semaphore(1))
+    _slot: StreamSlots = field(default_factory=lambda: StreamSlots(1))
 
     @property
     def status(self) -> Mapping[str, Status]:

@@ -117,18 +117,18 @@ class Run:
         if not course.alone:
             return await self._follow(gap)
         streams, most = course.scope.streams, course.scope.plan.catch_up_streams
-        if not streams.value:
+        if streams.full:
             why = f"waits for one of the {most} streams of the scope for handlers that are behind"
             why = why if course.replay is None else "waits for the end of another replay"
             course.status.enter(WatcherState.WAITING, why)
         with self.interrupt.interrupts() as waiting:
-            await streams.acquire()
+            await streams.take(self.interrupt, course.is_down)
         if waiting.cancelled_caught:
             return Ending.STOPPED
         try:
             return await self._follow(gap)
         finally:
-            streams.release()
+            streams.give_back(self.interrupt)
 
     @property
     def _last(self) -> HandlerStart:

@@ -30,6 +30,7 @@ from tailrace.engine.standing_order import StandingOrder
 from tailrace.engine.status.gauges import gauges
 from tailrace.engine.status.status import Status
 from tailrace.engine.status.watcher_state import ENDED, WatcherState
+from tailrace.engine.stream_slots import StreamSlots
 from tailrace.model.order import Order
 from tailrace.model.start import NOW
 from tailrace.stream import Interrupt
@@ -61,7 +62,7 @@ class Watcher:
                 for each in handlers
                 if isinstance(each.calls, PerBatch) and each.calls.concurrency == 1
             },
-            anyio.Semaphore(plan.catch_up_streams),
+            StreamSlots(plan.catch_up_streams),
             self.status,
             SideCalls(plan.scope.name),
         )

@@ -3,7 +3,7 @@
 import anyio
 import pytest
 
-from tailrace.engine import WatcherState
+from tailrace.engine import WatcherState, stream_slots
 from tailrace.engine import shared_stream as meeting
 from tailrace.errors import Unavailable
 from tailrace.event import ChangeEvent
@@ -184,6 +184,40 @@ async def test_no_more_streams_than_allowed_are_open_at_once() -> None:
             await anyio.lowlevel.checkpoint()
     assert most == 3
     assert all(each.handled == list(range(1, 300)) for each in away)
+
+
+async def test_a_handler_whose_destination_is_down_again_leaves_its_stream_to_one_that_waits(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Both were away; one of them goes away again while it catches up with the only stream."""
+    monkeypatch.setattr(stream_slots, "LOOK_SECONDS", 0.0)
+    quick, first, second = Destination("quick"), Destination("first"), Destination("second")
+    first.held = second.held = {1}
+    down = False
+
+    async def store(event: ChangeEvent) -> None:
+        first.begun.append(number(event))
+        while number(event) in first.held:
+            await anyio.lowlevel.checkpoint()
+        if down:
+            raise Unavailable("it restarts", retry_after=0.001)
+        first.handled.append(number(event))
+
+    first.on_event = store  # type: ignore[method-assign]
+    driver = ScriptedDriver(*changes(1, 200), batch_size=1)
+    away = [each.routed(concurrency=1) for each in (first, second)]
+    watching = Watching(driver, quick.routed(), *away, budget=9 * SIZE, catch_up_streams=1)
+    async with watching.run():
+        await until(lambda: len(quick.handled) == 199)
+        await until(lambda: len(watching.watcher.apart) == 2)
+        first.held = {20}
+        await until(lambda: first.begun[-1] == 20)
+        down, second.held, first.held = True, set(), set()
+        await until(lambda: len(second.handled) == 199)
+        assert first.handled == [*range(1, 20)]
+        down = False
+        await until(lambda: len(first.handled) == 199 and attached(watching))
+    assert first.handled == second.handled == [*range(1, 200)]
 
 
 async def test_one_that_flaps_stays_longer_on_its_own_each_time(
