@@ -25,7 +25,7 @@ from tailrace.model.order import Order
 from tailrace.model.snapshot import SnapshotRequest, SnapshotState
 from tailrace.observe.metrics import Metrics
 from tailrace.snapshot.snapshots import SnapshotOptions, Snapshots
-from tailrace.stores.memory import MemoryDeadLetters
+from tailrace.stores.memory import MemoryDeadLetters, MemoryOrders
 from tailrace.stream import ChangeStreamOptions, Interrupt
 from tests.handlers import handler
 from tests.mongod import Client, ReplicaSet
@@ -160,7 +160,13 @@ class Copy:
         )
         metrics = Metrics(state.value for state in WatcherState)
         runtime = Runtime(
-            driver, self.store, self.letters, ClusterIdentity("rs0"), ByteBudget(1 << 26), metrics
+            driver,
+            self.store,
+            self.letters,
+            MemoryOrders(),
+            ClusterIdentity("rs0"),
+            ByteBudget(1 << 26),
+            metrics,
         )
         return Watcher(plan, runtime)
 

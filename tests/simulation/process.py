@@ -66,11 +66,11 @@ class Process:
             SimulatedDriver(world.server, self.gate),
             checkpoints,
             letters,
+            self._orders,  # type: ignore[arg-type]
             CLUSTER,
             ByteBudget(world.budget),
             self.metrics,
             ServerClock(world.clock),
-            orders=self._orders,  # type: ignore[arg-type]
             now=world.server.time,
             lease=self._observed,
         )

@@ -81,24 +81,6 @@ class OrderStore(Protocol):
         """The positions of the past that are kept, the latest first, without unreadable ones."""
 
 
-class NoOrders:
-    """For watchers that nobody gives orders."""
-
-    async def load(self, scope: str) -> Order | None:
-        return None
-
-    async def list(self) -> OrderTable:
-        return OrderTable((), {})
-
-    async def give(self, order: Order) -> bool:
-        return False
-
-    async def note(self, former: Checkpoint) -> None: ...
-
-    async def positions(self, scope: str) -> Sequence[Checkpoint]:
-        return ()
-
-
 @dataclass(frozen=True, slots=True)
 class RunIdentity:
     """Whose run of a scope calls a handler. ``epoch`` grows with each process that takes over.

@@ -6,7 +6,7 @@ stored, so it goes on after a restart, or in another process.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -17,20 +17,40 @@ from tailrace.engine.course import Course, FollowedScope
 from tailrace.engine.follow import Follow
 from tailrace.engine.plan.router import Routed
 from tailrace.engine.plan.row_source import NoRows
-from tailrace.engine.ports import NoOrders, RunIdentity
+from tailrace.engine.ports import RunIdentity
 from tailrace.engine.replayed_span import ReplayedSpan
 from tailrace.engine.shared_stream import SharedStream
 from tailrace.engine.standing_order import StandingOrder
 from tailrace.engine.status.status import Status
 from tailrace.engine.stream_slots import StreamSlots
 from tailrace.errors import CheckpointError, CheckpointFenced, ScopeHalted, describe
+from tailrace.model import Checkpoint
 from tailrace.model.checkpoint import replay_to
+from tailrace.model.order import Order, OrderTable
 from tailrace.model.replay import Replay, ReplayRequest, ReplayState
 from tailrace.stream import Interrupt, fingerprint
 
 _LOOK_SECONDS = 0.05
 _CANCEL_SECONDS = 2.0
 """How long the running calls of a cancelled replay may take. Then they are cancelled, too."""
+
+
+class _NoOrders:
+    """The orders of a replay: those for its scope are not for it."""
+
+    async def load(self, scope: str) -> Order | None:
+        return None
+
+    async def list(self) -> OrderTable:
+        return OrderTable((), {})
+
+    async def give(self, order: Order) -> bool:
+        return False
+
+    async def note(self, former: Checkpoint) -> None: ...
+
+    async def positions(self, scope: str) -> Sequence[Checkpoint]:
+        return ()
 
 
 @dataclass(slots=True, eq=False)
@@ -134,7 +154,7 @@ class Replays:
         own = replace(
             scope,
             plan=plan,
-            runtime=replace(scope.runtime, orders=NoOrders()),
+            runtime=replace(scope.runtime, orders=_NoOrders()),
             standing=StandingOrder(plan.scope.name),
             streams=self._slot,
             begin_replays=lambda: None,

@@ -20,7 +20,7 @@ from tailrace.errors import TailraceError
 from tailrace.model import Checkpoint, Position, PositionKind, ResumeToken
 from tailrace.model.cluster import ClusterIdentity
 from tailrace.observe.metrics import Metrics
-from tailrace.stores.memory import MemoryCheckpoints, MemoryDeadLetters
+from tailrace.stores.memory import MemoryCheckpoints, MemoryDeadLetters, MemoryOrders
 from tailrace.stream import Interrupt
 from tailrace.testing.entry import Entry
 from tailrace.testing.faults import Faults
@@ -104,6 +104,7 @@ class Process:
             MemoryDriver(self._oplog),
             self._store,
             self._disk.letters,
+            MemoryOrders(),
             CLUSTER,
             ByteBudget(self._settings.delivery.max_in_flight_bytes),
             Metrics(state.value for state in WatcherState),

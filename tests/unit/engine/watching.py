@@ -112,10 +112,10 @@ class Watching:
             driver,
             self.store,
             letters or MemoryDeadLetters(),
+            orders or MemoryOrders(),
             cluster,
             self.budget,
             self.metrics,
-            orders=orders or MemoryOrders(),
             lease=lease,
             now=now,
         )

@@ -11,7 +11,7 @@ from tailrace.engine.plan.loop_share import LoopShare
 from tailrace.engine.plan.router import Routed
 from tailrace.engine.plan.row_source import NoRows, RowSource
 from tailrace.engine.plan.source_history import HasChange, trusted
-from tailrace.engine.ports import CheckpointStore, DeadLetterStore, NoOrders, OrderStore
+from tailrace.engine.ports import CheckpointStore, DeadLetterStore, OrderStore
 from tailrace.model import Scope, StartPoint
 from tailrace.model.cluster import ClusterIdentity
 from tailrace.model.failure_policy import Backoff
@@ -54,12 +54,12 @@ class Runtime:
     driver: Driver
     store: CheckpointStore
     letters: DeadLetterStore
+    orders: OrderStore
     cluster: ClusterIdentity
     budget: ByteBudget
     metrics: Metrics
     clock: ServerClock = field(default_factory=ServerClock)
     share: LoopShare = field(default_factory=LoopShare)
-    orders: OrderStore = field(default_factory=NoOrders)
     has_change: HasChange = trusted
     now: Callable[[], Awaitable[Timestamp | None]] = unknown
     """The server's time; ``None`` if it does not tell."""

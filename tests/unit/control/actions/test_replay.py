@@ -264,16 +264,16 @@ async def test_a_cancelled_replay_does_not_wait_for_a_call_that_hangs() -> None:
     async with running(control.supervisor):
         await until(lambda: len(audit.handled) == 9)
         audit.held = {5}
-        await control.replay("orders", span(3), BY)
+        await ask(control, REPLAY, "orders", span(3), BY)
         await until(lambda: audit.begun[-1] == 5)
-        await control.replay("orders", ReplayBody(cancel=True), BY)
+        await ask(control, REPLAY, "orders", ReplayBody(cancel=True), BY)
         order = await one.runtime.orders.load("orders")
         assert order is not None
         while (await replay(control))["state"] == "running":
             control.supervisor.obey(order)  # as the store says again and again
             await anyio.lowlevel.checkpoint()
         assert (await replay(control))["state"] == "cancelled"
-        await control.replay("orders", span(8), BY)
+        await ask(control, REPLAY, "orders", span(8), BY)
         assert (await ended(control))["state"] == "done"
     assert audit.handled[9:] == [3, 4, 8, 9]
 
