@@ -1,6 +1,9 @@
 """Destinations import what one in another package may: the contract is in pyproject.toml."""
 
+import ast
+import sys
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 
 from tests.checkout import ROOT
@@ -24,3 +27,31 @@ def _name(path: Path) -> str:
     """The name of a module or a package; empty for another file."""
     is_package = path.is_dir() and (path / "__init__.py").exists()
     return path.stem if is_package or path.suffix == ".py" else ""
+
+
+COMMON = {"anyio", "bson", "prometheus_client", "pydantic", "structlog"}
+CLIENTS = {
+    "http": {"aiohttp", "yarl"},
+    "kafka": {"confluent_kafka"},
+    "mongodb": {"pymongo"},
+    "nats": {"nats"},
+    "postgresql": {"psycopg"},
+    "redis": {"redis", "hiredis"},
+}
+
+
+def test_a_destination_imports_its_own_client_only() -> None:
+    directory = ROOT / "service/tailrace/destinations"
+    for path in directory.rglob("*.py"):
+        name = path.relative_to(directory).parts[0].removesuffix(".py")
+        allowed = {"tailrace", *COMMON, *CLIENTS.get(name, ())} | sys.stdlib_module_names
+        assert set(_imported(path)) <= allowed, path
+
+
+def _imported(path: Path) -> Iterator[str]:
+    """The first word of each module that a file imports."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name.partition(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield str(node.module).partition(".")[0]
