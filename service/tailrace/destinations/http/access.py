@@ -61,8 +61,8 @@ class CurrentAccess:
         secure = "https" in (urlsplit(url).scheme, proxy and proxy.scheme)
         return EndpointAccess(
             URL(url),
-            [signing_key(each.read()) for each in settings.secret],
-            {name: header_text(each.read()) for name, each in settings.headers.items()},
+            [signing_key(secret.read()) for secret in settings.secret],
+            {name: header_text(secret.read()) for name, secret in settings.headers.items()},
             self._context() if secure else True,
             proxy,
         )

@@ -19,23 +19,23 @@ def request_headers(value: Any) -> Mapping[str, Secret]:
     """The headers by their names in lower case. Raises ``ValueError``."""
     if not isinstance(value, Mapping):
         raise ValueError("must be a mapping of names to texts")
-    found: dict[str, Secret] = {}
-    for given, each in value.items():
-        name = str(given).lower()
+    headers: dict[str, Secret] = {}
+    for key, text in value.items():
+        name = str(key).lower()
         if not _NAME.match(name):
-            raise ValueError(f"{given!r} is not the name of a header")
+            raise ValueError(f"{key!r} is not the name of a header")
         if _RESERVED.match(name):
-            raise ValueError(f"{given!r} is a header that Tailrace sets itself")
-        if isinstance(each, Unresolved):
+            raise ValueError(f"{key!r} is a header that Tailrace sets itself")
+        if isinstance(text, Unresolved):
             continue  # that problem is reported already
-        if name in found:
-            raise ValueError(f"{given!r} is given twice")
+        if name in headers:
+            raise ValueError(f"{key!r} is given twice")
         try:
-            found[name] = _value(name, each)
-            header_text(found[name].read())
+            headers[name] = _value(name, text)
+            header_text(headers[name].read())
         except ValueError as error:
-            raise ValueError(f"{given!r}: {error}") from None
-    return found
+            raise ValueError(f"{key!r}: {error}") from None
+    return headers
 
 
 def _value(name: str, value: Any) -> Secret:

@@ -48,8 +48,8 @@ class KafkaConnection:
         with classified(self.name, "no broker answers"):
             admin = self.admin(noted.note)
             try:
-                found = admin.list_topics(timeout=ANSWER_SECONDS).topics
-                return {name: len(topic.partitions) for name, topic in found.items()}
+                listed = admin.list_topics(timeout=ANSWER_SECONDS).topics
+                return {name: len(topic.partitions) for name, topic in listed.items()}
             except KafkaException as error:
                 admin.poll(0)
                 if noted.error is not None:
@@ -72,7 +72,7 @@ class Noted:
 
 def common_options(settings: KafkaHandlerSettings) -> dict[str, Any]:
     """The options of any client, without the password."""
-    found: dict[str, Any] = {
+    options: dict[str, Any] = {
         "client.id": "tailrace",
         "log_level": 0,
         **settings.client,
@@ -80,14 +80,14 @@ def common_options(settings: KafkaHandlerSettings) -> dict[str, Any]:
         "security.protocol": settings.security_protocol,
     }
     if "debug" not in settings.client:
-        found["logger"] = _silent()
+        options["logger"] = _silent()
     if settings.sasl_mechanism is not None:
-        found["sasl.mechanism"] = settings.sasl_mechanism
+        options["sasl.mechanism"] = settings.sasl_mechanism
     if settings.username is not None:
-        found["sasl.username"] = settings.username
+        options["sasl.username"] = settings.username
     if settings.ssl_ca_location is not None:
-        found["ssl.ca.location"] = settings.ssl_ca_location
-    return found
+        options["ssl.ca.location"] = settings.ssl_ca_location
+    return options
 
 
 def _silent() -> logging.Logger:

@@ -164,7 +164,7 @@ class PositionsTopic:
     ) -> bytes | None:
         """The last value of the key from ``begin`` to ``end``."""
         consumer.assign([TopicPartition(self._topic, 0, begin)])
-        found, at, since = None, begin, time.monotonic()
+        value, at, since = None, begin, time.monotonic()
         while at < end:
             from_thread.check_cancelled()
             for message in consumer.consume(500, _LOOK_SECONDS):
@@ -173,9 +173,9 @@ class PositionsTopic:
                     raise KafkaException(error)
                 at, since = (message.offset() or 0) + (error is None), time.monotonic()
                 if error is None and message.key() == key:
-                    found = message.value()
+                    value = message.value()
                 if error is not None and not waits:
-                    return found
+                    return value
             if noted.error is not None and ends_waiting(noted.error):
                 raise outage(self._connection.name, noted.error)
             if time.monotonic() - since > self._connection.settings.timeout_seconds:
@@ -183,4 +183,4 @@ class PositionsTopic:
                     f"handlers.{self._connection.name}.positions_topic: a transaction in topic "
                     f"{self._topic} is open, or its broker does not answer"
                 )
-        return found
+        return value

@@ -86,10 +86,10 @@ class Records:
             except ValueError as error:
                 refused[at] = str(error)
                 continue
-            found = headers(kind, message)
-            made.append(Record(at, kind.topic, key, value_of(message), found))
+            own = headers(kind, message)
+            made.append(Record(at, kind.topic, key, value_of(message), own))
             if kind.deletes and key is not None and at not in alive:
-                made.append(Record(at, kind.topic, key, None, found))
+                made.append(Record(at, kind.topic, key, None, own))
         refused |= self._oversize(made)
         if refused and self._settings.on_oversize == "leave_out":
             made, refused = self._left_out(batch, made, refused)

@@ -108,23 +108,23 @@ class Topics:
 
     def create(self, names: Collection[str], *, only_try: bool = False) -> None:
         """Creates topics as the settings say. ``only_try``: the broker checks, and creates none."""
-        given, name = self._connection.settings, self._connection.name
-        if not given.create_topics:
+        settings, name = self._connection.settings, self._connection.name
+        if not settings.create_topics:
             raise Unavailable(
                 f"handlers.{name}.topic: {', '.join(names)} does not exist: create it, or set "
                 "create_topics"
             )
         config = {}
-        if given.max_message_bytes > 1_000_000:  # and the broker's default is hardly more
-            config["max.message.bytes"] = str(given.max_message_bytes + 4096)
-        partitions, replicas = given.partitions or -1, given.replication_factor or -1
+        if settings.max_message_bytes > 1_000_000:  # and the broker's default is hardly more
+            config["max.message.bytes"] = str(settings.max_message_bytes + 4096)
+        partitions, replicas = settings.partitions or -1, settings.replication_factor or -1
         ddl = {"cleanup.policy": "delete"}  # whatever the broker's default is
         created = [
             NewTopic(
                 topic,
                 partitions,
                 replicas,
-                config=config | ddl if topic == given.ddl_topic else config,
+                config=config | ddl if topic == settings.ddl_topic else config,
             )
             for topic in names
         ]

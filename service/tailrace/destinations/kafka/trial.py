@@ -27,6 +27,6 @@ def try_topics(connection: KafkaConnection, topics: Topics, names: Collection[st
             f"handlers.{connection.name}.ddl_topic: topic {ddl} is compacted, and takes no "
             "messages without a key: set its cleanup.policy to delete, or take another topic"
         )
-    results = [f"topic {each} exists" for each in names if each not in missing]
-    results += [f"topic {each} can be created" for each in missing]
+    results = [f"topic {topic} exists" for topic in names if topic not in missing]
+    results += [f"topic {topic} can be created" for topic in missing]
     return "; ".join(results) or "the brokers answer"

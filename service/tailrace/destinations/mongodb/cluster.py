@@ -92,8 +92,8 @@ async def _identity(client: AsyncMongoClient[dict[str, Any]]) -> ClusterIdentity
     if hello["maxWireVersion"] < _OLDEST:
         raise StartRefused(f"{host}:{port} is older than MongoDB 4.4: upgrade it")
     if hello.get("msg") == "isdbgrid":
-        found = await _asked(client, "config", {"find": "version", "limit": 1, "singleBatch": True})
-        batch = found.get("cursor", {}).get("firstBatch") or [{}]
+        reply = await _asked(client, "config", {"find": "version", "limit": 1, "singleBatch": True})
+        batch = reply.get("cursor", {}).get("firstBatch") or [{}]
         return ClusterIdentity(SHARDED, str(batch[0].get("clusterId", "")))
     if not hello.get("setName"):
         raise StartRefused(
@@ -101,8 +101,8 @@ async def _identity(client: AsyncMongoClient[dict[str, Any]]) -> ClusterIdentity
             "sharded cluster: start it with --replSet and run rs.initiate(), even as the only "
             "member"
         )
-    found = await _asked(client, "admin", {"replSetGetConfig": 1})
-    unique = found.get("config", {}).get("settings", {}).get("replicaSetId", "")
+    reply = await _asked(client, "admin", {"replSetGetConfig": 1})
+    unique = reply.get("config", {}).get("settings", {}).get("replicaSetId", "")
     return ClusterIdentity(str(hello["setName"]), str(unique))
 
 

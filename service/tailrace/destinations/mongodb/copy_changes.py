@@ -20,9 +20,9 @@ class CopyChanges:
         An update whose document is gone changes nothing: its delete follows. ``only_if``: as
         :class:`Change` has it.
         """
-        found = event.field_bytes("documentKey")
+        document_key = event.field_bytes("documentKey")
         try:
-            key = key_of(found or b"")
+            key = key_of(document_key or b"")
         except ValueError:
             return "its document key has no _id"
         kind, document = event.operation_type, None

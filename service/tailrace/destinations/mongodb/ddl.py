@@ -85,7 +85,7 @@ class Barriers:
             await self._forget(source)
 
     async def _rename(self, source: Namespace, new: Namespace) -> None:
-        copy, to = (self.names.of(self.run.scope, each) for each in (source, new))
+        copy, to = (self.names.of(self.run.scope, namespace) for namespace in (source, new))
         if to == copy:
             return
         await self.copy(new)
@@ -120,13 +120,13 @@ class Barriers:
         snapshot, noted = SnapshotBarrier.of(event), self.run.position.snapshot
         if noted is None or noted["id"] != snapshot.id:
             return  # repeated
-        kept, follows = identities(self.scope.dead_letter_keys), self.policy == "follow"
+        spared, follows = identities(self.scope.dead_letter_keys), self.policy == "follow"
         if self.run.sweeps:
             for source, copy in await self._copies_of(event.ns):
                 if not snapshot.is_complete(source, dropped=follows):
                     continue
                 # Rows of documents with dead letters did not come: what the copy has stays.
-                held = [encoded(each) for each in kept.get(source, ())]
+                held = [encoded(element) for element in spared.get(source, ())]
                 await self.run.transact(self.run.unseen.named(copy, held))
                 while keys := await self.run.unseen.page(copy):
                     gone = [Change(-1, key, None) for key in keys]

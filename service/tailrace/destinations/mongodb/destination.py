@@ -175,7 +175,7 @@ class MongodbDestination:
         events: Sequence[ChangeEvent] = [batch[change.index] for change in changed]
         if self._mapping is not None:
             events = self._mapping.of(events)
-        found: list[CopyChanges] = []
+        changes: list[CopyChanges] = []
         by_source: dict[Namespace, CopyChanges] = {}
         refused: dict[int, str] = {}
         for change, event in zip(changed, events, strict=True):
@@ -184,17 +184,17 @@ class MongodbDestination:
                 refused[index] = "the scope's pipeline removes its namespace or its document key"
                 continue
             wanted = by_source.get(source)
-            if wanted is None or (in_order and wanted is not found[-1]):
+            if wanted is None or (in_order and wanted is not changes[-1]):
                 copy = run.copies.get(source) or await self._copy(run, source)
                 wanted = by_source[source] = CopyChanges(copy)
-                found.append(wanted)
+                changes.append(wanted)
             shown = all(shows(key, self._mapping) for key in change.shard_keys)
             only_if = of_shard_keys(change.shard_keys) if shown else b""
             if reason := wanted.add(index, event, only_if):
                 refused[index] = reason
         if refused and not in_order:  # then a later change of the document replaces it
             raise Refused(refused)
-        return found
+        return changes
 
     def _inserts(
         self, events: Iterable[tuple[int, ChangeEvent]], *, again: bool

@@ -59,15 +59,15 @@ class PositionDocument:
         the right to do so it ends by itself, after transactionLifetimeLimitSeconds (60 s).
         """
         positions = self._collection
-        found = await positions.find_one({"_id": self.own_id})
-        if found is not None and "session" in found and found["epoch"] <= self.epoch:
+        record = await positions.find_one({"_id": self.own_id})
+        if record is not None and "session" in record and record["epoch"] <= self.epoch:
             with suppress(OperationFailure):
-                await self.cluster.client.admin.command("killSessions", [found["session"]])
+                await self.cluster.client.admin.command("killSessions", [record["session"]])
         query = {"_id": self.own_id, "epoch": {"$lte": self.epoch}}
         owned = {"epoch": Int64(self.epoch), "session": session.session_id}
         for _ in range(_CLAIMS):
             try:
-                found = await positions.find_one_and_update(
+                record = await positions.find_one_and_update(
                     query,
                     {"$set": owned},
                     upsert=True,
@@ -82,9 +82,9 @@ class PositionDocument:
                         f"one has {self.epoch}. If its store is lost, set the epoch there to 0"
                     ) from None
                 continue
-            if found is not None:
-                self.text, self.snapshot = found.get("position"), found.get("snapshot")
-                self.ddl = found.get("ddl")
+            if record is not None:
+                self.text, self.snapshot = record.get("position"), record.get("snapshot")
+                self.ddl = record.get("ddl")
                 return
         raise Unavailable(f"{self.where}: other processes make it at the same time")
 
@@ -147,8 +147,8 @@ class Copies:
         try:
             await self._collection.update_one(entry, {"$setOnInsert": entry}, upsert=True)
         except DuplicateKeyError:
-            found = await self._collection.find_one({"_id": str(copy)}) or {}
-            former = Namespace(found.get("db", "?"), found.get("coll"))
+            record = await self._collection.find_one({"_id": str(copy)}) or {}
+            former = Namespace(record.get("db", "?"), record.get("coll"))
             raise ScopeHalted(
                 f"{shared(copy, former, source)}. If {former} is not followed any more, delete "
                 f"{{_id: '{copy}'}} from {self.database}.{COLLECTIONS}"

@@ -91,9 +91,9 @@ class NatsHandlerSettings(MessageHandlerSettings):
         if (self.password is None) != (self.user is None):
             raise ValueError("user and password belong together")
         keys = ("user", "token", "credentials_file")
-        given = [key for key in keys if getattr(self, key) is not None]
-        if len(given) > 1:
-            raise ValueError(f"{' and '.join(given)} exclude each other: keep one")
+        set_keys = [key for key in keys if getattr(self, key) is not None]
+        if len(set_keys) > 1:
+            raise ValueError(f"{' and '.join(set_keys)} exclude each other: keep one")
         if self.key_file and not self.certificate_file:
             raise ValueError("key_file needs certificate_file")
         if self.create_stream and self.stream is None:

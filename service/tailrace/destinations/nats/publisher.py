@@ -122,12 +122,14 @@ class Publisher:
         if self._failure is not None:
             raise self._failure  # the connection was lost since the last call
         with anyio.CancelScope(deadline=anyio.current_time() + seconds) as self._limit:
-            for at, each in enumerate(messages):
+            for at, message in enumerate(messages):
                 self._sent += 1
                 answer = f"{self._answers}.{self._sent}"
-                self._waiting[answer] = each.subject
+                self._waiting[answer] = message.subject
                 with unavailable(f"handlers.{self._name}"):
-                    await self.client.publish(each.subject, each.payload, answer, each.headers)
+                    await self.client.publish(
+                        message.subject, message.payload, answer, message.headers
+                    )
                 if at % _AT_ONCE == _AT_ONCE - 1:
                     await anyio.lowlevel.checkpoint()
             while self._waiting and self._failure is None:
@@ -186,14 +188,14 @@ def unavailable(place: str) -> Iterator[None]:
 
 def _login(settings: NatsHandlerSettings) -> dict[str, Any]:
     """The arguments of a connect that are read from files. Blocks for a moment."""
-    found: dict[str, Any] = {}
+    login: dict[str, Any] = {}
     for name in ("user", "password", "token"):
         if (secret := getattr(settings, name)) is not None:
-            found[name] = secret.read()
+            login[name] = secret.read()
     if settings.credentials_file is not None:
-        found["user_credentials"] = settings.credentials_file
+        login["user_credentials"] = settings.credentials_file
     if settings.ca_file is not None or settings.certificate_file is not None:
-        found["tls"] = context = ssl.create_default_context(cafile=settings.ca_file)
+        login["tls"] = context = ssl.create_default_context(cafile=settings.ca_file)
         if settings.certificate_file is not None:
             context.load_cert_chain(settings.certificate_file, settings.key_file)
-    return found
+    return login

@@ -30,20 +30,20 @@ async def require_streams(
     :class:`ConfigurationError` for handler ``name``, and :class:`Unavailable`.
     """
     jetstream = client.jetstream()
-    found: list[StreamInfo] = []
+    streams: list[StreamInfo] = []
     with _answering(name):
         if settings.stream is not None:
             info = await _named(name, settings, settings.stream, jetstream)
             if info is None:
                 return None
-            found.append(info)
+            streams.append(info)
         for scope in scopes:
             subject = subjects_of(settings.subject, scope)
             if settings.stream is None:
-                found.append(await _any(name, jetstream, subject))
-            _require_subject(name, found[-1], subject)
-    sizes = [info.config.max_msg_size or 0 for info in found]
-    sizes += [LARGEST_IN_FILE for info in found if info.config.storage is StorageType.FILE]
+                streams.append(await _any(name, jetstream, subject))
+            _require_subject(name, streams[-1], subject)
+    sizes = [info.config.max_msg_size or 0 for info in streams]
+    sizes += [LARGEST_IN_FILE for info in streams if info.config.storage is StorageType.FILE]
     return min((size for size in sizes if size > 0), default=None)
 
 

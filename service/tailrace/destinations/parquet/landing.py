@@ -216,9 +216,9 @@ class Landing:
             try:
                 segment.finish(footer)
             except FileExistsError as error:
-                found = self._lake.footer(self._scope, footer.segment)
-                if found != footer:
-                    raise self._fenced(found) from error
+                stored = self._lake.footer(self._scope, footer.segment)
+                if stored != footer:
+                    raise self._fenced(stored) from error
                 self._lake.storage.tidy(self._scope)
             finally:
                 segment.discard()

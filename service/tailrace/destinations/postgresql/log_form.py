@@ -40,12 +40,12 @@ class LogForm:
 
     def rows(self, events: Mapping[int, ChangeEvent], refused: dict[int, str]) -> Columns:
         """The columns of the log."""
-        given = list(events.values())
-        mapped = given if self._fields is None else self._fields.of(given)
+        listed = list(events.values())
+        mapped = listed if self._fields is None else self._fields.of(listed)
         columns: Columns = ([], [], [], [], [], [])
         ids, operations, namespaces, keys, seconds, texts = columns
         for number, event, message in zip(
-            events, given, messages(mapped, self._scope, "native"), strict=True
+            events, listed, messages(mapped, self._scope, "native"), strict=True
         ):
             text = without_nul(message.value or b"null", replace=self._replace_nul)
             if text is None:

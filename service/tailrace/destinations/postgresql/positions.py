@@ -92,8 +92,8 @@ class PositionsTable:
 
         Raises :class:`Fenced`.
         """
-        given = {**self._of(scope), "former": former}
-        row: Any = await (await connection.execute(self._lock, given)).fetchone()
+        parameters = {**self._of(scope), "former": former}
+        row: Any = await (await connection.execute(self._lock, parameters)).fetchone()
         if row is None:
             raise self._moved(scope)
         ddl, snapshot = row

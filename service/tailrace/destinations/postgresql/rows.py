@@ -134,7 +134,7 @@ def _last_changes(
     In the order of the stream: a unique value may have gone from one document to another.
     """
     numbers = list(events)
-    found: list[tuple[int, LastChange, ChangeEvent, bytes | None]] = []
+    changes: list[tuple[int, LastChange, ChangeEvent, bytes | None]] = []
     for change in last_changes(list(events.values())):
         number = numbers[change.index]
         event = events[number]
@@ -142,13 +142,13 @@ def _last_changes(
         if event.key is None:
             refused[number] = "it has no document key: a pipeline removed documentKey"
         elif event.parts[OPERATION] == b"delete":
-            found.append((number, change, event, None))
+            changes.append((number, change, event, None))
         elif document is not None:
-            found.append((number, change, event, document))
+            changes.append((number, change, event, document))
         elif event.operation_type != "update" or event.full_document_image is not Image.NULL:
             refused[number] = _refusal(event, "it has no document")
         # Otherwise it was updated, and deleted since: its delete follows.
-    return found
+    return changes
 
 
 def row_id(key: bytes, at: int = 0) -> bytes:

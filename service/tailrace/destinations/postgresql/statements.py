@@ -75,10 +75,10 @@ class TableStatements:
             values[name] = column.made.format(f"c{index}")
         columns = [quoted(name) for name in values]
         changed = ", ".join(f"{name} = excluded.{name}" for name in columns[1:])
-        given = ", ".join(f"%b::{kind}[]" for kind in arrays)
+        taken = ", ".join(f"%b::{kind}[]" for kind in arrays)
         return (
             f"INSERT INTO {self._table} ({', '.join(columns)}) "
-            f"SELECT {', '.join(values.values())} FROM unnest({given}) AS r({', '.join(names)}) "
+            f"SELECT {', '.join(values.values())} FROM unnest({taken}) AS r({', '.join(names)}) "
             f"ON CONFLICT (tailrace_id) DO UPDATE SET {changed}"
         ).encode()
 

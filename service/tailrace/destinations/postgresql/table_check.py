@@ -49,17 +49,17 @@ async def require_columns(
     if row[0] not in _TABLES:
         raise TableRefused(f"{name} is not a table: drop it, or name another table")
     rows: Any = await (await connection.execute(_COLUMNS, (name,))).fetchall()
-    found = {column: kind for column, kind, _, _ in rows}
+    kinds = {column: kind for column, kind, _, _ in rows}
     for column, kind in table.columns.items():
-        if column not in found:
+        if column not in kinds:
             raise TableRefused(
                 f"the table {name} has no column {column!r}: ALTER TABLE {name} ADD COLUMN "
                 f"{quoted(column)} {kind}, and start a snapshot for the rows that are there; or "
                 "name another table"
             )
-        if found[column] != kind:
+        if kinds[column] != kind:
             raise TableRefused(
-                f"the column {column!r} of the table {name} has the type {found[column]}, not "
+                f"the column {column!r} of the table {name} has the type {kinds[column]}, not "
                 f"{kind}: change one of them, or name another table"
             )
     _require_writable(name, table, rows)

@@ -82,18 +82,24 @@ class TableForm:
         checked: dict[str, bool],
     ) -> None:
         async with connection.cursor(binary=True) as cursor:
-            for namespace, each in rows.items():
-                if not (each.ids or each.gone):
+            for namespace, stored in rows.items():
+                if not (stored.ids or stored.gone):
                     continue
                 table = await self._checked(connection, self._scope.name, namespace, checked)
-                if each.gone_if:
-                    await cursor.execute(table.keys, (list(each.gone_if),))
-                    each.spare_rows_of_others(await cursor.fetchall())
-                if each.gone:
-                    await cursor.execute(table.delete, (each.gone, each.gone_at))
-                if each.ids:
-                    given = (each.ids, each.keys, each.documents, each.versions, *each.values)
-                    await cursor.execute(table.upsert, given)
+                if stored.gone_if:
+                    await cursor.execute(table.keys, (list(stored.gone_if),))
+                    stored.spare_rows_of_others(await cursor.fetchall())
+                if stored.gone:
+                    await cursor.execute(table.delete, (stored.gone, stored.gone_at))
+                if stored.ids:
+                    parameters = (
+                        stored.ids,
+                        stored.keys,
+                        stored.documents,
+                        stored.versions,
+                        *stored.values,
+                    )
+                    await cursor.execute(table.upsert, parameters)
 
     async def apply(
         self,
@@ -118,16 +124,16 @@ class TableForm:
         namespace, time = event.ns, event.cluster_time
         if namespace is None or time is None:
             raise PermanentError(f"a {operation} without namespace or cluster time")
-        found = await self._registry.tables(connection, scope.name)
+        tables = await self._registry.tables(connection, scope.name)
         if operation == "dropDatabase":
-            for each, name in found.items():
-                if each.db == namespace.db:
+            for collection, name in tables.items():
+                if collection.db == namespace.db:
                     await self._empty(connection, name, time)
         elif rename is not None and rename.arrives:
-            source = found.get(namespace)
+            source = tables.get(namespace)
             await self._rename(connection, scope, source, rename.to, time, checked)
-        elif namespace in found:
-            await self._empty(connection, found[namespace], time)
+        elif namespace in tables:
+            await self._empty(connection, tables[namespace], time)
 
     def misfits(self, rows: Mapping[Namespace, TableRows]) -> list[str]:
         return [misfit for each in rows.values() for misfit in each.misfits]
@@ -182,8 +188,8 @@ class TableForm:
 
     async def _remove(self, connection: Connection, name: str, checked: dict[str, bool]) -> None:
         """Drops a table that we made, unless it has rows, or a view or a query needs it."""
-        found: Any = await (await connection.execute(self._table(name).first, ())).fetchone()
-        if found is not None or not await self._registry.is_made(connection, name):
+        row: Any = await (await connection.execute(self._table(name).first, ())).fetchone()
+        if row is not None or not await self._registry.is_made(connection, name):
             return
         await connection.execute(b"SAVEPOINT removal; SET LOCAL lock_timeout = '1s'")
         try:

@@ -51,7 +51,7 @@ class Values:
         return found, misfits
 
     def _read(
-        self, raw: bytes, start: int, node: _ColumnNode, found: list[Any], misfits: list[str]
+        self, raw: bytes, start: int, node: _ColumnNode, values: list[Any], misfits: list[str]
     ) -> None:
         wanted = dict(node.below)
         for name, kind, at, end in walk_between(raw, start + 4, start + INT32(raw, start)[0] - 1):
@@ -64,12 +64,12 @@ class Values:
                     value = self._readers[index](kind, raw, at, end)
                     if value.__class__ is str:
                         value = self._storable(value, index)
-                    found[index] = value
+                    values[index] = value
                 except Misfit as misfit:
                     fits = self.columns[index].type
                     misfits.append(f"{self.paths[index]}: {misfit} does not fit {fits}")
             if below.below and kind in (DOCUMENT, ARRAY):
-                self._read(raw, at, below, found, misfits)
+                self._read(raw, at, below, values, misfits)
             if not wanted:
                 return
 

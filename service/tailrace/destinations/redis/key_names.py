@@ -69,9 +69,9 @@ class KeyNames:
         """The set of the keys that a snapshot has not named yet."""
         needed = {"collection": scope.collection, "database": scope.database}
         missing = [
-            f"{{{each}}}"
-            for each, fixed in needed.items()
-            if fixed is None and f"{{{each}}}" not in self._template.text
+            f"{{{placeholder}}}"
+            for placeholder, fixed in needed.items()
+            if fixed is None and f"{{{placeholder}}}" not in self._template.text
         ]
         if missing:
             message = f"needs {' and '.join(missing)}: the scope {scope.name!r} follows several"
@@ -89,12 +89,12 @@ class KeyNames:
         """The pattern for SCAN of all keys of the scope."""
         scope = self._scope
         database, collection = (
-            "*" if each is None else _GLOB.sub(r"\\\1", each)
-            for each in (scope.database, scope.collection)
+            "*" if name is None else _GLOB.sub(r"\\\1", name)
+            for name in (scope.database, scope.collection)
         )
         parts = re.split(r"(\{\w+\})", self._template.text)
         escaped = "".join(
-            each if each.startswith("{") else _GLOB.sub(r"\\\1", each) for each in parts
+            name if name.startswith("{") else _GLOB.sub(r"\\\1", name) for name in parts
         )
         return (
             escaped.format(database=database, collection=collection, scope=scope.name, prefix="")
@@ -113,15 +113,15 @@ class KeyNames:
         Rows of documents with dead letters did not come: their keys stay.
         """
         prefixes = {
-            self.prefix(each.db, each.coll or ""): snapshot.is_complete(each)
-            for each in snapshot.states
+            self.prefix(source.db, source.coll or ""): snapshot.is_complete(source)
+            for source in snapshot.states
         }
         done = [prefix for prefix, complete in prefixes.items() if complete]
         others = not (snapshot.filtered or snapshot.chosen)
         expression = self._expression() if others else None
         held = {
-            self.prefix(each.db, each.coll or ""): of_it
-            for each, of_it in identities(dead_letter_keys).items()
+            self.prefix(source.db, source.coll or ""): of_it
+            for source, of_it in identities(dead_letter_keys).items()
         }
         return ListedKeys(done, expression, [*prefixes], held)
 
@@ -131,10 +131,10 @@ class KeyNames:
             "{collection}": self._scope.collection,
             "{scope}": self._scope.name,
         }
-        found = [
-            (".*" if names[each] is None else re.escape(str(names[each])))
-            if each in names
-            else re.escape(each)
-            for each in re.split(r"(\{\w+\})", self._template.text)
+        parts = [
+            (".*" if names[part] is None else re.escape(str(names[part])))
+            if part in names
+            else re.escape(part)
+            for part in re.split(r"(\{\w+\})", self._template.text)
         ]
-        return re.compile("".join(found), re.DOTALL)
+        return re.compile("".join(parts), re.DOTALL)

@@ -61,7 +61,7 @@ class RedisKeys:
         deletes = {
             key: change
             for (key, _), change in zip(made, changes, strict=True)
-            if change.shard_keys and all(shows(each, self._mapping) for each in change.shard_keys)
+            if change.shard_keys and all(shows(key, self._mapping) for key in change.shard_keys)
         }
         size = sum(len(value) for value in values.values() if value is not None)
         async with self._server.writing(len(batch), size) as connection:

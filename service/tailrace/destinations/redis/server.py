@@ -181,10 +181,10 @@ class RedisServer:
         """
         place = f"handlers.{self._name}.url"
         async with self.connection() as connection:
-            (found,) = await connection.answers([("INFO", "server")])
-            if isinstance(found, exceptions.NoPermissionError):
-                found = await connection.one("PING") and b""
-        lines = dict(line.partition(":")[::2] for line in found.decode().split())
+            (answer,) = await connection.answers([("INFO", "server")])
+            if isinstance(answer, exceptions.NoPermissionError):
+                answer = await connection.one("PING") and b""
+        lines = dict(line.partition(":")[::2] for line in answer.decode().split())
         await self.close()
         version = lines.get("redis_version", "")
         if lines.get("redis_mode") == "cluster":

@@ -53,7 +53,7 @@ class RedisStreams:
 
     async def probe(self, trial: Trial) -> str:
         version = await self._server.require_usable()
-        found: list[str] = []
+        streams: list[str] = []
         async with self._server.connection() as connection:
             for scope in trial.scopes:
                 if scope.database is None or scope.collection is None:
@@ -61,8 +61,8 @@ class RedisStreams:
                 stream = self._streams[scope.database, scope.collection, scope.name]
                 await _require_streams(connection, {stream})
                 await connection.one("XTRIM", stream, "MAXLEN", 2**62)  # it may be written to
-                found.append(stream)
-        named = ", ".join(dict.fromkeys(found))
+                streams.append(stream)
+        named = ", ".join(dict.fromkeys(streams))
         return f"Redis {version} can be written to" + (f": streams {named}" if named else "")
 
     async def _add(self, events: Sequence[ChangeEvent], scope: ScopeContext) -> None:
