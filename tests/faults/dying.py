@@ -21,7 +21,8 @@ _CHECKPOINTS_SECONDS = 0.3
 _step, _, _number = os.environ.get("ENDS_AT", "").rpartition(" ")
 _chunks = _saved = 0
 _ends = False
-_read_chunk, _save = reading.read_chunk, SqliteCheckpoints.save
+_read_chunk = reading.read_chunk
+_load, _save = SqliteCheckpoints.load, SqliteCheckpoints.save
 
 
 def _is_due(step: str) -> bool:
@@ -51,10 +52,17 @@ async def _counted(*arguments: Any, **keywords: Any) -> Any:
     return chunk
 
 
+async def _loaded(store: SqliteCheckpoints, scope: str) -> Checkpoint | None:
+    """What an earlier process has saved is no progress of this one."""
+    global _saved
+    checkpoint = await _load(store, scope)
+    _saved = _documents(checkpoint) if checkpoint is not None else 0
+    return checkpoint
+
+
 async def _watched(store: SqliteCheckpoints, checkpoint: Checkpoint) -> None:
     global _saved
-    snapshot = checkpoint.position.snapshot
-    documents = sum(each.documents for each in snapshot.ranges.values()) if snapshot else 0
+    documents = _documents(checkpoint)
     more, _saved = documents > _saved and _chunks > 0, documents
     if more:
         _at("handled")
@@ -63,7 +71,13 @@ async def _watched(store: SqliteCheckpoints, checkpoint: Checkpoint) -> None:
         _at("saved")
 
 
+def _documents(checkpoint: Checkpoint) -> int:
+    snapshot = checkpoint.position.snapshot
+    return sum(each.documents for each in snapshot.ranges.values()) if snapshot else 0
+
+
 reading.read_chunk = _counted  # type: ignore[assignment]
+SqliteCheckpoints.load = _loaded  # type: ignore[method-assign]
 SqliteCheckpoints.save = _watched  # type: ignore[method-assign]
 
 
