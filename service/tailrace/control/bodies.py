@@ -27,6 +27,7 @@ class Body(BaseModel):
     model_config = ConfigDict(
         strict=True,
         frozen=True,
+        defer_build=True,  # the shell needs the fields alone
         extra="forbid",
         hide_input_in_errors=True,
         use_attribute_docstrings=True,
