@@ -68,7 +68,7 @@ def test_a_position_inside_an_event_is_gone_back_from(scripted: ScriptedSet, run
     run.until_events(1)
     assert run.stop() == 0
     (run.directory / "events.jsonl").unlink()
-    run.command("checkpoints", "set", "orders", "--token", json.dumps(tokens[0]))
+    run.command("scopes", "seek", "orders", "--token", json.dumps(tokens[0]))
     run.start()
     (event,) = run.until_events(1)
     check_whole(event, tokens[-1])

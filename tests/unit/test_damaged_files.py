@@ -24,21 +24,16 @@ from tests.contract.stores import checkpoint, gap, letter
 from tests.unit.engine.changes import ddl
 
 STORE = "tailrace.db"
-TOKEN = json.dumps({"_data": "8265"})
 READS = (
     ("checkpoints", "list"),
     ("checkpoints", "show", "orders"),
     ("checkpoints", "show", "orders", "--json"),
-    ("checkpoints", "set", "orders", "--token", TOKEN, "--dry-run"),
     ("checkpoints", "reset", "orders", "--dry-run"),
     ("dead-letters", "list"),
     ("dead-letters", "show", letter(2).id),
     ("dead-letters", "export"),
 )
-WRITES = (
-    ("checkpoints", "set", "orders", "--token", TOKEN),
-    ("checkpoints", "reset", "orders"),
-)
+WRITES = (("checkpoints", "reset", "orders"),)
 CONFIGURATION = {
     "mongodb": {"uri": "mongodb://localhost:1/?replicaSet=rs0", "connect_timeout_seconds": 0.1},
     "http": {"port": 0},

@@ -61,7 +61,7 @@ def test_a_secret_is_masked_by_what_stands_before_it(text: str, shown: str | Non
         "http.token: must have at least 16 characters",
         "mongodb.uri: is not a connection string",
         "--token: is an empty document",
-        "give exactly one of --token, --token-data and --at",
+        "give exactly one of at, token and undo",
         "resume token 82650000…: the server has no history for it",
         "password authentication failed for user 'app'",
         "Unexpected token: <",

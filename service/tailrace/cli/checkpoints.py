@@ -1,8 +1,8 @@
-"""``tailrace checkpoints``: lists, shows, sets and resets the stored positions.
+"""``tailrace checkpoints``: lists, shows and resets the stored positions.
 
-``set`` and ``reset`` use the next epoch, so the store refuses further saves of a running daemon.
-``set`` keeps the cluster identity and the fingerprint of the record that it replaces; if they are
-empty, the daemon fills them in. ``reset`` leaves a record that has only the epoch.
+``reset`` is for a record that cannot be read; a position is chosen with ``tailrace scopes seek``.
+It leaves a record that has only the next epoch, so the store refuses further saves of a running
+daemon.
 
 Exit codes: 0 done, 1 the store failed, 2 wrong usage or configuration.
 """
@@ -17,16 +17,14 @@ from typing import Any
 import anyio
 
 from tailrace.assembly import open_store
-from tailrace.cli.arguments import add_config, read_settings, refuse, scope_of
+from tailrace.cli.arguments import add_config, read_settings, refuse
 from tailrace.cli.checkpoint_text import details, history, table
-from tailrace.cli.position_options import read_position
 from tailrace.cli.scope_leases import follower
 from tailrace.cli.waiting_bar import waiting_bar
 from tailrace.engine.ports import CheckpointStore
 from tailrace.errors import CheckpointCorrupt, CheckpointFenced
-from tailrace.model import Checkpoint, Position
+from tailrace.model import Checkpoint
 from tailrace.model.record_codec import LARGEST
-from tailrace.model.subscription import Subscription
 
 _UNKNOWN = "has no checkpoint; 'tailrace checkpoints list' shows those that are stored"
 _NO_POSITION = "  scope:        {}\n  (no checkpoint: the scope starts at its start_at)\n"
@@ -44,21 +42,11 @@ def add(parser: argparse.ArgumentParser) -> None:
     listed.add_argument("--json", action="store_true", help="the records as they are stored")
     show = verbs.add_parser("show", help="one scope's position in full")
     show.add_argument("--json", action="store_true", help="the record as it is stored")
-    place = verbs.add_parser(
-        "set", help="choose where a scope continues (best with the daemon stopped)"
-    )
-    place.add_argument("--token", metavar="JSON", help="a resume token as Extended JSON")
-    place.add_argument("--token-data", metavar="HEX", help="the _data of a resume token")
-    place.add_argument("--at", metavar="TIME", help="ISO 8601 with offset: starts at that second")
-    place.add_argument(
-        "--after-invalidate", action="store_true", help="the token is that of an invalidate event"
-    )
     reset = verbs.add_parser("reset", help="delete a scope's position: it starts at its start_at")
-    for verb in (show, place, reset):
+    for verb in (show, reset):
         verb.add_argument("scope", help="the scope's name")
-    for verb in (place, reset):
-        verb.add_argument("--dry-run", action="store_true", help="say what would change")
-        verb.add_argument("--json", action="store_true", help="the records before and after")
+    reset.add_argument("--dry-run", action="store_true", help="say what would change")
+    reset.add_argument("--json", action="store_true", help="the records before and after")
     for verb in verbs.choices.values():
         add_config(verb)
 
@@ -72,14 +60,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 async def _answer(options: argparse.Namespace) -> str:
-    now, position = datetime.now(UTC), None
-    if options.verb == "set":
-        position = read_position(
-            options.token, options.token_data, options.at, options.after_invalidate
-        )
-    settings = read_settings(options)
-    if position is not None:
-        scope_of(options.scope, settings, options.config)
+    now, settings = datetime.now(UTC), read_settings(options)
     async with open_store(settings) as opened:
         store = opened.checkpoints
         if options.verb == "list":
@@ -89,16 +70,12 @@ async def _answer(options: argparse.Namespace) -> str:
             return await show_position(store, scope, now, options.json)
         followed = await follower(opened, settings, scope)
         order = await opened.orders.load(scope)
-        obeyed = order.number if order is not None else 0  # what is chosen here replaces a seek
+        obeyed = order.number if order is not None else 0  # a reset replaces a seek
         before = await _record(store, scope) if options.json else None
-        if position is None:
-            text = await reset_position(store, scope, now, options.dry_run, obeyed)
-            if order is not None and order.asks and not options.dry_run:
-                # The checkpoint said whether it was obeyed.
-                order = order.without_snapshots()
-                await opened.orders.give(order)
-        else:
-            text = await set_position(store, scope, position, now, options.dry_run, obeyed)
+        text = await reset_position(store, scope, now, options.dry_run, obeyed)
+        if order is not None and order.asks and not options.dry_run:
+            # The checkpoint said whether it was obeyed.
+            await opened.orders.give(order.without_snapshots())
         if options.json:
             after = await _record(store, scope)
             found = {"dry_run": options.dry_run, "before": before, "after": after}
@@ -132,55 +109,6 @@ async def show_position(
         return json.dumps(record | {"gaps": [gap.to_document() for gap in gaps]}, indent=2) + "\n"
     position = details(checkpoint, now) if checkpoint else _NO_POSITION.format(scope)
     return position + history(gaps)
-
-
-async def set_position(
-    store: CheckpointStore,
-    scope: str,
-    position: Position,
-    now: datetime,
-    dry_run: bool = False,
-    obeyed: int = 0,
-) -> str:
-    """Makes the scope resume at ``position``. Also replaces a record that cannot be read.
-
-    ``obeyed``: the number of the last order for the scope, which is not obeyed after this.
-    """
-    before, text, epoch = await _before(store, scope, now)
-    if epoch is not None and epoch > LARGEST:
-        refuse(f"scope {scope!r}", "its epoch is the greatest there is; reset it, then set it")
-    chosen = replace(position, chosen=True)
-    after = Checkpoint(
-        scope=scope,
-        position=_chosen(chosen, before.last, now) if before else chosen,
-        cluster=before.cluster if before else "",
-        fingerprint=before.fingerprint if before else "",
-        epoch=int(now.timestamp()) if epoch is None else epoch,
-        sequence=1,
-        saved_at=now,
-        obeyed=obeyed,
-    )
-    if before is not None:
-        known = {**dict.fromkeys(before.damaged, before.last), **before.subscriptions}
-        moved = {name: _chosen(chosen, each, now) for name, each in known.items()}
-        after = after.with_subscriptions(
-            {name: replace(after.last, position=at) for name, at in moved.items()}
-        )
-    if not dry_run:
-        advice = "Look at it again, and repeat"
-        if epoch is None:
-            advice = "Remove it first with 'tailrace checkpoints reset', then set it"
-        await _save(store, after, f"nothing was set: {{}}. {advice}")
-    end = _DRY_RUN if dry_run else f"Stored. {_FENCED}"
-    return f"Before:\n{text}\nAfter:\n{details(after, now)}\n{end}"
-
-
-def _chosen(position: Position, before: Subscription, now: datetime) -> Position:
-    """The position that is set, with what stays of that of a handler."""
-    at = before.position
-    return replace(
-        position, snapshot=at.snapshot, reread=at.reread_from(position.cluster_time, now)
-    )
 
 
 async def reset_position(

@@ -32,7 +32,7 @@ COMMANDS = {
     "tables": "show the state of the tables: rows, freshness, completeness",
     "scopes": "show which process follows which scope, or free a lease",
     "why": "tell what became of a document: where its last changes are, or why they are not there",
-    "checkpoints": "show or change the stored positions",
+    "checkpoints": "show the stored positions, or reset one that cannot be read",
     "completion": "print a script for a shell, which completes commands and options",
     "dead-letters": "show, replay or discard the events that handlers could not handle",
 }

@@ -81,7 +81,6 @@ tailrace why --scope shop --collection orders --key '"A-17"' --json
 tailrace checkpoints list
 tailrace checkpoints list --json
 tailrace checkpoints show orders
-tailrace checkpoints set orders --at 2026-01-01T00:00:00Z --dry-run
 tailrace checkpoints reset orders --dry-run
 tailrace dead-letters list
 tailrace dead-letters list --scope orders --json

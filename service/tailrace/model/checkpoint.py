@@ -28,7 +28,8 @@ class Checkpoint(StoredRecord):
 
     NAME: ClassVar = "checkpoint"
     REMEDY: ClassVar = (
-        "choose a new position with 'tailrace checkpoints set' or 'tailrace checkpoints reset'"
+        "remove it with 'tailrace checkpoints reset', then choose a position with 'tailrace scopes "
+        "seek'"
     )
 
     scope: str

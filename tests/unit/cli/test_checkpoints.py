@@ -7,12 +7,10 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from bson.timestamp import Timestamp
 
-from tailrace.cli.checkpoints import list_positions, reset_position, set_position, show_position
-from tailrace.cli.position_options import read_position
+from tailrace.cli.checkpoints import list_positions, reset_position, show_position
 from tailrace.errors import CheckpointCorrupt, CheckpointFenced, ConfigurationError
-from tailrace.model import Checkpoint, Position, PositionKind, ResumeToken, StartPoint
+from tailrace.model import Checkpoint, Position, PositionKind, ResumeToken
 from tailrace.model.gap import Gap
-from tailrace.model.snapshot import SnapshotMode, SnapshotProgress, SnapshotState
 from tailrace.model.subscription import Subscription
 from tailrace.observe.terminal_text import age
 from tailrace.stores.memory import MemoryCheckpoints
@@ -66,9 +64,6 @@ users   idle   -                     1      123456    2026-11-27T08:00:00Z  3d 4
 """
 
 
-MOVED = read_position(token=NEW.to_json())
-
-
 @pytest.fixture
 async def store() -> MemoryCheckpoints:
     """A store with the position and the gaps of one scope."""
@@ -80,7 +75,7 @@ async def store() -> MemoryCheckpoints:
 
 async def test_positions_are_listed_with_a_line_for_each_scope(store: MemoryCheckpoints) -> None:
     saved_at = NOW - timedelta(days=3, hours=4)
-    timeless = replace(MOVED, cluster_time=None)
+    timeless = Position(PositionKind.IDLE, None, NEW, None)
     await store.save(Checkpoint("users", timeless, "", "", 1, 123456, saved_at))
     assert await list_positions(store, NOW) == LISTED
 
@@ -137,88 +132,6 @@ async def test_a_scope_without_a_position_is_refused(store: MemoryCheckpoints) -
         await show_position(store, "users", NOW)
 
 
-async def test_setting_a_token_keeps_the_cluster_and_fences_the_daemon(
-    store: MemoryCheckpoints,
-) -> None:
-    text = await set_position(store, "orders", MOVED, NOW)
-    [after] = await store.list()
-    assert after == replace(
-        ORDERS,
-        position=Position(PositionKind.IDLE, None, NEW, Timestamp(0x67123456, 7), chosen=True),
-        epoch=5,
-        sequence=1,
-        saved_at=NOW,
-    )
-    assert after.position.start_point == StartPoint(resume_after=NEW)
-    before, _, changed = text.partition("\nAfter:\n")
-    assert before.startswith("Before:\n  scope:        orders\n")
-    assert OLD.to_json() in before
-    assert NEW.to_json() in changed
-    assert "\nStored. A daemon that follows it now halts the scope at its next save" in changed
-    with pytest.raises(CheckpointFenced):
-        await store.save(ORDERS)
-
-
-async def test_a_set_position_is_that_of_every_handler_with_its_own_snapshot() -> None:
-    """Also of one whose position could not be read: it would begin as a new handler does."""
-    done = SnapshotProgress("5f3a", SnapshotMode.INITIAL, SnapshotState.DONE)
-    lake = replace(ORDERS.last, position=replace(ORDERS.position, snapshot=done), halted="why")
-    audit = replace(ORDERS.last, position=replace(ORDERS.position, handled=frozenset({"ab"})))
-    record = replace(ORDERS, handlers=("table",), damaged={"topic": 5})
-    record = record.with_subscriptions({"lake": lake, "audit": audit})
-    store = MemoryCheckpoints({"orders": record})
-    await set_position(store, "orders", MOVED, NOW, obeyed=4)
-    [after] = await store.list()
-    assert set(after.subscriptions) == {"audit", "lake", "table", "topic"}
-    for name, each in after.subscriptions.items():
-        at = each.position
-        assert (at.start_point, at.chosen) == (StartPoint(resume_after=NEW), True)
-        assert (at.handled, at.snapshot) == (frozenset(), done if name == "lake" else None)
-        assert (each.obeyed, each.halted) == (4, "")
-    assert after.damaged == {}
-
-
-async def test_a_time_can_be_set_for_a_scope_without_a_position() -> None:
-    store = MemoryCheckpoints()
-    text = await set_position(store, "orders", read_position(at="2023-11-14T22:13:20Z"), now=NOW)
-    [after] = await store.list()
-    assert after.position.start_point == StartPoint(at_operation_time=Timestamp(1_700_000_000, 1))
-    assert (after.order, after.cluster, after.fingerprint) == ((2, 1), "", "")
-    assert text.startswith("Before:\n(nothing)\n")
-    assert Checkpoint.from_document(after.to_document(), where="") == after
-
-
-async def test_the_token_of_an_invalidate_is_set_to_start_after_it(
-    store: MemoryCheckpoints,
-) -> None:
-    position = read_position(token=NEW.to_json(), after_invalidate=True)
-    await set_position(store, "orders", position, NOW)
-    [after] = await store.list()
-    assert after.position.kind is PositionKind.INVALIDATE
-    assert after.position.start_point == StartPoint(start_after=NEW)
-
-
-async def test_a_dry_run_of_set_writes_nothing(store: MemoryCheckpoints) -> None:
-    text = await set_position(store, "orders", MOVED, NOW, dry_run=True)
-    assert await store.list() == [ORDERS]
-    assert NEW.to_json() in text
-    assert text.endswith("Dry run: nothing was written.\n")
-
-
-async def test_set_replaces_a_record_that_cannot_be_read() -> None:
-    """The error about such a record tells the operator to do this."""
-    store = Unreadable(epoch=900)
-    text = await set_position(store, "orders", MOVED, NOW)
-    assert (await store.list())[0].order == (int(NOW.timestamp()), 1)
-    assert text.startswith("Before:\n(unreadable) it is broken\n")
-
-
-async def test_set_is_refused_if_there_is_no_greater_epoch() -> None:
-    store = MemoryCheckpoints({"orders": replace(ORDERS, epoch=2**63 - 1)})
-    with pytest.raises(ConfigurationError, match="reset it, then set it"):
-        await set_position(store, "orders", MOVED, NOW)
-
-
 async def test_reset_deletes_the_position_and_shows_it(store: MemoryCheckpoints) -> None:
     text = await reset_position(store, "orders", NOW)
     assert OLD.to_json() in text
@@ -236,16 +149,14 @@ async def test_reset_replaces_a_record_that_cannot_be_read() -> None:
     assert (saved.is_reset, saved.order) == (True, (int(NOW.timestamp()), 1))
 
 
-async def test_a_save_of_the_daemon_meanwhile_refuses_set_and_reset() -> None:
+async def test_a_save_of_the_daemon_meanwhile_refuses_a_reset() -> None:
     class Raced(MemoryCheckpoints):
         async def save(self, checkpoint: Checkpoint) -> None:
             raise CheckpointFenced("epoch 9 is stored")
 
     store = Raced({"orders": ORDERS})
-    message = "scope 'orders': nothing was {}: epoch 9 is stored. Look at it again, and repeat"
-    with pytest.raises(ConfigurationError, match=message.format("set")):
-        await set_position(store, "orders", MOVED, NOW)
-    with pytest.raises(ConfigurationError, match=message.format("reset")):
+    message = "scope 'orders': nothing was reset: epoch 9 is stored. Look at it again, and repeat"
+    with pytest.raises(ConfigurationError, match=message):
         await reset_position(store, "orders", NOW)
 
 

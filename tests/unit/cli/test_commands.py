@@ -9,12 +9,15 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import anyio
 import pytest
 import yaml
 
 from tailrace.cli import main
 from tailrace.cli.commands import COMMANDS, parser
 from tailrace.cli.help_text import EXAMPLES
+from tailrace.stores.sqlite import open_store
+from tests.contract.stores import checkpoint
 from tests.unit.cli.conftest import Configure
 
 Output = pytest.CaptureFixture[str]
@@ -41,7 +44,7 @@ def test_wrong_usage_is_exit_code_two(arguments: list[str], capsys: Output) -> N
         (["completion", "bush"], "bash"),
         (["check", "--conect"], "--connect"),
         (["scopes", "list", "--jsn"], "--json"),
-        (["checkpoints", "set", "orders", "--att=x"], "--at"),
+        (["scopes", "seek", "orders", "--att=x"], "--at"),
         (["--verson"], "--version"),
         (["--verson", "check"], "--version"),
         (["snapshot", "--confg", "x"], ""),
@@ -111,7 +114,6 @@ def test_a_shell_completes_every_command(shell: str, capsys: Output) -> None:
         ("scopes list", 0, dict),
         ("scopes positions orders", 0, dict),
         ("scopes pause orders", 0, dict),
-        ("checkpoints set orders --token-data 8265", 0, dict),
         ("checkpoints reset orders", 2, None),
     ],
 )
@@ -243,18 +245,22 @@ def test_a_handler_module_is_looked_for_beside_the_configuration_first(
     assert sys.modules["looked_for"].__file__ == str(beside / "looked_for.py")
 
 
-def test_positions_are_set_shown_and_reset(capsys: Output) -> None:
-    chosen = ["checkpoints", "set", "orders", "--token", '{"_data": "8265"}']
+def test_positions_are_shown_and_reset(configure: Configure, capsys: Output) -> None:
+    configure(store={"type": "sqlite", "path": "tailrace.db"})
     assert main(["checkpoints", "list"]) == 0
     assert "No checkpoints" in capsys.readouterr().out
-    assert main([*chosen, "--dry-run"]) == 0
+    anyio.run(_save)
+    assert main(["checkpoints", "reset", "orders", "--dry-run"]) == 0
     assert "Dry run" in capsys.readouterr().out
-    assert main(chosen) == 0
-    capsys.readouterr()
     assert main(["checkpoints", "show", "orders", "--json"]) == 0
-    assert json.loads(json.loads(capsys.readouterr().out)["high_water"]) == {"_data": "8265"}
+    assert json.loads(capsys.readouterr().out)["scope"] == "orders"
     assert main(["checkpoints", "reset", "orders"]) == 0
     assert main(["checkpoints", "show", "orders"]) == 2
+
+
+async def _save() -> None:
+    async with open_store(Path("tailrace.db")) as store:
+        await store.checkpoints.save(checkpoint("orders"))
 
 
 def test_an_unreachable_server_is_exit_code_one(configure: Configure, capsys: Output) -> None:

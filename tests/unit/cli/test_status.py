@@ -63,8 +63,8 @@ ELSEWHERE = {"owner": "two", "epoch": 3, "held": False}
     [
         (scope("halted", "history is lost"), ["tailrace scopes restart a"]),
         (
-            scope("halted", "set it with 'tailrace checkpoints set a --now'"),
-            ["tailrace checkpoints set a --now", "tailrace scopes restart a"],
+            scope("halted", "reset it with 'tailrace checkpoints reset a'"),
+            ["tailrace checkpoints reset a", "tailrace scopes restart a"],
         ),
         (scope("paused", "paused by anna"), ["tailrace scopes resume a"]),
         (scope("backing_off", "no answer"), []),

@@ -53,7 +53,6 @@ def test_every_handler_has_what_was_saved_last_and_equal_ones_are_stored_once(
 
 
 def test_a_position_without_names_is_that_of_every_handler() -> None:
-    """As ``tailrace checkpoints set`` stores it."""
     everybody = checkpoint(5)
     assert everybody.of("audit") == everybody.of("whoever") == everybody.last
     assert replace(everybody, handlers=("audit",)).of("whoever") is None

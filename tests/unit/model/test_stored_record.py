@@ -251,7 +251,7 @@ WRONG = {
     ("name", "value"), [(name, each) for name in WRONG for each in WRONG[name]]
 )
 def test_a_wrong_field_is_named_with_what_to_do(name: str, value: Any) -> None:
-    with pytest.raises(CheckpointCorrupt, match=rf"{name} .*tailrace checkpoints set"):
+    with pytest.raises(CheckpointCorrupt, match=rf"{name} .*tailrace checkpoints reset"):
         Checkpoint.from_document(RECORDS[Checkpoint] | {name: value}, where="here")
 
 

@@ -36,7 +36,7 @@ class PositionsTable:
         ).encode()
         mine = "handler = %(handler)s AND scope = %(scope)s AND epoch = %(epoch)s"
         unmoved = f"{mine} AND position IS NOT DISTINCT FROM %(former)s"
-        # After 'tailrace checkpoints set' earlier changes come again, and DDL with them.
+        # After 'tailrace scopes seek' earlier changes come again, and DDL with them.
         self._move = (
             f"UPDATE {table} SET position = %(position)s, "
             'ddl = CASE WHEN left(ddl, 16) > %(first)s COLLATE "C" THEN NULL ELSE ddl END '

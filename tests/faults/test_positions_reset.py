@@ -1,10 +1,9 @@
-"""An operator sets or resets a position while the daemon runs, and the operator's order wins.
+"""An operator resets a position while the daemon runs, and the operator's order wins.
 
 The daemon is fenced at its next save, halts the scope and says why. The next start, or a restart of
-the scope, begins at the operator's position.
+the scope, begins at its ``start_at``.
 """
 
-import sqlite3
 from collections import Counter
 from datetime import UTC, datetime
 from typing import Any
@@ -32,15 +31,14 @@ def following(orders: Orders, since: str, **store: Any) -> Daemon:
     return run
 
 
-@pytest.mark.parametrize(("store", "change"), [("sqlite", "set"), ("mongodb", "reset")])
-def test_a_position_that_an_operator_sets_fences_the_daemon_and_begins_its_next_run(
-    orders: Orders, store: str, change: str
+@pytest.mark.parametrize("store", ["sqlite", "mongodb"])
+def test_a_reset_fences_the_daemon_and_its_next_run_begins_again(
+    orders: Orders, store: str
 ) -> None:
     since = datetime.now(UTC).isoformat()
     place = {"type": store, "database": orders.database} if store == "mongodb" else {"type": store}
     run = following(orders, since, store=place)
-    at = ("--at", since) if change == "set" else ()
-    output = run.command("checkpoints", change, "orders", *at)
+    output = run.command("checkpoints", *RESET)
     assert "halts the scope at its next save" in output
     orders.insert(3)
     assert FENCED in run.halts()
@@ -64,15 +62,3 @@ def test_a_stop_right_after_a_reset_does_not_undo_it(orders: Orders) -> None:
     run.start()
     until(lambda: Counter(run.ids())[0] == 2, "the first change again")
     assert run.stop() == 0, run.log
-
-
-def test_a_daemon_that_has_saved_nothing_yet_is_fenced_as_well(orders: Orders) -> None:
-    """The epoch that it assumes is not in the store yet."""
-    since = datetime.now(UTC).isoformat()
-    run = following(orders, since)
-    with sqlite3.connect(run.directory / "tailrace.db") as connection:
-        connection.execute("DELETE FROM checkpoints")
-    connection.close()
-    run.command("checkpoints", "set", "orders", "--at", since)
-    orders.insert(3)
-    run.halts()
