@@ -8,6 +8,7 @@ import anyio
 import structlog
 
 from tailrace.engine.course import Course
+from tailrace.engine.handle.isolation import must_finish
 from tailrace.errors import CheckpointFenced, DeliveryInterrupted, TailraceError
 
 T = TypeVar("T")
@@ -34,7 +35,7 @@ class _Question(Generic[T]):
         """Asks until the answer, the scope's stop, or the end of its life."""
         try:
             with course.scope.stop.calling(self.life.cancel), self.life:
-                self.answers.append(await self.call())
+                self.answers.append(await must_finish(self.call, f"the question to {self.name}"))
         except Exception as error:  # noqa: BLE001 - whoever asked raises it
             self.failure = error
         finally:

@@ -27,11 +27,12 @@ class StreamSlots:
         """Returns when the run may read its stream. ``is_down``: whether it has no use for it."""
         taken = False
         try:
-            async with anyio.create_task_group() as waiting:
-                waiting.start_soon(self._ask_for_one, name="wait for a stream")
-                await self._free.acquire()
-                taken = True
-                waiting.cancel_scope.cancel()
+            while not taken:  # if a handler cancels the other task, once more
+                async with anyio.create_task_group() as waiting:
+                    waiting.start_soon(self._ask_for_one, name="wait for a stream")
+                    await self._free.acquire()
+                    taken = True
+                    waiting.cancel_scope.cancel()
         except BaseException:
             if taken:
                 self._free.release()

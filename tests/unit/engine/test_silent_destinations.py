@@ -1,5 +1,6 @@
 """A destination that does not answer holds no other: at the start, at a gap, when a run ends."""
 
+import asyncio
 from collections.abc import Sequence
 
 import anyio
@@ -87,6 +88,28 @@ async def test_a_stop_ends_the_questions_of_all() -> None:
     async with watching.run():
         await until(lambda: answers.rows == [1, 2, 3, 4, 5] and one.asked == other.asked == 2)
     assert watching.watcher.status.state is WatcherState.STOPPED
+
+
+class CancelsTasks(Table):
+    """The first question makes it cancel the tasks of all questions."""
+
+    asked = 0
+
+    async def position(self, owner: RunIdentity) -> SinkPosition | None:
+        self.asked += 1
+        if self.asked == 1:
+            for task in asyncio.all_tasks():
+                if task.get_name().startswith("question to"):
+                    task.cancel()
+        return await super().position(owner)
+
+
+async def test_a_handler_that_cancels_the_tasks_of_questions_ends_nothing() -> None:
+    odd, other = CancelsTasks("odd"), Table("other")
+    watching = Watching(ScriptedDriver(*documents(5)), odd.routed(5), other.routed(5))
+    async with watching.run():
+        await until(lambda: odd.rows == other.rows == [1, 2, 3, 4, 5])
+        await until(lambda: not watching.watcher.apart)
 
 
 async def test_if_none_answers_the_last_one_is_waited_for_where_it_is() -> None:
