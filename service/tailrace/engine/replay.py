@@ -109,8 +109,8 @@ class Replays:
         if last is not None and last.number >= wish.replayed:
             failed = known is not None and known.halted
             return last if last.state is ReplayState.RUNNING and not failed else None
-        if wish.replay is None:
-            return None
+        if wish.replay is None or wish.replayed <= self.scope.claim.obeyed_by(handler):
+            return None  # it was cancelled, or an operator has reset the scope since
         return Replay(wish.replay, wish.replayed, self.scope.standing.by)
 
     def last(self, handler: str) -> Replay | None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from datetime import UTC, datetime
 from math import inf
 from typing import Any
 
@@ -9,6 +10,7 @@ import anyio
 import anyio.lowlevel
 import pytest
 
+from tailrace.cli.checkpoints import reset_position
 from tailrace.control.actions.pause import PAUSE, RESUME
 from tailrace.control.actions.replay import LAST_REPLAY, REPLAY, ReplayBody
 from tailrace.control.actions.restart import RESTART
@@ -306,6 +308,25 @@ async def test_a_handler_that_commits_stands_still_until_its_replay_is_over() ->
         assert (await ended(control))["state"] == "done"
         await until(lambda: audit.handled[-1] == 10)
     assert audit.handled[9:] == [*range(3, 11)]
+
+
+async def test_a_reset_of_the_scope_forgets_its_replays() -> None:
+    audit = Destination()
+    one, control = followed(audit)
+    async with running(control.supervisor):
+        await until(lambda: len(audit.handled) == 9)
+        await ask(control, REPLAY, "orders", span(3), BY)
+        assert (await ended(control))["state"] == "done"
+    order = await one.runtime.orders.load("orders")
+    assert order is not None
+    await reset_position(one.store, "orders", datetime.now(UTC), obeyed=order.number)
+    again, control = followed(audit, store=one.store, orders=one.runtime.orders, driver=one.driver)
+    before = len(audit.handled)
+    async with running(control.supervisor):
+        await until(lambda: len(audit.handled) == before + 9)
+        await again.until_state(WatcherState.CAUGHT_UP)
+        assert not again.watcher.replays.running
+    assert audit.handled[before:] == [*range(1, 10)]
 
 
 async def test_a_replay_whose_history_is_lost_fails_and_skips_nothing() -> None:
