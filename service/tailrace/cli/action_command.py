@@ -3,14 +3,12 @@
 Where none runs, the action may work with the store.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
-from collections.abc import Collection, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import Any
 from urllib.parse import quote
 
 from tailrace.cli.arguments import (
@@ -23,15 +21,9 @@ from tailrace.cli.arguments import (
 )
 from tailrace.cli.waiting_bar import waiting_bar
 from tailrace.control.action import Action
-from tailrace.control.bodies import Body, Metavar
+from tailrace.control.bodies import Body, Metavar, read_body
 from tailrace.control.client import Client, NoDaemon, operator
-from tailrace.control.outcome import ActionRefused
-
-if TYPE_CHECKING:
-    from tailrace.config.scopes import ScopeSettings
-    from tailrace.config.settings import Settings
-    from tailrace.control.server_positions import ServerPositions
-    from tailrace.stores import Store
+from tailrace.control.outcome import ActionRefused, Done
 
 _SECONDS = 60.0
 """How long the answer may take, beside what the request says."""
@@ -120,7 +112,7 @@ class ActionCommand:
         try:
             return self._of_daemon(client_of(served, options.config), scope, given)
         except NoDaemon:
-            if self.action.stored is None or isinstance(served.store, MemoryStoreSettings):
+            if self.action.offline is None or isinstance(served.store, MemoryStoreSettings):
                 raise
         import anyio
 
@@ -141,28 +133,17 @@ class ActionCommand:
         self, options: argparse.Namespace, scope: str, given: Mapping[str, Any]
     ) -> Mapping[str, Any]:
         from tailrace.assembly import open_store
-        from tailrace.control.bodies import read_body
-        from tailrace.control.outcome import Done
+        from tailrace.cli.scope_server import scope_server
+        from tailrace.control.offline import OfflineControl
 
-        assert self.action.stored is not None  # noqa: S101 - for the type checker
+        assert self.action.offline is not None  # noqa: S101 - for the type checker
         settings = read_settings(options)
+        server = partial(scope_server, settings, scope_of(scope, settings, options.config))
         request = read_body(self.action.request, json.dumps(given).encode(), "")
         async with open_store(settings) as store:
-            stored = _Stored(settings, store, scope_of(scope, settings, options.config))
-            answer = await self.action.stored(stored, scope, request)
-        return {"message": answer.message, **answer.details} if isinstance(answer, Done) else answer
-
-
-class _Stored:
-    """The store of the configuration, and one of its scopes."""
-
-    def __init__(self, settings: Settings, store: Store, scope: ScopeSettings) -> None:
-        self._settings, self._scope = settings, scope
-        self.checkpoints, self.orders = store.checkpoints, store.orders
-        self.handlers: Sequence[str] = handlers_of(scope.name, settings)
-        self.by = operator()
-
-    def server(self) -> AbstractAsyncContextManager[ServerPositions]:
-        from tailrace.cli.scope_server import scope_server
-
-        return scope_server(self._settings, self._scope)
+            handlers = handlers_of(scope, settings)
+            control = OfflineControl(store.checkpoints, store.orders, handlers, server)
+            answer: Any = await self.action.offline(control, scope, request, operator())
+        if isinstance(answer, Done):
+            return {"message": answer.message, **answer.details}
+        return dict(answer)

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from tailrace.control.bodies import Body
 from tailrace.observe.exchange import Pace
 
 if TYPE_CHECKING:
     from tailrace.control.control import Control
+    from tailrace.control.offline import OfflineControl
     from tailrace.control.outcome import Done
-    from tailrace.control.server_positions import ServerPositions
-    from tailrace.engine.ports import CheckpointStore, OrderStore
+
+    Reply = Done | Mapping[str, Any] | str
 
 Values = Mapping[str, str]
 """The values of the parts of a path in braces."""
@@ -38,18 +38,6 @@ class View:
     status = 200
 
 
-class Stored(Protocol):
-    """What an action on a scope works with where no daemon runs. ``by``: who asks."""
-
-    checkpoints: CheckpointStore
-    orders: OrderStore
-    handlers: Sequence[str]
-    by: str
-
-    def server(self) -> AbstractAsyncContextManager[ServerPositions]:
-        """The scope's positions on its server."""
-
-
 def message_of(answer: Mapping[str, Any]) -> str:
     """What was done, for people."""
     return f"{answer['message']}\n"
@@ -62,17 +50,17 @@ class Action:
     A ``POST`` changes something, which needs the right to, and answers with a :class:`Done`; a
     ``GET`` only asks the store or a server, and answers with what only operators may see. The
     docstring of ``request`` is the summary. ``perform`` gets what the action is about, the request,
-    and who asks. In the shell, ``text`` is what is printed of an answer, and ``stored`` stands in
+    and who asks. In the shell, ``text`` is what is printed of an answer, and ``offline`` stands in
     where no daemon runs.
     """
 
     method: str
     path: str
     request: type[Body]
-    perform: Callable[[Control, str, Any, str], Awaitable[Done | Mapping[str, Any] | str]]
+    perform: Callable[[Control, str, Any, str], Awaitable[Reply]]
     pace: Pace = Pace.WAITS
     text: Callable[[Mapping[str, Any]], str] = message_of
-    stored: Callable[[Stored, str, Any], Awaitable[Done | Mapping[str, Any]]] | None = None
+    offline: Callable[[OfflineControl, str, Any, str], Awaitable[Reply]] | None = None
 
     gives = "application/json"
 

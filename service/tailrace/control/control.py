@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping
+from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -12,7 +13,15 @@ from tailrace.control.orders import give
 from tailrace.control.outcome import ActionRefused, Done
 from tailrace.control.server_positions import ServerPositions
 from tailrace.control.subject import Subject
-from tailrace.engine import CommandRunner, Runtime, Supervisor, Watcher, WatcherState
+from tailrace.engine import (
+    CheckpointStore,
+    CommandRunner,
+    OrderStore,
+    Runtime,
+    Supervisor,
+    Watcher,
+    WatcherState,
+)
 from tailrace.why.inquiry import Inquiry
 
 
@@ -56,11 +65,22 @@ class Control:
             raise ActionRefused(409, f"scope {scope!r} is stopped: it is not followed any more")
         return subject
 
-    def positions(self, watcher: Watcher) -> ServerPositions:
+    def positions(self, subject: Subject) -> AbstractAsyncContextManager[ServerPositions]:
         """Those of a scope on its server."""
-        plan, runtime = watcher.plan, self.runtime
+        plan, runtime = subject.watcher.plan, self.runtime
         clock = runtime.clock.now
-        return ServerPositions(plan.scope, plan.options, runtime.driver, clock, self.server)
+        server = ServerPositions(plan.scope, plan.options, runtime.driver, clock, self.server)
+        return nullcontext(server)
+
+    @property
+    def checkpoints(self) -> CheckpointStore:
+        """The store of positions."""
+        return self.runtime.store
+
+    @property
+    def orders(self) -> OrderStore:
+        """The store of orders."""
+        return self.runtime.orders
 
     async def order(
         self,
@@ -77,7 +97,7 @@ class Control:
         ``restarts``: what is halted begins again. Raises :class:`ActionRefused`.
         """
         scope, handler = subject.watcher.name, subject.handler
-        given = await give(self.runtime.orders, scope, by, changes, handler)
+        given = await give(self.orders, scope, by, changes, handler)
         subject.watcher.obey(given.order)
         if restarts and subject.is_halted:
             self.supervisor.restart(scope, handler=handler)

@@ -19,13 +19,21 @@ class OrderOutcome:
     effect: Effect
 
     @property
+    def done(self) -> bool:
+        """Whether everybody who is meant has obeyed."""
+        return self.effect.done
+
+    @property
     def progress(self) -> Mapping[str, Any]:
         """For scripts: ``/status`` shows the generation that has its effect."""
         generation, state = self.given.order.number, self.effect.status.state.value
         return {"state": state, "generation": generation, "effective": self.effect.done}
 
-    def told(self, word: str) -> str:
-        """What became of it; ``word``: what the subject is when it has its effect."""
+    def told(self, word: str, effect: str = "") -> str:
+        """What became of it; ``word``: what the subject is when it has its ``effect``."""
+        return f"{self._told(word)}: {effect}" if effect else self._told(word)
+
+    def _told(self, word: str) -> str:
         subject, effect = self.subject, self.effect
         if self.given.repeated and effect.done:
             return (

@@ -16,8 +16,6 @@ from tailrace.model.snapshot import SnapshotRequest
 _ATTEMPTS = 5
 """How often an order is tried that meets another process's, or has no answer."""
 
-STORED = "no daemon runs here: stored; the process that follows it obeys now, or when it starts"
-
 SECONDS = 20.0
 """How long an order is tried in all: less than a client waits for the answer."""
 

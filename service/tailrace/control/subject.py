@@ -6,11 +6,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import anyio
+from bson.timestamp import Timestamp
 
 from tailrace.control.orders import subject_text
 from tailrace.control.outcome import ActionRefused
 from tailrace.engine import Watcher, WatcherState
 from tailrace.engine.status.status import Status
+from tailrace.model import Position
 
 _STILL = {WatcherState.HALTED, WatcherState.STANDBY, WatcherState.STOPPED}
 """The states in which no run here can obey."""
@@ -47,6 +49,16 @@ class Subject:
         if self.handler is None:
             return self.watcher.status
         return self.watcher.status_of(self.handler)
+
+    @property
+    def state(self) -> str:
+        """What it does."""
+        return self.status.state.value
+
+    def reached(self, handler: str | None) -> tuple[Position, Timestamp | None] | None:
+        """See :meth:`tailrace.engine.status.status.Status.reached`."""
+        status = self.watcher.status_of(handler) if handler else self.watcher.status
+        return status.reached(handler)
 
     @property
     def is_halted(self) -> bool:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from tailrace.control.action import Action, Stored
+from tailrace.control.action import Action
 from tailrace.control.bodies import HandlerQuery
 from tailrace.observe.terminal_text import UNKNOWN, columns
 
 if TYPE_CHECKING:
     from tailrace.control.control import Control
+    from tailrace.control.offline import OfflineControl
 
 
 class PositionsQuery(HandlerQuery):
@@ -18,19 +19,12 @@ class PositionsQuery(HandlerQuery):
 
 
 async def _positions(
-    control: Control, scope: str, query: HandlerQuery, by: str
+    control: Control | OfflineControl, scope: str, query: HandlerQuery, by: str
 ) -> Mapping[str, Any]:
     from tailrace.control.seeking import positions_of
 
     control.subject(scope, query.handler)
-    runtime = control.runtime
-    return await positions_of(scope, runtime.store, runtime.orders, query.handler)
-
-
-async def _stored(stored: Stored, scope: str, query: HandlerQuery) -> Mapping[str, Any]:
-    from tailrace.control.seeking import positions_of
-
-    return await positions_of(scope, stored.checkpoints, stored.orders, query.handler)
+    return await positions_of(scope, control.checkpoints, control.orders, query.handler)
 
 
 def _text(answer: Mapping[str, Any]) -> str:
@@ -55,5 +49,5 @@ def _text(answer: Mapping[str, Any]) -> str:
 
 
 POSITIONS = Action(
-    "GET", "/scopes/{name}/positions", PositionsQuery, _positions, text=_text, stored=_stored
+    "GET", "/scopes/{name}/positions", PositionsQuery, _positions, text=_text, offline=_positions
 )

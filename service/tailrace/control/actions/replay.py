@@ -46,15 +46,16 @@ async def _replay(control: Control, scope: str, body: ReplayBody, by: str) -> Do
     from tailrace.control.follower import require_followed, require_here
     from tailrace.control.server_positions import moment
 
-    watcher = control.subject(scope).watcher
+    subject = control.subject(scope)
+    watcher = subject.watcher
     require_here(watcher)
     if body.cancel:
         return await _cancel(control, watcher, body.handler, by)
     if body.since is None or body.handler is None:
         raise ActionRefused(400, "give from and handler, or cancel")
     handler = replays.find_handler(watcher, body.handler)
-    server = control.positions(watcher)
-    span = await replays.find_span(server, body.since, body.to, body.collections, body.keys)
+    async with control.positions(subject) as server:
+        span = await replays.find_span(server, body.since, body.to, body.collections, body.keys)
     effect = f"scope {scope!r}: {replays.span_text(span)} come again, to {handler}"
     if body.dry_run:
         details = replays.planned_document(handler, span, by)
@@ -84,7 +85,7 @@ async def _cancel(control: Control, watcher: Watcher, handler: str | None, by: s
 async def _order(control: Control, watcher: Watcher, handler: str, replay: object, by: str) -> None:
     from tailrace.control.orders import give
 
-    given = await give(control.runtime.orders, watcher.name, by, {"replay": replay}, handler)
+    given = await give(control.orders, watcher.name, by, {"replay": replay}, handler)
     watcher.obey(given.order)
 
 

@@ -59,7 +59,7 @@ async def _snapshot(control: Control, scope: str, body: SnapshotBody, by: str) -
             raise ActionRefused(409, wanted)
         if action == "start":
             _require_handled(subject.status)
-        await order_snapshot(control.runtime.orders, watcher, wanted, by, subject.handler)
+        await order_snapshot(control.orders, watcher, wanted, by, subject.handler)
     return Done(f"{subject}: {action} of its snapshot is accepted", before, action)
 
 
