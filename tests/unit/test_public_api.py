@@ -30,6 +30,7 @@ KIT = (
     "Batch",
     "BatchHandlerSettings",
     "Commit",
+    "CommitHandlerSettings",
     "ConfigurationError",
     "FieldMapping",
     "FieldSettings",

@@ -7,8 +7,9 @@ what only some destinations need.
 - What the methods get: :class:`Batch`, :class:`ScopeContext`, :class:`Opening`, :class:`Trial`.
 - A type: :func:`destination_type` makes one of a class and its settings; :class:`HandlerType` is
   the row of the table that it makes.
-- Settings derive from :class:`BatchHandlerSettings`, or :class:`MessageHandlerSettings` if a
-  message is sent for each event. ``tailrace.destination.settings`` has types for their fields.
+- Settings derive from :class:`BatchHandlerSettings`; from :class:`MessageHandlerSettings` if a
+  message is sent for each event, and from :class:`CommitHandlerSettings` for a late commit.
+  ``tailrace.destination.settings`` has types for their fields.
 - Secrets: fields of :data:`SecretText` and :data:`SecretUri` are a :class:`Secret`, whose file is
   read again at each connection.
 - Names: a field of :data:`NameTemplate` is a :class:`Template` with ``{database}``, …;
@@ -44,6 +45,7 @@ from tailrace.destination.secret import Secret, SecretText, SecretUri
 from tailrace.destination.settings import (
     AnyHandlerSettings,
     BatchHandlerSettings,
+    CommitHandlerSettings,
     FieldSettings,
     HandlerSettings,
     MessageHandlerSettings,
@@ -70,6 +72,7 @@ __all__ = [
     "Batch",
     "BatchHandlerSettings",
     "Commit",
+    "CommitHandlerSettings",
     "ConfigurationError",
     "FieldMapping",
     "FieldSettings",

@@ -6,9 +6,10 @@ from typing import Any, TypeVar
 
 from tailrace.destination.handler_type import HandlerType, Opening
 from tailrace.destination.object_handler import created, object_handler
-from tailrace.destination.settings import BatchHandlerSettings
+from tailrace.destination.settings import BatchHandlerSettings, CommitHandlerSettings
 from tailrace.destination.target import is_shared, require_usable
 from tailrace.engine import Handler
+from tailrace.errors import ConfigurationError, Problem
 
 S = TypeVar("S", bound=BatchHandlerSettings)
 
@@ -33,18 +34,27 @@ def destination_type(
     ``concurrency``: how many calls of a scope may run at once, each about other documents; without
     it one ``write``, or as many ``__call__`` as ``delivery.lanes``.
     """
-    word = getattr(create, "__name__", str(create))
-    is_class = inspect.isclass(create)
+
+    def require_suitable(name: str, word: str, target: Any, given: S) -> None:
+        place = f"handlers.{name}.type"
+        require_usable(place, word, target)
+        if hasattr(target, "commit") and not isinstance(given, CommitHandlerSettings):
+            message = f"{word!r} has commit: let its settings derive from CommitHandlerSettings"
+            raise ConfigurationError(Problem(place, message))
+        several = concurrency is not None and concurrency(given) > 1
+        if several and (hasattr(target, "commit") or hasattr(target, "begin")):
+            message = f"{word!r} has begin or commit, which cannot cover several calls at once"
+            raise ConfigurationError(Problem(place, message))
 
     def checked(name: str, given: S) -> None:
         row.require_installed(name)
-        if is_class:
-            require_usable(f"handlers.{name}.type", word, create)
+        if inspect.isclass(create):
+            require_suitable(name, create.__name__, create, given)
         check(name, given)
 
     def made(opening: Opening, given: S) -> Any:
         target = created(f"handlers.{opening.name}", create, opening, given)
-        require_usable(f"handlers.{opening.name}.type", type(target).__name__, target)
+        require_suitable(opening.name, type(target).__name__, target, given)
         return target
 
     def handler(opening: Opening, given: S, target: Any) -> Handler:
@@ -54,7 +64,7 @@ def destination_type(
         )
 
     def shared(given: S) -> bool:
-        return is_class and is_shared(create)
+        return inspect.isclass(create) and is_shared(create)
 
     row = HandlerType(settings, made, handler, checked, needs=needs, install=install, shared=shared)
     return row

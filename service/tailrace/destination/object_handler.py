@@ -1,6 +1,6 @@
 """A function, or an object with ``write`` or ``__call__``, as a handler of one scope."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from operator import attrgetter
@@ -9,7 +9,7 @@ from typing import Any
 from tailrace.destination.function import function_calls
 from tailrace.destination.handler_type import Opening
 from tailrace.destination.object_calls import ObjectCalls
-from tailrace.destination.settings import BatchHandlerSettings
+from tailrace.destination.settings import BatchHandlerSettings, CommitHandlerSettings
 from tailrace.engine import Handler, OwnPosition, PerBatch, RunIdentity
 from tailrace.errors import ConfigurationError, Problem, describe
 
@@ -31,12 +31,11 @@ def object_handler(
     settings: BatchHandlerSettings,
     concurrency: int,
     batches: int = 1,
-    commit: Mapping[str, Any] | None = None,
 ) -> Handler:
     """The object as a handler.
 
     ``concurrency``: how many calls with one event may run at once, and ``batches`` how many with
-    several. ``commit``: when the object commits, if it can; fields of :class:`Commit`.
+    several. An object with ``commit`` needs :class:`CommitHandlerSettings`.
     """
     bounds: dict[str, Any] = {
         "events": settings.batch_size,
@@ -46,12 +45,11 @@ def object_handler(
     }
     if hasattr(target, "write"):
         calls = ObjectCalls(opening.name, target, opening.registry)
-        return Handler(
-            opening.name,
-            calls.calls(**bounds),
-            calls.position,
-            calls.commit(**(commit or {})),
-        )
+        commit = None
+        if isinstance(settings, CommitHandlerSettings):
+            events, size = settings.commit_events, settings.commit_bytes
+            commit = calls.commit(events=events, bytes=size, seconds=settings.commit_seconds)
+        return Handler(opening.name, calls.calls(**bounds), calls.position, commit)
     batch = partial(PerBatch, **bounds)
     return Handler(opening.name, function_calls(target, concurrency=concurrency, batch=batch))
 

@@ -38,6 +38,7 @@ __all__ = [
     "BatchHandlerSettings",
     "Bytes",
     "CollectionName",
+    "CommitHandlerSettings",
     "Count",
     "DatabaseName",
     "FieldSettings",
@@ -94,6 +95,20 @@ class BatchHandlerSettings(HandlerSettings):
     linger_seconds: SecondsOrZero = 0.0
     """How long such a call may wait for a full batch. With 0, a call gets the events that are there
     already. Raise it if a call is expensive."""
+
+
+class CommitHandlerSettings(BatchHandlerSettings):
+    """The settings of handlers whose class may have `commit`."""
+
+    commit_events: Count = 50_000
+    """For a class with `commit`: it is called after this many events."""
+
+    commit_bytes: Bytes = 16 * 1024 * 1024
+    """… or after this many bytes of events, as the server sent them. They count as in flight until
+    then."""
+
+    commit_seconds: Seconds = 5.0
+    """… or after this many seconds, which limits how old an uncommitted event may be."""
 
 
 class FieldSettings(Section):

@@ -5,11 +5,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, PlainSerializer
 
-from tailrace.destination import BatchHandlerSettings, Handler, HandlerType, Opening
+from tailrace.destination import CommitHandlerSettings, Handler, HandlerType, Opening
 from tailrace.destination.object_handler import created, object_handler
 from tailrace.destination.options import arguments
 from tailrace.destination.secret import masked_secrets, plain_texts, with_secrets
-from tailrace.destination.settings import Bytes, Count, OpaqueMapping, Seconds, Target
+from tailrace.destination.settings import Count, OpaqueMapping, Target
 from tailrace.destination.target import imported_target, is_shared, require_usable
 from tailrace.errors import ConfigurationError, Problem, Unavailable
 
@@ -18,10 +18,8 @@ BATCHES_BY_KEY = 8
 
 Options = Annotated[OpaqueMapping, AfterValidator(with_secrets), PlainSerializer(masked_secrets)]
 
-_COMMIT = frozenset({"commit_events", "commit_bytes", "commit_seconds"})
 
-
-class PythonHandlerSettings(BatchHandlerSettings):
+class PythonHandlerSettings(CommitHandlerSettings):
     """Calls your coroutine function, or an object of your class."""
 
     type: Literal["python"]
@@ -46,16 +44,6 @@ class PythonHandlerSettings(BatchHandlerSettings):
     """The largest number of calls at once for a scope, each with other documents: of calls with one
     event (without it, `delivery.lanes`), and of batches with `order: key` (without it, 8). Lower it
     if the destination accepts fewer."""
-
-    commit_events: Count = 50_000
-    """For a class with `commit`: it is called after this many events."""
-
-    commit_bytes: Bytes = 16 * 1024 * 1024
-    """… or after this many bytes of events, as the server sent them. They count as in flight until
-    then."""
-
-    commit_seconds: Seconds = 5.0
-    """… or after this many seconds, which limits how old an uncommitted event may be."""
 
 
 def check_target(name: str, settings: PythonHandlerSettings) -> None:
@@ -83,8 +71,7 @@ def target_object(opening: Opening, target: Any, settings: PythonHandlerSettings
 def _handler(opening: Opening, settings: PythonHandlerSettings, target: Any) -> Handler:
     concurrency = settings.concurrency or opening.delivery.lanes
     batches = (settings.concurrency or BATCHES_BY_KEY) if settings.order == "key" else 1
-    commit = {each.removeprefix("commit_"): getattr(settings, each) for each in _COMMIT}
-    return object_handler(opening, target, settings, concurrency, batches, commit)
+    return object_handler(opening, target, settings, concurrency, batches)
 
 
 def _texts(name: str, settings: PythonHandlerSettings) -> dict[str, Any]:
@@ -101,7 +88,7 @@ def _require_suitable(name: str, target: Any, settings: PythonHandlerSettings) -
     elif settings.options:
         message = f"{settings.target!r} takes no options: only a class does"
         raise ConfigurationError(Problem(f"handlers.{name}.options", message))
-    keys = _COMMIT & settings.model_fields_set
+    keys = CommitHandlerSettings.__annotations__.keys() & settings.model_fields_set
     if keys and not hasattr(target, "commit"):
         message = f"is for a class with a coroutine method commit, and {settings.target!r} has none"
         raise ConfigurationError(Problem(f"handlers.{name}.{min(keys)}", message))

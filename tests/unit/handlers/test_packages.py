@@ -187,3 +187,44 @@ async def test_an_object_that_cannot_be_opened_refuses_the_start_in_one_line(
     with pytest.raises(ConfigurationError, match=message):
         async with open_handler(opening("mine"), parse(used("nothing")).handlers["mine"]):
             pass
+
+
+LATE = """\
+from typing import Literal
+from tailrace.destination import {base}, destination_type
+class Settings({base}):
+    '''Stores late.'''
+    type: Literal["late"]
+class Late:
+    def __init__(self, opening, settings): pass
+    async def write(self, batch): pass
+    async def commit(self, scope): pass
+    async def rollback(self, scope): pass
+ROW = destination_type(Settings, Late{more})
+"""
+
+
+async def test_a_class_with_commit_has_the_keys_of_a_late_commit(install: Install) -> None:
+    source = LATE.format(base="CommitHandlerSettings", more="")
+    install("tailrace-late", "late = m:ROW", m=source)
+    handlers = parse(used("late", commit_events=7)).handlers
+    assert check_handlers(handlers) == []
+    async with open_handler(opening("mine"), handlers["mine"]) as opened:
+        assert opened.commit is not None
+        assert (opened.commit.events, opened.commit.seconds) == (7, 5.0)
+
+
+@pytest.mark.parametrize(
+    ("base", "more", "said"),
+    [
+        ("BatchHandlerSettings", "", "has commit: let its settings derive from Commit"),
+        ("CommitHandlerSettings", ", concurrency=lambda settings: 2", "cannot cover several calls"),
+    ],
+)
+async def test_a_class_that_does_not_fit_its_type_is_refused(
+    install: Install, base: str, more: str, said: str
+) -> None:
+    install("tailrace-late", "late = m:ROW", m=LATE.format(base=base, more=more))
+    (problem,) = check_handlers(parse(used("late")).handlers)
+    assert problem.path == "handlers.mine.type"
+    assert said in problem.message
