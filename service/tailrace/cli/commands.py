@@ -14,6 +14,7 @@ from typing import Protocol, cast
 from tailrace import __version__
 from tailrace.cli.arguments import with_lines
 from tailrace.cli.help_text import Parser
+from tailrace.control.action_table import TABLE, find_action
 from tailrace.errors import TailraceError
 from tailrace.signals import StopSignals
 
@@ -51,12 +52,9 @@ class Command(Protocol):
 
 def command(name: str) -> Command:
     """The module of a command, or the action that is one."""
-    from tailrace.control.action_table import TABLE
-
     for row, of in TABLE.items():
         if of == name:
             from tailrace.cli.action_command import ActionCommand
-            from tailrace.control.action_table import find_action
 
             return ActionCommand(find_action(row))
     return cast(Command, import_module(f"tailrace.cli.{name.replace('-', '_')}"))
@@ -70,8 +68,9 @@ def parser() -> Parser:
     )
     whole.add_argument("--version", action="version", version=f"tailrace {__version__}")
     commands = whole.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for name, help_text in COMMANDS.items():
-        described = f"{help_text[0].upper()}{help_text[1:]}."
+    actions = {name: "" for name in TABLE.values() if name and " " not in name}
+    for name, help_text in {**actions, **COMMANDS}.items():
+        described = f"{help_text[:1].upper()}{help_text[1:]}."
         commands.add_parser(name, help=help_text, description=described, fill=partial(_fill, name))
     return whole
 

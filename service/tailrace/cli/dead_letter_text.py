@@ -7,6 +7,7 @@ from datetime import datetime
 
 from bson import json_util
 
+from tailrace.cli.dead_letters_daemon import number
 from tailrace.engine.handle.letter_queues import event_of
 from tailrace.event.extended_json import to_json
 from tailrace.model.dead_letter import DeadLetter, LetterQueue
@@ -77,11 +78,6 @@ def document_id(letter: DeadLetter) -> str:
     if not key or "_id" not in key:
         return UNKNOWN
     return printable(json_util.dumps(key["_id"], ensure_ascii=False))
-
-
-def number(count: int) -> str:
-    """A count with its noun, such as "2 dead letters"."""
-    return f"{count} dead letter{'' if count == 1 else 's'}"
 
 
 def _record(letter: DeadLetter, now: datetime) -> dict[str, str]:

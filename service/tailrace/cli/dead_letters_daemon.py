@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from tailrace.cli.arguments import result_text
-from tailrace.cli.dead_letter_text import number
 from tailrace.cli.waiting_bar import WaitingBar, waiting_bar
 from tailrace.control.client import Client, NoDaemon
 from tailrace.control.outcome import ActionRefused
@@ -70,3 +69,8 @@ def _through(
         message = "No dead letters."
     counts = {"done": done, "failed": failed, "letters": reported, "refused": refused}
     return 1 if failed or refused else 0, {"message": message, **counts}
+
+
+def number(count: int) -> str:
+    """A count with its noun, such as "2 dead letters"."""
+    return f"{count} dead letter{'' if count == 1 else 's'}"

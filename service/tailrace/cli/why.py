@@ -6,29 +6,29 @@ Asks the server, the store and the lakes. The oplog and the lakes are searched f
 Exit codes: 0 answered, 1 the store failed or the daemon refused, 2 wrong usage or configuration.
 """
 
+from __future__ import annotations
+
 import argparse
 import json
 import sys
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 import anyio
 
-from tailrace.assembly import inquiries, open_store
 from tailrace.cli.action_command import add_options
-from tailrace.cli.arguments import add_config, client_of, read_settings, refuse, scope_of
-from tailrace.cli.document_tables import find_document
+from tailrace.cli.arguments import add_config, client_of, read_settings, refuse, require_scope
 from tailrace.cli.waiting_bar import waiting_bar
 from tailrace.cli.why_text import text_of
-from tailrace.config.settings import Settings
+from tailrace.config.served import ServedSettings, load_served
 from tailrace.config.store import MemoryStoreSettings
 from tailrace.control.actions.why import WhyQuery
 from tailrace.control.client import NoDaemon
-from tailrace.drivers import DRIVERS
-from tailrace.event.key import Key, read_key
-from tailrace.why.answer import DocumentOutcome, plain
-from tailrace.why.places import published_in
+
+if TYPE_CHECKING:
+    from tailrace.event.key import Key
+    from tailrace.why.answer import DocumentOutcome
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -46,8 +46,10 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Prints the answer."""
-    settings = read_settings(options)
-    scope_of(options.scope, settings, options.config)
+    from tailrace.event.key import read_key
+
+    served = load_served(options.config)
+    require_scope(options.scope, None, served.handlers, options.config)
     if not 0 < options.seconds <= 300:
         refuse("--seconds", "is a number of seconds above 0, up to 300")
     try:
@@ -55,16 +57,16 @@ def run(options: argparse.Namespace) -> int:
     except ValueError as error:
         refuse("--key", str(error))
     with waiting_bar("searching the oplog and the lakes", 2 * options.seconds):
-        answer = _answer(settings, options, key)
+        answer = _answer(served, options, key)
     print(json.dumps(answer, indent=2) if options.json else text_of(answer, sys.stdout), end="")
     print(end="\n" if options.json else "")
     return 0
 
 
-def _answer(settings: Settings, options: argparse.Namespace, key: Key) -> dict[str, Any]:
+def _answer(served: ServedSettings, options: argparse.Namespace, key: Key) -> dict[str, Any]:
     """The answer of the daemon, or the one without it."""
     try:
-        found: dict[str, Any] = client_of(settings, options.config).get(
+        found: dict[str, Any] = client_of(served, options.config).get(
             f"/scopes/{quote(options.scope, safe='')}/why",
             patience_seconds=3 * options.seconds + 30,
             key=options.key,
@@ -72,16 +74,21 @@ def _answer(settings: Settings, options: argparse.Namespace, key: Key) -> dict[s
             seconds=options.seconds,
         )
     except NoDaemon:
-        if isinstance(settings.store, MemoryStoreSettings):
+        if isinstance(served.store, MemoryStoreSettings):
             raise
-        return anyio.run(_ask, settings, options, key).to_document()
+        return anyio.run(_ask, options, key).to_document()
     if options.tables:
         anyio.run(_add_tables, found, options, key)
     return found
 
 
-async def _ask(settings: Settings, options: argparse.Namespace, key: Key) -> DocumentOutcome:
+async def _ask(options: argparse.Namespace, key: Key) -> DocumentOutcome:
     """Asks without a daemon."""
+    from tailrace.assembly import inquiries, open_store
+    from tailrace.cli.document_tables import find_document
+    from tailrace.drivers import DRIVERS
+
+    settings = read_settings(options)
     factory, uri = DRIVERS[settings.mongodb.driver], settings.mongodb.uri.get_secret_value()
     async with open_store(settings) as store, factory(uri, 1) as driver:
         inquiry = inquiries(settings, store, driver, find_document)[options.scope]
@@ -95,6 +102,10 @@ async def _ask(settings: Settings, options: argparse.Namespace, key: Key) -> Doc
 
 async def _add_tables(answer: dict[str, Any], options: argparse.Namespace, key: Key) -> None:
     """Adds to a daemon's answer what the tables at ``--tables`` have."""
+    from tailrace.cli.document_tables import find_document
+    from tailrace.why.answer import plain
+    from tailrace.why.places import published_in
+
     named: str = answer["collection"] or ""
     database, _, name = named.partition(".")
     place = (database, name) if name else None

@@ -1,7 +1,7 @@
 """What a command needs to ask a daemon: where it is, its token, and the names of its scopes."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,11 +24,13 @@ class ServedSettings:
     """Where a daemon is asked, and with what token.
 
     ``handlers``: by scope, the names of those that get its changes, in the order of the routes.
+    ``handler_names``: those of all handlers.
     """
 
     http: HttpSettings
     store: AnyStore
     handlers: Mapping[str, Sequence[str]]
+    handler_names: Collection[str]
 
 
 def load_served(
@@ -40,9 +42,10 @@ def load_served(
     """
     source = os.fspath(path)
     document = read_sections(read_file(source), environ, source)
-    handlers = _handlers(document.data)
+    handlers, section = _handlers(document.data), document.data.get("handlers")
+    names = [str(name) for name in section] if isinstance(section, dict) else []
     served = only(_Sections, document, source)
-    return ServedSettings(served.http, served.store, handlers)
+    return ServedSettings(served.http, served.store, handlers, names)
 
 
 def _handlers(data: Mapping[str, Any]) -> Mapping[str, Sequence[str]]:

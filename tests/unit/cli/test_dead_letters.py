@@ -9,7 +9,7 @@ import pytest
 from bson import ObjectId, json_util
 
 from tailrace.cli.dead_letter_text import details, row, table
-from tailrace.cli.dead_letters import show_letter
+from tailrace.cli.stored_letters import show_letter
 from tailrace.control.letter_choice import LetterChoice
 from tailrace.stores.memory import MemoryDeadLetters
 from tailrace.stores.records import letter_line
