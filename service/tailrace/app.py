@@ -15,7 +15,6 @@ from typing import Any
 import anyio
 import structlog
 
-from tailrace import __version__
 from tailrace.assembly import (
     access_of,
     inquiries,
@@ -59,6 +58,7 @@ from tailrace.replicas.member_name import require_own_name
 from tailrace.signals import LastResort, StopSignals
 from tailrace.source_settings import require_readable
 from tailrace.stream import Interrupt, ServerClock
+from tailrace.version import __version__
 from tailrace.why.places import FindDocument
 
 FINISHED, FAILED, USAGE, NOT_DRAINED = 0, 1, 2, 3

@@ -11,12 +11,12 @@ from functools import partial
 from importlib import import_module
 from typing import Protocol, cast
 
-from tailrace import __version__
 from tailrace.cli.arguments import with_lines
 from tailrace.cli.help_text import Parser
 from tailrace.control.action_table import TABLE, find_action
 from tailrace.errors import TailraceError
 from tailrace.signals import StopSignals
+from tailrace.version import __version__
 
 COMMANDS = {
     "init": "write a working project: a configuration, and a handler with its test",

@@ -20,7 +20,7 @@ _SHOWS = "'tailrace dead-letters list' shows what still waits"
 def through_daemon(client: Client, options: argparse.Namespace) -> int:
     """Asks until all that is meant is done; prints each letter, and returns the exit code.
 
-    Raises :class:`tailrace.control.ActionRefused`, also if no daemon runs.
+    Raises :class:`tailrace.control.outcome.ActionRefused`, also if no daemon runs.
     """
     try:
         with waiting_bar("asking the daemon", _SECONDS) as bar:

@@ -22,7 +22,7 @@ from tailrace.errors import (
 from tailrace.observe.terminal_text import Colour, paint
 
 _USAGE = (400, 401, 403, 404, 413, 422)
-"""The daemon's answers to a wrong request (:class:`tailrace.control.ActionRefused`)."""
+"""The daemon's answers to a wrong request (:class:`tailrace.control.outcome.ActionRefused`)."""
 
 LONGEST = 1700
 """The largest reason, in bytes of JSON; the other keys of the line need the rest."""

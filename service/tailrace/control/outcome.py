@@ -22,7 +22,7 @@ class ActionRefused(TailraceError):
 def elsewhere(scope: str, owner: str | None, reason: str) -> ActionRefused:
     """The refusal of what only the process that follows a scope can do.
 
-    ``owner`` and ``reason``: as in :class:`tailrace.engine.ObservedLease`.
+    ``owner`` and ``reason``: as in :class:`tailrace.engine.held_lease.ObservedLease`.
     """
     if owner:
         message = f"scope {scope!r} is followed by {owner}, and not by this process: ask there"

@@ -29,7 +29,7 @@ class Seeking:
     checkpoints: CheckpointStore
     orders: OrderStore
     now: Callable[[str | None], tuple[Position, Timestamp | None] | None] = lambda handler: None
-    """See :meth:`tailrace.engine.Status.reached`: later than what is saved."""
+    """See :meth:`tailrace.engine.status.status.Status.reached`: later than what is saved."""
     alone: str | None = None
 
     async def find(

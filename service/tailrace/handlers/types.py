@@ -8,7 +8,6 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tailrace import __version__
 from tailrace.config.handlers import AnyHandlerSettings
 from tailrace.destination.handler_type import HandlerType
 from tailrace.destinations.http import HTTP
@@ -22,6 +21,7 @@ from tailrace.destinations.postgresql import POSTGRESQL
 from tailrace.destinations.python import PYTHON
 from tailrace.destinations.redis import REDIS
 from tailrace.handlers.packages import load, package_of, packaged_types
+from tailrace.version import __version__
 
 BUILT_IN: Mapping[str, HandlerType[Any]] = {
     each.name: each

@@ -11,13 +11,13 @@ import aiohttp
 import anyio
 from yarl import URL
 
-from tailrace import __version__
 from tailrace.destinations.http.access import CurrentAccess, EndpointAccess
 from tailrace.destinations.http.answer import EndpointAnswer, RequestFailed, require_accepted
 from tailrace.destinations.http.first_line import UnreadableAnswer, session_parts
 from tailrace.destinations.http.settings import HttpHandlerSettings
 from tailrace.destinations.http.signature import signatures
 from tailrace.errors import Unavailable, describe
+from tailrace.version import __version__
 
 _MOST_REDIRECTS = 5
 _MOST_OF_ANSWER = 65536

@@ -20,7 +20,7 @@ Columns = tuple[list[Any], list[Any], list[Any], list[Any], list[Any], list[Any]
 
 
 class LogForm:
-    """Implements :class:`tailrace.destinations.postgresql.form.Form`."""
+    """Implements :class:`tailrace.destinations.postgresql.form.StorageForm`."""
 
     def __init__(
         self,

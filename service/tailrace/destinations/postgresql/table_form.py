@@ -29,7 +29,7 @@ Policy = Literal["follow", "keep", "refuse"]
 
 
 class TableForm:
-    """Implements :class:`tailrace.destinations.postgresql.form.Form`."""
+    """Implements :class:`tailrace.destinations.postgresql.form.StorageForm`."""
 
     def __init__(
         self,
