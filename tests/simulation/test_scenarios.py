@@ -71,6 +71,16 @@ TABLE = {
     "replies that do not fit into memory, beside a snapshot": of(
         BATCHES, before=30, changes=200, budget=100, snapshot=True
     ),
+    "a lease that is lost while a detached handler ends its calls": of(
+        BATCHES,
+        EVENTS,
+        parts={1: Part(outages=[(1.0, 8.0, Outage.HANG)])},
+        members=1,
+        budget=2_000,
+        changes=300,
+        leases=Part(outages=[(2.0, 20.0, Outage.ERROR)]),
+        seconds=21.0,
+    ),
     "a handler's own snapshot is over, and the scope never had one": of(
         EVENTS, replace(BATCHES, begins_apart=True, snapshot=True), before=10, crashes=[5.0]
     ),

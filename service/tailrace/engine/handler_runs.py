@@ -151,6 +151,10 @@ class HandlerRuns:
                 await must_finish(handler.lane.run, "the task of a handler's lane")
         except Exception as error:  # noqa: BLE001 - whatever the error is, running calls finish
             failure = error
+        except anyio.get_cancelled_exc_class():
+            if handler.left:  # a run ends what it feeds; nobody else would free what this one has
+                self._forget(handler)
+            raise
         finally:
             handler.over.set()
         if failure is not None and not handler.left:
@@ -159,8 +163,10 @@ class HandlerRuns:
                 return
             self._leave(handler)
         if handler.left:
-            await self.checkpointer.save_last([handler])
-            self._forget(handler)
+            try:
+                await self.checkpointer.save_last([handler])
+            finally:
+                self._forget(handler)
             handler.failure = failure
             handler.ended.set()
 

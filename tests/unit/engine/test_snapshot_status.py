@@ -28,7 +28,8 @@ CASES = {
     ),
     "one does not get it": (DONE, {"a": None, "b": DONE}, (), "done"),
     "one had its own": (DONE, {"a": OTHER, "b": DONE}, (), "done"),
-    "nobody has it": (DONE, {"a": None, "b": None}, (), "reading"),
+    "each had its own": (DONE, {"a": OTHER, "b": None}, (), "done"),
+    "nobody has it so far": (DONE, {"a": None, "b": None}, ("a", "b"), "reading"),
 }
 
 

@@ -44,6 +44,8 @@ class Admission:
     _place_events: int = field(init=False)
     _place_bytes: int = field(init=False)
     _transactions: Transactions | None = None
+    _needed: int = 0
+    """The bytes that the reply has of the budget, and no place holds."""
 
     def __post_init__(self) -> None:
         self.save_first = self.save_first or self.watermarks.position.token is None
@@ -78,6 +80,7 @@ class Admission:
         needed = _bytes(slices) if self._feeds and slices else None
         if needed is not None and not await self.limit.acquire(needed, self.handlers):
             return None
+        self._needed = needed or 0
         time, whole = None, False
         if opening:
             self.order.start = reply.token
@@ -87,7 +90,11 @@ class Admission:
             last = self.watermarks.last_change
             if time is not None and last is not None and time < last:
                 time = None  # a transaction goes on, of which the last reply had a part
-        return await self._in_order(batch, slices, time, whole=whole, invalidated=invalidated)
+        try:
+            return await self._in_order(batch, slices, time, whole=whole, invalidated=invalidated)
+        finally:
+            if self._needed:  # a stop came first, or the reply was cut, which leaves bytes between
+                self.limit.moved(self._needed)
 
     async def rows(self, rows: Rows) -> int | None:
         """Admits rows, whose reader has the gate; returns as :meth:`reply` does."""
@@ -127,10 +134,7 @@ class Admission:
         elif order.gate.locked() and not invalidated:
             return 0  # a bookmark is not worth a wait: changes may come meanwhile
         if time is not None and not whole:
-            size = _bytes(slices)
             early, slices = split(slices, time)
-            if self._feeds:  # an array index lies between two parts, and belongs to none
-                self.limit.moved(size - _bytes(early) - _bytes(slices))
             async with order.gate:
                 if early:
                     head = RawBatch(batch.buffer, early[-1].bounds, None)
@@ -148,6 +152,7 @@ class Admission:
         watermarks = self.watermarks
         time = watermarks.admitted(batch)
         holds = watermarks.holds(slices, len(self.handlers) if self._feeds else 0)
+        self._needed -= sum([each.size for each in holds])
         fed = [
             each.watermark.admit(
                 slices,

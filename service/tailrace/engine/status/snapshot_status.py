@@ -38,7 +38,7 @@ def least(
     handled: Mapping[str, SnapshotProgress | None],
     busy: Collection[str],
 ) -> SnapshotProgress | None:
-    """How far the handler is that has least of a snapshot; ``None`` if it has nothing.
+    """How far the handler is that has least of a snapshot; ``None`` if one has nothing so far.
 
     ``handled``: the last snapshot of each handler. ``busy``: those with events in flight. One that
     is not, and has nothing of a snapshot that is over, does not get it: it was another handler's.
@@ -51,7 +51,7 @@ def least(
             known.append(each)
         elif name in busy or not read.over:
             return None
-    return min(known, key=lambda one: (one.over, _documents(one)), default=None)
+    return min(known, key=lambda one: (one.over, _documents(one)), default=read)
 
 
 def _documents(progress: SnapshotProgress) -> int:
