@@ -50,4 +50,7 @@ def _tests_of(path: PurePosixPath, root: Path) -> PurePosixPath | None:
 
 
 if __name__ == "__main__":
-    print(*unit_tests(changed_paths(*sys.argv[1:] or [None])))
+    tests = unit_tests(changed_paths(*sys.argv[1:] or [None]))
+    print(*tests)
+    if not tests:
+        print("There is no unit test of what was changed", file=sys.stderr)

@@ -4,6 +4,10 @@ Java maps the file (class-data sharing, https://openjdk.org/jeps/350) instead of
 verifying the classes of 250 jars. It suits only the Java and the jars with which it was written;
 Java itself checks that, says so, and starts without it. :mod:`tailrace.pipeline.training_run`
 writes it.
+
+Java 19 and newer can write such a file at the end of any run (``-XX:+AutoCreateSharedArchive``).
+That run would take twice the CPU time (77 s in place of 37), nobody may write the file in an image,
+and Debian 12 has Java 17: a run on a small lake took 39 s without the archive, and 29 s with it.
 """
 
 import sys
