@@ -124,9 +124,7 @@ class Parser(argparse.ArgumentParser):
 
     def filled(self, *, whole: bool = False) -> "Parser":
         """With its arguments; the ``whole`` of it, with those of all its commands, too."""
-        fill, self._fill = self._fill, None
-        if fill is not None:
-            fill(self)
+        self._add_arguments()
         for action in self._actions:
             if isinstance(action, argparse._SubParsersAction):
                 for choice in action._choices_actions:
@@ -134,6 +132,11 @@ class Parser(argparse.ArgumentParser):
                         verb = action.choices[choice.dest].filled(whole=whole)
                         choice.help = choice.help or verb.description
         return self
+
+    def _add_arguments(self) -> None:
+        fill, self._fill = self._fill, None
+        if fill is not None:
+            fill(self)
 
     def add_argument(self, *names: Any, **options: Any) -> argparse.Action:
         """Adds an argument, whose ``complete`` says how shtab completes it."""
@@ -145,9 +148,7 @@ class Parser(argparse.ArgumentParser):
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Refuses what is unknown here, where its near names are, and not in the first parser."""
         self._given: Sequence[str] = args or ()
-        if self._fill is not None:
-            fill, self._fill = self._fill, None
-            fill(self)
+        self._add_arguments()
         found, unknown = super().parse_known_args(args, namespace)
         if unknown:
             message = f"unrecognized arguments: {' '.join(unknown)}"

@@ -6,9 +6,12 @@ from collections.abc import Collection
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import anyio
+
 from tailrace.assembly import open_store
 from tailrace.cli.arguments import read_settings, refuse, result_text
 from tailrace.cli.checkpoint_text import moment_of
+from tailrace.cli.waiting_bar import waiting_bar
 from tailrace.config.settings import Settings
 from tailrace.config.store import MemoryStoreSettings
 from tailrace.model import Checkpoint
@@ -35,8 +38,15 @@ _ENDS = (
 _ALONE = "Without 'replicas' one process follows every scope, and the store has no leases.\n"
 
 
-async def answer(options: argparse.Namespace) -> str:
-    """Lists the scopes, or releases one; returns what is printed."""
+def run(options: argparse.Namespace) -> int:
+    """Lists the scopes, or releases one, and prints the result."""
+    with waiting_bar("asking", 30):
+        text = anyio.run(_answer, options)
+    print(text, end="")
+    return 0
+
+
+async def _answer(options: argparse.Namespace) -> str:
     settings, now = read_settings(options), datetime.now(UTC)
     if isinstance(settings.store, MemoryStoreSettings):
         refuse("store.type", _MEMORY)

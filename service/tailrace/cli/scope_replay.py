@@ -23,7 +23,7 @@ from tailrace.control.outcome import ActionRefused
 _LOOK_SECONDS = 0.2
 
 
-def add(replay: argparse.ArgumentParser) -> None:
+def add_verb(replay: argparse.ArgumentParser) -> None:
     """Adds the arguments of the verb."""
     replay.description = REPLAY.summary
     replay.add_argument("scope", help="the scope's name")
@@ -67,7 +67,7 @@ def _through_daemon(
     body: ReplayBody, given: Mapping[str, Any], client: Client, scope: str, progress: WaitingBar
 ) -> Mapping[str, Any]:
     """Asks for a replay, and waits for its end."""
-    begun: Mapping[str, Any] = client.scope(scope, "replay", given)
+    begun: Mapping[str, Any] = client.act(f"/scopes/{quote(scope, safe='')}/replay", given)
     if body.dry_run or body.cancel:
         return begun
     path = f"/scopes/{quote(scope, safe='')}/replay?handler={quote(str(body.handler), safe='')}"

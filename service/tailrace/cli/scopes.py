@@ -8,11 +8,11 @@ configuration.
 
 import argparse
 from functools import partial
+from importlib import import_module
 from typing import Any
 
 from tailrace.cli.action_command import ActionCommand
 from tailrace.cli.arguments import add_config, add_json
-from tailrace.cli.waiting_bar import waiting_bar
 from tailrace.control.action_table import TABLE, find_action
 
 
@@ -26,46 +26,27 @@ def add(parser: argparse.ArgumentParser) -> None:
     release.add_argument("scope", help="the scope's name")
     release.add_argument("--dry-run", action="store_true", help="say what would change")
     add_json(release)
-    _add_config(listed)
-    _add_config(release)
+    for verb in (listed, release):
+        add_config(verb, default=argparse.SUPPRESS)
     for row, command in TABLE.items():
-        if command.startswith("scopes "):
-            verbs.add_parser(
-                command.removeprefix("scopes "), help="", fill=partial(_add_action, row)
-            )
-    verbs.add_parser("replay", help="", fill=_add_replay)
+        name, _, action = command.partition(" ")
+        if name == "scopes":
+            verbs.add_parser(action, help="", fill=partial(_fill, row))
+    verbs.add_parser("replay", help="", fill=partial(_fill, ""))
 
 
-def _add_action(row: str, verb: argparse.ArgumentParser) -> None:
+def _fill(row: str, verb: argparse.ArgumentParser) -> None:
     """Adds the arguments of an action, whose module is imported only then."""
-    _add_config(verb)
-    command = ActionCommand(find_action(row))
+    command: Any = ActionCommand(find_action(row)) if row else None
+    command = command or import_module("tailrace.cli.scope_replay")
+    add_config(verb, default=argparse.SUPPRESS)
     command.add_verb(verb)
     verb.set_defaults(perform=command.run)
 
 
-def _add_replay(verb: argparse.ArgumentParser) -> None:
-    from tailrace.cli import scope_replay
-
-    _add_config(verb)
-    scope_replay.add(verb)
-    verb.set_defaults(perform=scope_replay.run)
-
-
-def _add_config(verb: argparse.ArgumentParser) -> None:
-    add_config(verb, default=argparse.SUPPRESS)
-
-
 def run(options: argparse.Namespace) -> int:
     """Runs the verb, and prints the result."""
-    if (perform := getattr(options, "perform", None)) is not None:
-        code: int = perform(options)
-        return code
-    import anyio
-
-    from tailrace.cli.scope_leases import answer
-
-    with waiting_bar("asking", 30):
-        text: Any = anyio.run(answer, options)
-    print(text, end="")
-    return 0
+    if "perform" not in options:
+        options.perform = import_module("tailrace.cli.scope_leases").run
+    code: int = options.perform(options)
+    return code

@@ -9,6 +9,7 @@ import sys
 import time
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import quote
 
 from tailrace.cli import snapshot_text
 from tailrace.cli.action_command import add_options
@@ -102,10 +103,8 @@ class _Daemon:
 
     def order(self, action: str, **more: Any) -> Snapshot:
         """Sends an action; returns the answer if the daemon accepts it."""
-        body = {"action": action, **more}
-        if self.handler is not None:
-            body["handler"] = self.handler
-        done: Snapshot = self.client.scope(self.scope, "snapshot", body)
+        body = {"action": action, "handler": self.handler, **more}
+        done: Snapshot = self.client.act(f"/scopes/{quote(self.scope, safe='')}/snapshot", body)
         return done
 
 

@@ -6,7 +6,7 @@ import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import quote, urlencode
+from urllib.parse import urlencode
 
 from tailrace.control.outcome import ActionRefused
 from tailrace.observe import health_check
@@ -48,16 +48,6 @@ class Client:
     ) -> Any:
         """The answer to an action."""
         return self._ask("POST", path, json.dumps(body or {}), patience_seconds)
-
-    def scope(
-        self,
-        name: str,
-        action: str,
-        body: Mapping[str, Any] | None = None,
-        patience_seconds: float = _SECONDS,
-    ) -> Any:
-        """The answer to an action on a scope."""
-        return self.act(f"/scopes/{quote(name, safe='')}/{action}", body, patience_seconds)
 
     def _ask(self, method: str, path: str, body: str | None, patience_seconds: float) -> Any:
         status, answer = health_check.request(

@@ -31,10 +31,6 @@ class OfflineSubject:
     def __str__(self) -> str:
         return subject_text(self.scope, self.handler)
 
-    def is_paused(self, handler: str) -> bool:
-        """Nobody knows."""
-        return False
-
     def reached(self, handler: str | None) -> tuple[Position, Timestamp | None] | None:
         """Only what is saved is known."""
         return None
