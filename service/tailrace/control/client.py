@@ -39,7 +39,11 @@ class Client:
 
     def get(self, path: str, *, patience_seconds: float = _SECONDS, **query: Any) -> Any:
         """What a path answers, in JSON types."""
-        given = {name: value for name, value in query.items() if value is not None}
+        given = {
+            name: str(value).lower() if isinstance(value, bool) else value
+            for name, value in query.items()
+            if value is not None
+        }
         asked = f"{path}?{urlencode(given, doseq=True)}" if given else path
         return self._ask("GET", asked, None, patience_seconds)
 

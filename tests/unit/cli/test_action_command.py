@@ -67,6 +67,35 @@ def test_a_row_of_the_table_is_a_route_a_document_and_a_command(
     assert service.ordered == [("orders", "greet", (), "")]
 
 
+class LookQuery(HandlerQuery):
+    """Looks at a scope."""
+
+    often: bool = False
+    """More than once."""
+
+
+async def look(control: Any, scope: str, query: LookQuery, by: str) -> Any:
+    return {"message": f"{scope} {query.often}"}
+
+
+def test_an_action_that_only_reads_is_asked_with_a_query(
+    monkeypatch: pytest.MonkeyPatch, configure: Configure, capsys: Output
+) -> None:
+    module: Any = ModuleType("tailrace.control.actions.look")
+    module.LOOK = Action("GET", "/scopes/{name}/look", LookQuery, look)
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    monkeypatch.setitem(TABLE, "look.LOOK", "look")
+
+    class Looking(Service):
+        async def perform(self, action: Action, about: str, request: Any) -> Any:
+            return await look(self, about, request, "")
+
+    with capture_logs(), serving(Looking()) as client:
+        configure(http={"port": client.base_url.port})
+        assert main(["look", "orders", "--often"]) == 0
+    assert capsys.readouterr().out == "orders True\n"
+
+
 def test_the_options_give_the_keys_of_the_request() -> None:
     parser = argparse.ArgumentParser()
     add_options(parser, ReplayBody)
