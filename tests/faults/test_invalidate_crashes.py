@@ -4,7 +4,10 @@ import os
 import signal
 from typing import Any
 
-from tests.daemon import Daemon, until
+import pytest
+
+from tests.daemon import Daemon, Make, until
+from tests.mongod import ReplicaSet
 from tests.orders import Orders
 
 WHOLE = ["insert", "drop", "invalidate", "insert"]
@@ -22,6 +25,15 @@ async def handle(event):
     open("once", "w").close()
     os.kill(os.getpid(), 9)
 """
+
+
+@pytest.fixture
+def orders(mongod: ReplicaSet, database: str, daemon: Make) -> Orders:
+    """With the driver's own time limits: a connection that a busy machine accepts late is no
+    further start of the stream, which these tests count."""
+    made = Orders(mongod, database, daemon)
+    made.uri = mongod.uri
+    return made
 
 
 def kinds(run: Daemon) -> list[str]:
