@@ -174,6 +174,7 @@ class _Connection:
         self._destination = destination
         self._gate = gate
         self._accepted: list[ChangeEvent] = []
+        self._epoch = 0
 
     def handler(self) -> Handler:
         destination, shape = self._destination, self._destination.shape
@@ -212,6 +213,8 @@ class _Connection:
             raise Refused(dict.fromkeys(refused, "it refuses this one"))
 
     async def _accept(self, events: Sequence[ChangeEvent], identity: RunIdentity) -> None:
+        if identity.epoch != self._epoch:  # its object is another one in each term of a lease
+            self._epoch, self._accepted = identity.epoch, []
         self._refuse(events)
         await self._destination.faults.delay()
         self._gate.require()

@@ -63,8 +63,8 @@ class Ledger:
         """Where the destination stands; and stood when an operator moved it back: once it is there
         again, nothing in it tells whether it has moved."""
         self._snapshots: dict[str, _Snapshot] = {}
-        self._row_of: dict[Document, tuple[Timestamp, int]] = {}
-        """By document, the time of its last row, and the number of reasons then."""
+        self._row_of: dict[Document, tuple[Timestamp, str]] = {}
+        """By document, the time of its last row, and the snapshot."""
 
     # --- what the destination takes -------------------------------------------------------------
 
@@ -97,9 +97,9 @@ class Ledger:
         document = self._expected.document(number)
         if document is not None:
             self._last_of[document] = number
-            time, reasons = self._row_of.get(document, (None, 0))
+            time, row = self._row_of.get(document, (None, ""))
             is_older = time is not None and self._expected.time(number) <= time
-            if is_older and reasons == self._reasons.number:
+            if is_older and self._answered.get((row, document)) == self._reasons.number:
                 self._fail(f"got {self._name(number)} after a row as of {time}")
 
     def _take_of_snapshot(self, event: ChangeEvent) -> None:
@@ -125,7 +125,7 @@ class Ledger:
         for number in self._expected.until(document, time):
             self._passed.add(number)
             self._last_of[document] = number
-        self._row_of[document] = time, self._reasons.number
+        self._row_of[document] = time, snapshot
 
     def _begin_snapshot(self, event: ChangeEvent) -> None:
         assert event.cluster_time is not None

@@ -99,7 +99,7 @@ def scenario(seed: int) -> Scenario:
         refuses_late=of.random() < 0.5,
         kills=of.choice([0, 0, 500, 3_000]),
         stops=of.choice([0, 0, 15, 60]),
-        sleeps=_times(of, seconds, [0, 0, 0, 1, 2], [1, 9, 30]),
+        sleeps=_times(of, seconds, [0, 0, 0, 1, 2] if members < 2 else [0, 1, 3], [1, 9, 30]),
         orders=[(at, of.choice(ORDERS), "") for at, _ in _times(of, seconds, [0, 0, 0, 1, 4], [0])],
         reloads=[at for at, _ in _times(of, seconds, [0, 0, 0, 1, 3], [0])] if not members else (),
     )

@@ -91,3 +91,23 @@ TABLE = {
 def test_no_promise_is_broken_where_it_was(scenario: Scenario) -> None:
     for seed in range(4):
         assert run(replace(scenario, seed=seed)).failure == ""
+
+
+@pytest.mark.parametrize("kind", [Kind.TABLE, Kind.BATCHES, Kind.COMMITTING_TABLE])
+def test_a_process_that_slept_through_its_lease_writes_into_the_void(kind: Kind) -> None:
+    """Its call goes on when another process has followed the scope for long."""
+    hangs = Part(outages=[(2.0, 20.0, Outage.HANG)])
+    slept = of(
+        Shape(kind, 7, WAITS, fences=True),
+        parts={0: hangs},
+        members=2,
+        sleeps=[(4.0, 30.0)],
+        changes=60,
+        seconds=40.0,
+    )
+    for seed in range(30):
+        result = run(replace(slept, seed=seed))
+        assert result.failure == ""
+        if result.covered["destination: call of a former process"]:
+            return
+    pytest.fail("no call came late")
