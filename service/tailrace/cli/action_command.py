@@ -3,27 +3,35 @@
 Where none runs, the action may work with the store.
 """
 
+from __future__ import annotations
+
 import argparse
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import AsyncIterator, Collection, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from tailrace.cli.arguments import (
     add_config,
     client_of,
-    handlers_of,
     read_settings,
     require_scope,
     scope_of,
 )
 from tailrace.cli.waiting_bar import waiting_bar
+from tailrace.config.served import ServedSettings, load_served
+from tailrace.config.store import MemoryStoreSettings, SqliteStoreSettings
 from tailrace.control.action import Action
 from tailrace.control.bodies import Body, Metavar, read_body
 from tailrace.control.client import Client, NoDaemon, operator
 from tailrace.control.outcome import ActionRefused, Done
+
+if TYPE_CHECKING:
+    from tailrace.control.server_positions import ServerPositions
+    from tailrace.stores import Store
 
 _SECONDS = 60.0
 """How long the answer may take, beside what the request says."""
@@ -101,9 +109,6 @@ class ActionCommand:
         return 0
 
     def _ask(self, options: argparse.Namespace) -> Mapping[str, Any]:
-        from tailrace.config.served import load_served
-        from tailrace.config.store import MemoryStoreSettings
-
         served = load_served(options.config)
         scope, handler = getattr(options, "scope", None), getattr(options, "handler", None)
         if scope is not None:
@@ -116,7 +121,7 @@ class ActionCommand:
                 raise
         import anyio
 
-        return anyio.run(self._without_daemon, options, str(scope), given)
+        return anyio.run(self._without_daemon, options, served, given)
 
     def _of_daemon(
         self, client: Client, scope: str | None, given: Mapping[str, Any]
@@ -130,20 +135,40 @@ class ActionCommand:
         return answer
 
     async def _without_daemon(
-        self, options: argparse.Namespace, scope: str, given: Mapping[str, Any]
+        self, options: argparse.Namespace, served: ServedSettings, given: Mapping[str, Any]
     ) -> Mapping[str, Any]:
-        from tailrace.assembly import open_store
-        from tailrace.cli.scope_server import scope_server
         from tailrace.control.offline import OfflineControl
 
         assert self.action.offline is not None  # noqa: S101 - for the type checker
-        settings = read_settings(options)
-        server = partial(scope_server, settings, scope_of(scope, settings, options.config))
         request = read_body(self.action.request, json.dumps(given).encode(), "")
-        async with open_store(settings) as store:
-            handlers = handlers_of(scope, settings)
+        async with _store(options, served) as store:
+            handlers, server = served.handlers[options.scope], partial(_server, options)
             control = OfflineControl(store.checkpoints, store.orders, handlers, server)
-            answer: Any = await self.action.offline(control, scope, request, operator())
+            answer: Any = await self.action.offline(control, options.scope, request, operator())
         if isinstance(answer, Done):
             return {"message": answer.message, **answer.details}
         return dict(answer)
+
+
+def _store(
+    options: argparse.Namespace, served: ServedSettings
+) -> AbstractAsyncContextManager[Store]:
+    """The store; one in a file is opened without the rest of the configuration."""
+    if isinstance(served.store, SqliteStoreSettings):
+        from tailrace.stores import sqlite
+
+        return sqlite.open_store(served.store.path)
+    from tailrace.assembly import open_store
+
+    return open_store(read_settings(options))
+
+
+@asynccontextmanager
+async def _server(options: argparse.Namespace) -> AsyncIterator[ServerPositions]:
+    """The positions of the scope on its server."""
+    from tailrace.cli.scope_server import scope_server
+
+    settings = read_settings(options)
+    scope = scope_of(options.scope, settings, options.config)
+    async with scope_server(settings, scope) as server:
+        yield server

@@ -98,12 +98,6 @@ def scope_of(name: str, settings: Settings, config: str) -> ScopeSettings:
     return scopes[name]
 
 
-def handlers_of(scope: str, settings: Settings) -> list[str]:
-    """The names of the handlers that get a scope's changes, in the order of the routes."""
-    routes = [route for route in settings.routes if route.scope == scope]
-    return list(dict.fromkeys(name for route in routes for name in route.handlers))
-
-
 def meant(given: str, names: Iterable[str]) -> str:
     """The end of a refusal: the name that was probably meant, if one is near."""
     near = get_close_matches(given, list(names), 1)
