@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tests.checkout import ROOT
 
-ALLOWED = {"destination", "destinations", "envelope", "errors", "event", "model"}
+ALLOWED = {"destination", "destinations", "envelope", "errors", "event", "model", "version"}
 
 
 def test_the_contract_names_every_package_that_is_not_allowed() -> None:

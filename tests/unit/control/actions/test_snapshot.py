@@ -1,6 +1,7 @@
 """Requests for a snapshot while another one is under way."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -16,7 +17,7 @@ from tailrace.model.snapshot import SnapshotMode, SnapshotState
 from tailrace.snapshot.server import Find
 from tailrace.snapshot.snapshots import SnapshotOptions, Snapshots
 from tests.unit.control.controlling import ask, control_of
-from tests.unit.engine.changes import changes
+from tests.unit.engine.changes import changes, checkpoint
 from tests.unit.engine.scripted_driver import ScriptedDriver
 from tests.unit.engine.watching import Destination, Watching
 
@@ -35,11 +36,13 @@ class Gone:
 
 
 def controlled(state: SnapshotState) -> tuple[Snapshots, Control]:
-    """A scope whose snapshot was read that far, of which no handler has anything yet."""
+    """A scope whose snapshot was read that far; its handler has the beginning."""
     rows = Snapshots(Scope("orders", "shop"), Gone(), SnapshotOptions())
     one = Watching(ScriptedDriver(*changes(1, 10)), Destination().routed(), rows=rows)
     progress = SnapshotProgress("5f3a", SnapshotMode.REQUESTED, state)
     rows.begin(progress, fresh=False, gap=False, rows={})
+    begun = replace(progress, state=SnapshotState.READING)
+    one.watcher.status.checkpoint = checkpoint(1, snapshot=begun)
     one.watcher.status.enter(WatcherState.CAUGHT_UP)
     return rows, control_of(one)
 
