@@ -1,6 +1,7 @@
 """CPU and wall time of the tests by directory or file, of all their processes: ``-p tests.times``.
 
 CPU time is that of the process that runs the tests and of all processes below it, alive or ended.
+What outlives its parent, as the Java of a command, is only in the time of the whole machine.
 """
 
 import os
@@ -27,7 +28,7 @@ class Clock:
 
     def lap(self) -> float:
         before, self._read = self._read, cpu_seconds(os.getpid())
-        return self._read - before
+        return max(self._read - before, 0)
 
 
 def cpu_seconds(process: int) -> float:
@@ -39,6 +40,12 @@ def cpu_seconds(process: int) -> float:
         return own + sum(map(cpu_seconds, children(process)))
     except (FileNotFoundError, ProcessLookupError):
         return 0.0  # ended meanwhile: its parent has its time from now on
+
+
+def machine_seconds() -> float:
+    """Seconds of CPU time of all processes since the start of the machine."""
+    user, nice, system = Path("/proc/stat").read_text().split()[1:4]
+    return (int(user) + int(nice) + int(system)) / TICKS
 
 
 def children(process: int) -> Iterator[int]:
@@ -55,7 +62,7 @@ class Recorder:
 
     def __init__(self, config: pytest.Config) -> None:
         self._by_file = config.getoption("--times-by") == "file"
-        self._clock = Clock()
+        self._clock, self._machine = Clock(), machine_seconds()
         self._cpu: dict[str, float] = defaultdict(float)
         self._wall: dict[str, float] = defaultdict(float)
         self._collection = 0.0
@@ -87,3 +94,5 @@ class Recorder:
             terminalreporter.line(f"{cpu:8.1f} {self._wall[row]:8.1f}  {row}")
         cpu, wall = sum(self._cpu.values()), sum(self._wall.values())
         terminalreporter.line(f"{cpu:8.1f} {wall:8.1f}  all tests")
+        machine = machine_seconds() - self._machine
+        terminalreporter.line(f"{machine:8.1f} {'':8}  all processes of the machine meanwhile")
