@@ -265,6 +265,7 @@ class Simulation:
                     await each.until_ended()
                 self._start(tasks, member)
         self._check()
+        await anyio.sleep(2)  # a process that has just woken up hears that it has lost its leases
         with anyio.move_on_after(PATIENCE_SECONDS):
             while not self._is_settled:
                 self._check()
@@ -286,6 +287,7 @@ class Simulation:
                     f"{'; '.join(states)} after {PATIENCE_SECONDS:g} s without faults; "
                     f"{missing or 'everything is handled'}"
                 )
+            await self.operator.repair()  # a cut may be noticed late
             await anyio.sleep(1)
         self._check()
 
