@@ -115,19 +115,27 @@ async def kill_a_service(layout: Layout, source: Source, port: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("snapshot", "in_flight", "handled"),
-    [(None, 0, False), ("planned", 0, False), ("reading", 0, False), ("done", 1, False),
-     ("done", 0, True)],
-)  # fmt: skip
+    ("snapshot", "in_flight", "handler", "handled"),
+    [
+        (None, 0, "attached", False),
+        ("planned", 0, "attached", False),
+        ("reading", 0, "attached", False),
+        ("done", 1, "attached", False),
+        ("done", 0, "catching_up", False),
+        ("done", 0, "attached", True),
+    ],
+)
 async def test_all_is_handled_when_the_snapshot_is_over_and_no_event_is_in_flight(
-    snapshot: str | None, in_flight: int, handled: bool
+    snapshot: str | None, in_flight: int, handler: str, handled: bool
 ) -> None:
-    """A restart in mid snapshot has moments without an event in flight."""
+    """A restart in mid snapshot has moments without an event in flight, and handlers that are on
+    their own for a while."""
     scope = {
         "state": "caught_up",
         "snapshot": snapshot and {"state": snapshot},
         "in_flight": {"events": in_flight, "bytes": 0},
         "lag_seconds": {"handled": 0.5},
+        "handlers": {"audit": {"state": "attached"}, "table": {"state": handler}},
     }
 
     class Answers(Service):

@@ -39,8 +39,8 @@ _CHECKOUT = Path(__file__).parents[3]
 class ServiceProgress:
     """``lag``: seconds behind the server, if known.
 
-    ``all_handled``: no event is in flight, and the snapshot is over. A restart may deliver its end
-    again, after events that are newer.
+    ``all_handled``: no event is in flight, the snapshot is over, and no handler is behind on its
+    own. A restart may deliver the snapshot's end again, after events that are newer.
     """
 
     lag: float | None
@@ -70,9 +70,10 @@ class Service:
         if scope["state"] == "halted":
             raise StartRefused(self.report(f"has halted its scope: {scope['reason']}"))
         snapshot_over = (scope["snapshot"] or {}).get("state") == "done"
+        together = all(each["state"] == "attached" for each in scope["handlers"].values())
         return ServiceProgress(
             lag=scope["lag_seconds"].get("handled"),
-            all_handled=snapshot_over and scope["in_flight"]["events"] == 0,
+            all_handled=snapshot_over and together and scope["in_flight"]["events"] == 0,
         )
 
     async def get(self, path: str) -> tuple[int, str]:

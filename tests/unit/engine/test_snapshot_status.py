@@ -3,9 +3,13 @@
 import pytest
 
 from tailrace.engine.plan.row_source import ObservedSnapshot
+from tailrace.engine.status.scope_snapshot import scope_snapshot
 from tailrace.engine.status.snapshot_status import as_handled, least
-from tailrace.model import SnapshotProgress
+from tailrace.engine.status.status import Status
+from tailrace.model import Scope, SnapshotProgress
 from tailrace.model.snapshot import RangeProgress, RangeState, SnapshotMode, SnapshotState
+from tailrace.observe.handler_recorder import HandlerRecorder
+from tests.unit.engine.changes import checkpoint
 
 
 def progress(documents: int = 0, id: str = "s", *, over: bool = False) -> SnapshotProgress:
@@ -38,5 +42,28 @@ def test_a_snapshot_is_over_when_all_have_it_that_get_it(case: str) -> None:
     read, handled, busy, expected = CASES[case]
     seen = ObservedSnapshot(read)
     shown = as_handled(seen, least(seen, handled, busy))
+    assert shown is not None
+    assert shown.progress.state.value == expected
+
+
+def of_course(handler: str, had: SnapshotProgress) -> Status:
+    """The course of a handler that has so much of a snapshot."""
+    recorders = {handler: HandlerRecorder()}
+    status = Status(
+        Scope("orders", "shop"), recorders=recorders, snapshot=lambda: ObservedSnapshot(had)
+    )
+    status.stored(checkpoint(1, snapshot=had))
+    return status
+
+
+@pytest.mark.parametrize(
+    ("own", "expected"), [(progress(3), "reading"), (DONE, "done"), (OTHER, "done")]
+)
+def test_a_snapshot_is_not_over_while_a_handler_on_its_own_reads_it(
+    own: SnapshotProgress, expected: str
+) -> None:
+    shared, away = of_course("fast", DONE), of_course("slow", own)
+    shared.apart = lambda: {"slow": away}
+    shown = scope_snapshot(shared)
     assert shown is not None
     assert shown.progress.state.value == expected

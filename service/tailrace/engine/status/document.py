@@ -5,6 +5,7 @@ from typing import Any
 
 from tailrace.engine.status.gauges import streams
 from tailrace.engine.status.lag import iso
+from tailrace.engine.status.scope_snapshot import scope_snapshot
 from tailrace.engine.status.snapshot_status import described
 from tailrace.engine.status.status import Status
 from tailrace.engine.status.subscription_state import SubscriptionState, subscription_state
@@ -18,7 +19,7 @@ def status_document(status: Status) -> dict[str, Any]:
     saved, last = status.checkpoint, status.errors.last
     lease, apart = status.lease(), status.apart()
     in_flight = [each.shown for each in status.courses if each.shown is not None]
-    snapshot = described(status.handled_snapshot, status.obstacle)
+    snapshot = described(scope_snapshot(status), status.obstacle)
     return {
         "state": status.state.value,
         "reason": status.explanation,

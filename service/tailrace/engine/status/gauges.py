@@ -1,5 +1,6 @@
 """The values of a scope and of its handlers for one scrape."""
 
+from tailrace.engine.status.scope_snapshot import scope_snapshot
 from tailrace.engine.status.snapshot_status import documents_read
 from tailrace.engine.status.status import Status
 from tailrace.engine.status.subscription_state import subscription_state
@@ -19,7 +20,7 @@ def gauges(status: Status) -> ScopeGauges:
         checkpoint_saved_at=checkpoint.saved_at.timestamp() if checkpoint else None,
         last_round_trip=status.stream.answered_at,
         resumes=status.stream.resumes,
-        snapshot=documents_read(status.handled_snapshot),
+        snapshot=documents_read(scope_snapshot(status)),
         lease=(lease.held, lease.epoch) if lease else None,
         streams=streams(status),
         subscriptions={
