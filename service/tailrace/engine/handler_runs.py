@@ -21,6 +21,7 @@ from tailrace.engine.ports import RunIdentity
 from tailrace.engine.position.handled_before import HandledBefore
 from tailrace.engine.position.watermark import Watermark
 from tailrace.engine.position.watermarks import Watermarks
+from tailrace.engine.read.read_order import ReadOrder
 from tailrace.engine.run_start import HandlerStart
 from tailrace.engine.shared_stream import SharedStream
 from tailrace.errors import DeadLetterError, LeaseLost
@@ -50,6 +51,7 @@ class HandlerRuns:
     identity: RunIdentity = field(init=False)
     watermarks: Watermarks = field(init=False)
     checkpointer: Checkpointer = field(init=False)
+    order: ReadOrder = field(default_factory=ReadOrder)
     _waits: dict[Delivery, Interrupt] = field(default_factory=dict)
     """What ends the waits of each delivery."""
 
@@ -236,8 +238,9 @@ class HandlerRuns:
 
     def _read_to(self) -> ResumeToken | None:
         """Where a handler may join; ``None`` while none can."""
-        ready = not (self.interrupt.is_set or self.course.rows.active)
-        return self.watermarks.read_token if ready else None
+        # Rows that are read already would come to it, too: the end of a snapshot that it lacks.
+        reads_rows = self.course.rows.active or self.order.gate.locked()
+        return None if self.interrupt.is_set or reads_rows else self.watermarks.read_token
 
     def _attach(self, routed: Routed, former: HandlerRun, token: ResumeToken) -> HandlerRun:
         """Feeds a handler with everything after a token; it begins when its own run has ended."""

@@ -165,6 +165,7 @@ class Run:
             handlers.fed,
             self._checkpointer,
             save_first=save_first,
+            order=handlers.order,
         )
         reader = Reader(plan, runtime, status, course.rows, interrupt, admission, handlers.has_come)
         stream = reader.stream(self.start)
