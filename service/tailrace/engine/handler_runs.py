@@ -227,8 +227,9 @@ class HandlerRuns:
             self._forget(handler)
 
     def _forget(self, handler: HandlerRun) -> None:
-        self.all.remove(handler)
-        handler.watermark.abandon()
+        if handler in self.all:  # one that has left may be cancelled as well
+            self.all.remove(handler)
+            handler.watermark.abandon()
 
     def drop_unbegun(self) -> None:
         """Feeds those no more that have left the course before this run began to call them."""

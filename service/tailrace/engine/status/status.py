@@ -166,7 +166,7 @@ class Status:
 
     @property
     def outlived(self) -> ObservedLease | None:
-        """The lease, if it is gone while a handler call of this process has not ended."""
+        """The lease, if it is gone while a handler call here has not ended."""
         lease = self.lease()
         return lease if lease is not None and lease.outlived else None
 
@@ -201,9 +201,8 @@ class Status:
 
     def position(self, handler: str | None = None) -> Position | None:
         """Up to where a handler, or all of this course, have everything, while that is read."""
-        if (watermark := self.shown) is None:
-            return None
-        of = watermark if handler is None else watermark.each.get(handler)
+        watermark = self.shown
+        of = watermark if handler is None or watermark is None else watermark.each.get(handler)
         return of.position if of is not None else None
 
     @property
@@ -287,8 +286,9 @@ class Status:
 
     @property
     def shown(self) -> Watermarks | None:
-        """The watermark, while the scope is followed here."""
-        return self.watermark if self.outlived is None else None
+        """The watermark, while the scope is followed here, and a handler is in the course."""
+        empty = self.watermark is None or not self.watermark.each
+        return None if empty or self.outlived is not None else self.watermark
 
     def reached(self, handler: str | None = None) -> tuple[Position, Timestamp | None] | None:
         """Up to where all (or one) has handled everything, saved or not, and up to where changes
