@@ -38,7 +38,7 @@ def test_each_object_is_valid_and_its_command_parses(way: str, tmp_path: Path) -
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     (container,) = pod(way)["containers"]
-    options = parser("pipeline").parse_args(container["args"])
+    options = parser().parse_args(container["args"])
     assert options.once == (way == "periodic")
     (mount,) = (each for each in container["volumeMounts"] if each["name"] == "config")
     assert Path(options.config).parent == Path(mount["mountPath"])
@@ -73,7 +73,7 @@ def test_the_spark_application_runs_our_command_in_the_image_of_the_page() -> No
     application = yaml.safe_load((PIPELINE / "spark-application.yaml").read_text())
     assert application["kind"] == "SparkApplication"
     spec = application["spec"]
-    parser("pipeline").parse_args(spec["arguments"])
+    parser().parse_args(spec["arguments"])
     page = (ROOT / "docs" / "pipeline.md").read_text()
     copied = spec["mainApplicationFile"].removeprefix("local://")
     assert f" {copied}" in page

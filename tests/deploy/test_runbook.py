@@ -96,7 +96,7 @@ def commands() -> list[str]:
 def help_of(*command: str) -> str:
     """The help text of a command; fails if the command does not exist."""
     with redirect_stdout(StringIO()) as printed, pytest.raises(SystemExit) as ended:
-        parser(command[0]).parse_args([*command, "--help"])
+        parser().parse_args([*command, "--help"])
     assert ended.value.code == 0, command
     return printed.getvalue()
 
@@ -130,13 +130,13 @@ def test_each_symptom_has_commands_that_parse(symptom: str) -> None:
     assert ours
     for line in ours:
         words = shlex.split(line, comments=True)[1:]
-        parser(words[0]).parse_args(words)
+        parser().parse_args(words)
 
 
 @pytest.mark.parametrize("symptom", ["A document is missing", "A document is old"])
 def test_one_document_is_repaired_with_a_filter_that_is_accepted(symptom: str) -> None:
     (line,) = [line for line in blocks(symptom) if " --filter " in line]
-    assert canonical(parser("snapshot").parse_args(shlex.split(line)[1:]).filter)
+    assert canonical(parser().parse_args(shlex.split(line)[1:]).filter)
 
 
 def test_each_metric_that_is_named_exists() -> None:

@@ -31,8 +31,10 @@ from tailrace.stream import Interrupt
 
 _OF_THE_SCOPE = (LeaseLost, DeadLetterError)
 """Errors of a lane that concern every handler of the scope."""
-PATIENCE_SECONDS = 1.0
+PATIENCE_SECONDS = 5.0
 """How long handlers wait at the end of a run for a slower one, before it leaves them."""
+_OUTAGE_SECONDS = 1.0
+"""The same for one whose destination is down."""
 
 
 @dataclass(slots=True, eq=False)
@@ -127,10 +129,14 @@ class HandlerRuns:
             slow = (
                 self._can_leave and len(left) < len(self.fed) and not self.course.scope.stop.is_set
             )
-            with anyio.move_on_after(PATIENCE_SECONDS if slow else float("inf")) as patience:
+            with anyio.move_on_after(self._patience(left[0]) if slow else None) as patience:
                 await left[0].over.wait()
             if patience.cancelled_caught:
                 self._detach(left[0], "it is slower than the others at the end of a run")
+
+    def _patience(self, handler: HandlerRun) -> float:
+        is_down = self.course.scope.breakers[handler.name].recorder.down_since is not None
+        return min(PATIENCE_SECONDS, _OUTAGE_SECONDS) if is_down else PATIENCE_SECONDS
 
     def start(self, handler: HandlerRun) -> None:
         """Runs the handler's lane, in a task of the scope."""
