@@ -96,7 +96,9 @@ def degraded(watchers: Sequence[Watcher], letters: Mapping[tuple[str, str], int]
 def followed_elsewhere(watcher: Watcher) -> bool:
     """Whether the watcher stands by for another process that follows the scope."""
     status, lease = watcher.status, watcher.status.lease()
-    return status.state is WatcherState.STANDBY and lease is not None and bool(lease.owner)
+    if lease is None or lease.held:  # this process has it, and begins in a moment
+        return False
+    return status.state is WatcherState.STANDBY and bool(lease.owner)
 
 
 def _courses(watcher: Watcher) -> Iterator[tuple[str, Status]]:

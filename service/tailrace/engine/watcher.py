@@ -125,16 +125,13 @@ class Watcher:
 
     @property
     def begins_somewhere(self) -> bool:
-        """Whether it is settled where the scope begins; a later "now" would skip changes."""
+        """Whether it is settled where the scope begins: a later "now" would skip changes."""
         status, lease = self.status, self.status.lease()
         if self.plan.start != NOW or status.checkpoint is not None or status.state in ENDED:
             return True
-        return status.state is WatcherState.STANDBY and lease is not None and bool(lease.owner)
-
-    @property
-    def obeyed(self) -> int:
-        """The number of the last order whose position every handler has taken."""
-        return self.claim.obeyed
+        if lease is None or lease.held:
+            return False
+        return status.state is WatcherState.STANDBY and bool(lease.owner)
 
     def obeyed_by(self, handler: str) -> int:
         """The number of the last order whose position this handler has taken."""

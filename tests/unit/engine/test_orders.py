@@ -109,7 +109,7 @@ async def test_a_scope_moves_back_without_halting_and_every_handler_gets_it_agai
         moved = order(paused=paused, seek=4)
         await one.runtime.orders.give(moved)
         one.watcher.obey(moved)
-        await until(lambda: one.watcher.obeyed == 1)
+        await until(lambda: one.watcher.claim.obeyed == 1)
         if paused:
             await one.until_state(WatcherState.PAUSED)
             assert len(audit.handled) == 9

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from tailrace.engine import WatcherState
+from tailrace.engine.held_lease import ObservedLease
 from tailrace.engine.status.status import Status
 from tailrace.model import Scope
 from tailrace.stream import Interrupt
@@ -64,6 +65,17 @@ def test_a_service_that_is_not_ready_says_why(
     state: WatcherState, reason: str, answer: str
 ) -> None:
     assert in_state(state, reason) == [answer]
+
+
+@pytest.mark.parametrize(("held", "ready"), [(False, True), (True, False)])
+def test_a_service_that_has_just_got_a_lease_is_not_ready_before_it_reads(
+    held: bool, ready: bool
+) -> None:
+    """Changes that are written then would come before the scope's "now"."""
+    lease = ObservedLease("one", 1, held=held)
+    one, _ = watching("orders", lease=lambda scope: lease)
+    one.watcher.status.stand_by()
+    assert (supervisor_of(one).not_ready() == []) is ready
 
 
 def test_a_service_is_degraded_by_scope_and_handler_while_dead_letters_wait() -> None:
