@@ -150,9 +150,8 @@ class Checkpointer:
         left = any(one and one.id == snapshot.id and not one.over for one in of_all)
         if not left and self._ended != snapshot.id:
             self._ended = snapshot.id
-            documents = sum(each.documents for each in snapshot.ranges.values())
             log = structlog.get_logger().bind(scope=self.identity.scope)
-            log.info("snapshot.done", snapshot=snapshot.id, documents=documents)
+            log.info("snapshot.done", snapshot=snapshot.id, documents=snapshot.documents)
 
     async def _note(self, checkpoint: Checkpoint) -> None:
         """Now and then keeps a position, so that an operator can go back to it."""

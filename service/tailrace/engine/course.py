@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Protocol
 
 import anyio
@@ -28,6 +29,7 @@ from tailrace.engine.standing_order import StandingOrder
 from tailrace.engine.status.status import Status
 from tailrace.engine.stream_slots import StreamSlots
 from tailrace.event import ChangeEvent
+from tailrace.observe.handler_recorder import HandlerRecorder
 from tailrace.observe.recent_errors import RecentErrors
 from tailrace.stream import Interrupt, fingerprint
 
@@ -68,6 +70,19 @@ class FollowedScope:
     tasks: TaskGroup = field(init=False)
     stop: Interrupt = field(init=False)
 
+    @property
+    def identity(self) -> RunIdentity:
+        """Of the scope as it is followed, in this epoch."""
+        plan = self.plan
+        of = fingerprint(plan.scope, plan.options)
+        return RunIdentity(plan.scope.name, str(self.runtime.cluster), of, self.claim.epoch)
+
+    def status_apart(self, name: str, recorder: HandlerRecorder) -> Status:
+        """A new status for a course beside the shared one, of the subscription with this name."""
+        of, runtime, errors = self.plan.scope, self.runtime, self.status.errors
+        lease = partial(runtime.lease, of.name)
+        return Status(of, runtime.clock, {name: recorder}, lease=lease, errors=errors)
+
     def delivery(
         self, handler: Handler, identity: RunIdentity, errors: RecentErrors, waits: Interrupt
     ) -> Delivery:
@@ -90,10 +105,7 @@ class FollowedScope:
         An outage is waited out, but :class:`DeliveryInterrupted` is raised at the interrupt. Raises
         :class:`CheckpointFenced` if the scope is restarted meanwhile.
         """
-        plan, cluster = self.plan, str(self.runtime.cluster)
-        of = fingerprint(plan.scope, plan.options)
-        identity = RunIdentity(plan.scope.name, cluster, of, self.claim.epoch)
-        delivery = self.delivery(handler, identity, self.status.errors, until)
+        delivery = self.delivery(handler, self.identity, self.status.errors, until)
         async with self.side_calls.call():
             return await delivery.again(event)
         return None

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 
 import anyio
 import structlog
@@ -17,7 +16,6 @@ from tailrace.engine.course import Course, FollowedScope
 from tailrace.engine.follow import Follow
 from tailrace.engine.plan.router import Routed
 from tailrace.engine.plan.row_source import NoRows
-from tailrace.engine.ports import RunIdentity
 from tailrace.engine.replayed_span import ReplayedSpan
 from tailrace.engine.shared_stream import SharedStream
 from tailrace.engine.standing_order import StandingOrder
@@ -28,7 +26,7 @@ from tailrace.model import Checkpoint
 from tailrace.model.checkpoint import replay_to
 from tailrace.model.order import Order, OrderTable
 from tailrace.model.replay import Replay, ReplayRequest, ReplayState
-from tailrace.stream import Interrupt, fingerprint
+from tailrace.stream import Interrupt
 
 _LOOK_SECONDS = 0.05
 _CANCEL_SECONDS = 2.0
@@ -135,10 +133,8 @@ class Replays:
     def course(self, routed: Routed, replay: Replay) -> Course:
         """The course of a replay to a handler."""
         span, scope = ReplayedSpan(replay), self.scope
-        own, of = span.routed(routed), scope.plan.scope
-        recorders = {own.name: scope.breakers[routed.name].recorder}
-        lease, errors = partial(scope.runtime.lease, of.name), scope.status.errors
-        status = Status(of, scope.runtime.clock, recorders, lease=lease, errors=errors)
+        own = span.routed(routed)
+        status = scope.status_apart(own.name, scope.breakers[routed.name].recorder)
         return Course(self._scope_of(span, own), [own], status, NoRows(), alone=True, replay=span)
 
     def _scope_of(self, span: ReplayedSpan, routed: Routed) -> FollowedScope:
@@ -199,12 +195,10 @@ class Replays:
         scope, plan, failures = self.scope, self.scope.plan, 0
         if (known := scope.claim.of(name)) is None:
             return
-        of, cluster = fingerprint(plan.scope, plan.options), str(scope.runtime.cluster)
-        identity = RunIdentity(plan.scope.name, cluster, of, scope.claim.epoch)
         while not scope.stop.is_set:
             try:
                 ended = {name: replace(known, replay=replay)}
-                await scope.claim.save(scope.runtime.store, identity, ended)
+                await scope.claim.save(scope.runtime.store, scope.identity, ended)
             except CheckpointFenced:
                 return
             except CheckpointError as error:

@@ -18,7 +18,6 @@ from tailrace.engine.handle.skipped_history import record
 from tailrace.engine.handler_run import HandlerRun
 from tailrace.engine.handler_runs import HandlerRuns
 from tailrace.engine.in_flight import in_flight
-from tailrace.engine.ports import RunIdentity
 from tailrace.engine.position.watermarks import Watermarks
 from tailrace.engine.read.admission import Admission
 from tailrace.engine.read.ending import Ending
@@ -45,7 +44,7 @@ from tailrace.errors import (
 from tailrace.model import StartPoint
 from tailrace.model.gap import Gap
 from tailrace.model.start import NOW
-from tailrace.stream import Interrupt, fingerprint
+from tailrace.stream import Interrupt
 
 
 @dataclass(slots=True)
@@ -75,14 +74,9 @@ class Run:
     async def run(self) -> Ending:
         """Whatever ends the run, running calls finish and none begins; then it saves."""
         course, scope = self.course, self.course.scope
-        plan, runtime, claim, standing = scope.plan, scope.runtime, scope.claim, scope.standing
+        runtime, claim, standing = scope.runtime, scope.claim, scope.standing
         checkpoint = course.status.checkpoint = await claim.load(runtime.store)
-        self.handlers.identity = identity = RunIdentity(
-            plan.scope.name,
-            str(runtime.cluster),
-            fingerprint(plan.scope, plan.options),
-            claim.epoch,
-        )
+        self.handlers.identity = identity = scope.identity
         await runtime.letters.claim(identity.scope, identity.epoch)
         await standing.load(runtime.orders)
         scope.begin_replays()

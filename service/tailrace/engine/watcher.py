@@ -240,10 +240,7 @@ class Watcher:
 
     def _part(self, routed: Routed, error: Exception | None, former: Former | None) -> None:
         """A handler goes on in a course of its own."""
-        recorders = {routed.name: self._recorders[routed.name]}
-        lease = partial(self._runtime.lease, self.name)
-        clock, errors = self._runtime.clock, self.status.errors
-        status = Status(self.plan.scope, clock, recorders, lease=lease, errors=errors)
+        status = self.scope.status_apart(routed.name, self._recorders[routed.name])
         status.checkpoint, status.waits_for = self.status.checkpoint, self.status.waits_for
         status.stream.resumes = self.status.stream.resumes  # a metric counts them by scope
         if former is not None:

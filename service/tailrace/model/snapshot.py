@@ -167,6 +167,11 @@ class SnapshotProgress:
         return not (self.paused or self.over)
 
     @property
+    def documents(self) -> int:
+        """How many documents were delivered, of all collections."""
+        return sum(each.documents for each in self.ranges.values())
+
+    @property
     def over(self) -> bool:
         """Whether nothing of the snapshot is left to read."""
         return self.state in (SnapshotState.DONE, SnapshotState.CANCELLED)

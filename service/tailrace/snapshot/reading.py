@@ -99,8 +99,7 @@ class Reading:
             )
             return [progress_rows(time, replace(progress, ranges={**progress.ranges, **more}))]
         progress = replace(progress, state=SnapshotState.DONE, time=time, handled=frozenset())
-        documents = sum(each.documents for each in progress.ranges.values())
-        self._log.info("snapshot.read", snapshot=progress.id, documents=documents)
+        self._log.info("snapshot.read", snapshot=progress.id, documents=progress.documents)
         return [progress_rows(time, progress, self._barrier(SNAPSHOT_END, progress, time))]
 
     async def prefetch(self, progress: SnapshotProgress, time: Timestamp) -> None:

@@ -1,5 +1,7 @@
 """The values of a scope and of its handlers for one scrape."""
 
+from collections.abc import Sequence
+
 from tailrace.engine.status.scope_snapshot import scope_snapshot
 from tailrace.engine.status.snapshot_status import documents_read
 from tailrace.engine.status.status import Status
@@ -10,8 +12,7 @@ from tailrace.observe.scrape import ScopeGauges, SubscriptionGauges
 def gauges(status: Status) -> ScopeGauges:
     """Of the scope whose shared course has this status."""
     apart, checkpoint, lease = status.apart(), status.checkpoint, status.lease()
-    courses = [*status.courses, *status.replays().values()]
-    in_flight = [each.shown for each in courses if each.shown is not None]
+    in_flight = [each.shown for each in _courses(status) if each.shown is not None]
     return ScopeGauges(
         state=status.state.value,
         in_flight_events=sum(each.events for each in in_flight),
@@ -35,5 +36,9 @@ def gauges(status: Status) -> ScopeGauges:
 
 def streams(status: Status) -> int:
     """How many streams of the scope are open."""
-    courses = [*status.courses, *status.replays().values()]
-    return sum(each.find is not None for each in courses)
+    return sum(each.find is not None for each in _courses(status))
+
+
+def _courses(status: Status) -> Sequence[Status]:
+    """Every course of the scope that may read a stream, those of replays, too."""
+    return [*status.courses, *status.replays().values()]

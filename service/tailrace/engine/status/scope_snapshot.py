@@ -17,8 +17,4 @@ def scope_snapshot(status: Status) -> ObservedSnapshot | None:
         own = course.snapshot_of(name)
         if own is not None and own.progress.id == seen.progress.id:
             of_all.append(own)
-    return min(of_all, key=lambda each: (each.progress.over, _documents(each)))
-
-
-def _documents(seen: ObservedSnapshot) -> int:
-    return sum(each.documents for each in seen.progress.ranges.values())
+    return min(of_all, key=lambda each: (each.progress.over, each.progress.documents))

@@ -27,7 +27,7 @@ def as_handled(
         handled = replace(read, state=SnapshotState.READING, ranges=ranges)
     shown = handled if handled.over else (read.ordered(handled) or read)
     if not shown.over and read.state is SnapshotState.DONE:
-        waiting = _documents(read) - _documents(shown)
+        waiting = read.documents - shown.documents
         why = f"all documents are read; handlers have still to handle {waiting} of them"
         return replace(seen, progress=shown, trouble=why)
     return replace(seen, progress=shown)
@@ -51,11 +51,7 @@ def least(
             known.append(each)
         elif name in busy or not read.over:
             return None
-    return min(known, key=lambda one: (one.over, _documents(one)), default=read)
-
-
-def _documents(progress: SnapshotProgress) -> int:
-    return sum(each.documents for each in progress.ranges.values())
+    return min(known, key=lambda one: (one.over, one.documents), default=read)
 
 
 def described(seen: ObservedSnapshot | None, obstacle: str) -> dict[str, Any] | None:
