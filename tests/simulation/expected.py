@@ -40,6 +40,7 @@ class Expected:
         self._barriers: list[int] = []
         self._documents: defaultdict[Document, list[int]] = defaultdict(list)
         self._document_of: dict[int, Document] = {}
+        self._queues: defaultdict[tuple[Namespace, bytes], list[int]] = defaultdict(list)
         self._versions: dict[Document, list[tuple[Timestamp, bytes | None]]] = {}
 
     @property
@@ -103,6 +104,12 @@ class Expected:
         """Its document; ``None`` for DDL and invalidates."""
         return self._document_of.get(number)
 
+    def queue(self, number: int) -> Sequence[int]:
+        """It, and the changes before it of its key in a collection of this name."""
+        entry = self._oplog.entries[number // 2]
+        of = self._queues[entry.ns, entry.key] if entry.key is not None else [number]
+        return of[: bisect_right(of, number)]
+
     def before(self, number: int) -> Iterator[int]:
         """What must be handled before it: the former change of its document, and the last barrier;
         for a barrier, all since the last one."""
@@ -151,6 +158,7 @@ class Expected:
         if entry is not None and entry.key is not None:
             document = entry.uuid, entry.key
             self._documents[document].append(number)
+            self._queues[entry.ns, entry.key].append(number)
             self._document_of[number] = document
         else:
             self._barriers.append(number)

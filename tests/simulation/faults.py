@@ -118,9 +118,13 @@ class Faults:
 
 @dataclass(eq=False)
 class Gate:
-    """Whether a process exists: after :meth:`close` nothing that it does has an effect."""
+    """Whether a process exists: after :meth:`close` nothing that it does has an effect.
+
+    ``running``: all that it does. It is cancelled if the process is forced to end.
+    """
 
     is_open: bool = True
+    running: anyio.CancelScope = field(default_factory=anyio.CancelScope)
 
     def require(self) -> None:
         """Raises :class:`Killed` if the process was killed."""

@@ -57,7 +57,11 @@ class Ledger:
         self._excused: set[int] = set()
         self._passed: set[int] = set()
         """Changes that a later row of their document has."""
+        self._lost: set[int] = set()
+        """Changes of a recorded gap: a repetition that it has cut off does not go on with them."""
         self._refused: set[int] = set()
+        self._refused_rows: set[tuple[str, Document]] = set()
+        """By snapshot."""
         self._last_of: dict[Document, int] = {}
         self._last = self._before_move = -1
         """Where the destination stands; and stood when an operator moved it back: once it is there
@@ -114,7 +118,7 @@ class Ledger:
             self._fail(f"got {event!r} before the begin of its snapshot")
             return
         if event.operation_type == SNAPSHOT_END:
-            self._end(known)
+            self._end(known, snapshot)
             return
         self.rows += 1
         document = self._expected.of_row(event)
@@ -143,12 +147,13 @@ class Ledger:
         if early:
             self._fail(f"got {event!r} before {self.describe(early)}")
 
-    def _end(self, snapshot: _Snapshot) -> None:
-        """Everything that was there at the begin, and is unchanged, has come."""
+    def _end(self, snapshot: _Snapshot, name: str) -> None:
+        """Everything that was there at the begin, and is unchanged, has come, or is refused."""
         if snapshot.ended:
             return
         snapshot.ended, self.snapshots = True, self.snapshots + 1
-        missing = set(self._expected.existing(snapshot.began)) - snapshot.named
+        refused = {document for of, document in self._refused_rows if of == name}
+        missing = set(self._expected.existing(snapshot.began)) - snapshot.named - refused
         if missing:
             some = sorted(f"{key!r} of {uuid.hex()}" for uuid, key in missing)[:5]
             self._fail(f"got the end of a snapshot without {', '.join(some)}")
@@ -165,11 +170,18 @@ class Ledger:
     # --- what it will not take ------------------------------------------------------------------
 
     def refuse(self, event: ChangeEvent) -> None:
-        """The destination will never take it: others need not wait for its dead letter."""
+        """The destination will never take it: others need not wait for its dead letter.
+
+        docs/handlers.md: "They become dead letters without another attempt, and the other events of
+        the batch are written" - DDL and the end of a snapshot, too.
+        """
         if not of_snapshot(event.raw):
             self._refused.add(self._expected.number(event))
         elif event.operation_type == SNAPSHOT_BEGIN:
             self._begin_snapshot(event)
+        elif event.document_key is not None:
+            row = str(event.id["snapshot"]), self._expected.of_row(event)
+            self._refused_rows.add(row)
 
     def set_aside(self, event: ChangeEvent) -> None:
         """It is a dead letter, which counts as handled.
@@ -204,14 +216,20 @@ class Ledger:
         before it and not handled is skipped."""
         self._before_move, self._last = self._last, -1
         self._last_of.clear()
+        self._lost.clear()
         self.skip(None, Timestamp(time.time, time.inc - 1))
 
     def skip(self, since: Timestamp | None, until: Timestamp) -> None:
-        """What is not handled and happened between these times may be missing."""
-        for number in self.missing():
+        """What happened between these times may be missing, also of a repetition.
+
+        docs/delivery.md: "changes are lost to every consumer"; "the gap is stored with both times".
+        """
+        for number in self._expected.changes:
             time = self._expected.time(number)
             if time <= until and (since is None or since <= time):
-                self._excused.add(number)
+                self._lost.add(number)
+                if not self._done(number):
+                    self._excused.add(number)
 
     def missing(self) -> list[int]:
         """What it does not have yet."""
@@ -244,7 +262,7 @@ class Ledger:
         if document is None or (last := self._last_of.get(document)) is None or number <= last:
             return
         between = set(self._expected.between(document, last, number))
-        skipped = between - self._aside - self._excused - self._passed
+        skipped = between - self._aside - self._excused - self._passed - self._lost
         if self._expected.barrier_between(document, last, number):
             # A dead letter of a collection's former name holds nothing of its new one.
             first = min(self._refused & between, default=number)
@@ -257,11 +275,15 @@ class Ledger:
 
     def _is_passed(self, number: int, document: Document | None) -> bool:
         """Whether another document's change, or DDL, need not wait for it: it is refused, or queues
-        after one of its document that is."""
+        after one that is.
+
+        docs/outcomes.md: "later events of its document wait behind it". The letters of a key in a
+        collection are one queue, also if another collection has the name now.
+        """
         of = self._expected.document(number)
         if of is None:
             return number in self._refused
-        held = self._expected.between(of, -1, number + 1)
+        held = self._expected.queue(number)
         return of != document and any(each in self._refused for each in held)
 
     def _again(self, what: int | tuple[str, Document]) -> None:

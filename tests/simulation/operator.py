@@ -67,8 +67,10 @@ class Operator:
             return
         if handler is None or handler in watcher.apart or len(watcher.plan.routed) == 1:
             rows = watcher.rows_of(handler)
-        else:
-            rows = next(each.rows() for each in watcher.plan.routed if each.name == handler)
+        elif routed := [each for each in watcher.plan.routed if each.name == handler]:
+            rows = routed[0].rows()
+        else:  # a reload that brings it has not come to this process yet
+            return
         wanted = rows.start((), "")
         if not isinstance(wanted, str):
             await self._give(scope, {"snapshot": wanted}, handler)

@@ -47,7 +47,7 @@ class Process:
         self.gate = Gate()
         self.stop = Interrupt()
         self.member, self.number = member, number
-        self._running = anyio.CancelScope()
+        self._running = self.gate.running
         self._ended = anyio.Event()
         self._world = world
         self.failure: BaseException | None = None
