@@ -20,6 +20,8 @@ what only some destinations need.
   has the :class:`FieldMapping` of :class:`FieldSettings`.
 - DDL and snapshots: :class:`Rename`, :class:`SnapshotBarrier`, :func:`ddl_mark`,
   :func:`is_before`.
+- A comparison with the source: ``comparison(scope)`` opens a :class:`Comparison`, which has
+  :data:`Row`, :class:`HeldRows`, :class:`HeldKeys` of :class:`HeldKey`, and :class:`DocumentId`.
 - Files: :func:`trial_directory` for a probe; :func:`write_all`, :func:`sync_directory` and the mode
   :data:`PRIVATE` for what must survive a power cut.
 - Below a class: :class:`Handler`, which the engine calls as :class:`PerEvent` or
@@ -53,10 +55,15 @@ from tailrace.destination.settings import (
 from tailrace.durable_files import PRIVATE, sync_directory, trial_directory, write_all
 from tailrace.engine import (
     Commit,
+    Comparison,
     Handler,
+    HeldKey,
+    HeldKeys,
+    HeldRows,
     OwnPosition,
     PerBatch,
     PerEvent,
+    Row,
     RunIdentity,
     raw_documents,
     raw_list,
@@ -65,6 +72,7 @@ from tailrace.errors import ConfigurationError, Problem
 from tailrace.event import Namespace
 from tailrace.event.field_mapping import FieldMapping
 from tailrace.event.snapshot_barrier import SnapshotBarrier
+from tailrace.model.snapshot import DocumentId
 
 __all__ = [
     "PRIVATE",
@@ -73,12 +81,17 @@ __all__ = [
     "BatchHandlerSettings",
     "Commit",
     "CommitHandlerSettings",
+    "Comparison",
     "ConfigurationError",
+    "DocumentId",
     "FieldMapping",
     "FieldSettings",
     "Handler",
     "HandlerSettings",
     "HandlerType",
+    "HeldKey",
+    "HeldKeys",
+    "HeldRows",
     "MessageHandlerSettings",
     "MessageMaker",
     "NameTemplate",
@@ -89,6 +102,7 @@ __all__ = [
     "PerEvent",
     "Problem",
     "Rename",
+    "Row",
     "RunIdentity",
     "ScopeContext",
     "Secret",

@@ -1,15 +1,17 @@
 """Calls an object with a coroutine method ``write``, which stores batches of events."""
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
 import structlog
 from prometheus_client import CollectorRegistry
 
 from tailrace.destination.batch import Batch, ScopeContext
+from tailrace.destination.compared import Compared
 from tailrace.destination.position import position_text, stored_position
-from tailrace.engine import Commit, OwnPosition, PerBatch, RunIdentity
+from tailrace.engine import Commit, Comparison, OwnPosition, PerBatch, RunIdentity
 from tailrace.event import ChangeEvent
 from tailrace.model import SinkPosition
 
@@ -20,6 +22,7 @@ _METHODS = {
     "commit": "scope",
     "rollback": "scope",
     "probe": "trial",
+    "comparison": "scope",
 }
 """The methods that are called, and what each one gets."""
 
@@ -27,10 +30,13 @@ _METHODS = {
 def require_methods(target: Any) -> None:
     """Raises ``ValueError`` unless the class or object has the methods of a destination."""
     for method, argument in _METHODS.items():
-        function = getattr(target, method, None)
+        function: Any = getattr(target, method, None)
         if function is None and method != "write":
             continue
-        if not inspect.iscoroutinefunction(function):
+        is_coroutine, opens = inspect.iscoroutinefunction(function), method == "comparison"
+        if opens and is_coroutine:
+            raise ValueError("has a comparison that is a coroutine: write '@asynccontextmanager'")
+        if not (opens or is_coroutine):
             raise ValueError(f"has a {method} that is not a coroutine method: write 'async def'")
         bound = inspect.isclass(target)
         if not (
@@ -85,6 +91,16 @@ class ObjectCalls:
     def commit(self, **bounds: Any) -> Commit | None:
         """How the engine commits, within bounds of :class:`Commit`; ``None`` without ``commit``."""
         return Commit(self._commit, **bounds) if self._commits else None
+
+    @property
+    def comparison(self) -> Callable[[RunIdentity], AbstractAsyncContextManager[Comparison]] | None:
+        """How its rows are compared with the source; ``None`` without ``comparison``."""
+        return self._comparison if hasattr(self._target, "comparison") else None
+
+    @asynccontextmanager
+    async def _comparison(self, identity: RunIdentity) -> AsyncIterator[Comparison]:
+        async with self._target.comparison(self._context(identity)) as comparison:
+            yield Compared(comparison, identity)
 
     async def _begin(self, identity: RunIdentity) -> SinkPosition | None:
         self._attempts += 1

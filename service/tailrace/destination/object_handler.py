@@ -49,7 +49,13 @@ def object_handler(
         if isinstance(settings, CommitHandlerSettings):
             events, size = settings.commit_events, settings.commit_bytes
             commit = calls.commit(events=events, bytes=size, seconds=settings.commit_seconds)
-        return Handler(opening.name, calls.calls(**bounds), calls.position, commit)
+        return Handler(
+            opening.name,
+            calls.calls(**bounds),
+            calls.position,
+            commit,
+            comparison=calls.comparison,
+        )
     batch = partial(PerBatch, **bounds)
     return Handler(opening.name, function_calls(target, concurrency=concurrency, batch=batch))
 
@@ -74,4 +80,11 @@ def forwarded(shape: Handler, opened: Callable[[], Handler]) -> Handler:
         calls = replace(calls, on_ddl=to("calls.on_ddl"))
     position = position and OwnPosition(to("position.load"), to("position.skipped"))
     commit = commit and replace(commit, call=to("commit.call"), held=to("commit.held"))
-    return replace(shape, calls=calls, position=position, commit=commit, ready=ready)
+    return replace(
+        shape,
+        calls=calls,
+        position=position,
+        commit=commit,
+        ready=ready,
+        comparison=to("comparison"),
+    )

@@ -6,6 +6,7 @@ A :class:`Supervisor` keeps one :class:`Watcher` per scope. A watcher runs its s
 (:mod:`tailrace.engine.handle`), and saves the watermark (:mod:`tailrace.engine.position`).
 """
 
+from tailrace.engine.comparison import Comparison, HeldKey, HeldKeys, HeldRows, Row
 from tailrace.engine.handle.frames import blocking_handler
 from tailrace.engine.held_lease import HeldLease
 from tailrace.engine.plan.byte_budget import ByteBudget
@@ -35,13 +36,18 @@ __all__ = [
     "ClusterWatch",
     "CommandRunner",
     "Commit",
+    "Comparison",
     "Handler",
+    "HeldKey",
+    "HeldKeys",
     "HeldLease",
+    "HeldRows",
     "OrderStore",
     "OwnPosition",
     "PerBatch",
     "PerEvent",
     "Routed",
+    "Row",
     "RunIdentity",
     "Runtime",
     "ScopePlan",

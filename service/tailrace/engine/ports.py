@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from tailrace.engine.comparison import Comparison
 from tailrace.event import ChangeEvent
 from tailrace.event.batch import Events
 from tailrace.model import Checkpoint, SinkPosition
@@ -189,7 +191,8 @@ class Handler:
     """A destination, opened, or still being opened: then ``ready`` raises what its calls raise.
 
     With a ``commit``, calls only accept events. A failure ends the run, and the accepted events
-    come again: from the handler's own ``position``, or else from the checkpoint.
+    come again: from the handler's own ``position``, or else from the checkpoint. ``comparison``
+    opens what compares its rows with the source, if it holds rows.
     """
 
     name: str
@@ -198,6 +201,7 @@ class Handler:
     commit: Commit | None = None
     failure: FailurePolicy = field(default_factory=FailurePolicy)
     ready: Callable[[RunIdentity], Awaitable[None]] | None = None
+    comparison: Callable[[RunIdentity], AbstractAsyncContextManager[Comparison]] | None = None
 
     @property
     def whole_transactions(self) -> bool:

@@ -281,6 +281,10 @@ class HalfOpen(Storing):
         return self
 
 
+class ComparisonIsCoroutine(Storing):
+    async def comparison(self, scope: object) -> None: ...
+
+
 both_ways = BothWays()
 writer = Writer()
 bound = functools.partial(with_defaults, where="there")

@@ -83,6 +83,7 @@ def test_check_reports_a_mistake_in_one_line_with_that_of_the_file(
         ("both_ways", "has both write and __call__: keep one of them"),
         ("Synchronous", "has a write that is not a coroutine method"),
         ("WithoutBatch", "has a write that does not take one argument, the batch"),
+        ("ComparisonIsCoroutine", "has a comparison that is a coroutine"),
         ("HalfOpen", "has only one of __aenter__ and __aexit__"),
     ],
 )

@@ -1,0 +1,29 @@
+"""A comparison that a destination has opened, with its position as the engine knows positions."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from tailrace.destination.position import stored_position
+from tailrace.engine import Comparison, HeldKeys, HeldRows, Row, RunIdentity
+from tailrace.event import ChangeEvent, Namespace
+from tailrace.model.snapshot import DocumentId
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """Implements :class:`Comparison` for the engine. Raises :class:`InvalidPosition`, too."""
+
+    comparison: Comparison
+    identity: RunIdentity
+
+    async def expected(self, documents: Sequence[ChangeEvent]) -> Sequence[Row]:
+        return await self.comparison.expected(documents)
+
+    async def stored(self, collection: Namespace, keys: Sequence[DocumentId]) -> HeldRows:
+        held = await self.comparison.stored(collection, keys)
+        text = held.position_text
+        position = None if text is None else stored_position(text, self.identity)
+        return replace(held, position=position)
+
+    async def stored_keys(self, collection: Namespace, after: str | None, most: int) -> HeldKeys:
+        return await self.comparison.stored_keys(collection, after, most)

@@ -1,0 +1,69 @@
+"""How a destination is asked for the rows that it holds, to compare them with the source.
+
+A destination that keeps a row of each document has ``comparison(scope)``: an async context, open
+while it is compared. Its calls run beside those that write and never block them, so it has a
+connection of its own. They come one after another, and may raise
+:class:`tailrace.errors.Unavailable`: then the context is left, and another one entered.
+"""
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias
+
+from tailrace.event import ChangeEvent, Namespace
+from tailrace.model import SinkPosition
+from tailrace.model.snapshot import DocumentId
+
+Row: TypeAlias = Mapping[str, Hashable]
+"""A row by field or column. Two values are equal only if the destination holds the same: bytes or
+text as it stores them, rather than numbers, because ``1 == 1.0 == True`` and ``0.0 == -0.0``.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class HeldRows:
+    """Rows, in the order of the keys that were asked for; ``None`` for a key without a row.
+
+    ``position_text``: the position that a destination with ``begin`` has stored, as of the same
+    moment; ``None`` if there is none yet. ``position`` is made of it.
+    """
+
+    rows: Sequence[Row | None]
+    position_text: str | None = None
+    position: SinkPosition | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class HeldKey:
+    """The key of a row. ``text`` is shown; ``id`` is ``None`` if no document can have this key."""
+
+    text: str
+    id: DocumentId | None
+
+
+@dataclass(frozen=True, slots=True)
+class HeldKeys:
+    """A page of keys. ``after``: where the next page begins; ``None`` if this is the last one."""
+
+    keys: Sequence[HeldKey]
+    after: str | None = None
+
+
+class Comparison(Protocol):
+    """What the destination holds of one scope, and what it should hold."""
+
+    async def expected(self, documents: Sequence[ChangeEvent]) -> Sequence[Row]:
+        """The row of each document, made as ``write`` makes it: events ``read`` of one collection.
+
+        A field that tells when a document was written is left out. Raises
+        :class:`tailrace.errors.Refused` for documents of which there is no row, by their indices.
+        """
+
+    async def stored(self, collection: Namespace, keys: Sequence[DocumentId]) -> HeldRows:
+        """The rows of a collection's documents, with the position, in one consistent read."""
+
+    async def stored_keys(self, collection: Namespace, after: str | None, most: int) -> HeldKeys:
+        """About the next ``most`` keys of a collection's rows, in any lasting order.
+
+        It starts with ``after`` ``None``. A row that is only marked as deleted is none.
+        """
