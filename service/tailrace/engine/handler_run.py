@@ -114,6 +114,8 @@ class HandlerRun:
     def leave(self) -> None:
         """Begins no further call; what the handler has not begun leaves memory."""
         self.left = True
+        if self.delivery is not None:
+            self.delivery.try_one_by_one()
         if self.lane is not None:
             self.lane.halt()
             self.lane.drop()

@@ -62,6 +62,8 @@ class HandlerRuns:
         scope, errors, waits = self.course.scope, self.course.status.errors, Interrupt()
         made = scope.delivery(routed.handler, self.identity, errors, waits)
         self._waits[made] = waits
+        if self.course.alone:
+            made.try_one_by_one()
         return made
 
     def add(self, begun: HandlerStart, start: StartPoint) -> None:

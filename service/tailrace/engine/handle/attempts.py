@@ -72,6 +72,10 @@ class Attempts:
         # Keys whose events wait after dead letters: mostly none, and then the check must be cheap.
         self._held = retry.held
 
+    def try_one_by_one(self) -> None:
+        """The handler is detached: it tries with one call while its destination is down."""
+        self._outages.one_by_one = True
+
     async def again(self, event: ChangeEvent) -> BaseException | None:
         """Hands an event over once, beside the runs; returns its error. Waits out an outage."""
         return await self._once_more([event])

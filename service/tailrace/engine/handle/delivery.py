@@ -34,7 +34,7 @@ class Delivery(Attempts):
 
         A plain function, because each event would pay for a further coroutine.
         """
-        if self._held:
+        if self._held or self._outages.lasting is not None:
             return self._deliver_unheld(event)
         return self._attempt(self._call, event, event, 1)
 
@@ -42,6 +42,8 @@ class Delivery(Attempts):
         if await self._retry.queue_after_letters(event):
             return None
         self._retry.require_running()
+        if self._outages.lasting is not None:
+            return self._outages.lasting
         return await self._attempt(self._call, event, event, 1)
 
     def rest(self) -> None:
@@ -59,7 +61,9 @@ class Delivery(Attempts):
                 return
             self._retry.require_running()
         call, payload = called_with(self._calls, events)
-        error = await self._attempt_in_turn(call, payload, events[0], len(events))
+        error = self._outages.lasting
+        if error is None:
+            error = await self._attempt_in_turn(call, payload, events[0], len(events))
         if error is not None:
             await self.recover(events, error, handled)
             return

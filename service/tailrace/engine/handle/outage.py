@@ -48,9 +48,12 @@ class Outages:
     until: Interrupt
     more: tuple[type[BaseException], ...] = ()
     backoff: Backoff = OUTAGE_BACKOFF
-    _calls: int = 0
-    """How many calls are in the outage."""
-    _back: anyio.Event = field(default_factory=anyio.Event)
+    one_by_one: bool = False
+    """Whether only the first call in the outage tries: the others wait for its answer."""
+    lasting: BaseException | None = None
+    """Why the destination is down, if no further call may begin: it goes on with the first one."""
+    _calls: list["Outage"] = field(default_factory=list)
+    """The calls in the outage."""
 
     def is_one(self, error: BaseException) -> bool:
         """Whether the error says that the destination is down."""
@@ -60,12 +63,15 @@ class Outages:
     def outage(self, error: BaseException) -> Iterator["Outage"]:
         """While the block runs, the destination counts as down."""
         self.begin(error)
-        self._calls += 1
+        call = Outage(self)
+        self._calls.append(call)
         try:
-            yield Outage(self)
+            yield call
         finally:
-            self._calls -= 1
+            self._calls.remove(call)
             self.forget()  # a stop ended the waits: the next run will find out
+            if self._calls and self.one_by_one:
+                self._calls[0].wake.set()
 
     def begin(self, error: BaseException) -> None:
         """The destination does not answer."""
@@ -79,47 +85,55 @@ class Outages:
         """Nothing waits for the destination any more: whether it is back is not known."""
         if not self._calls:
             self.recorder.down_since, self.recorder.down_cause = None, ""
+            self.lasting = None
 
-    async def wait(self, seconds: float) -> None:
+    async def wait(self, call: "Outage", seconds: float) -> None:
         """Returns after this time, or as soon as another call has got an answer.
 
         Raises :class:`DeliveryInterrupted` if a stop comes.
         """
-        back = self._back
-        with self.until.interrupts(), anyio.move_on_after(seconds):
-            await back.wait()
+        wake = call.wake = anyio.Event()
+        with self.until.interrupts():
+            with anyio.move_on_after(seconds):
+                await wake.wait()
+            if self.one_by_one and self._calls[0].task != call.task:
+                await wake.wait()
         if self.until.is_set:  # at the start of a run, a cancellation comes first
             cause = self.recorder.down_cause
             raise DeliveryInterrupted(f"handler {self.handler!r}: stopped in an outage: {cause}")
 
     def over(self) -> None:
         """The destination has answered: every waiting call is tried now."""
-        since = self.recorder.down_since
-        if since is None:
-            return
-        self.recorder.down_since, self.recorder.down_cause = None, ""
-        self._log("info", "destination.recovered", seconds=round(time.time() - since, 3))
-        self._back.set()
-        self._back = anyio.Event()
+        since, self.lasting = self.recorder.down_since, None
+        for call in self._calls:
+            call.wake.set()
+        if since is not None:
+            self.recorder.down_since, self.recorder.down_cause = None, ""
+            self._log("info", "destination.recovered", seconds=round(time.time() - since, 3))
 
     def _log(self, level: str, event: str, **more: object) -> None:
         log = structlog.get_logger().bind(scope=self.scope, handler=self.handler)
         getattr(log, level)(event, **more)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Outage:
-    """The outage as one call sees it."""
+    """The outage as one call sees it. ``wake`` lets it try before its wait is over. ``task``: of
+    the call, which may ask for the destination's position in an outage of its own."""
 
     outages: Outages
+    wake: anyio.Event = field(default_factory=anyio.Event)
+    task: int = field(default_factory=lambda: anyio.get_current_task().id)
     _tries: int = 0
 
     async def wait(self, error: BaseException) -> None:
         """Waits until the next try, as long as the error says or with back-off."""
-        self._tries += 1
-        self.outages.begin(error)
+        outages, self._tries = self.outages, self._tries + 1
+        outages.begin(error)
+        if outages.one_by_one and self._tries > 1:
+            outages.lasting = error
         after = error.retry_after if isinstance(error, Unavailable) else None
-        await self.outages.wait(self.outages.backoff.delay(self._tries) if after is None else after)
+        await outages.wait(self, outages.backoff.delay(self._tries) if after is None else after)
 
     def over(self) -> None:
         """The last try got an answer."""
