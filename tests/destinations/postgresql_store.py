@@ -40,7 +40,7 @@ class Store:
         await target.__aenter__()
         self.targets.append(target)
         called = ObjectCalls("it", target, self.registry)
-        handler = Handler("it", called.calls(), called.position)
+        handler = Handler("it", called.calls(), called.position, comparison=called.comparison)
         await begin(handler)
         return handler
 

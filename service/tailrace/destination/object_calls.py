@@ -94,8 +94,12 @@ class ObjectCalls:
 
     @property
     def comparison(self) -> Callable[[RunIdentity], AbstractAsyncContextManager[Comparison]] | None:
-        """How its rows are compared with the source; ``None`` without ``comparison``."""
-        return self._comparison if hasattr(self._target, "comparison") else None
+        """How its rows are compared with the source; ``None`` without ``comparison``.
+
+        That may be ``None``, too: settings may say that the destination holds no rows.
+        """
+        can_be_asked = getattr(self._target, "comparison", None) is not None
+        return self._comparison if can_be_asked else None
 
     @asynccontextmanager
     async def _comparison(self, identity: RunIdentity) -> AsyncIterator[Comparison]:

@@ -6,7 +6,14 @@ A :class:`Supervisor` keeps one :class:`Watcher` per scope. A watcher runs its s
 (:mod:`tailrace.engine.handle`), and saves the watermark (:mod:`tailrace.engine.position`).
 """
 
-from tailrace.engine.comparison import Comparison, HeldKey, HeldKeys, HeldRows, Row
+from tailrace.engine.comparison import (
+    Comparison,
+    HeldKey,
+    HeldKeys,
+    HeldRows,
+    Row,
+    differing_fields,
+)
 from tailrace.engine.handle.frames import blocking_handler
 from tailrace.engine.held_lease import HeldLease
 from tailrace.engine.plan.byte_budget import ByteBudget
@@ -55,6 +62,7 @@ __all__ = [
     "Watcher",
     "WatcherState",
     "blocking_handler",
+    "differing_fields",
     "raw_documents",
     "raw_list",
     "routed",

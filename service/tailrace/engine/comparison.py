@@ -6,6 +6,7 @@ connection of its own. They come one after another, and may raise
 :class:`tailrace.errors.Unavailable`: then the context is left, and another one entered.
 """
 
+import json
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
@@ -18,6 +19,8 @@ Row: TypeAlias = Mapping[str, Hashable]
 """A row by field or column. Two values are equal only if the destination holds the same: bytes or
 text as it stores them, rather than numbers, because ``1 == 1.0 == True`` and ``0.0 == -0.0``.
 """
+
+_ABSENT = object()
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,3 +70,29 @@ class Comparison(Protocol):
 
         It starts with ``after`` ``None``. A row that is only marked as deleted is none.
         """
+
+
+def differing_fields(expected: Row, held: Row) -> list[str]:
+    """The fields in which two rows differ. Of a JSON document ``d`` it is ``d.name``, by field."""
+    found: list[str] = []
+    for name in _differing(expected, held):
+        ours, theirs = _json_fields(expected.get(name)), _json_fields(held.get(name))
+        parts = _differing(ours, theirs) if ours and theirs else []
+        found += [f"{name}.{part}" for part in parts] or [name]
+    return found
+
+
+def _differing(one: Mapping[str, object], other: Mapping[str, object]) -> list[str]:
+    return [each for each in {**one, **other} if one.get(each, _ABSENT) != other.get(each, _ABSENT)]
+
+
+def _json_fields(value: Hashable) -> Mapping[str, object]:
+    """The fields of a JSON document; empty for another value. Numbers that are written differently
+    are different."""
+    if not isinstance(value, str | bytes) or value[:1] not in ("{", b"{"):
+        return {}
+    try:
+        fields = json.loads(value, parse_int=str.encode, parse_float=str.encode)
+    except (ValueError, RecursionError):
+        return {}
+    return fields if isinstance(fields, dict) else {}

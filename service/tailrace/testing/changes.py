@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import bson
+from bson.raw_bson import RawBSONDocument
 
 from tailrace.event import ChangeEvent, Namespace
 from tailrace.event.codec import CODEC
@@ -164,7 +165,7 @@ class Changes:
     def read(self, id: Any) -> ChangeEvent:
         """The row of a snapshot: the document as it is now."""
         _, raw = self._existing(id)
-        found = read_reply(bson.encode({"cursor": {"firstBatch": [bson.decode(raw)], "id": 0}}))
+        found = read_reply(bson.encode({"cursor": {"firstBatch": [RawBSONDocument(raw)], "id": 0}}))
         ns = self.ns
         rows = ReadEvents(SNAPSHOT, self._collection.uuid.hex(), ns.db, str(ns.coll))
         return rows.batch([found], self.oplog.now).events()[0]

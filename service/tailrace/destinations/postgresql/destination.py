@@ -5,17 +5,18 @@ cancelled, because the server may still be at work on it; the engine calls ``beg
 again.
 """
 
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import psycopg
 from anyio import to_thread
 from prometheus_client import CollectorRegistry, Counter
 
-from tailrace.destination import Batch, Opening, ScopeContext, Trial
+from tailrace.destination import Batch, Comparison, Opening, ScopeContext, Trial
 from tailrace.destinations.postgresql import PostgreSQLSettings
+from tailrace.destinations.postgresql.comparison import TableComparison
 from tailrace.destinations.postgresql.connection import (
     Connection,
     connected,
@@ -136,6 +137,21 @@ class PostgreSQL:
         async with self._closed_after_failure(), transaction(connection):
             if await self._positions.is_new(connection, scope, session.stored, event):
                 await self._form.apply(connection, scope, event, session.checked)
+
+    @property
+    def comparison(
+        self,
+    ) -> Callable[[ScopeContext], AbstractAsyncContextManager[Comparison]] | None:
+        """A log has no rows of documents."""
+        return self._comparison if self._settings.table is not None else None
+
+    @asynccontextmanager
+    async def _comparison(self, scope: ScopeContext) -> AsyncIterator[Comparison]:
+        connection, form = await connected(self._settings.dsn), cast(TableForm, self._form)
+        try:
+            yield TableComparison(connection, scope.name, form, self._registry, self._positions)
+        finally:
+            await connection.close()
 
     def _begun(self) -> _Session:
         if self._session is None:

@@ -42,6 +42,9 @@ class PositionsTable:
             'ddl = CASE WHEN left(ddl, 16) > %(first)s COLLATE "C" THEN NULL ELSE ddl END '
             f"WHERE {unmoved}"
         ).encode()
+        self._stored = (
+            f"SELECT position FROM {table} WHERE handler = %(handler)s AND scope = %(scope)s"
+        ).encode()
         self._lock = f"SELECT ddl, snapshot FROM {table} WHERE {unmoved} FOR UPDATE".encode()
         self._mark = f"UPDATE {table} SET ddl = %(ddl)s, snapshot = %(snapshot)s WHERE {mine}"
         self._fence = (
@@ -69,6 +72,12 @@ class PositionsTable:
                 f"the row of handler {self._handler!r}, scope {scope.name!r} {self._fence}"
             )
         return None if row[0] is None else str(row[0])
+
+    async def stored(self, connection: Connection, scope: str) -> str | None:
+        """The position, whoever owns it."""
+        found = await connection.execute(self._stored, {"handler": self._handler, "scope": scope})
+        row: Any = await found.fetchone()
+        return None if row is None or row[0] is None else str(row[0])
 
     async def move(
         self,

@@ -19,8 +19,9 @@ from tailrace.event.json_lines import RELAXED, json_texts
 from tailrace.event.layout import INCREMENT, NAMESPACE, OPERATION, SECONDS
 
 _LONGEST_ID = 64
-_HASHED = b"\xfe"
+HASHED = b"\xfe"
 """Before a hash. No type of BSON has this byte."""
+HASHED_BYTES = 33
 
 EPOCH_SECONDS = 2**31
 """A version counts from the middle of the seconds of a BSON timestamp, so that all fit 64 bits."""
@@ -157,7 +158,7 @@ def row_id(key: bytes, at: int = 0) -> bytes:
     A hash of it, if it is too long for an index. ``at``: where the element is in the event's key.
     """
     found = key[at : at + 1] + key[at + 5 :]  # without the name _id and its NUL
-    return found if len(found) <= _LONGEST_ID else _HASHED + sha256(found).digest()
+    return found if len(found) <= _LONGEST_ID else HASHED + sha256(found).digest()
 
 
 def _refusal(event: ChangeEvent, reason: str) -> str:

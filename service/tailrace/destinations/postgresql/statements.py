@@ -61,8 +61,18 @@ class TableStatements:
     @cached_property
     def upsert(self) -> bytes:
         """Gets arrays: ids, keys, documents (JSON as UTF-8), versions, and one for each column."""
-        arrays = ["bytea", "text", "bytea", "int8", *(made.sent for _, made in self._declared)]
-        names = ["i", "k", "d", "v", *(f"c{index}" for index in range(len(self._declared)))]
+        values = self._values
+        columns = [quoted(name) for name in values]
+        changed = ", ".join(f"{name} = excluded.{name}" for name in columns[1:])
+        return (
+            f"INSERT INTO {self._table} ({', '.join(columns)}) "
+            f"SELECT {', '.join(values.values())} FROM {self._taken} "
+            f"ON CONFLICT (tailrace_id) DO UPDATE SET {changed}"
+        ).encode()
+
+    @property
+    def _values(self) -> dict[str, str]:
+        """By column, the SQL of what is stored of :attr:`_taken`."""
         values = {
             "tailrace_id": "i",
             "key": "k",
@@ -73,14 +83,48 @@ class TableStatements:
         }
         for index, (name, column) in enumerate(self._declared):
             values[name] = column.made.format(f"c{index}")
-        columns = [quoted(name) for name in values]
-        changed = ", ".join(f"{name} = excluded.{name}" for name in columns[1:])
+        return values
+
+    @property
+    def _taken(self) -> str:
+        """The arrays that are sent, as rows."""
+        arrays = ["bytea", "text", "bytea", "int8", *(made.sent for _, made in self._declared)]
+        names = ["i", "k", "d", "v", *(f"c{index}" for index in range(len(self._declared)))]
         taken = ", ".join(f"%b::{kind}[]" for kind in arrays)
+        return f"unnest({taken}) AS r({', '.join(names)})"
+
+    @property
+    def compared(self) -> Sequence[str]:
+        """The columns that a document alone decides, and that are not its identity."""
+        return ("key", "document", *(name for name, _ in self._declared))
+
+    @cached_property
+    def expected(self) -> bytes:
+        """Gets what ``upsert`` gets; gives of each row its id and the texts of what is compared."""
+        values = self._values
+        shown = ", ".join(f"({values[name]})::text" for name in self.compared)
+        return f"SELECT i, {shown} FROM {self._taken}".encode()
+
+    @cached_property
+    def held(self) -> bytes:
+        """Gets ids; gives the same of the rows that are there."""
+        shown = ", ".join(f"{quoted(name)}::text" for name in self.compared)
         return (
-            f"INSERT INTO {self._table} ({', '.join(columns)}) "
-            f"SELECT {', '.join(values.values())} FROM unnest({taken}) AS r({', '.join(names)}) "
-            f"ON CONFLICT (tailrace_id) DO UPDATE SET {changed}"
+            f"SELECT tailrace_id, {shown} FROM {self._table} "
+            f"WHERE tailrace_id = ANY(%b::bytea[]){self._alive}"
         ).encode()
+
+    @property
+    def held_keys(self) -> bytes:
+        """Gets an id and a number: the id and the key of so many rows after that id."""
+        return (
+            f"SELECT tailrace_id, key FROM {self._table} "
+            f"WHERE tailrace_id > %b{self._alive} ORDER BY tailrace_id LIMIT %b"
+        ).encode()
+
+    @property
+    def _alive(self) -> str:
+        return " AND deleted_at IS NULL" if self._soft else ""
 
     @cached_property
     def delete(self) -> bytes:

@@ -138,12 +138,16 @@ class TableForm:
     def misfits(self, rows: Mapping[Namespace, TableRows]) -> list[str]:
         return [misfit for each in rows.values() for misfit in each.misfits]
 
+    def table_of(self, scope: str, namespace: Namespace) -> TableStatements:
+        """The table of a collection, whether it is there or not."""
+        return self._table(table_name(self._template, scope, namespace))
+
     async def _checked(
         self, connection: Connection, scope: str, namespace: Namespace, checked: dict[str, bool]
     ) -> TableStatements:
         """The table of a collection, made if missing; checked once in a connection's life."""
-        name = table_name(self._template, scope, namespace)
-        table, key = self._table(name), _checked_key(namespace, name)
+        table = self.table_of(scope, namespace)
+        name, key = table.name, _checked_key(namespace, table.name)
         if key not in checked:
             await lock_names(connection)
             await self._registry.enter(connection, name, scope, namespace)

@@ -151,6 +151,13 @@ class Registry:
             f"delete its row from {shown(self._schema, TABLES)}"
         )
 
+    async def holds(
+        self, connection: Connection, name: str, scope: str, namespace: Namespace
+    ) -> bool:
+        """Whether a table was noted as that of this collection."""
+        row: Any = await (await connection.execute(self._find, (name,))).fetchone()
+        return bool(row == (self._handler, scope, namespace.db, namespace.coll))
+
     async def tables(self, connection: Connection, scope: str) -> dict[Namespace, str]:
         """The tables of a scope, by collection."""
         found = await connection.execute(self._list, (self._handler, scope))

@@ -1,0 +1,200 @@
+"""Compares the rows of tables: those that are held, and those that the server makes of documents.
+
+The server makes the expected rows with the expressions of the statement that stores rows, so types,
+rounding and the text of ``jsonb`` are its own. Both come as text in one session.
+"""
+
+import json
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import bson
+import psycopg
+from bson import json_util
+from bson.codec_options import DatetimeConversion
+from bson.errors import BSONError
+
+from tailrace.destination import DocumentId, HeldKey, HeldKeys, HeldRows, Namespace, Row, converted
+from tailrace.destinations.postgresql.connection import (
+    Connection,
+    is_of_data,
+    outages,
+    server_message,
+)
+from tailrace.destinations.postgresql.positions import PositionsTable
+from tailrace.destinations.postgresql.rows import HASHED, HASHED_BYTES, TableRows, row_id
+from tailrace.destinations.postgresql.statements import TableStatements
+from tailrace.destinations.postgresql.table_form import TableForm
+from tailrace.destinations.postgresql.tables import Registry
+from tailrace.errors import Refused
+from tailrace.event import ChangeEvent
+from tailrace.event.bson import encoded
+from tailrace.event.document_key import identity, is_object_id, key_text
+from tailrace.event.layout import NAMESPACE
+
+_BEGIN = b"""
+    BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY;
+    SET LOCAL idle_in_transaction_session_timeout = '10s';
+    SET LOCAL extra_float_digits = 1;
+    SET LOCAL bytea_output = 'hex'
+"""
+"""With these settings the texts of different values differ, whatever the role's own ones are."""
+
+_OPTIONS = json_util.CANONICAL_JSON_OPTIONS.with_options(
+    datetime_conversion=DatetimeConversion.DATETIME_AUTO
+)
+
+
+class TableComparison:
+    """Implements :class:`tailrace.destination.Comparison` with a connection of its own."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        scope: str,
+        form: TableForm,
+        registry: Registry,
+        positions: PositionsTable,
+    ) -> None:
+        self._connection = connection
+        self._scope = scope
+        self._form = form
+        self._registry = registry
+        self._positions = positions
+
+    async def expected(self, documents: Sequence[ChangeEvent]) -> Sequence[Row]:
+        tables = await converted(self._rows, documents)
+        made, refused = dict[bytes, Row](), dict[bytes, str]()
+        for namespace, rows in tables.items():
+            table = self._form.table_of(self._scope, namespace)
+            columns: Sequence[list[Any]] = (
+                rows.ids,
+                rows.keys,
+                rows.documents,
+                rows.versions,
+                *rows.values,
+            )
+            made |= await self._made(table, columns, refused)
+        ids = [row_id(event.key or b"", len(event.parts[NAMESPACE] or b"")) for event in documents]
+        if refused:
+            raise Refused({at: refused[each] for at, each in enumerate(ids) if each in refused})
+        return [made[each] for each in ids]
+
+    async def stored(self, collection: Namespace, keys: Sequence[DocumentId]) -> HeldRows:
+        table, ids = self._form.table_of(self._scope, collection), [_row_id(key) for key in keys]
+        position, held = None, dict[bytes, dict[str, Any]]()
+        async with self._reading():
+            position = await self._positions.stored(self._connection, self._scope)
+            if await self._registry.holds(self._connection, table.name, self._scope, collection):
+                held = await self._asked(table, table.held, (ids,))
+        rows = [held.get(each) for each in ids]
+        for key, row in zip(keys, rows, strict=True):
+            if row is not None:
+                row["key"] = _without_shard_key(row["key"], key_text(key.raw))
+        return HeldRows(rows, position)
+
+    async def stored_keys(self, collection: Namespace, after: str | None, most: int) -> HeldKeys:
+        table, rows = self._form.table_of(self._scope, collection), list[Any]()
+        connection, last = self._connection, bytes.fromhex(after or "")
+        async with self._reading():
+            if await self._registry.holds(connection, table.name, self._scope, collection):
+                async with connection.cursor(binary=True) as cursor:
+                    rows = await (await cursor.execute(table.held_keys, (last, most))).fetchall()
+        keys = [_held_key(found, text or "") for found, text in rows]
+        following = rows[-1][0].hex() if len(rows) == most else None
+        return HeldKeys([key for key in keys if key is not None], following)
+
+    def _rows(self, documents: Sequence[ChangeEvent]) -> Mapping[Namespace, TableRows]:
+        refused: dict[int, str] = {}
+        rows = self._form.rows(dict(enumerate(documents)), refused)
+        if refused:
+            raise Refused(refused)
+        return rows
+
+    async def _made(
+        self, table: TableStatements, columns: Sequence[Sequence[Any]], refused: dict[bytes, str]
+    ) -> dict[bytes, dict[str, Any]]:
+        """The rows that the server makes, by their ids, and in ``refused`` why it makes none."""
+        ids = columns[0]
+        try:
+            async with self._transaction():
+                return await self._asked(table, table.expected, columns)
+        except psycopg.Error as error:
+            if not is_of_data(error):
+                raise
+            await self._connection.execute(b"ROLLBACK")
+            if len(ids) == 1:
+                refused[ids[0]] = server_message(error)
+                return {}
+        middle = len(ids) // 2
+        first = await self._made(table, [each[:middle] for each in columns], refused)
+        return first | await self._made(table, [each[middle:] for each in columns], refused)
+
+    async def _asked(
+        self, table: TableStatements, statement: bytes, parameters: Sequence[Any]
+    ) -> dict[bytes, dict[str, Any]]:
+        """The rows by their ids."""
+        async with self._connection.cursor(binary=True) as cursor:
+            rows: Any = await (await cursor.execute(statement, parameters)).fetchall()
+        names = table.compared
+        return {found: dict(zip(names, values, strict=True)) for found, *values in rows}
+
+    @asynccontextmanager
+    async def _transaction(self) -> AsyncIterator[None]:
+        with outages():
+            await self._connection.execute(_BEGIN)
+            yield
+            await self._connection.execute(b"COMMIT")
+
+    @asynccontextmanager
+    async def _reading(self) -> AsyncIterator[None]:
+        """A transaction. It ends where a table is missing: then there are no rows."""
+        try:
+            async with self._transaction():
+                yield
+        except psycopg.errors.UndefinedTable:
+            with outages():
+                await self._connection.execute(b"ROLLBACK")
+
+
+def _row_id(key: DocumentId) -> bytes:
+    raw = key.raw
+    return row_id(raw[4:-1] if is_object_id(raw) else identity(raw, 0))
+
+
+def _without_shard_key(text: str | None, alone: str) -> str | None:
+    """The ``_id`` ``alone`` if a document key has this one, and more fields."""
+    if text is None or text == alone:
+        return text
+    try:
+        fields, expected = json.loads(text), json.loads(alone)
+        found = fields["_id"]
+    except (ValueError, LookupError, TypeError, RecursionError):
+        return text
+    return alone if len(fields) > 1 and found == expected["_id"] else text
+
+
+def _held_key(found: bytes, text: str) -> HeldKey | None:
+    """The key of a row with this id and this text of its document key.
+
+    An id is the ``_id`` itself, as MongoDB compares it, or the hash of a long one: then it is that
+    of the text. ``None`` if the text has another one, so that nobody can tell which one it is.
+    """
+    if found.startswith(HASHED) and len(found) == HASHED_BYTES:
+        raw = _raw_id(text)
+        return None if raw is None or _row_id(raw) != found else HeldKey(text, raw)
+    raw = DocumentId(encoded(found[:1] + b"_id\0" + found[1:]))
+    try:
+        is_ours = _row_id(raw) == found
+    except ValueError:
+        is_ours = False
+    return HeldKey(text, raw if is_ours else None)
+
+
+def _raw_id(text: str) -> DocumentId | None:
+    try:
+        key = json_util.loads(text, json_options=_OPTIONS)
+        return DocumentId(bson.encode({"_id": key["_id"]}))
+    except (ValueError, TypeError, ArithmeticError, LookupError, RecursionError, BSONError):
+        return None

@@ -1,0 +1,85 @@
+"""Compares a destination with a collection that stands still, as the engine asks it to."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import bson
+
+from tailrace import Refused
+from tailrace.engine import Comparison, Handler, Row, differing_fields
+from tailrace.event import ChangeEvent, Namespace
+from tailrace.event.document_key import identity
+from tailrace.model.snapshot import DocumentId
+from tailrace.testing import Changes
+from tests.handlers import OWNER
+
+ORDERS = Namespace("shop", "orders")
+PAGE = 700
+"""Keys a page: more than one page in the tests of many rows."""
+
+
+@dataclass
+class Found:
+    """What is not equal, by ``_id``; of a row that is too many by what is shown of its key."""
+
+    different: dict[Any, list[str]] = field(default_factory=dict)
+    missing: list[Any] = field(default_factory=list)
+    too_many: list[str] = field(default_factory=list)
+    refused: dict[Any, str] = field(default_factory=dict)
+    position: Any = None
+
+    def __bool__(self) -> bool:
+        return bool(self.different or self.missing or self.too_many or self.refused)
+
+
+async def compared(handler: Handler, changes: Changes, collection: Namespace = ORDERS) -> Found:
+    """Compares all documents of ``changes`` and all rows."""
+    assert handler.comparison is not None
+    found, known = Found(), set[bytes]()
+    async with handler.comparison(OWNER) as comparison:
+        documents = changes.documents
+        for begin in range(0, max(len(documents), 1), 1000):
+            ids = [each["_id"] for each in documents[begin : begin + 1000]]
+            known |= {identity(bson.encode({"_id": each}), 0) for each in ids}
+            await _compare(comparison, changes, collection, ids, found)
+        after: str | None = None
+        while True:
+            page = await comparison.stored_keys(collection, after, PAGE)
+            for key in page.keys:
+                if key.id is None or identity(key.id.raw, 0) not in known:
+                    found.too_many.append(key.text)
+            if (after := page.after) is None:
+                return found
+
+
+async def _compare(
+    comparison: Comparison,
+    changes: Changes,
+    collection: Namespace,
+    ids: Sequence[Any],
+    found: Found,
+) -> None:
+    keys = [DocumentId(bson.encode({"_id": each})) for each in ids]
+    held = await comparison.stored(collection, keys)
+    found.position = held.position
+    expected: dict[int, Row] = {}
+    events = {number: changes.read(each) for number, each in enumerate(ids)}
+    try:
+        expected = await _expected(comparison, events)
+    except Refused as error:
+        numbers = list(events)
+        for at, why in error.reasons.items():
+            found.refused[ids[numbers[at]]] = why
+            del events[numbers[at]]
+        expected = await _expected(comparison, events)
+    for number, row in expected.items():
+        if (there := held.rows[number]) is None:
+            found.missing.append(ids[number])
+        elif there != row:
+            found.different[ids[number]] = differing_fields(row, there)
+
+
+async def _expected(comparison: Comparison, events: dict[int, ChangeEvent]) -> dict[int, Row]:
+    rows = await comparison.expected(list(events.values()))
+    return dict(zip(events, rows, strict=True))
