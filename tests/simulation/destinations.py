@@ -19,6 +19,7 @@ from tailrace.model.start import NOW
 from tests.simulation.expected import Expected, Violation
 from tests.simulation.faults import Failing, Faults, Gate
 from tests.simulation.ledger import Ledger, Reasons
+from tests.simulation.shown_events import canonical
 
 
 class Kind(StrEnum):
@@ -157,7 +158,8 @@ class Destination:
             self._log.error("simulation.violated", error=str(violation))
 
     def _is_poison(self, event: ChangeEvent) -> bool:
-        token = event.token.digest
+        data = event.id.get("_data")
+        token = canonical(data) if data is not None else event.token.digest
         if token not in self._refused:
             self._refused[token] = self._poison.random() < self.shape.poison
         return self._refused[token]

@@ -18,6 +18,7 @@ from tailrace.model import Scope
 from tailrace.testing.entry import OF_DOCUMENTS, Entry
 from tailrace.testing.oplog import Oplog
 from tailrace.testing.tokens import invalidate_token
+from tests.simulation.shown_events import canonical
 
 Document = tuple[Any, bytes]
 """The UUID of its collection, and its key."""
@@ -52,7 +53,7 @@ class Expected:
     def number(self, event: ChangeEvent) -> int:
         """The change of an event. Raises :class:`Violation` if the scope does not have it."""
         self._read()
-        data = event.id["_data"]
+        data = canonical(event.id["_data"])
         if data not in self._numbers:
             raise Violation(f"a handler got {event!r}, which its scope does not have")
         return self._numbers[data]

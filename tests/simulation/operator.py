@@ -49,8 +49,8 @@ class Operator:
         elif what == "seek":
             if changes := scope.expected.changes:
                 await self.seek(scope, handler, scope.expected.time(self._random.choice(changes)))
-        elif what == "snapshot":
-            await self._snapshot(scope, handler, process)
+        elif what.startswith("snapshot"):
+            await self._snapshot(scope, handler, process, what.partition(" ")[2])
         else:
             await self._give(scope, {"paused": what == "pause"}, handler)
 
@@ -60,18 +60,24 @@ class Operator:
         await self._give(scope, {"seek": Position(PositionKind.IDLE, None, None, time)}, handler)
 
     async def _snapshot(
-        self, scope: SimulatedScope, handler: str | None, process: Process | None
+        self, scope: SimulatedScope, handler: str | None, process: Process | None, action: str
     ) -> None:
+        """As ``tailrace snapshot``; ``action`` is empty for a start."""
         watcher = process.supervisor.find(scope.name) if process is not None else None
         if watcher is None or watcher.status.state is WatcherState.HALTED:
             return
         if handler is None or handler in watcher.apart or len(watcher.plan.routed) == 1:
             rows = watcher.rows_of(handler)
+        elif action:
+            return
         elif routed := [each for each in watcher.plan.routed if each.name == handler]:
             rows = routed[0].rows()
         else:  # a reload that brings it has not come to this process yet
             return
-        wanted = rows.start((), "")
+        if action == "cancel":
+            wanted = rows.cancel()
+        else:
+            wanted = rows.pause(paused=action == "pause") if action else rows.start((), "")
         if not isinstance(wanted, str):
             await self._give(scope, {"snapshot": wanted}, handler)
 
@@ -137,9 +143,15 @@ class Operator:
                     yield f"scope {scope.name}: {process.explanation(scope.name)}"
 
     async def repair(self) -> None:
-        """Lets what has lost its history go on where the oplog begins, and restarts what halted."""
+        """Lets what has lost its history go on where the oplog begins, restarts what halted,
+        resumes snapshots, and asks again for a reload that a process has refused."""
         for scope in self._world.scopes:
+            for each in self._processes():
+                if each.goes_on and not each.has_reloaded(scope):
+                    each.reload(scope.name)
             process = self.follower(scope.name)
+            for paused in () if process is None else process.paused_snapshots(scope.name):
+                await self._snapshot(scope, paused, process, "resume")
             halted = process.halted(scope.name) if process is not None else []
             if process is None or not halted:
                 continue

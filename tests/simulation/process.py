@@ -31,7 +31,7 @@ from tailrace.stream import Interrupt, ServerClock
 from tests.simulation.faults import Gate
 from tests.simulation.source import SimulatedDriver
 from tests.simulation.stores import SimulatedStore
-from tests.simulation.world import NotedLetters, World
+from tests.simulation.world import NotedLetters, SimulatedScope, World
 
 CLUSTER = ClusterIdentity("rs0", "simulation")
 GRACE_SECONDS = 25.0
@@ -217,6 +217,20 @@ class Process:
         if all(each.state is not WatcherState.HALTED for each in courses):
             return []
         return [name for name, state in self.states(scope) if state == "halted"]
+
+    def has_reloaded(self, scope: SimulatedScope) -> bool:
+        """Whether it has the handlers of a scope as they are configured now."""
+        found = self.supervisor.find(scope.name)
+        return {name for name, _ in self.states(scope.name)} == scope.names or found is None
+
+    def paused_snapshots(self, scope: str) -> Iterator[str | None]:
+        """The handlers whose own snapshot is paused; ``None`` for that of all others."""
+        found = self.supervisor.find(scope)
+        courses = {} if found is None else {None: found.status, **found.apart}
+        for handler, status in courses.items():
+            snapshot = status.handled_snapshot
+            if snapshot is not None and snapshot.progress.paused:
+                yield handler
 
     def explanation(self, scope: str) -> str:
         """The state of a scope and of its handlers, with the reason."""

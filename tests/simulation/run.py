@@ -99,6 +99,7 @@ class Simulation:
             self._faults("server", of.server),
             self._began,
             of.most_streams,
+            2 if of.upgrade is None else 1,
             of.refuses_late,
             reasons.note,
         )
@@ -153,6 +154,7 @@ class Simulation:
                     trouble.start_soon(self._orders)
                     trouble.start_soon(self._elections)
                     trouble.start_soon(self._cuts)
+                    trouble.start_soon(self._upgrade)
                     trouble.start_soon(self._sleeps)
                     trouble.start_soon(self._crashes)
                     trouble.start_soon(anyio.sleep_forever)
@@ -232,6 +234,11 @@ class Simulation:
             await until(self._began + at)
             server.set_time()
             server.forget(Timestamp(self._oplog.now.time - int(kept), 1))
+
+    async def _upgrade(self) -> None:
+        if self.of.upgrade is not None:
+            await until(self._began + self.of.upgrade)
+            self.world.server.upgrade()
 
     async def _orders(self) -> None:
         orders = [*self.of.orders, *((at, "reload", "") for at in self.of.reloads)]

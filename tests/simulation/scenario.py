@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
 from tailrace.model import Scope
 from tailrace.model.failure_policy import Backoff, FailurePolicy
@@ -58,6 +58,8 @@ class Scenario:
     cuts: Sequence[tuple[float, float]] = ()
     """When the oplog loses what is older than so many seconds."""
     refuses_late: bool = False
+    upgrade: float | None = None
+    """When the server is upgraded from a version whose tokens have another format, if it is."""
     kills: float = 0
     """How many steps a process lives on average; 0: none is killed."""
     stops: float = 0
@@ -75,10 +77,13 @@ class Scenario:
 
 def scenario(seed: int) -> Scenario:
     """The run of a seed. Each part is faulty in some runs only: each fault also comes alone."""
-    of = random.Random(f"scenario {seed}")
+    of, rare = random.Random(f"scenario {seed}"), random.Random(f"rare {seed}")
     seconds = of.choice([5.0, 20.0, 60.0])
     members = of.choice([0, 0, 1, 2, 2, 3])
     scopes = [_scope(of, name) for name in _NAMES[: of.choice([1, 1, 1, 2, 3])]]
+    upgrade = rare.uniform(0, seconds) if rare.random() < 0.15 else None
+    if upgrade is None:
+        scopes = [_splitting(each) if rare.random() < 0.15 else each for each in scopes]
     most = sum(1 + each.catch_up_streams for each in scopes)
     return Scenario(
         seed,
@@ -100,9 +105,26 @@ def scenario(seed: int) -> Scenario:
         kills=of.choice([0, 0, 500, 3_000]),
         stops=of.choice([0, 0, 15, 60]),
         sleeps=_times(of, seconds, [0, 0, 0, 1, 2] if members < 2 else [0, 1, 3], [1, 9, 30]),
-        orders=[(at, of.choice(ORDERS), "") for at, _ in _times(of, seconds, [0, 0, 0, 1, 4], [0])],
-        reloads=[at for at, _ in _times(of, seconds, [0, 0, 0, 1, 3], [0])] if not members else (),
+        orders=[
+            *((at, of.choice(ORDERS), "") for at, _ in _times(of, seconds, [0, 0, 0, 1, 4], [0])),
+            *_snapshot_orders(rare, seconds),
+        ],
+        reloads=[at for at, _ in _times(of, seconds, [0, 0, 0, 1, 3], [0])],
+        upgrade=upgrade,
     )
+
+
+def _splitting(of: ScopeShape) -> ScopeShape:
+    return replace(of, options=replace(of.options, split_large_events=True))
+
+
+def _snapshot_orders(of: random.Random, seconds: float) -> Iterator[tuple[float, str, str]]:
+    """Some snapshots that are paused, resumed or cancelled on their way."""
+    for at, _ in _times(of, seconds, [0, 0, 0, 0, 1, 3], [0]):
+        yield at, "snapshot", ""
+        for _ in range(of.choice([1, 2, 4])):
+            at += of.uniform(0, 2)
+            yield at, f"snapshot {of.choice(['pause', 'pause', 'resume', 'cancel'])}", ""
 
 
 def _scope(of: random.Random, name: str) -> ScopeShape:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import anyio
@@ -24,8 +24,10 @@ from tailrace.testing.snapshot_server import MemorySnapshotServer
 from tailrace.testing.stream import MemoryCursor, MemoryDriver
 from tailrace.testing.tokens import token_time
 from tests.simulation.faults import Failing, Faults, Gate
+from tests.simulation.shown_events import ShownEvents
 
 _RESUMABLE = frozenset({"ResumableChangeStreamError"})
+_SPLIT = {"$changeStreamSplitLargeEvent": {}}
 _WIRE_VERSION = 17
 """Of server 6.0."""
 
@@ -46,10 +48,12 @@ class Server:
     """The virtual time of the oplog's beginning."""
     most_streams: int = 1000
     """It refuses to open more."""
+    token_version: int = 2
+    """Of its resume tokens: an upgrade changes it."""
     refuses_late: bool = False
     """Whether it opens a stream without its history, and refuses the first read, as mongod does."""
     lost: Callable[[str], None] = lambda reason: None
-    """Told when it has refused a position."""
+    """Told when it has refused a position, or continues one in another format."""
     first: Timestamp = START
     """The oldest time that the oplog has."""
     term: int = 0
@@ -64,6 +68,12 @@ class Server:
         self.silent_until = anyio.current_time() + seconds
         self.counts["elections"] += 1
         self.oplog.wake()
+
+    def upgrade(self) -> None:
+        """From now on its tokens have the newer format; it was the last member with the old one."""
+        self.token_version = 2
+        self.elect(1.0)
+        self.counts["upgrades"] += 1
 
     def forget(self, until: Timestamp) -> None:
         """The oplog loses its changes before this time."""
@@ -131,13 +141,25 @@ class SimulatedSession:
         self.gate.require()
         server.require_primary()
         server.set_time()
+        stage, *more = request.aggregate["pipeline"]
+        stage = stage["$changeStream"]
         if not server.refuses_late:
-            server.require_history(_start_time(request.aggregate["pipeline"][0]["$changeStream"]))
+            server.require_history(_start_time(stage))
         if server.streams >= server.most_streams:
             server.counts["streams refused"] += 1
             raise failed(365, "TemporarilyUnavailable")
+        splits = _SPLIT in more
+        shown = ShownEvents(stage, server.token_version, splits=splits)
+        aggregate = {
+            **request.aggregate,
+            "pipeline": [{"$changeStream": shown.stage}, *(s for s in more if s != _SPLIT)],
+        }
         session = await MemoryDriver(server.oplog).start_session()
-        return SimulatedCursor(server, self.gate, await session.open(request, at_work), request)
+        inner = await session.open(replace(request, aggregate=aggregate), at_work)
+        if shown.is_older or (server.counts["upgrades"] and "startAtOperationTime" in stage):
+            server.lost("tokens from before an upgrade")
+        server.counts["resumes within a split event"] += shown.begins_within
+        return SimulatedCursor(server, self.gate, inner, request, shown)
 
     async def aclose(self) -> None:
         pass
@@ -147,7 +169,12 @@ class SimulatedCursor:
     """A cursor on the primary of one term."""
 
     def __init__(
-        self, server: Server, gate: Gate, inner: MemoryCursor, request: CursorRequest
+        self,
+        server: Server,
+        gate: Gate,
+        inner: MemoryCursor,
+        request: CursorRequest,
+        shown: ShownEvents,
     ) -> None:
         self._server = server
         self._gate = gate
@@ -156,7 +183,9 @@ class SimulatedCursor:
         self._wait = request.get_more.get("maxTimeMS", 1000)
         self._killed = self._has_read = False
         self._at = _start_time(request.aggregate["pipeline"][0]["$changeStream"])
-        self.first = inner.first
+        self._shown = shown
+        self._most = request.get_more.get("batchSize")
+        self.first = shown.first(inner.first)
         self.member = f"db{server.term}:27017"
         server.streams += 1
 
@@ -165,13 +194,13 @@ class SimulatedCursor:
         try:
             await server.faults.before()
             await self._require()
-            reply = await self._inner.next_batch(0, most)
+            reply = await self._next(most)
             if not reply.bounds and not reply.closed:
                 grown = server.oplog.grown
                 with anyio.move_on_after(wait / 1000):
                     await grown.wait()
                 await self._require()
-                reply = await self._inner.next_batch(0, most)
+                reply = await self._next(most)
             await server.faults.after()
         except Failing:
             self.kill()
@@ -184,6 +213,11 @@ class SimulatedCursor:
         if reply.post_batch_token is not None:
             self._at = reply.post_batch_token.cluster_time
         return reply
+
+    async def _next(self, most: int | None) -> Reply:
+        shown = self._shown
+        reply = None if shown.waits else await self._inner.next_batch(0, most)
+        return shown.next(reply, self._most if most is None else most)
 
     def kill(self) -> None:
         if not self._killed:

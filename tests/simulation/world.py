@@ -60,6 +60,11 @@ class SimulatedScope:
         return self.shape.scope.name
 
     @property
+    def names(self) -> set[str]:
+        """Of the handlers that are configured now."""
+        return {each.name for each in self.destinations}
+
+    @property
     def all(self) -> list[Destination]:
         """Also those that are not configured now."""
         return [*self.destinations, *self.removed]

@@ -79,4 +79,4 @@ class SharedStream:
             return False
         if anyio.current_time() < self.back_at(handler):
             return False
-        return shared == token or shared.precedes(token)
+        return shared.is_at(token) or shared.precedes(token)

@@ -31,7 +31,7 @@ class Progress:
         mine, at = self.token, self.cluster_time
         if mine is None:
             return at is not None and time is not None and time < at
-        if token == mine:
+        if mine.is_at(token):
             return True
         if at is not None and time is not None and (at != time or token is None):
             return time <= at

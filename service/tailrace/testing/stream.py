@@ -11,6 +11,7 @@ from typing import Any
 
 import anyio
 import bson
+from bson.timestamp import Timestamp
 
 from tailrace.errors import CommandFailed
 from tailrace.event import Namespace
@@ -54,6 +55,18 @@ def found(documents: Sequence[bytes]) -> Reply:
     """A reply to ``find`` with these documents."""
     cursor = {"firstBatch": [bson.decode(raw) for raw in documents], "id": 0}
     return read_reply(bson.encode({"cursor": cursor}))
+
+
+def reply_of(events: Sequence[bytes], mark: str, cursor: int, now: Timestamp | None) -> Reply:
+    """The reply to a ``getMore`` as the server encodes it. ``mark``: its post-batch token; a
+    ``cursor`` that is 0 is closed."""
+    array = b"".join(b"\x03%d\0%b" % pair for pair in enumerate(events))
+    batch = (len(array) + 5).to_bytes(4, "little") + array + b"\0"
+    rest = bson.encode({"id": cursor, "postBatchResumeToken": {"_data": mark}})
+    body = rest[4:-1] + b"\x04nextBatch\0" + batch
+    time = bson.encode({"operationTime": now})[4:-1]
+    whole = b"\x03cursor\0" + (len(body) + 5).to_bytes(4, "little") + body + b"\0" + time
+    return read_reply((len(whole) + 5).to_bytes(4, "little") + whole + b"\0", of_events=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,19 +171,8 @@ class MemoryCursor:
             count += 1
 
     def _reply(self, entries: Sequence[Entry]) -> Reply:
-        """The reply as the server encodes it."""
         events = [entry.event(self._shown) for entry in entries]
-        array = b"".join(b"\x03%d\0%b" % pair for pair in enumerate(events))
-        batch = (len(array) + 5).to_bytes(4, "little") + array + b"\0"
-        rest = bson.encode({"id": int(not self._closed), "postBatchResumeToken": self._mark})
-        cursor = rest[4:-1] + b"\x04nextBatch\0" + batch
-        time = bson.encode({"operationTime": self._oplog.now})[4:-1]
-        whole = b"\x03cursor\0" + (len(cursor) + 5).to_bytes(4, "little") + cursor + b"\0" + time
-        return read_reply((len(whole) + 5).to_bytes(4, "little") + whole + b"\0", of_events=True)
-
-    @property
-    def _mark(self) -> dict[str, str]:
-        return {"_data": self._token}
+        return reply_of(events, self._token, int(not self._closed), self._oplog.now)
 
     def _sees(self, entry: Entry) -> bool:
         if entry.operation in EXPANDED and not self._shown.expanded:

@@ -24,7 +24,7 @@ def event_token(
     flag = "6F" if from_invalidate else "6E"
     collection = _collection_uuid(namespace)
     key = f"46645F69640064{ordinal:024X}0004"
-    return {"_data": f"{_time(time)}{_EVENT}{_integer(index)}{flag}5A1004{collection}{key}"}
+    return {"_data": f"{_time(time)}{_EVENT}{integer(index)}{flag}5A1004{collection}{key}"}
 
 
 def high_water_token(time: Timestamp) -> dict[str, str]:
@@ -66,7 +66,7 @@ def _time(time: Timestamp) -> str:
     return f"82{time.time:08X}{time.inc:08X}"
 
 
-def _integer(value: int) -> str:
+def integer(value: int) -> str:
     """A small integer as a key string: more bytes get a higher type, so that hex sorts."""
     if value == 0:
         return "29"

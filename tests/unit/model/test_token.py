@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tailrace.model import ResumeToken, StartPoint
 from tailrace.model.cluster import ClusterIdentity
-from tailrace.testing.tokens import event_token, high_water_token
+from tailrace.testing.tokens import event_token, high_water_token, invalidate_token
 from tests.unit.event.documents import documents, quick, timestamps
 
 A, B = ResumeToken.of({"_data": "82AA"}), ResumeToken.of({"_data": "82BB"})
@@ -105,3 +105,37 @@ def test_clusters_are_the_same_by_id_where_both_are_known(
 def test_an_identity_is_read_back_from_its_text(identity: tuple[str, str]) -> None:
     cluster = ClusterIdentity(*identity)
     assert ClusterIdentity.parse(str(cluster)) == cluster
+
+
+def of_version(version: int, data: str) -> ResumeToken:
+    return ResumeToken.of({"_data": data.replace("2B04", f"2B0{2 * version}", 1)})
+
+
+def test_tokens_of_two_versions_are_compared_by_their_place() -> None:
+    """An upgrade of the server changes their format: not all of one time sort by their text."""
+    time = Timestamp(1_764_500_000, 7)
+    events = [event_token(time, index, "shop.orders", 9 - index)["_data"] for index in range(3)]
+    invalidate = invalidate_token({"_data": events[2]})["_data"]
+    texts = [high_water_token(time)["_data"], *events, invalidate]
+    for at, one in enumerate(texts):
+        for place, other in enumerate(texts):
+            older, newer = of_version(1, one), of_version(2, other)
+            assert older.precedes(newer) is (at < place)
+            assert newer.precedes(older) is (place < at)
+            assert older.is_at(newer) is newer.is_at(older) is (at == place)
+
+
+def test_tokens_of_real_servers_of_two_versions_are_of_one_place() -> None:
+    """As mongod 5.0 and 6.0 make them for one insert (``ResumeToken``, v1 and v2)."""
+    time, uuid, key = "8265A0B0C000000001", "5A1004" + "AB" * 16, "645F69640029"
+    before = ResumeToken.of({"_data": f"{time}2B022C0100296E{uuid}46{key}0004"})
+    named = "463C6F7065726174696F6E54797065003C696E736572740046646F63756D656E744B65790046"
+    after = ResumeToken.of({"_data": f"{time}2B042C0100296E{uuid}{named}{key}000004"})
+    other = ResumeToken.of({"_data": f"{time}2B042C0100296E{uuid}{named}645F6964002B02000004"})
+    assert before.is_at(after)
+    assert after.is_at(before)
+    assert not before.is_at(other)  # of another shard, at the same time
+    assert not before.precedes(after)
+    assert not after.precedes(before)
+    assert before.is_at(before)
+    assert not before.is_at(None)

@@ -46,9 +46,10 @@ class HandledBefore:
         token = event.token
         time = event.cluster_time or token.cluster_time
         if not self._passed:
+            last = self._progress.token
             covered = self._progress.covers(token, time)
             if covered is not None:
-                self._passed = not covered or token == self._progress.token
+                self._passed = not covered or (last is not None and last.is_at(token))
             if covered or (covered is None and self._waits):
                 return True
         until = self._progress.until

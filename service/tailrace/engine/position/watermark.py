@@ -255,7 +255,10 @@ class Watermark:
     def _passes(self, token: ResumeToken | None, time: Timestamp | None) -> bool:
         """Whether it is not before the last event that the handler had when the run began."""
         floor = self._floor
-        if floor is not None and (token == floor.token or floor.covers(token, time) is False):
+        if floor is None:
+            return True
+        at_it = token is None if floor.token is None else floor.token.is_at(token)
+        if at_it or floor.covers(token, time) is False:
             self._floor = None
         return self._floor is None
 
