@@ -5,7 +5,7 @@ import heapq
 import random
 from collections import deque
 from collections.abc import Callable, Coroutine
-from contextvars import Context, ContextVar
+from contextvars import Context, ContextVar, copy_context
 from itertools import count
 from typing import Any, TypeVar
 
@@ -17,6 +17,32 @@ MOST_STEPS_AT_ONCE = 200_000
 
 class Stuck(AssertionError):
     """Nothing can happen any more, or the time does not move."""
+
+
+class Call:
+    """An :class:`asyncio.Handle` with what this loop needs of one: most of a run are callbacks."""
+
+    __slots__ = ("args", "callback", "context", "gone", "time")
+
+    def __init__(
+        self,
+        callback: Callable[..., Any],
+        args: tuple[Any, ...],
+        context: Context | None,
+        time: float = 0.0,
+    ) -> None:
+        self.callback, self.args, self.time = callback, args, time
+        self.context = copy_context() if context is None else context
+        self.gone = False
+
+    def cancel(self) -> None:
+        self.gone = True
+
+    def cancelled(self) -> bool:
+        return self.gone
+
+    def when(self) -> float:
+        return self.time
 
 
 class NumberedTask(asyncio.Task[Any]):
@@ -38,8 +64,8 @@ class VirtualLoop(asyncio.AbstractEventLoop):
     """
 
     def __init__(self, seed: int, start: float = 1_764_500_000.0) -> None:
-        self._ready: deque[asyncio.Handle] = deque()
-        self._timers: list[tuple[float, float, int, asyncio.TimerHandle]] = []
+        self._ready: deque[Call] = deque()
+        self._timers: list[tuple[float, float, int, Call]] = []
         self._random = random.Random(f"timers {seed}")
         self._numbers = count()
         self._now = start
@@ -49,7 +75,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         """A heap of step numbers and what happens then."""
         self.errors: list[dict[str, Any]] = []
         self._owner: Callable[[Context], int] = lambda context: 0
-        self._frozen: dict[int, list[asyncio.Handle]] = {}
+        self._frozen: dict[int, list[Call]] = {}
 
     def interrupt(self, step: int, call: Callable[[], None]) -> None:
         """Makes a call before the step with this number, outside all tasks."""
@@ -72,10 +98,10 @@ class VirtualLoop(asyncio.AbstractEventLoop):
 
     def call_soon(
         self, callback: Callable[..., Any], *args: Any, context: Context | None = None
-    ) -> asyncio.Handle:
-        handle = asyncio.Handle(callback, args, self, context)
-        self._ready.append(handle)
-        return handle
+    ) -> Any:
+        call = Call(callback, args, context)
+        self._ready.append(call)
+        return call
 
     call_soon_threadsafe = call_soon
 
@@ -85,7 +111,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         callback: Callable[..., Any],
         *args: Any,
         context: Context | None = None,
-    ) -> asyncio.TimerHandle:
+    ) -> Any:
         return self.call_at(self._now + delay, callback, *args, context=context)
 
     def call_at(
@@ -94,14 +120,11 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         callback: Callable[..., Any],
         *args: Any,
         context: Context | None = None,
-    ) -> asyncio.TimerHandle:
-        timer = asyncio.TimerHandle(when, callback, args, self, context)
+    ) -> Any:
+        timer = Call(callback, args, context, when)
         entry = when, self._random.random(), next(self._numbers), timer
         heapq.heappush(self._timers, entry)
         return timer
-
-    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
-        """A cancelled timer is passed over when its time comes."""
 
     def create_future(self) -> asyncio.Future[Any]:
         return asyncio.Future(loop=self)
@@ -147,14 +170,14 @@ class VirtualLoop(asyncio.AbstractEventLoop):
             self._timers.clear()
 
     def _run_until(self, *tasks: asyncio.Task[Any]) -> None:
-        at_once, ready, timers = 0, self._ready, self._timers
+        at_once, ready, timers, interrupts = 0, self._ready, self._timers, self.interrupts
         left = list(tasks)
         while left:
             if left[-1].done():
                 left.pop()
                 continue
             if not ready:
-                while timers and timers[0][3].cancelled():
+                while timers and timers[0][3].gone:
                     heapq.heappop(timers)
                 if not timers:
                     raise Stuck("nothing is ready, and there is no timer")
@@ -165,16 +188,19 @@ class VirtualLoop(asyncio.AbstractEventLoop):
             for _ in range(len(ready)):
                 self.steps += 1
                 at_once += 1
-                while self.interrupts and self.interrupts[0][0] <= self.steps:
-                    self.interrupts.pop(0)[1]()
-                handle = ready.popleft()
-                if handle.cancelled():
+                while interrupts and interrupts[0][0] <= self.steps:
+                    interrupts.pop(0)[1]()
+                call = ready.popleft()
+                if call.gone:
                     continue
                 if self._frozen:
-                    waiting = self._frozen.get(self._owner(handle._context))  # type: ignore[attr-defined]
+                    waiting = self._frozen.get(self._owner(call.context))
                     if waiting is not None:
-                        waiting.append(handle)
+                        waiting.append(call)
                         continue
-                handle._run()
+                try:
+                    call.context.run(call.callback, *call.args)
+                except Exception as error:  # noqa: BLE001 - a callback's, as asyncio reports it
+                    self.call_exception_handler({"message": str(error), "exception": error})
             if at_once > MOST_STEPS_AT_ONCE:
                 raise Stuck(f"a busy loop: {at_once} steps without a move of the time")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections import Counter
 from collections.abc import Sequence
@@ -86,7 +87,7 @@ class Faults:
             return
         if chosen < 0.6:
             for _ in range(self.random.randint(1, 4)):
-                await anyio.lowlevel.checkpoint()
+                await asyncio.sleep(0)
         else:
             await anyio.sleep(self.random.uniform(0, self.rates.latency_seconds))
 
