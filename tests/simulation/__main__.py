@@ -17,6 +17,8 @@ _HASH_SEED = "0"
 """Some lanes are chosen by Python's hash of a key: one value for all runs."""
 _ENOUGH = 300
 """So many runs cover everything that is required."""
+_REPORTED = 50
+"""After so many runs there is a line about how far they are."""
 
 
 def main() -> int:
@@ -44,7 +46,9 @@ def _one(seed: int) -> int:
 
 def _many(seeds: range, jobs: int) -> int:
     covered, failed, began = Counter[str](), 0, time.monotonic()
-    for result in _results(seeds, jobs):
+    for done, result in enumerate(_results(seeds, jobs), 1):
+        if done % _REPORTED == 0:
+            print(f"{done} of {len(seeds)} seeds, {failed} failed", file=sys.stderr, flush=True)
         covered.update(result.covered)
         if result.failure:
             failed += 1

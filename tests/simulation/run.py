@@ -117,6 +117,8 @@ class Simulation:
         )
         self.processes: list[Process] = []
         """All of them, also those that have ended."""
+        self._unchecked: list[Process] = []
+        """Those that had not ended when they were last checked."""
         self.counts: Counter[str] = Counter()
 
     def _scope(self, shape: ScopeShape, parts: Sequence[Part]) -> SimulatedScope:
@@ -200,6 +202,7 @@ class Simulation:
         tasks.start_soon(process.run, name=f"process {number}")
         PROCESS.reset(token)
         self.processes.append(process)
+        self._unchecked.append(process)
         return process
 
     def _kill(self, process: Process) -> None:
@@ -352,11 +355,12 @@ class Simulation:
         for destination in self.world.destinations:
             if destination.violations:
                 raise destination.violations[0]
-        for process in self.processes:
+        for process in self._unchecked:
             if process.failure is not None:
                 raise process.failure
             if process.gate.is_open and (halted := next(self.operator.unlawful(process), "")):
                 raise Violation(halted)
+        self._unchecked = [each for each in self._unchecked if not each.ended]
 
     # --- what was covered -----------------------------------------------------------------------
 

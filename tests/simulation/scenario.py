@@ -134,7 +134,7 @@ def _scope(of: random.Random, name: str) -> ScopeShape:
         ChangeStreamOptions(batch_size=of.choice([None, 1, 2, 5, 20]), max_await_time_ms=1000),
         [shape(of) for _ in range(of.choice([1, 2, 2, 3]))],
         lanes=of.choice([1, 3, 64]),
-        checkpoint_seconds=of.choice([0.1, 1.0, 5.0]),
+        checkpoint_seconds=of.choice([0.3, 1.0, 5.0]),
         start=start,
         snapshot=of.random() < 0.3,
         skip_lost_history=skips,

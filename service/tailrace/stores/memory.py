@@ -16,6 +16,9 @@ from tailrace.stores.indexed_letters import IndexedLetters, Key
 from tailrace.stores.memory_leases import MemoryLeases
 from tailrace.stores.records import claim_first, fenced, letter_fenced
 
+_Order = tuple[int, int]
+"""Of a former position."""
+
 
 @asynccontextmanager
 async def open_store() -> AsyncIterator[Store]:
@@ -65,7 +68,7 @@ class MemoryOrders:
 
     def __init__(self) -> None:
         self._orders: dict[str, Order] = {}
-        self._positions: dict[str, dict[tuple[int, int], Checkpoint]] = {}
+        self._positions: dict[str, dict[_Order, tuple[Checkpoint, FormerPosition[_Order]]]] = {}
 
     async def load(self, scope: str) -> Order | None:
         return self._orders.get(scope)
@@ -81,18 +84,14 @@ class MemoryOrders:
 
     async def note(self, former: Checkpoint) -> None:
         kept = self._positions.setdefault(former.scope, {})
-        kept[former.order] = former
-        for order in superfluous(
-            [
-                FormerPosition.of(order, kept[order].to_document())
-                for order in sorted(kept, reverse=True)
-            ]
-        ):
+        order = former.order
+        kept[order] = former, FormerPosition.of(order, former.to_document())
+        for order in superfluous([kept[each][1] for each in sorted(kept, reverse=True)]):
             del kept[order]
 
     async def positions(self, scope: str) -> Sequence[Checkpoint]:
         kept = self._positions.get(scope, {})
-        return [kept[order] for order in sorted(kept, reverse=True)]
+        return [kept[order][0] for order in sorted(kept, reverse=True)]
 
 
 class MemoryDeadLetters(IndexedLetters):

@@ -21,7 +21,8 @@ from tailrace.model.snapshot import SnapshotState
 
 _LOOK_SECONDS = 0.5
 _HANDLED_SECONDS = 0.02
-"""Time between two checks whether ``snapshotBegin`` is handled."""
+"""Time until the second check whether ``snapshotBegin`` is handled; then twice as long, and so on
+to ``_LOOK_SECONDS``: a destination or a store may be away for long."""
 _BUSY_SECONDS = 1.0
 """A stream whose last changes are more recent than this is busy: more changes will come, and would
 wait for a large chunk."""
@@ -84,7 +85,7 @@ class RowReader:
 
         Destinations would then already have rows of the lost plan.
         """
-        observed = self.source.observed()
+        observed, wait = self.source.observed(), _HANDLED_SECONDS
         while observed is not None and observed.progress.state is SnapshotState.READING:
             stored = [each.stored and each.stored.snapshot for each in self.handlers]
             if all(one and one.id == observed.progress.id and one.began for one in stored):
@@ -95,7 +96,8 @@ class RowReader:
                 raise
             except CheckpointError:
                 pass  # the checkpointer tries too, and reports it
-            await anyio.sleep(_HANDLED_SECONDS)
+            await anyio.sleep(wait)
+            wait = min(2 * wait, _LOOK_SECONDS)
 
     async def _caught_up(self) -> Timestamp:
         """Waits until the stream is caught up to a time, and no handler has any later event."""
