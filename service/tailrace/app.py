@@ -58,6 +58,7 @@ from tailrace.replicas.member_name import require_own_name
 from tailrace.signals import LastResort, StopSignals
 from tailrace.source_settings import require_readable
 from tailrace.stream import Interrupt, ServerClock
+from tailrace.verify.verifications import Verifications
 from tailrace.version import __version__
 from tailrace.why.places import FindDocument
 
@@ -124,8 +125,7 @@ class _Service:
         self._output = output
         self.metrics = Metrics(state.value for state in WatcherState)
         self.metrics.log_lines_dropped = lambda: output.dropped
-        self._supervisor = Supervisor(settings.http.liveness_seconds, self.metrics.waiting)
-        scopes = self._supervisor
+        scopes = self._supervisor = Supervisor(settings.http.liveness_seconds, self.metrics.waiting)
         self.history = History(scopes.readings)
         health = Health(
             scopes.not_alive, self._not_ready, self._degraded, self._status, self.history.document
@@ -187,7 +187,9 @@ class _Service:
             ).reload
             self._apply(settings, runtime, driver)
             asked = self._asked(settings, server=driver)
-            self.api.control = Control(supervisor, runtime, clients, asked, reload)
+            now = (lambda: supervisor.watchers), (lambda: clients.now.driver)
+            compared = Verifications(*now, store.verifications, store.dead_letters)
+            self.api.control = Control(supervisor, runtime, clients, asked, reload, compared)
             self.log.info("service.started", cluster=str(cluster), scopes=len(planned))
             with self._running, settled_memory():
                 try:
@@ -196,10 +198,9 @@ class _Service:
                         beside.start_soon(self.history.run, name="history")
                         letters = store.dead_letters, self.metrics
                         beside.start_soon(watch_letters, *letters, name="letters watch")
-                        orders = store.orders, self._supervisor.obey
-                        beside.start_soon(watch_orders, *orders, name="orders watch")
-                        reloads = self._sighup.obey
-                        beside.start_soon(reloads, reload, name="reloads by signal")
+                        beside.start_soon(watch_orders, store.orders, supervisor.obey)
+                        beside.start_soon(self._sighup.obey, reload, name="reloads by signal")
+                        beside.start_soon(compared.run, name="verifications")
                         if leases is not None:
                             beside.start_soon(leases.run, self.stop, name="leases")
                         follow = Watcher.run if leases is None else leases.follow
@@ -212,9 +213,8 @@ class _Service:
 
     def _outcome(self) -> int:
         if self._running.cancelled_caught:
-            self.log.error(
-                "service.not_drained", grace_seconds=self.settings.shutdown.grace_seconds
-            )
+            grace = self.settings.shutdown.grace_seconds
+            self.log.error("service.not_drained", grace_seconds=grace)
             return NOT_DRAINED
         halted = self._supervisor.halted
         if halted and not self.stop.is_set:

@@ -19,7 +19,12 @@ from tailrace.model import Checkpoint, Position, PositionKind, ResumeToken
 from tailrace.model.dead_letter import DeadLetter
 from tailrace.model.gap import Gap
 from tailrace.stores import Store, mongodb, sqlite
-from tailrace.stores.memory import MemoryCheckpoints, MemoryDeadLetters, MemoryOrders
+from tailrace.stores.memory import (
+    MemoryCheckpoints,
+    MemoryDeadLetters,
+    MemoryOrders,
+    MemoryVerifications,
+)
 from tailrace.stores.memory_leases import MemoryLeases
 from tests.unit.engine.changes import change
 
@@ -84,11 +89,14 @@ class MemoryBacking:
         self._checkpoints = MemoryCheckpoints()
         self._letters = MemoryDeadLetters()
         self._leases = MemoryLeases()
+        self._verifications = MemoryVerifications()
         self._orders = MemoryOrders()
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[Store]:
-        yield Store(self._checkpoints, self._letters, self._leases, self._orders)
+        yield Store(
+            self._checkpoints, self._letters, self._leases, self._orders, self._verifications
+        )
 
 
 class SqliteBacking:

@@ -26,6 +26,7 @@ COMMANDS = {
     "health": "ask the daemon on this machine whether it is healthy",
     "status": "show the state of every scope and handler, and the command that helps",
     "reload": "apply the changed configuration in the daemon on this machine",
+    "verify": "compare the rows of a destination with the source, by the daemon on this machine",
     "snapshot": "deliver existing documents, by the daemon on this machine",
     "demo": "run everything on one machine, and verify the tables at the end",
     "pipeline": "run the Spark job that turns segments into tables",

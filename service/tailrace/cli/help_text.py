@@ -46,6 +46,11 @@ tailrace status --json
 tailrace reload
 tailrace reload --dry-run
 tailrace reload --json
+tailrace verify orders
+tailrace verify orders --collection orders --sample 0.01 --documents-per-second 500 --json
+tailrace verify orders --key '{"$oid": "65a0b0c0d0e0f0a0b0c0d0e0"}' --values
+tailrace verify orders --status
+tailrace verify orders --cancel
 tailrace snapshot start orders
 tailrace snapshot start orders --collection shop.orders --filter '{"status": "open"}'
 tailrace snapshot status orders --watch

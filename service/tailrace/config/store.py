@@ -28,8 +28,8 @@ class MongodbStoreSettings(Section):
     """Selects this store."""
 
     database: DatabaseName = "tailrace"
-    """The database for the collections `checkpoints`, `dead_letters`, `leases` and
-    `scope_orders`, which are created if missing. No scope may follow it, or each save would be a
+    """The database for the collections `checkpoints`, `dead_letters`, `leases`, `scope_orders` and
+    `verifications`, which are created if missing. No scope may follow it, or each save would be a
     change."""
 
 

@@ -19,6 +19,8 @@ TABLE = {
     "snapshot.SNAPSHOT": "",
     "replay.REPLAY": "",
     "replay.LAST_REPLAY": "",
+    "verify.VERIFY": "",
+    "verify.LAST_VERIFICATION": "",
     "dead_letters.SHOW": "",
     "dead_letters.REPLAY": "",
     "dead_letters.DISCARD": "",

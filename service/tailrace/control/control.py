@@ -22,6 +22,7 @@ from tailrace.engine import (
     Watcher,
     WatcherState,
 )
+from tailrace.verify.verifications import Verifications
 from tailrace.why.inquiry import Inquiry
 
 
@@ -36,10 +37,10 @@ class Reload(Protocol):
 class Control:
     """One process that runs. ``supervisor`` follows its scopes, ``runtime`` is what they share.
 
-    ``server``: the source. ``inquiries``: by scope, what can be asked about its documents. An
-    answer waits for ``patience_seconds`` until an order is obeyed. ``locks``, by name, are held by
-    actions that must not be performed twice at once; they outlast a reload, which replaces the
-    rest.
+    ``server``: the source. ``inquiries``: by scope, what can be asked about its documents.
+    ``verifications``: those of the process. An answer waits for ``patience_seconds`` until an order
+    is obeyed. ``locks``, by name, are held by actions that must not be performed twice at once;
+    they outlast a reload, which replaces the rest.
     """
 
     supervisor: Supervisor
@@ -47,6 +48,7 @@ class Control:
     server: CommandRunner
     inquiries: Mapping[str, Inquiry]
     reload: Reload
+    verifications: Verifications
     patience_seconds: float = 5.0
     locks: defaultdict[str, anyio.Lock] = field(default_factory=lambda: defaultdict(anyio.Lock))
 

@@ -76,7 +76,7 @@ def _written(value: Any) -> Any:
         case frozenset():
             return "".join(sorted(value))
         case tuple():
-            return list(value)
+            return list(map(_written, value))
         case Mapping():
             return {name: _written(each) for name, each in value.items()}
     return document(value) if is_dataclass(value) else value
@@ -140,10 +140,16 @@ def _truth(value: Any) -> bool:
     return value
 
 
-def _texts(value: Any) -> tuple[str, ...]:
+def _number(value: Any) -> float:
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        raise ValueError("is not a number")
+    return float(value)
+
+
+def _sequence(read: Callable[[Any], T], value: Any) -> tuple[T, ...]:
     if not isinstance(value, list):
         raise ValueError("is not a list")
-    return tuple(map(_text, value))
+    return tuple(map(read, value))
 
 
 def _mapping(read: Callable[[Any], T], value: Any) -> Mapping[str, T]:
@@ -155,6 +161,7 @@ def _mapping(read: Callable[[Any], T], value: Any) -> Mapping[str, T]:
 _READERS: Mapping[Any, Callable[[Any], Any]] = {
     str: _text,
     int: _whole_number,
+    float: _number,
     bool: _truth,
     bytes: _bytes,
     bytes | None: lambda value: _bytes(value) or None,
@@ -163,7 +170,6 @@ _READERS: Mapping[Any, Callable[[Any], Any]] = {
     DocumentId: lambda value: DocumentId.from_text(_text(value)),
     Timestamp: _time,
     frozenset[str]: _digests,
-    tuple[str, ...]: _texts,
     Any: lambda value: value,
 }
 
@@ -178,6 +184,8 @@ def _reader(hint: Any) -> Callable[[Any], Any]:
     if get_origin(hint) is UnionType:
         read = _reader(get_args(hint)[0])
         return lambda value: None if value is None else read(value)
+    if get_origin(hint) is tuple:
+        return partial(_sequence, _reader(get_args(hint)[0]))
     if get_origin(hint) is Mapping:
         return partial(_mapping, _reader(get_args(hint)[1]))
     if isinstance(hint, type) and is_dataclass(hint):

@@ -66,11 +66,14 @@ async def read_chunk(
     matching: Mapping[str, Any] | None = None,
     read_preference: str | None = None,
     ms: int = CHUNK_MS,
+    keys_only: bool = False,
 ) -> Chunk:
     """Scans the next ``most`` documents of a range, and returns the ``matching`` ones.
 
-    The server may spend ``ms`` milliseconds on it. Raises :class:`tailrace.errors.DriverError`.
+    The server may spend ``ms`` milliseconds on it. ``keys_only``: of each document, only its
+    ``_id``. Raises :class:`tailrace.errors.DriverError`.
     """
+    shown = {"projection": {"_id": 1}} if keys_only else {}
 
     def wanted(**command: Any) -> Find:
         # Without batchSize, the first reply has 101 documents, and the rest need a second reply.
@@ -86,7 +89,7 @@ async def read_chunk(
         conditions.append(_compare("$lte", of.until))
     edges = {"min": RawBSONDocument(of.last.raw)} if of.clustered and of.last is not None else {}
     if matching is None:
-        replies = await server.find(wanted(filter=_all(conditions), limit=most, **edges))
+        replies = await server.find(wanted(filter=_all(conditions), limit=most, **edges, **shown))
         count = sum(map(len, replies))
         ends = count < most and not _cut_short(replies)
         return Chunk(replies, _last(replies), count, ends=ends)
@@ -105,7 +108,7 @@ async def read_chunk(
         conditions.append(_compare("$lte", last))
     if len(bounds) == 2:
         edges["max"] = RawBSONDocument(bounds[1].raw)
-    replies = await server.find(wanted(filter=_all([*conditions, matching]), **edges))
+    replies = await server.find(wanted(filter=_all([*conditions, matching]), **edges, **shown))
     if _cut_short(replies):
         return Chunk(replies, _last(replies), sum(map(len, replies)), ends=False)
     scanned = most

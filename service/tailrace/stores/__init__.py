@@ -1,4 +1,5 @@
-"""What outlives the process, in one store: checkpoints, gaps, orders, dead letters and leases.
+"""What outlives the process, in one store: checkpoints, gaps, orders, dead letters, leases
+and verifications.
 
 ``sqlite``, ``mongodb`` and ``memory`` each have a function ``open_store`` that yields a
 :class:`Store`. A contract suite for each of its parts checks that all behave the same.
@@ -8,6 +9,7 @@ from dataclasses import dataclass
 
 from tailrace.engine.ports import CheckpointStore, DeadLetterStore, OrderStore
 from tailrace.replicas.ports import LeaseStore
+from tailrace.verify.ports import VerificationStore
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,3 +20,4 @@ class Store:
     dead_letters: DeadLetterStore
     leases: LeaseStore
     orders: OrderStore
+    verifications: VerificationStore

@@ -10,11 +10,12 @@ from tailrace.model import Checkpoint
 from tailrace.model.dead_letter import DeadLetter, How, LetterHead
 from tailrace.model.gap import Gap
 from tailrace.model.order import Order, OrderTable
+from tailrace.model.verification import Verification
 from tailrace.stores import Store
 from tailrace.stores.former_positions import FormerPosition, superfluous
 from tailrace.stores.indexed_letters import IndexedLetters, Key
 from tailrace.stores.memory_leases import MemoryLeases
-from tailrace.stores.records import claim_first, fenced, letter_fenced
+from tailrace.stores.records import claim_first, fenced, letter_fenced, verification_fenced
 
 _Order = tuple[int, int]
 """Of a former position."""
@@ -23,7 +24,13 @@ _Order = tuple[int, int]
 @asynccontextmanager
 async def open_store() -> AsyncIterator[Store]:
     """A store that lasts as long as the process."""
-    yield Store(MemoryCheckpoints(), MemoryDeadLetters(), MemoryLeases(), MemoryOrders())
+    yield Store(
+        MemoryCheckpoints(),
+        MemoryDeadLetters(),
+        MemoryLeases(),
+        MemoryOrders(),
+        MemoryVerifications(),
+    )
 
 
 class MemoryCheckpoints:
@@ -92,6 +99,23 @@ class MemoryOrders:
     async def positions(self, scope: str) -> Sequence[Checkpoint]:
         kept = self._positions.get(scope, {})
         return [kept[order][0] for order in sorted(kept, reverse=True)]
+
+
+class MemoryVerifications:
+    """A :class:`tailrace.verify.ports.VerificationStore`."""
+
+    def __init__(self) -> None:
+        self._records: dict[tuple[str, str], Verification] = {}
+
+    async def load(self, scope: str) -> Sequence[Verification]:
+        return [self._records[key] for key in sorted(self._records) if key[0] == scope]
+
+    async def save(self, verification: Verification) -> None:
+        key = verification.scope, verification.handler
+        stored = self._records.get(key)
+        if stored is not None and stored.epoch > verification.epoch:
+            raise verification_fenced(verification, where="memory")
+        self._records[key] = verification
 
 
 class MemoryDeadLetters(IndexedLetters):

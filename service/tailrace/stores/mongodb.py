@@ -3,7 +3,7 @@
 ``checkpoints`` has one document per scope, whose ``_id`` is the scope's name, and one per gap,
 ``gap:<scope>:<digest>`` (no scope name has a colon). ``dead_letters`` has one document per letter.
 ``leases`` has one per scope and one per process that shares the scopes, ``scope_orders`` one per
-scope and one per former position.
+scope and one per former position, ``verifications`` one per handler of a scope.
 
 Reads return nothing that an election can roll back, and the start of a scope sees everything that
 was written before.
@@ -29,6 +29,7 @@ from tailrace.stores.mongodb_collection import UNAUTHORIZED, RecordCollection
 from tailrace.stores.mongodb_dead_letters import MongoDeadLetters
 from tailrace.stores.mongodb_leases import MongoLeases
 from tailrace.stores.mongodb_orders import MongoOrders
+from tailrace.stores.mongodb_verifications import MongoVerifications
 from tailrace.stores.records import claim_first, fenced, read_record
 
 TIMEOUT_MS = 10_000
@@ -46,12 +47,13 @@ async def open_store(
     runner: CommandRunner, *, database: str = "tailrace", timeout_ms: int = TIMEOUT_MS
 ) -> AsyncIterator[Store]:
     """The store through ``runner``, whose user needs ``readWrite`` on the database."""
-    checkpoints, letters, leases, orders = _collections(runner, database, timeout_ms)
+    checkpoints, letters, leases, orders, verifications = _collections(runner, database, timeout_ms)
     yield Store(
         MongoCheckpoints(checkpoints),
         MongoDeadLetters(letters, checkpoints),
         MongoLeases(leases),
         MongoOrders(orders),
+        MongoVerifications(verifications),
     )
 
 
@@ -75,13 +77,14 @@ async def try_collections(runner: CommandRunner, database: str) -> str:
 
 def _collections(
     runner: CommandRunner, database: str, timeout_ms: int
-) -> tuple[RecordCollection, RecordCollection, RecordCollection, RecordCollection]:
-    """Those of checkpoints, dead letters, leases and orders."""
+) -> tuple[RecordCollection, ...]:
+    """Those of checkpoints, dead letters, leases, orders and verifications."""
     return (
         RecordCollection(runner, database, "checkpoints", timeout_ms, CheckpointError),
         RecordCollection(runner, database, "dead_letters", timeout_ms, DeadLetterError),
         RecordCollection(runner, database, "leases", timeout_ms, LeaseError),
         RecordCollection(runner, database, "scope_orders", timeout_ms, CheckpointError),
+        RecordCollection(runner, database, "verifications", timeout_ms, CheckpointError),
     )
 
 

@@ -13,6 +13,7 @@ from tailrace.model.checkpoint import Checkpoint
 from tailrace.model.dead_letter import DeadLetter, LetterHead, LetterUnreadable
 from tailrace.model.record_codec import document, instance
 from tailrace.model.stored_record import StoredRecord
+from tailrace.model.verification import Verification
 
 R = TypeVar("R", bound=StoredRecord)
 
@@ -93,6 +94,14 @@ def letter_fenced(scope: str, epoch: int, claimed: int, *, where: str) -> Checkp
         f"{where}, scope {scope!r}: epoch {claimed} has claimed the scope, so no dead letter of "
         f"epoch {epoch} is stored: another process follows this scope now, or an operator has set "
         "or reset its position. 'tailrace scopes restart SCOPE' follows from there"
+    )
+
+
+def verification_fenced(verification: Verification, *, where: str) -> CheckpointFenced:
+    """The error for the progress of a verification that another process goes on with."""
+    return CheckpointFenced(
+        f"{where}, scope {verification.scope!r}: another process follows this scope now, and has "
+        f"stored the verification of handler {verification.handler!r}"
     )
 
 

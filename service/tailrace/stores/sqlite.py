@@ -21,6 +21,7 @@ from tailrace.stores.sqlite_dead_letters import SqliteDeadLetters
 from tailrace.stores.sqlite_file import SqliteFile
 from tailrace.stores.sqlite_leases import SqliteLeases
 from tailrace.stores.sqlite_orders import SqliteOrders
+from tailrace.stores.sqlite_verifications import SqliteVerifications
 
 R = TypeVar("R", bound=StoredRecord)
 
@@ -57,7 +58,11 @@ async def open_store(path: str | Path) -> AsyncIterator[Store]:
     file = await to_thread.run_sync(SqliteFile, Path(path))
     try:
         yield Store(
-            SqliteCheckpoints(file), SqliteDeadLetters(file), SqliteLeases(file), SqliteOrders(file)
+            SqliteCheckpoints(file),
+            SqliteDeadLetters(file),
+            SqliteLeases(file),
+            SqliteOrders(file),
+            SqliteVerifications(file),
         )
     finally:
         await file.close()

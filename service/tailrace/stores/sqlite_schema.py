@@ -13,7 +13,7 @@ from tailrace.errors import CheckpointError, ConfigurationError, Problem, Tailra
 APPLICATION_ID = 0x7461696C
 """``tail``: four bytes of the header that distinguish our files from others."""
 
-SCHEMA_VERSION = 5
+SCHEMA_VERSION = 6
 """``PRAGMA user_version``: the version of the tables, not of the records in them."""
 
 BUSY_SECONDS = 5.0
@@ -50,6 +50,13 @@ CREATE TABLE positions (
     sequence INTEGER NOT NULL,
     document TEXT NOT NULL,  -- JSON: a checkpoint of the past
     PRIMARY KEY (scope, epoch, sequence)
+) WITHOUT ROWID;
+CREATE TABLE verifications (
+    scope    TEXT NOT NULL,
+    handler  TEXT NOT NULL,
+    epoch    INTEGER NOT NULL,
+    document TEXT NOT NULL,  -- JSON: tailrace/model/verification.py
+    PRIMARY KEY (scope, handler)
 ) WITHOUT ROWID;
 CREATE TABLE dead_letters (
     number      INTEGER PRIMARY KEY,  -- in the order in which they came

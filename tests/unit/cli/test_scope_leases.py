@@ -12,7 +12,12 @@ from tailrace.control.orders import give
 from tailrace.model.lease import Lease, Member
 from tailrace.model.subscription import Subscription
 from tailrace.stores import Store
-from tailrace.stores.memory import MemoryCheckpoints, MemoryDeadLetters, MemoryOrders
+from tailrace.stores.memory import (
+    MemoryCheckpoints,
+    MemoryDeadLetters,
+    MemoryOrders,
+    MemoryVerifications,
+)
 from tailrace.stores.memory_leases import MemoryLeases
 from tests.unit.cli.conftest import Configure
 from tests.unit.cli.test_checkpoints import NOW, ORDERS
@@ -42,7 +47,7 @@ def seconds() -> list[float]:
 def store(seconds: list[float]) -> Store:
     leases = MemoryLeases(lambda: seconds[0])
     checkpoints = MemoryCheckpoints({"orders": SAVED})
-    return Store(checkpoints, MemoryDeadLetters(), leases, MemoryOrders())
+    return Store(checkpoints, MemoryDeadLetters(), leases, MemoryOrders(), MemoryVerifications())
 
 
 async def test_scopes_are_listed_with_owner_and_position_and_the_live_members(

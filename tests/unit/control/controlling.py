@@ -7,6 +7,8 @@ from tailrace.control.action import Action
 from tailrace.control.bodies import Body
 from tailrace.control.control import Control
 from tailrace.control.outcome import Done
+from tailrace.stores.memory import MemoryVerifications
+from tailrace.verify.verifications import Verifications
 from tests.unit.engine.watching import Watching, supervisor_of
 
 BY = "ann on laptop at 127.0.0.1"
@@ -23,10 +25,18 @@ async def no_reload(*, dry_run: bool) -> Done:
     raise AssertionError("nothing is reloaded")
 
 
+def no_server() -> Any:
+    raise AssertionError("no source is compared")
+
+
 def control_of(one: Watching, **fields: Any) -> Control:
     """With a scope that a test scripts."""
+    supervisor = supervisor_of(one)
+    letters = one.runtime.letters
+    compared = Verifications(lambda: supervisor.watchers, no_server, MemoryVerifications(), letters)
     parts: dict[str, Any] = {"server": NoTimes(), "inquiries": {}, "reload": no_reload}
-    return Control(supervisor_of(one), one.runtime, **{**parts, **fields})
+    parts["verifications"] = compared
+    return Control(supervisor, one.runtime, **{**parts, **fields})
 
 
 async def ask(control: Control, action: Action, about: str, request: Body, by: str = BY) -> Any:

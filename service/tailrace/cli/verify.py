@@ -1,0 +1,120 @@
+"""``tailrace verify``: lets the daemon compare the rows of a destination with the source.
+
+Exit codes: 0 all compared rows are equal, 1 there are differences, 2 nothing was compared to the
+end: wrong usage, refused, no daemon, failed or cancelled.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import quote
+
+from tailrace.cli.action_command import add_options, given_in
+from tailrace.cli.arguments import (
+    add_config,
+    client_of,
+    refuse,
+    require_scope,
+    result_text,
+    with_lines,
+)
+from tailrace.cli.verify_text import lines
+from tailrace.cli.waiting_bar import waiting_bar
+from tailrace.config.served import load_served
+from tailrace.control.actions.verify import VerifyBody
+from tailrace.control.bodies import read_body
+from tailrace.control.client import Client, NoDaemon
+from tailrace.control.outcome import ActionRefused
+from tailrace.errors import TailraceError
+
+EQUAL, DIFFERENT, NO_RESULT = 0, 1, 2
+_LOOK_SECONDS = 0.3
+_USUAL_SECONDS = 60.0
+_OTHERS = ("pause", "resume", "cancel")
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """Adds the command's arguments."""
+    add_config(parser)
+    parser.add_argument("scope", help="the scope's name")
+    add_options(parser, VerifyBody, ("action",))
+    what = parser.add_mutually_exclusive_group()
+    what.add_argument("--status", action="store_true", help="show the last one, and begin none")
+    for name in _OTHERS:
+        what.add_argument(f"--{name}", action="store_true", help=f"{name} the one that goes on")
+    parser.add_argument("--json", action="store_true", help="print the result as JSON")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Compares, and prints the result."""
+    try:
+        return _run(options)
+    except TailraceError as error:
+        from tailrace.cli.exit_report import print_error
+
+        print_error(with_lines(error, options))
+        return NO_RESULT
+
+
+def _run(options: argparse.Namespace) -> int:
+    served = load_served(options.config)
+    require_scope(options.scope, options.handler, served.handlers, options.config)
+    client = client_of(served, options.config)
+    given, action = given_in(options, VerifyBody), _action(options)
+    if action != "start" and given.keys() - {"handler"}:
+        refuse(f"--{action}", "takes only --handler: what is compared was said at the start")
+    path = f"/scopes/{quote(options.scope, safe='')}/verify"
+    if action in _OTHERS:
+        done: Mapping[str, Any] = client.act(path, {**given, "action": action})
+        print(result_text(options, done), end="")
+        return EQUAL
+    query = f"?handler={quote(options.handler, safe='')}" if options.handler else ""
+    if action == "start":
+        read_body(VerifyBody, json.dumps(given).encode(), "")
+        begun: Mapping[str, Any] = client.act(path, given)
+        found = _ended(client, path + query, begun["handlers"])
+    else:
+        last = client.get(path + query)["verification"]
+        if last is None:
+            raise ActionRefused(409, f"scope {options.scope!r} was never verified")
+        found = last
+    print(json.dumps(found, indent=2) if options.json else "\n".join(lines(found)))
+    return _exit_code(found, waited=action == "start")
+
+
+def _action(options: argparse.Namespace) -> str:
+    return next((name for name in (*_OTHERS, "status") if getattr(options, name)), "start")
+
+
+def _ended(client: Client, path: str, handlers: list[str]) -> Mapping[str, Any]:
+    """The verification of these handlers, when it is over."""
+    with waiting_bar("comparing", _USUAL_SECONDS) as progress:
+        while True:
+            try:
+                found: Mapping[str, Any] | None = client.get(path)["verification"]
+            except NoDaemon as error:
+                message = "the verification goes on when the daemon runs again; --status shows it"
+                raise ActionRefused(503, f"{message}: {error}") from error
+            states = [
+                one["state"] for name, one in (found or {})["handlers"].items() if name in handlers
+            ]
+            if found is not None and not {"running", "paused"} & {*states}:
+                return found
+            if found is not None:
+                progress.what = f"comparing, {found['compared']:,} so far"
+                progress.what += f"; {found['reason']}" if found["reason"] else ""
+                progress.share = min(found["compared"] / max(found["estimate"], 1), 1.0)
+            time.sleep(_LOOK_SECONDS)
+
+
+def _exit_code(found: Mapping[str, Any], *, waited: bool) -> int:
+    if found["state"] in ("failed", "cancelled"):
+        message = f"the verification is {found['state']}; {found['reason']}".rstrip("; ")
+        raise ActionRefused(409, message)
+    if not waited and found["state"] != "done":
+        return NO_RESULT
+    return DIFFERENT if found["different"] + found["missing"] + found["too_many"] else EQUAL

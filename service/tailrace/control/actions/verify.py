@@ -1,0 +1,190 @@
+"""Compares the rows of a handler's destination with the source, and shows how far that is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import Field
+
+from tailrace.control.action import Action
+from tailrace.control.bodies import HandlerQuery, Metavar
+from tailrace.control.outcome import ActionRefused, Done
+
+if TYPE_CHECKING:
+    from tailrace.control.control import Control
+    from tailrace.control.subject import Subject
+    from tailrace.engine import Routed
+    from tailrace.model.verification import ComparedCollection, VerificationRequest
+
+
+class VerifyBody(HandlerQuery):
+    """Compares the rows of a destination with the documents of the source, beside the stream."""
+
+    action: Literal["start", "pause", "resume", "cancel"] = "start"
+    """What to do with the verification."""
+    collections: Annotated[list[str], Metavar("NAME")] = Field(default=[], max_length=1000)
+    """`start`: only these collections (`name` or `database.name`); without any, all."""
+    filter: Annotated[str, Metavar("JSON")] = ""
+    """`start`: only documents that match this filter, in Extended JSON. Rows without a document
+    are not looked for then."""
+    keys: Annotated[list[str], Metavar("JSON")] = Field(default=[], max_length=1000)
+    """`start`: only the documents with these `_id`s, each as Extended JSON."""
+    sample: Annotated[float, Metavar("SHARE")] = Field(default=1.0, gt=0, le=1)
+    """`start`: only this share of the documents, above 0 and up to 1, chosen at random."""
+    documents_per_second: Annotated[float, Metavar("N")] = Field(default=0.0, ge=0)
+    """`start`: compare at most so many documents a second; 0: no limit."""
+    values: bool = False
+    """`start`: tell the values that differ, too. They are stored with the result."""
+
+
+class LastVerificationQuery(HandlerQuery):
+    """How far the last verification is, and what it has found: of a handler, or of all."""
+
+
+async def _verify(control: Control, scope: str, body: VerifyBody, by: str) -> Done:
+    """Begins, pauses, resumes or cancels verifications."""
+    from tailrace.control.follower import require_followed, require_here
+
+    subject = control.subject(scope, body.handler)
+    require_here(subject.watcher)
+    async with control.locks["verify"]:  # of two requests at once, one is refused
+        if body.action != "start":
+            return await _change(control, subject, body.action)
+        require_followed(subject.watcher)
+        return await _start(control, subject, body, by)
+
+
+async def _change(control: Control, subject: Subject, action: str) -> Done:
+    from tailrace.model.verification import VerificationState
+
+    states = {
+        "pause": (VerificationState.RUNNING, VerificationState.PAUSED),
+        "resume": (VerificationState.PAUSED, VerificationState.RUNNING),
+    }
+    before, after = states.get(action, (None, VerificationState.CANCELLED))
+    runs = [
+        run
+        for name in subject.handlers
+        if (run := control.verifications.running(subject.watcher.name, name)) is not None
+        and before in (None, run.record.state)
+        and not run.record.is_over
+    ]
+    if not runs:
+        what = f"that is {before.value}" if before is not None else "to cancel"
+        raise ActionRefused(409, f"{subject} has no verification {what}")
+    for run in runs:
+        await control.verifications.change(run, after)
+    names = [run.record.handler for run in runs]
+    message = f"{subject}: its verification is {after.value}"
+    return Done(
+        message, (before or VerificationState.RUNNING).value, after.value, {"handlers": names}
+    )
+
+
+async def _start(control: Control, subject: Subject, body: VerifyBody, by: str) -> Done:
+    from tailrace.errors import CheckpointError, describe
+
+    watcher, chosen = subject.watcher, _comparable(subject)
+    for routed in chosen:
+        if control.verifications.running(watcher.name, routed.name) is not None:
+            message = f"handler {routed.name!r} is being verified: wait for its end, or cancel it"
+            raise ActionRefused(409, message)
+    if watcher.plan.options.pipeline:
+        message = f"scope {watcher.name!r} has a pipeline, so its rows are not whole documents"
+        raise ActionRefused(422, f"{message}: they cannot be compared with the source")
+    request = _request(body)
+    plans = [(routed, await _planned(control, subject, request, routed)) for routed in chosen]
+    for routed, collections in plans:
+        try:
+            await control.verifications.start(watcher, routed.name, request, collections, by)
+        except CheckpointError as error:
+            raise ActionRefused(503, describe(error)) from error
+    names = [routed.name for routed in chosen]
+    message = f"scope {watcher.name!r}: the rows of {', '.join(names)} are compared"
+    message += f"; GET /scopes/{watcher.name}/verify shows how far that is"
+    return Done(message, "", "running", {"handlers": names})
+
+
+def _comparable(subject: Subject) -> Sequence[Routed]:
+    """The handlers that are meant, and can be asked. Raises :class:`ActionRefused`."""
+    meant = [each for each in subject.watcher.plan.routed if each.name in subject.handlers]
+    found = [each for each in meant if each.handler.comparison is not None]
+    if found:
+        return found
+    who = f"{subject}" if subject.handler is not None else f"no handler of {subject}"
+    verb = "cannot" if subject.handler is not None else "can"
+    raise ActionRefused(
+        422,
+        f"{who} {verb} be asked for its rows: it can be of types that hold a row of each document, "
+        "as docs/verify.md lists them",
+    )
+
+
+def _request(body: VerifyBody) -> VerificationRequest:
+    from tailrace.event.key import read_key
+    from tailrace.model.verification import VerificationRequest
+    from tailrace.snapshot.filter import canonical
+
+    if body.keys and (body.filter or body.sample < 1):
+        raise ActionRefused(400, "keys cannot be combined with filter or sample: name one of them")
+    try:
+        for key in body.keys:
+            read_key(key)
+        matching = canonical(body.filter)
+    except ValueError as error:
+        raise ActionRefused(400, str(error)) from error
+    return VerificationRequest(
+        tuple(body.collections),
+        matching,
+        tuple(body.keys),
+        body.sample,
+        body.documents_per_second,
+        body.values,
+    )
+
+
+async def _planned(
+    control: Control, subject: Subject, request: VerificationRequest, routed: Routed
+) -> Mapping[str, ComparedCollection]:
+    from tailrace.errors import CommandFailed, DriverError, ScopeHalted, describe
+    from tailrace.snapshot.error_codes import is_refusal
+    from tailrace.snapshot.plan import NothingToRead
+    from tailrace.verify.planning import planned
+
+    scope, server = subject.watcher.plan.scope, control.verifications.server()
+    try:
+        collections = await planned(server, scope, request, routed)
+    except (NothingToRead, ScopeHalted) as error:
+        raise ActionRefused(409, str(error)) from error
+    except DriverError as error:
+        final = isinstance(error, CommandFailed) and is_refusal(error)
+        raise ActionRefused(400 if final else 503, describe(error)) from error
+    readable = [each for each in collections.values() if not each.is_over]
+    if collections and not readable:
+        first = next(iter(collections.values()))
+        message = f"no collection can be compared for handler {routed.name!r}"
+        raise ActionRefused(409, f"{message}: {first.name}: {first.note}")
+    return collections
+
+
+async def _last(control: Control, scope: str, query: HandlerQuery, by: str) -> Mapping[str, Any]:
+    from tailrace.errors import CheckpointError, describe
+    from tailrace.verify.progress import scope_document, verification_document
+
+    subject, verifications = control.subject(scope, query.handler), control.verifications
+    try:
+        records = await verifications.last(scope, subject.handlers)
+    except CheckpointError as error:
+        raise ActionRefused(503, describe(error)) from error
+    documents = []
+    for record in records:
+        run = verifications.running(scope, record.handler)
+        followed = verifications.followed(scope, record.handler)
+        trouble = run.trouble if run is not None else ""
+        documents.append(verification_document(record, trouble, followed.snapshot))
+    return {"scope": scope, "verification": scope_document(documents)}
+
+
+VERIFY = Action("POST", "/scopes/{name}/verify", VerifyBody, _verify)
+LAST_VERIFICATION = Action("GET", "/scopes/{name}/verify", LastVerificationQuery, _last)

@@ -1,0 +1,48 @@
+"""Verifications in the SQLite store: a row for the last one of each handler."""
+
+import json
+from collections.abc import Sequence
+
+import structlog
+
+from tailrace.errors import CheckpointCorrupt
+from tailrace.model.verification import Verification
+from tailrace.stores.records import read_json, verification_fenced
+from tailrace.stores.sqlite_file import SqliteFile
+
+# As a blob: text that is not UTF-8 must fail where the error can name its record.
+_LOAD = """
+SELECT CAST(document AS BLOB) FROM verifications WHERE scope = ? ORDER BY handler
+"""
+_SAVE = """
+INSERT INTO verifications (scope, handler, epoch, document) VALUES (?, ?, ?, ?)
+ON CONFLICT (scope, handler) DO UPDATE SET epoch = excluded.epoch, document = excluded.document
+WHERE excluded.epoch >= verifications.epoch
+"""
+
+
+class SqliteVerifications:
+    """A :class:`tailrace.verify.ports.VerificationStore`."""
+
+    def __init__(self, file: SqliteFile) -> None:
+        self._file = file
+
+    async def load(self, scope: str) -> Sequence[Verification]:
+        where, verifications = f", scope {scope!r}", list[Verification]()
+        for (text,) in (await self._file.run(_LOAD, (scope,), where)).rows:
+            try:
+                found = read_json(
+                    Verification, text, scope=scope, where=f"{self._file.path}{where}"
+                )
+            except CheckpointCorrupt as error:
+                structlog.get_logger().warning("verification.unreadable", error=str(error))
+            else:
+                verifications.append(found)
+        return verifications
+
+    async def save(self, verification: Verification) -> None:
+        scope, where = verification.scope, f", scope {verification.scope!r}"
+        document = json.dumps(verification.to_document())
+        values = (scope, verification.handler, verification.epoch, document)
+        if (await self._file.run(_SAVE, values, where)).changed == 0:
+            raise verification_fenced(verification, where=str(self._file.path))

@@ -1,0 +1,127 @@
+"""Compares rows with what their documents make. Nothing here asks a server."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import anyio.lowlevel
+
+from tailrace.engine import Comparison, Row
+from tailrace.errors import Refused
+from tailrace.event import ChangeEvent
+from tailrace.model.snapshot import DocumentId
+from tailrace.model.verification import Kind
+
+_AT_ONCE = 256
+"""After so many documents, the stream may go on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Suspect:
+    """A row that is not what its document makes, or one of both that is not there.
+
+    ``fields``: those that differ. ``expected`` and ``stored``: the rows.
+    """
+
+    id: DocumentId
+    kind: Kind
+    fields: tuple[str, ...] = ()
+    expected: Row | None = None
+    stored: Row | None = None
+
+
+@dataclass(slots=True)
+class Compared:
+    """The result for some keys. ``refused``: those of which the destination makes no row, with its
+    reason. ``unread``: those whose documents were not read, because the others were large. A key
+    without a document and without a row is in none of these."""
+
+    equal: int = 0
+    suspects: list[Suspect] = field(default_factory=list)
+    refused: dict[DocumentId, str] = field(default_factory=dict)
+    unread: list[DocumentId] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class ExpectedRows:
+    """By event, its row; ``None`` where it has a reason in ``refused``."""
+
+    rows: Sequence[Row | None]
+    refused: Mapping[int, str]
+
+
+async def expected_rows(comparison: Comparison, events: Sequence[ChangeEvent]) -> ExpectedRows:
+    """The rows that the destination makes of documents."""
+    rows: list[Row | None] = []
+    refused: dict[int, str] = {}
+    for first in range(0, len(events), _AT_ONCE):
+        part = list(enumerate(events[first : first + _AT_ONCE], first))
+        reasons: Mapping[int, str] = {}
+        made: Sequence[Row] = ()
+        while part:
+            try:
+                made = await comparison.expected([event for _, event in part])
+                break
+            except Refused as error:
+                if not (reasons := error.of(len(part))):
+                    raise
+                refused |= {part[at][0]: why for at, why in reasons.items()}
+                part = [one for at, one in enumerate(part) if at not in reasons]
+        by_event = {at: row for (at, _), row in zip(part, made, strict=True)}
+        rows += [by_event.get(at) for at in range(first, min(first + _AT_ONCE, len(events)))]
+        await anyio.lowlevel.checkpoint()
+    return ExpectedRows(rows, refused)
+
+
+def compared(
+    keys: Sequence[DocumentId],
+    places: Sequence[int | None],
+    expected: ExpectedRows,
+    stored: Sequence[Row | None],
+    *,
+    whole: bool = True,
+) -> Compared:
+    """Compares the ``stored`` rows of keys with the ``expected`` ones.
+
+    ``places``: of each key, the index of its document's row; ``None`` if there is no document, or
+    if it was not read, unless these are ``whole``.
+    """
+    result = Compared()
+    for key, place, row in zip(keys, places, stored, strict=True):
+        if place is None:
+            if not whole:
+                result.unread.append(key)
+            elif row is not None:
+                result.suspects.append(Suspect(key, Kind.TOO_MANY, (), None, row))
+            continue
+        wanted = expected.rows[place]
+        if wanted is None:
+            result.refused[key] = expected.refused.get(place, "")
+        elif row is None:
+            result.suspects.append(Suspect(key, Kind.MISSING, (), wanted, None))
+        elif row == wanted:
+            result.equal += 1
+        else:
+            result.suspects.append(
+                Suspect(key, Kind.DIFFERENT, differing(wanted, row), wanted, row)
+            )
+    return result
+
+
+def differing(expected: Row, stored: Row) -> tuple[str, ...]:
+    """The names of the fields that differ, in the order of the expected row."""
+    names = dict.fromkeys([*expected, *stored])
+    return tuple(
+        name
+        for name in names
+        if (name in expected) != (name in stored) or expected.get(name) != stored.get(name)
+    )
+
+
+def value_text(row: Row | None, name: str) -> str:
+    """A value for people, as Python writes it."""
+    if row is None or name not in row:
+        return ""
+    value = row[name]
+    return value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else str(value)

@@ -1,0 +1,122 @@
+"""A handler of a scope that this process follows, as a verification sees it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+
+import bson
+from bson.timestamp import Timestamp
+
+from tailrace.engine import Comparison, Routed, Watcher, WatcherState
+from tailrace.engine.position.cluster_time import later
+from tailrace.engine.status.lag import MOST_LAG_SECONDS
+from tailrace.errors import Unavailable
+from tailrace.event import ChangeEvent
+
+_COPIED = ("insert", "update", "replace", "delete")
+_ELSEWHERE = frozenset({WatcherState.STANDBY, WatcherState.STOPPED})
+
+
+@dataclass(frozen=True, slots=True)
+class FollowedHandler:
+    """One handler. ``find``: the watcher of its scope now, which a reload may replace."""
+
+    scope: str
+    handler: str
+    find: Callable[[str], Watcher | None]
+
+    @property
+    def watcher(self) -> Watcher | None:
+        """That of the scope, if this process follows it."""
+        watcher = self.find(self.scope)
+        if watcher is None or watcher.status.state in _ELSEWHERE or not watcher.claim.epoch:
+            return None
+        return watcher
+
+    @property
+    def routed(self) -> Routed | None:
+        """The handler with its routes; ``None`` if the scope has it no more."""
+        return None if (watcher := self.watcher) is None else routed_of(watcher, self.handler)
+
+    @property
+    def full_document(self) -> str | None:
+        """That of the scope's stream."""
+        return watcher.plan.options.full_document if (watcher := self.watcher) else None
+
+    def open(self) -> AbstractAsyncContextManager[Comparison]:
+        """Its rows. Raises :class:`Unavailable` if it is not open, or cannot be compared."""
+        watcher, routed = self.watcher, self.routed
+        if watcher is None or routed is None or routed.handler.comparison is None:
+            raise Unavailable(f"handler {self.handler!r} cannot be compared now")
+        return routed.handler.comparison(watcher.scope.identity)
+
+    def reached(self) -> Timestamp | None:
+        """Up to where it has handled everything, as far as that is known."""
+        if (watcher := self.watcher) is None:
+            return None
+        status = watcher.status_of(self.handler)
+        reached, saved = status.reached(self.handler), status.saved(self.handler)
+        position = reached[0] if reached is not None else saved and saved.position
+        if not position:
+            return None
+        token = position.token
+        return later(position.cluster_time, token.cluster_time if token is not None else None)
+
+    def handled(self) -> Timestamp:
+        """The same. Raises :class:`Unavailable` if it is not known now."""
+        if (time := self.reached()) is None:
+            raise Unavailable(f"handler {self.handler!r} has no position yet")
+        return time
+
+    @property
+    def obstacle(self) -> str:
+        """Why nothing is compared now; empty if it may be."""
+        if (watcher := self.watcher) is None:
+            return "the scope is not followed here now"
+        if watcher.replays.is_wanted(self.handler):
+            return "a replay to the handler is running, and comes first"
+        lag = watcher.status_of(self.handler).read_lag
+        if lag > MOST_LAG_SECONDS:
+            return f"the stream is {lag:.0f} s behind the server, and comes first"
+        if self.reached() is None:
+            return "the handler has no position yet"
+        return ""
+
+    @property
+    def snapshot(self) -> str:
+        """The id of a snapshot that the handler has not completely; empty if there is none."""
+        if (watcher := self.watcher) is None:
+            return ""
+        seen = watcher.status_of(self.handler).snapshot_of(self.handler)
+        return seen.progress.id if seen is not None and not seen.progress.over else ""
+
+
+def routed_of(watcher: Watcher, handler: str) -> Routed | None:
+    """A handler of a scope with its routes."""
+    return next((each for each in watcher.plan.routed if each.name == handler), None)
+
+
+def is_copied(routed: Routed, database: str, collection: str) -> bool:
+    """Whether all changes of a collection's documents come to a handler."""
+    return routed.wants is None or all(
+        routed.wants(_change(operation, database, collection)) for operation in _COPIED
+    )
+
+
+def is_wanted(routed: Routed, database: str, collection: str) -> bool:
+    """Whether any changes of a collection's documents come to a handler."""
+    return routed.wants is None or any(
+        routed.wants(_change(operation, database, collection)) for operation in _COPIED
+    )
+
+
+def _change(operation: str, database: str, collection: str) -> ChangeEvent:
+    event = {
+        "_id": {"_data": "00"},
+        "operationType": operation,
+        "ns": {"db": database, "coll": collection},
+        "documentKey": {"_id": 0},
+    }
+    return ChangeEvent.from_raw(bson.encode(event))

@@ -1,0 +1,154 @@
+"""One look: the rows of some keys, and their documents as of a moment that fits the rows."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from dataclasses import dataclass, field
+
+from bson.timestamp import Timestamp
+
+from tailrace.engine import Comparison
+from tailrace.errors import CommandFailed
+from tailrace.event import Namespace
+from tailrace.model.snapshot import DocumentId
+from tailrace.model.verification import ComparedCollection
+from tailrace.snapshot.error_codes import READ_LATER
+from tailrace.verify.compare import Compared, Suspect, compared, expected_rows
+from tailrace.verify.source import Documents, Source, identities
+from tailrace.verify.window import Window, window
+
+MOST_LOOKS = 5
+"""After so many looks at which its document had just changed, a key is in flux."""
+MOST_KEYS = 1000
+"""The most keys of a look."""
+
+ReadDocuments = Callable[[Timestamp], Awaitable[Documents]]
+
+
+@dataclass(frozen=True, slots=True)
+class Looked:
+    """The result of a look. ``size``: of the documents, in bytes; ``read``: how many."""
+
+    compared: Compared
+    window: Window
+    size: int
+    read: int
+
+
+@dataclass(frozen=True, slots=True)
+class Looker:
+    """Looks at keys of one scope. ``handled``: up to where its handler has handled everything."""
+
+    source: Source
+    comparison: Comparison
+    handled: Callable[[], Timestamp]
+    full_document: str | None
+
+    async def look(
+        self, of: ComparedCollection, keys: Sequence[DocumentId], read: ReadDocuments | None = None
+    ) -> Looked:
+        """Compares the rows with these keys. ``read``: how to read their documents."""
+        handled = self.handled()
+        namespace = Namespace(of.database, of.collection)
+        held = await self.comparison.stored(namespace, keys)
+        position = held.position.time if held.position is not None else None
+        moment = window(handled, position, await self.source.now(), self.full_document)
+        documents, moment = await self._documents(of, keys, moment, read)
+        expected = await expected_rows(self.comparison, list(documents.events.values()))
+        places = {of_document: at for at, of_document in enumerate(documents.events)}
+        found = [places.get(one) for one in identities(keys)]
+        whole = documents.whole or (len(keys) == 1 and found != [None])
+        result = compared(keys, found, expected, held.rows, whole=whole)
+        return Looked(result, moment, documents.size, len(documents.events))
+
+    async def _documents(
+        self,
+        of: ComparedCollection,
+        keys: Sequence[DocumentId],
+        moment: Window,
+        read: ReadDocuments | None,
+    ) -> tuple[Documents, Window]:
+        """The documents as of the window's moment, or of its end if that is too old to be read."""
+
+        async def by_key(time: Timestamp) -> Documents:
+            return await self.source.documents(of, keys, time)
+
+        read = read or by_key
+        try:
+            return await read(moment.at), moment
+        except CommandFailed as error:
+            if error.code not in READ_LATER or moment.at == moment.high:
+                raise
+        return await read(moment.high), Window(moment.low, moment.high, moment.high)
+
+    async def settled(self, of: ComparedCollection, looked: Looked) -> Settled:
+        """Which suspects are certain: no change touched their documents meanwhile."""
+        suspects = looked.compared.suspects
+        if not suspects:
+            return Settled()
+        ids = [each.id for each in suspects]
+        low, high = looked.window.low, looked.window.high
+        touched = await self.source.touched(of, ids, low, high)
+        if touched is None:
+            return Settled(open=ids)
+        result = Settled()
+        for suspect, one in zip(suspects, identities(ids), strict=True):
+            if one in touched:
+                result.open.append(suspect.id)
+            else:
+                result.differing.append(suspect)
+        return result
+
+
+@dataclass(slots=True)
+class Settled:
+    """The suspects that differ, and the keys that are still ``open``."""
+
+    differing: list[Suspect] = field(default_factory=list)
+    open: list[DocumentId] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class OpenKeys:
+    """The keys of a collection that are looked at again, in turn, and how often they were."""
+
+    looks: dict[DocumentId, int] = field(default_factory=dict)
+    most: int = MOST_KEYS
+    """How many the next look has: fewer after one whose documents were too large for it."""
+    after: Timestamp | None = None
+    """The next look is better once the handler has handled everything up to here."""
+
+    def add(self, keys: Collection[DocumentId]) -> None:
+        """Adds keys that were not looked at alone yet."""
+        for key in keys:
+            self.looks.setdefault(key, 0)
+
+    def next(self) -> list[DocumentId]:
+        """The keys of the next look."""
+        return list(self.looks)[: self.most]
+
+    def looked(self, keys: Sequence[DocumentId], unread: int, *, high: Timestamp) -> None:
+        """A look at these keys is over, of which so many were not read."""
+        self.most = max(len(keys) // 4, 1) if unread else min(2 * self.most, MOST_KEYS)
+        self.after = high
+
+    def settle(self, keys: Collection[DocumentId]) -> None:
+        """Forgets keys that are settled."""
+        for key in keys:
+            self.looks.pop(key, None)
+
+    def again(self, keys: Collection[DocumentId]) -> list[DocumentId]:
+        """Counts a look at keys that it did not settle; returns those in flux."""
+        fluid: list[DocumentId] = []
+        for key in keys:
+            looks = self.looks.pop(key, 0) + 1
+            if looks >= MOST_LOOKS:
+                fluid.append(key)
+            else:
+                self.looks[key] = looks  # behind those that were looked at less often
+        return fluid
+
+    @property
+    def waits(self) -> bool:
+        """Whether all of them were looked at: the next look is to be later."""
+        return bool(self.looks) and min(self.looks.values()) > 0

@@ -1,0 +1,42 @@
+"""Which collections a verification compares."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from tailrace.engine import Routed
+from tailrace.model import Scope
+from tailrace.model.snapshot import RangeState, SnapshotMode
+from tailrace.model.verification import ComparedCollection, Phase, VerificationRequest
+from tailrace.snapshot.plan import plan
+from tailrace.snapshot.server import SnapshotServer
+from tailrace.snapshot.target import asked_for
+from tailrace.verify.followed import is_copied, is_wanted
+
+_NOT_COPIED = "the routes of the handler leave out some of its changes"
+
+
+async def planned(
+    server: SnapshotServer, scope: Scope, request: VerificationRequest, routed: Routed
+) -> Mapping[str, ComparedCollection]:
+    """The collections of a scope that are chosen and come to the handler, by name.
+
+    Raises :class:`tailrace.snapshot.plan.NothingToRead` for a chosen one that does not exist, and
+    the server's refusal of a filter.
+    """
+    snapshot = asked_for(scope, SnapshotMode.REQUESTED, request.filter, 1)
+    found = await plan(server, scope, replace(snapshot, collections=request.collections))
+    collections: dict[str, ComparedCollection] = {}
+    for each in found.ranges.values():
+        if not is_wanted(routed, each.database, each.collection):
+            continue
+        one = ComparedCollection(
+            each.uuid, each.database, each.collection, each.estimate, each.clustered
+        )
+        if each.state is RangeState.REFUSED:
+            one = replace(one, phase=Phase.REFUSED, note=each.note)
+        elif not is_copied(routed, each.database, each.collection):
+            one = replace(one, phase=Phase.REFUSED, note=_NOT_COPIED)
+        collections[one.name] = one
+    return collections

@@ -1,0 +1,101 @@
+"""Verifications as JSON documents, for answers and scripts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from tailrace.model.time_text import utc_text
+from tailrace.model.verification import (
+    ComparedCollection,
+    Counts,
+    Difference,
+    Verification,
+    VerificationState,
+)
+
+_GOING_ON = (VerificationState.RUNNING, VerificationState.PAUSED)
+
+
+def verification_document(
+    record: Verification, trouble: str = "", snapshot: str = ""
+) -> dict[str, Any]:
+    """One verification. ``trouble``: why nothing is compared now. ``snapshot``: the id of one whose
+    documents the handler has not completely."""
+    return {
+        "handler": record.handler,
+        "id": record.id,
+        "state": record.state.value,
+        "reason": record.reason or trouble,
+        "by": record.by,
+        "began": utc_text(record.began),
+        "ended": utc_text(record.ended) if record.ended is not None else None,
+        "snapshot": snapshot or None,
+        **asdict(record.counts),
+        "estimate": sum(each.estimate for each in record.collections.values()),
+        "collections": {each.name: _collection(each) for each in record.collections.values()},
+        "keys": [_difference(record.handler, each) for each in record.keys],
+        "dead_letters": list(record.letters),
+    }
+
+
+def scope_document(documents: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
+    """Those of the handlers of a scope as one; ``None`` if there is none."""
+    if len(documents) < 2:
+        return {**documents[0], "handlers": _by_handler(documents)} if documents else None
+    states = [VerificationState(each["state"]) for each in documents]
+    order = [*_GOING_ON, VerificationState.FAILED, VerificationState.CANCELLED]
+    state = next((one for one in order if one in states), VerificationState.DONE)
+    ended = [each["ended"] for each in documents]
+    names = list(asdict(Counts()))
+    collections: dict[str, dict[str, Any]] = {}
+    for document in documents:
+        for name, one in document["collections"].items():
+            before = collections.get(name)
+            sums = {key: one[key] + before[key] for key in names} if before is not None else {}
+            collections[name] = {**one, **sums}
+    return {
+        "state": state.value,
+        "reason": "; ".join(each["reason"] for each in documents if each["reason"]),
+        "began": min(each["began"] for each in documents),
+        "ended": max(ended) if all(ended) else None,
+        "snapshot": next((each["snapshot"] for each in documents if each["snapshot"]), None),
+        **{key: sum(each[key] for each in documents) for key in [*names, "estimate"]},
+        "collections": collections,
+        "keys": [key for each in documents for key in each["keys"]],
+        "dead_letters": [id for each in documents for id in each["dead_letters"]],
+        "handlers": _by_handler(documents),
+    }
+
+
+def _by_handler(documents: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    left_out = ("keys", "dead_letters")
+    return {
+        each["handler"]: {name: value for name, value in each.items() if name not in left_out}
+        for each in documents
+    }
+
+
+def _collection(of: ComparedCollection) -> dict[str, Any]:
+    return {
+        "state": of.phase.value,
+        "note": of.note,
+        "estimate": of.estimate,
+        **asdict(of.counts),
+    }
+
+
+def _difference(handler: str, difference: Difference) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        "handler": handler,
+        "collection": difference.collection,
+        "key": difference.key,
+        "kind": difference.kind.value,
+        "fields": list(difference.fields),
+        "since": utc_text(difference.since),
+    }
+    if difference.expected or difference.stored:
+        pairs = zip(difference.fields, difference.expected, difference.stored, strict=True)
+        found["values"] = {name: {"expected": one, "stored": two} for name, one, two in pairs}
+    return found

@@ -1,0 +1,212 @@
+"""One verification in the process that follows its scope: when it goes on, and how it ends."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import anyio
+import structlog
+
+from tailrace.engine import Comparison
+from tailrace.errors import (
+    CheckpointError,
+    CheckpointFenced,
+    CommandFailed,
+    DriverError,
+    InvalidPosition,
+    ScopeHalted,
+    Unavailable,
+    describe,
+)
+from tailrace.model.failure_policy import Backoff
+from tailrace.model.verification import Phase, Verification, VerificationState
+from tailrace.snapshot.error_codes import ACCESS, is_refusal
+from tailrace.snapshot.pace import ChunkPace
+from tailrace.snapshot.plan import NothingToRead
+from tailrace.verify.findings import Findings
+from tailrace.verify.followed import FollowedHandler
+from tailrace.verify.looks import Looker
+from tailrace.verify.planning import planned
+from tailrace.verify.ports import VerificationStore
+from tailrace.verify.source import Source
+from tailrace.verify.steps import Steps
+
+_CHUNK_DOCUMENTS = 1000
+"""Documents at once: more would let the stream wait for too long."""
+_FIRST_DOCUMENTS = 16
+"""The size of the first chunk, while the size of documents is unknown."""
+_SAVE_SECONDS = 1.0
+_OBSTACLE_SECONDS = 0.2
+_PAUSED_SECONDS = 60.0
+_MOST_FAILURES = 5
+"""So many errors in a row that are neither of the server nor of an outage end the verification."""
+
+
+class Run:
+    """The run of one verification in the process that follows its scope."""
+
+    def __init__(
+        self,
+        findings: Findings,
+        followed: FollowedHandler,
+        source: Source,
+        store: VerificationStore,
+    ) -> None:
+        self.findings = findings
+        self.trouble = ""
+        """Why nothing is compared now."""
+        self.changed = anyio.Event()
+        """Set when an operator has paused, resumed or cancelled it."""
+        self._followed = followed
+        self._source = source
+        self._store = store
+        request = findings.record.request
+        self._pace = ChunkPace(_CHUNK_DOCUMENTS, request.documents_per_second)
+        self._pace.documents = _FIRST_DOCUMENTS
+        self._steps = Steps(findings, source, self._pace, followed.handled)
+        self._backoff = Backoff(0.1, 5.0)
+        self._saved_at = 0.0
+        self._log = structlog.get_logger().bind(
+            scope=followed.scope, handler=followed.handler, verification=findings.record.id
+        )
+
+    @property
+    def record(self) -> Verification:
+        """How far it is."""
+        return self.findings.record
+
+    async def run(self) -> None:
+        """Compares until all is compared, or it is cancelled. Failures are waited out."""
+        failures = unknown = 0
+        while not self.record.is_over:
+            before = self.record.counts.compared
+            try:
+                await self._ready()
+                async with self._followed.open() as comparison:
+                    await self._compare(comparison)
+            except CheckpointFenced:
+                raise
+            except (ScopeHalted, InvalidPosition) as error:
+                await self.end(VerificationState.FAILED, describe(error))
+            except (DriverError, Unavailable, OSError, TimeoutError) as error:
+                if isinstance(error, CommandFailed) and _is_final(error):
+                    await self.end(VerificationState.FAILED, describe(error))
+                    break
+                failures = 1 if self.record.counts.compared > before else failures + 1
+                await self._wait_out(error, failures)
+            except Exception as error:  # noqa: BLE001 - whatever a destination raises
+                unknown = 1 if self.record.counts.compared > before else unknown + 1
+                if unknown == _MOST_FAILURES:
+                    await self.end(VerificationState.FAILED, describe(error))
+                    break
+                await self._wait_out(error, unknown)
+
+    async def _wait_out(self, error: Exception, failures: int) -> None:
+        self.trouble = describe(error)
+        delay = self._backoff.delay(failures)
+        log = self._log.warning if failures > 1 else self._log.info
+        log("verification.interrupted", error=self.trouble, delay_seconds=round(delay, 3))
+        await self._sleep(delay)
+
+    async def end(self, state: VerificationState, reason: str = "") -> None:
+        """Ends it for good."""
+        ended = datetime.now(UTC)
+        self.findings.record = replace(self.record, state=state, reason=reason, ended=ended)
+        self.trouble = ""
+        await self.save()
+        counts = self.record.counts
+        self._log.info(
+            "verification.ended",
+            state=state.value,
+            reason=reason,
+            compared=counts.compared,
+            different=counts.different,
+            missing=counts.missing,
+            too_many=counts.too_many,
+            in_flux=counts.in_flux,
+            set_aside=counts.set_aside,
+        )
+
+    async def save(self) -> None:
+        """Stores how far it is; if that fails, the next one may work."""
+        try:
+            await self._store.save(self.record)
+        except CheckpointFenced:
+            raise
+        except CheckpointError as error:
+            self._log.warning("verification.not_saved", error=describe(error))
+        self._saved_at = anyio.current_time()
+
+    # --- when ----------------------------------------------------------------------------------
+
+    async def _ready(self) -> None:
+        """Returns when the next step may begin: not paused, and no change has to wait."""
+        while not self.record.is_over:
+            if self.record.state is VerificationState.PAUSED:
+                await self._sleep(_PAUSED_SECONDS)
+                continue
+            obstacle = self._followed.obstacle
+            if not obstacle:
+                self.trouble = ""
+                await self._pace.wait()
+                return
+            self.trouble = obstacle
+            await self._sleep(_OBSTACLE_SECONDS)
+
+    async def _sleep(self, seconds: float) -> None:
+        """Waits, or until an operator changes something."""
+        with anyio.move_on_after(seconds):
+            await self.changed.wait()
+        if self.changed.is_set():
+            self.changed = anyio.Event()
+
+    # --- what ----------------------------------------------------------------------------------
+
+    async def _compare(self, comparison: Comparison) -> None:
+        full_document = self._followed.full_document
+        looker = Looker(self._source, comparison, self._followed.handled, full_document)
+        while not self.record.is_over:
+            await self._ready()
+            if self.record.is_over:
+                return
+            of = next((one for one in self.record.collections.values() if not one.is_over), None)
+            if of is None and not await self._replanned():
+                await self.end(VerificationState.DONE)
+                return
+            if of is not None:
+                await self._steps.step(looker, of)
+            if anyio.current_time() >= self._saved_at + _SAVE_SECONDS:
+                await self.save()
+
+    async def _replanned(self) -> bool:
+        """Adds what took the place of collections that are gone; returns whether there is any."""
+        known, routed = self.record.collections, self._followed.routed
+        watcher = self._followed.watcher
+        if watcher is None or routed is None:
+            raise Unavailable("the scope is not followed here now")
+        if self.record.request.keys or all(
+            one.phase is not Phase.DROPPED for one in known.values()
+        ):
+            return False
+        try:
+            scope, request = watcher.plan.scope, self.record.request
+            found = await planned(self._source.server, scope, request, routed)
+        except NothingToRead:
+            return False
+        new = {
+            name: one
+            for name, one in found.items()
+            if name not in known
+            or known[name].uuid != one.uuid
+            or known[name].phase is Phase.DROPPED
+        }
+        for name, one in new.items():
+            self.findings.forget(name)
+            self.findings.update(one)
+        return any(not one.is_over for one in new.values())
+
+
+def _is_final(error: CommandFailed) -> bool:
+    """Whether the server will refuse the same again."""
+    return is_refusal(error) and error.code not in ACCESS

@@ -1,0 +1,209 @@
+"""What a verification reads of the source: keys, documents as of a moment, and what changed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+from bson.raw_bson import RawBSONDocument
+from bson.timestamp import Timestamp
+
+from tailrace.engine.ports import CommandRunner
+from tailrace.errors import ConnectionFailed, StreamError
+from tailrace.event import ChangeEvent
+from tailrace.event.document_key import identity
+from tailrace.event.reply import Reply
+from tailrace.event.snapshot_events import ReadEvents
+from tailrace.event.wanted_documents import WantedDocuments
+from tailrace.model import Scope, StartPoint
+from tailrace.model.snapshot import DocumentId, RangeProgress
+from tailrace.model.verification import ComparedCollection
+from tailrace.snapshot.chunk import Chunk, read_chunk
+from tailrace.snapshot.server import Find, SnapshotServer
+from tailrace.stream import ChangeStream, ChangeStreamOptions, Driver
+
+_ID_OF_OBJECT = b"\x07_id\0"
+_OBJECT_ID_END = 4 + len(_ID_OF_OBJECT) + 12
+MOST_BYTES = 16 * 1024 * 1024
+"""Documents that are looked at again are read up to this size; the rest come with the next look."""
+_SEEN = {"_id": 1, "operationType": 1, "ns": 1, "documentKey": 1, "clusterTime": 1}
+_OF_DOCUMENTS = frozenset({"insert", "update", "replace", "delete"})
+
+
+class SourceServer(SnapshotServer, Driver, CommandRunner, Protocol):
+    """The port to the server."""
+
+
+@dataclass(frozen=True, slots=True)
+class Documents:
+    """Documents as events ``read``, by the identity of their ``_id``.
+
+    ``whole``: whether all that were asked for are there; else, those after some are not.
+    """
+
+    events: Mapping[bytes, ChangeEvent]
+    whole: bool
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """The collections of a scope. ``of_now``: the server, whose client a reload may replace."""
+
+    of_now: Callable[[], SourceServer]
+    read_preference: str | None = None
+
+    @property
+    def server(self) -> SourceServer:
+        """The server as it is reached now."""
+        return self.of_now()
+
+    async def now(self) -> Timestamp:
+        """The time of the server's last write."""
+        time = (await self.server.run("admin", {"ping": 1})).get("operationTime")
+        if not isinstance(time, Timestamp):
+            raise ConnectionFailed("the server does not tell its time")
+        return time
+
+    async def keys(
+        self,
+        of: ComparedCollection,
+        time: Timestamp,
+        most: int,
+        ms: int,
+        matching: Mapping[str, Any] | None,
+    ) -> Chunk:
+        """The keys of the next documents after ``of.last``, scanning at most ``most`` of them."""
+        return await read_chunk(
+            self.server,
+            _range(of),
+            time,
+            most,
+            matching=matching,
+            read_preference=self.read_preference,
+            ms=ms,
+            keys_only=True,
+        )
+
+    async def documents_up_to(
+        self, of: ComparedCollection, until: DocumentId, time: Timestamp, most: int, ms: int
+    ) -> Documents:
+        """At most ``most`` documents after ``of.last`` and up to ``until``."""
+        chunk = await read_chunk(
+            self.server,
+            replace(_range(of), until=until),
+            time,
+            most,
+            read_preference=self.read_preference,
+            ms=ms,
+        )
+        return _documents(of, chunk.replies, time, whole=chunk.ends)
+
+    async def documents(
+        self, of: ComparedCollection, keys: Sequence[DocumentId], time: Timestamp
+    ) -> Documents:
+        """The documents with these keys."""
+        replies = await self._find(of, keys, time, {})
+        return _documents(of, replies, time, whole=not (replies and replies[-1].cursor_id))
+
+    async def existing(
+        self, of: ComparedCollection, keys: Sequence[DocumentId], time: Timestamp
+    ) -> Mapping[bytes, DocumentId]:
+        """Those of some keys that have documents, by identity, as the documents have them."""
+        replies = await self._find(of, keys, time, {"projection": {"_id": 1}})
+        found = [key for reply in replies for key in _ids(reply)]
+        return dict(zip(identities(found), found, strict=True))
+
+    async def _find(
+        self,
+        of: ComparedCollection,
+        keys: Sequence[DocumentId],
+        time: Timestamp,
+        command: Mapping[str, Any],
+    ) -> Sequence[Reply]:
+        wanted = WantedDocuments({identity(key.raw, 0): key.raw for key in keys}, plain=False)
+        fields = {"filter": RawBSONDocument(wanted.filter()), "batchSize": len(keys) + 1, **command}
+        uuid = bytes.fromhex(of.uuid)
+        find = Find(
+            of.database, of.collection, uuid, time, fields, self.read_preference, MOST_BYTES
+        )
+        return await self.server.find(find)
+
+    async def touched(
+        self, of: ComparedCollection, keys: Sequence[DocumentId], low: Timestamp, high: Timestamp
+    ) -> set[bytes] | None:
+        """The identities of those keys whose documents a change touched after ``low`` and up to
+        ``high``; ``None`` if all of them count as touched, as by a rename.
+
+        Raises :class:`tailrace.errors.DriverError`.
+        """
+        wanted = {identity(key.raw, 0) for key in keys}
+        stages: tuple[Mapping[str, Any], ...] = ({"$project": _SEEN},)
+        options = ChangeStreamOptions(
+            pipeline=stages, comment="tailrace verify", read_preference=self.read_preference
+        )
+        scope = Scope(of.name, of.database, of.collection)
+        touched: set[bytes] = set()
+        start = StartPoint(at_operation_time=low)
+        try:
+            async with ChangeStream(self.server, scope, options, start) as stream:
+                while True:
+                    batch = await stream.next_batch(wait=False)
+                    for event in batch.events():
+                        time = event.cluster_time
+                        if time is None or not low < time <= high:
+                            continue
+                        if event.operation_type not in _OF_DOCUMENTS:
+                            return None
+                        touched |= wanted & {element(event)}
+                    reached = batch.token.cluster_time if batch.token is not None else None
+                    if stream.invalidated:
+                        return None
+                    if reached is not None and reached >= high:
+                        return touched
+        except StreamError:  # an event ends the stream: the collection was dropped or renamed
+            return None
+
+
+def element(event: ChangeEvent) -> bytes:
+    """The identity of an event's document in its collection."""
+    key = event.field_bytes("documentKey")
+    return identity(key, 0) if key is not None else b""
+
+
+def ids_of(chunk: Chunk) -> list[DocumentId]:
+    """The keys in a chunk that was read with ``keys_only``."""
+    return [key for reply in chunk.replies for key in _ids(reply)]
+
+
+def _ids(reply: Reply) -> list[DocumentId]:
+    buffer, ends = reply.buffer, iter(reply.bounds)
+    return [DocumentId(buffer[begin:end]) for begin, end in zip(ends, ends, strict=True)]
+
+
+def identities(keys: Collection[DocumentId]) -> list[bytes]:
+    """The identity of each key: equal for values that the server treats as equal."""
+    return [
+        key.raw[4:-1] if key.raw.startswith(_ID_OF_OBJECT, 4) else identity(key.raw, 0)
+        for key in keys
+    ]
+
+
+def _documents(
+    of: ComparedCollection, replies: Sequence[Reply], time: Timestamp, *, whole: bool
+) -> Documents:
+    batch = ReadEvents("verify", of.uuid, of.database, of.collection).batch(replies, time)
+    found: list[bytes] = []
+    for reply in replies:
+        buffer = reply.buffer
+        for begin in reply.bounds[::2]:
+            first = buffer[begin + 4 : begin + _OBJECT_ID_END]
+            found.append(first if first.startswith(_ID_OF_OBJECT) else identity(buffer, begin))
+    return Documents(dict(zip(found, batch.events(), strict=True)), whole, batch.size)
+
+
+def _range(of: ComparedCollection) -> RangeProgress:
+    return RangeProgress(
+        of.uuid, of.database, of.collection, of.estimate, of.clustered, last=of.last
+    )

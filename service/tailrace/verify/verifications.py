@@ -1,0 +1,177 @@
+"""The verifications of a process: those of the scopes that it follows go on, the others wait."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+
+import anyio
+import structlog
+from anyio.abc import TaskGroup
+from bson.objectid import ObjectId
+
+from tailrace.engine import Watcher
+from tailrace.engine.ports import DeadLetterStore
+from tailrace.errors import CheckpointError, CheckpointFenced, describe
+from tailrace.model.verification import (
+    ComparedCollection,
+    Verification,
+    VerificationRequest,
+    VerificationState,
+)
+from tailrace.verify.findings import Findings
+from tailrace.verify.followed import FollowedHandler
+from tailrace.verify.ports import VerificationStore
+from tailrace.verify.run import Run
+from tailrace.verify.source import Source, SourceServer
+
+_LOOK_SECONDS = 1.0
+_LAST_SAVE_SECONDS = 2.0
+
+Key = tuple[str, str]
+"""A scope and a handler of it."""
+
+
+@dataclass(slots=True, eq=False)
+class _Task:
+    """A run, and what ends it."""
+
+    run: Run
+    followed: FollowedHandler
+    epoch: int
+    scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
+
+
+@dataclass(slots=True, eq=False)
+class Verifications:
+    """``watchers``: those of the process now. ``server``: the source now; a reload may replace
+    both."""
+
+    watchers: Callable[[], Iterable[Watcher]]
+    server: Callable[[], SourceServer]
+    store: VerificationStore
+    letters: DeadLetterStore
+    _tasks: dict[Key, _Task] = field(default_factory=dict)
+    _adopted: dict[str, int] = field(default_factory=dict)
+    """By scope, the epoch in which its stored verifications were taken over."""
+    _group: TaskGroup | None = None
+    _failed: bool = False
+
+    def _find(self, scope: str) -> Watcher | None:
+        return next((each for each in self.watchers() if each.name == scope), None)
+
+    def followed(self, scope: str, handler: str) -> FollowedHandler:
+        """A handler as verifications see it."""
+        return FollowedHandler(scope, handler, self._find)
+
+    async def run(self) -> None:
+        """Goes on with the verifications of followed scopes, until it is cancelled."""
+        async with anyio.create_task_group() as self._group:
+            while True:
+                for task in list(self._tasks.values()):
+                    watcher = task.followed.watcher
+                    if watcher is None or watcher.claim.epoch != task.epoch:
+                        task.scope.cancel()
+                for watcher in list(self.watchers()):
+                    await self._adopt(watcher)
+                await anyio.sleep(_LOOK_SECONDS)
+
+    async def _adopt(self, watcher: Watcher) -> None:
+        """Goes on with what the store has of a scope, if this process follows it since now."""
+        scope, epoch = watcher.name, watcher.claim.epoch
+        followed = self.followed(scope, "")
+        if followed.watcher is None or self._adopted.get(scope) == epoch:
+            return
+        if any(name == scope for name, _ in self._tasks):
+            return  # those of the former epoch are ending
+        try:
+            stored = await self.store.load(scope)
+        except CheckpointError as error:
+            if not self._failed:
+                structlog.get_logger().warning("verifications.unreadable", error=describe(error))
+            self._failed = True
+            return
+        self._failed, self._adopted[scope] = False, epoch
+        for record in stored:
+            if not record.is_over:
+                self._begin(replace(record, epoch=epoch))
+
+    def _begin(self, record: Verification) -> Run:
+        assert self._group is not None  # noqa: S101 - for the type checker
+        followed = self.followed(record.scope, record.handler)
+        source = Source(self.server)
+        run = Run(Findings(record, self.letters), followed, source, self.store)
+        task = _Task(run, followed, record.epoch)
+        self._tasks[record.scope, record.handler] = task
+        name = f"verification of {record.handler} in {record.scope}"
+        self._group.start_soon(self._follow, task, name=name)
+        return run
+
+    async def _follow(self, task: _Task) -> None:
+        record, run = task.run.record, task.run
+        log = structlog.get_logger().bind(scope=record.scope, handler=record.handler)
+        try:
+            with task.scope:
+                await run.run()
+        except CheckpointFenced as error:
+            log.info("verification.left", reason=describe(error))
+        finally:
+            if not run.record.is_over:
+                with (
+                    suppress(CheckpointError),
+                    anyio.move_on_after(_LAST_SAVE_SECONDS, shield=True),
+                ):
+                    await run.save()
+            del self._tasks[record.scope, record.handler]
+
+    # --- what operators ask for ----------------------------------------------------------------
+
+    def running(self, scope: str, handler: str) -> Run | None:
+        """The run of a handler's verification, if it goes on here."""
+        task = self._tasks.get((scope, handler))
+        return task.run if task is not None else None
+
+    async def start(
+        self,
+        watcher: Watcher,
+        handler: str,
+        request: VerificationRequest,
+        collections: Mapping[str, ComparedCollection],
+        by: str,
+    ) -> Verification:
+        """Begins one. Raises :class:`CheckpointError` if it cannot be stored."""
+        began, epoch = datetime.now(UTC), watcher.claim.epoch
+        record = Verification(watcher.name, handler, str(ObjectId()), epoch, request, by, began)
+        record = replace(record, collections=collections)
+        await self.store.save(record)
+        structlog.get_logger().info(
+            "verification.begun",
+            scope=watcher.name,
+            handler=handler,
+            verification=record.id,
+            by=by,
+            collections=len(collections),
+        )
+        self._begin(record)
+        return record
+
+    async def change(self, run: Run, state: VerificationState) -> None:
+        """Pauses or resumes one, or cancels it."""
+        if state is VerificationState.CANCELLED:
+            await run.end(state)
+            if task := self._tasks.get((run.record.scope, run.record.handler)):
+                task.scope.cancel()
+        else:
+            run.findings.record = replace(run.record, state=state)
+            await run.save()
+        run.changed.set()
+
+    async def last(self, scope: str, handlers: Iterable[str]) -> Sequence[Verification]:
+        """The last verification of each of these handlers that has had one."""
+        stored = {each.handler: each for each in await self.store.load(scope)}
+        for handler in handlers:
+            if (run := self.running(scope, handler)) is not None:
+                stored[handler] = run.record
+        return [stored[handler] for handler in handlers if handler in stored]
