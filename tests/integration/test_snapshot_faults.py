@@ -156,7 +156,7 @@ async def test_a_chunk_that_fails_is_read_again(
             await copy.until_handled(scene.now())
     assert fold(copy.recorder.events) == scene.source("a")
     assert len(copy.recorder.rows) == 600
-    assert copy.watcher.status.restarts == 0
+    assert copy.watcher.status.counts.restarts == 0
 
 
 @pytest.mark.parametrize("command", ["find", "listCollections"])

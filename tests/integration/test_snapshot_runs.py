@@ -197,7 +197,7 @@ async def test_handlers_that_fail_do_not_go_back(scene: Scene, seed: int) -> Non
     with Writers(scene.client, scene.database, ["c"], ids, seed, pause=0.004):
         async with copy.run() as watcher:
             await copy.until_done()
-            assert watcher.status.restarts
+            assert watcher.status.counts.restarts
     async with copy.run():
         await copy.until_handled(scene.now())
     for recorder in (copy.recorder, quick, slow):

@@ -79,9 +79,11 @@ class FollowedScope:
 
     def status_apart(self, name: str, recorder: HandlerRecorder) -> Status:
         """A new status for a course beside the shared one, of the subscription with this name."""
-        of, runtime, errors = self.plan.scope, self.runtime, self.status.errors
-        lease = partial(runtime.lease, of.name)
-        return Status(of, runtime.clock, {name: recorder}, lease=lease, errors=errors)
+        of, clock, shared = self.plan.scope, self.runtime.clock, self.status
+        lease = partial(self.runtime.lease, of.name)
+        return Status(
+            of, clock, {name: recorder}, lease=lease, counts=shared.counts, errors=shared.errors
+        )
 
     def delivery(
         self, handler: Handler, identity: RunIdentity, errors: RecentErrors, waits: Interrupt

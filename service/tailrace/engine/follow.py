@@ -200,7 +200,7 @@ class Follow:
             delay_seconds=round(delay, 3),
             exc_info=error if decision.reason == "internal" else None,
         )
-        self.course.scope.status.restarts += 1
+        self.course.status.counts.restarts += 1
         waits = decision.reason == Reason.DESTINATION
         state = WatcherState.WAITING if waits else WatcherState.BACKING_OFF
         self.course.status.enter(state, decision.message)

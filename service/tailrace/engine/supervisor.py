@@ -235,7 +235,8 @@ class Supervisor:
         If another member follows the scope, the lag is what that one says.
         """
         return [
-            (watcher.name, watcher.status.events, watcher.status.lag) for watcher in self.watchers
+            (watcher.name, watcher.status.counts.events, watcher.status.lag)
+            for watcher in self.watchers
         ]
 
     def status(self) -> dict[str, Any]:

@@ -158,7 +158,7 @@ class Watcher:
     def anew(self, by: str) -> Watcher:
         """A new watcher for a halted scope. It keeps the status, with its counts and errors."""
         self._runtime.metrics.restarts.labels(self.name, by).inc()
-        self.status.restarts += 1
+        self.status.counts.restarts += 1
         self.status.enter(WatcherState.STARTING, f"restarted by {by}")
         self._log.info("scope.restarted", by=by)
         return Watcher(self.plan, self._runtime, self.status)
@@ -242,7 +242,6 @@ class Watcher:
         """A handler goes on in a course of its own."""
         status = self.scope.status_apart(routed.name, self._recorders[routed.name])
         status.checkpoint, status.waits_for = self.status.checkpoint, self.status.waits_for
-        status.stream.resumes = self.status.stream.resumes  # a metric counts them by scope
         if former is not None:
             status.enter(WatcherState.WAITING, "ends its running calls")
         course = Course(self.scope, [routed], status, routed.rows(), alone=True)

@@ -25,6 +25,7 @@ class StreamActivity:
     scope: str = ""
     clock: ServerClock = field(default_factory=ServerClock)
     errors: RecentErrors = field(default_factory=RecentErrors)
+    resumes: Counter[str] = field(default_factory=Counter)
     server_time: Timestamp | None = None
     """The newest time of the server; an older one, as after an election, is ignored."""
     set_time: Timestamp | None = None
@@ -38,7 +39,6 @@ class StreamActivity:
     """The same moment as ``answered_at``, by the clock's ``monotonic``."""
     cursors: int = 0
     """How many cursors were opened: each may be of a server that was restored meanwhile."""
-    resumes: Counter[str] = field(default_factory=Counter)
     resuming: str = ""
     """While the stream is being reopened: the error that ended it."""
     await_seconds: float = 1.0

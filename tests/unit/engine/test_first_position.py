@@ -73,7 +73,7 @@ async def test_a_store_that_fails_does_not_make_now_later() -> None:
     source, destination = Source(), Destination()
     source.store.failing = 1
     async with source.process(destination).run() as watching:
-        await until(lambda: watching.watcher.status.restarts == 1)
+        await until(lambda: watching.watcher.status.counts.restarts == 1)
         source.driver.oplog.append(change(2))
         await until(lambda: destination.handled == [2])
     assert source.asked == 1

@@ -6,12 +6,15 @@ import pytest
 
 from tailrace.engine import WatcherState, handler_runs
 from tailrace.engine import shared_stream as meeting
+from tailrace.engine.read import reader
 from tailrace.engine.status.status import Status
 from tailrace.event import ChangeEvent
+from tailrace.model import Position, PositionKind
 from tailrace.model.failure_policy import Backoff, FailurePolicy
 from tailrace.model.order import HandlerOrder
+from tailrace.model.replay import ReplayRequest
 from tests.unit.engine.changes import changes, ddl, invalidate, number, time, until
-from tests.unit.engine.scripted_driver import ScriptedDriver, refused
+from tests.unit.engine.scripted_driver import ScriptedDriver, disconnected, refused, resumable
 from tests.unit.engine.test_orders import order
 from tests.unit.engine.watching import (
     NOW,
@@ -230,3 +233,48 @@ async def test_what_helps_a_handler_whose_history_is_lost_names_it() -> None:
     reason = one.watcher.apart["index"].reason
     assert "'tailrace scopes seek orders --handler index --at TIME'" in reason
     assert "'tailrace snapshot start orders --handler index'" in reason
+
+
+@pytest.mark.parametrize("of", ["a handler on its own", "a replay"])
+async def test_what_happens_to_every_stream_of_a_scope_is_counted_as_of_the_scope(
+    of: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its stream resumes, and is opened again, while the shared stream goes on."""
+    monkeypatch.setattr(reader, "PATIENCE_SECONDS", 0.0)
+    audit, index = Destination("audit"), Destination("index")
+    one = Watching(
+        ScriptedDriver(*changes(1, 30), batch_size=1),
+        audit.routed(concurrency=1),
+        index.routed(concurrency=1),
+        checkpoint_seconds=0,
+        backoff=Backoff(0, 0),
+    )
+    supervisor, again = supervisor_of(one), [*range(1, 30)]
+    async with running(supervisor):
+        await until(lambda: audit.handled == index.handled == again)
+        before = supervisor.status()["orders"]
+        one.driver.faults[20], one.driver.faults[25] = [resumable()], [resumable()]
+        one.driver.refused_starts["resume after 20"] = disconnected()
+        index.held, index.begun = {19}, []
+        if of == "a replay":
+            ask = HandlerOrder(replay=ReplayRequest(time(1), time(29)), replayed=1)
+        else:
+            ask = HandlerOrder(seek=Position(PositionKind.IDLE, None, None, time(1)), sought=1)
+        given = replace(order(), handlers={"index": ask})
+        await one.runtime.orders.give(given)
+        one.watcher.obey(given)
+        restarts = lambda: one.counted("watcher_restarts_total", reason="stream")  # noqa: E731
+        await until(lambda: restarts() > 0)
+        in_flight = supervisor.status()["orders"]["in_flight"]["events"]
+        assert sample(one, "in_flight_events") == in_flight > 0
+        one.driver.refused_starts.clear()
+        index.held = set()
+        await until(lambda: index.handled == again * 2)
+        found = supervisor.status()["orders"]
+    families = one.metrics.registry.collect()
+    resumes = next(each.samples for each in families if each.name == "tailrace_stream_resumes")
+    assert sum(each.value for each in resumes) == found["resumes"] == 1
+    assert found["restarts"] == restarts()
+    assert found["events"] - before["events"] == 29
+    assert found["checkpoint"]["sequence"] > before["checkpoint"]["sequence"]
+    assert audit.handled == again

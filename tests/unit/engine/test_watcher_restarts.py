@@ -37,7 +37,7 @@ async def test_a_handler_failure_is_followed_by_a_run_that_delivers_everything()
     assert audit.handled == list(range(1, 30))
     assert driver.start_options == ["at 1", "resume after 4"]
     assert restarts(watching, "destination") == 1
-    assert watching.watcher.status.restarts == 1
+    assert watching.watcher.status.counts.restarts == 1
     assert "event 5" in watching.last_error
     assert watching.budget.used == 0
 

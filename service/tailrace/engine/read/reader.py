@@ -165,7 +165,7 @@ class Reader:
                 # Let handlers run first: the code below, and the driver's part of the next read,
                 # would double their latency.
                 await anyio.lowlevel.checkpoint()
-            self.status.events += events
+            self.status.counts.events += events
             self._count(batch)
             if places is None:
                 break
@@ -203,7 +203,7 @@ class Reader:
         """Admits rows; returns how many places they take, or ``None`` if a stop came first."""
         places = await self.admission.rows(rows)
         if places is not None:
-            self.status.rows += len(rows.batch)
+            self.status.counts.rows += len(rows.batch)
             self._count(rows.batch)
         return places
 
@@ -286,7 +286,7 @@ class Reader:
         self._failures += 1
         delay = self.plan.backoff.delay(self._failures)
         self.status.errors.note(decision.message)
-        self.status.restarts += 1
+        self.status.counts.restarts += 1
         self.runtime.metrics.restarts.labels(self.plan.scope.name, decision.reason).inc()
         structlog.get_logger().warning(
             "stream.reopening",

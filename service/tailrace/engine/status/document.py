@@ -3,7 +3,13 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tailrace.engine.status.gauges import streams
+from tailrace.engine.status.gauges import (
+    in_flight,
+    last_round_trip,
+    last_saved,
+    streams,
+    unsaved_since,
+)
 from tailrace.engine.status.lag import iso
 from tailrace.engine.status.scope_snapshot import scope_snapshot
 from tailrace.engine.status.snapshot_status import described
@@ -16,9 +22,9 @@ from tailrace.observe.handler_recorder import HandlerRecorder
 
 def status_document(status: Status) -> dict[str, Any]:
     """Of a scope, for ``/status``: JSON types; tokens as digests."""
-    saved, last = status.checkpoint, status.errors.last
+    saved, last, counts = last_saved(status), status.errors.last, status.counts
     lease, apart = status.lease(), status.apart()
-    in_flight = [each.shown for each in status.courses if each.shown is not None]
+    events, size = in_flight(status)
     snapshot = described(scope_snapshot(status), status.obstacle)
     return {
         "state": status.state.value,
@@ -35,17 +41,14 @@ def status_document(status: Status) -> dict[str, Any]:
             "sequence": saved.sequence,
             "saved_at": saved.saved_at.isoformat(),
         },
-        "unsaved_since": iso(status.saving.failing_since),
+        "unsaved_since": iso(unsaved_since(status)),
         "lag_seconds": status.lags,
-        "in_flight": {
-            "events": sum(each.events for each in in_flight),
-            "bytes": sum(each.size for each in in_flight),
-        },
-        "last_round_trip": iso(status.stream.answered_at),
-        "resumes": status.stream.resumes.total(),
-        "restarts": status.restarts,
-        "events": status.events,
-        "rows": status.rows,
+        "in_flight": {"events": events, "bytes": size},
+        "last_round_trip": iso(last_round_trip(status)),
+        "resumes": counts.resumes.total(),
+        "restarts": counts.restarts,
+        "events": counts.events,
+        "rows": counts.rows,
         "handlers": {
             name: _handler(name, each, apart.get(name, status), name in apart, snapshot)
             for name, each in status.recorders.items()

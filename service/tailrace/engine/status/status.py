@@ -14,6 +14,7 @@ from tailrace.engine.held_lease import ObservedLease
 from tailrace.engine.plan.row_source import ObservedSnapshot
 from tailrace.engine.position.cluster_time import later
 from tailrace.engine.position.watermarks import Watermarks
+from tailrace.engine.status.counts import Counts
 from tailrace.engine.status.history_risk import history_risk
 from tailrace.engine.status.in_flight import Find
 from tailrace.engine.status.lag import MOST_LAG_SECONDS, awaited_call, iso, lag
@@ -58,11 +59,7 @@ class Status:
     unsaved: str = ""
     """Why the last position of the run that ended is not stored; empty if it is."""
     saving: Saving = field(default_factory=Saving)
-    events: int = 0
-    """Changes read since the start."""
-    rows: int = 0
-    """Documents of snapshots read since the start; they are no changes."""
-    restarts: int = 0
+    counts: Counts = field(default_factory=Counts)
     errors: RecentErrors = field(default_factory=RecentErrors)
     stream: StreamActivity = field(init=False)
     entered: float = field(default_factory=time.monotonic)
@@ -72,7 +69,7 @@ class Status:
     _since: datetime = field(default_factory=lambda: datetime.now(UTC))
 
     def __post_init__(self) -> None:
-        self.stream = StreamActivity(self.scope.name, self.clock, self.errors)
+        self.stream = StreamActivity(self.scope.name, self.clock, self.errors, self.counts.resumes)
 
     def enter(self, state: WatcherState, reason: str = "") -> None:
         """Notes that the watcher entered a state."""
