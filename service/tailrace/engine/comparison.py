@@ -95,4 +95,5 @@ def _json_fields(value: Hashable) -> Mapping[str, object]:
         fields = json.loads(value, parse_int=str.encode, parse_float=str.encode)
     except (ValueError, RecursionError):
         return {}
-    return fields if isinstance(fields, dict) else {}
+    # A name with a dollar sign is that of a type: {"$numberInt": "1"}.
+    return {} if not isinstance(fields, dict) or any(each[:1] == "$" for each in fields) else fields

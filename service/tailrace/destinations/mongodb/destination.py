@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Self
 
 import anyio
 from pymongo.errors import OperationFailure
 
-from tailrace.destination import Batch, Opening, ScopeContext, Trial
+from tailrace.destination import Batch, Comparison, Opening, ScopeContext, Trial
 from tailrace.destinations.mongodb import MongodbHandlerSettings
 from tailrace.destinations.mongodb.cluster import CLOSING_SECONDS, Cluster, connect
+from tailrace.destinations.mongodb.comparison import CopyComparison
 from tailrace.destinations.mongodb.copy_changes import CopyChanges
 from tailrace.destinations.mongodb.ddl import Barriers
 from tailrace.destinations.mongodb.names import followed, places
@@ -97,13 +99,41 @@ class MongodbDestination:
                 await self._end(former)
         return run.position.text
 
+    @property
+    def comparison(
+        self,
+    ) -> Callable[[ScopeContext], AbstractAsyncContextManager[Comparison]] | None:
+        """An outbox has no copies of documents."""
+        return self._comparison if self._settings.outbox is None else None
+
+    @asynccontextmanager
+    async def _comparison(self, scope: ScopeContext) -> AsyncIterator[Comparison]:
+        try:
+            cluster = await connect(self._settings.uri.read())
+        except StartRefused as error:
+            raise Unavailable(str(error)) from error
+        try:
+            yield CopyComparison(
+                cluster,
+                scope.name,
+                self._names,
+                self._mapping,
+                self._settings.state,
+                self._own_id(scope),
+            )
+        finally:
+            await cluster.close()
+
+    def _own_id(self, scope: ScopeContext) -> str:
+        return f"{self._name}/{scope.name}"
+
     async def _claimed(self, scope: ScopeContext) -> DestinationRun:
         try:
             cluster = await self._connected()
         except StartRefused as error:  # since the start, the file has got another URI
             raise Unavailable(str(error)) from error
         self._require_apart(cluster, scope.cluster)
-        own_id = f"{self._name}/{scope.name}"
+        own_id = self._own_id(scope)
         position = PositionDocument(cluster, self._settings.state, own_id, scope.epoch)
         unseen = Unseen(cluster, self._settings.state, own_id)
         session = cluster.client.start_session(causal_consistency=False)

@@ -1,0 +1,168 @@
+"""Compares the documents of copies, byte by byte, with those that a batch would write there."""
+
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import anyio
+from bson.codec_options import CodecOptions
+from bson.raw_bson import RawBSONDocument
+from pymongo import ReadPreference, WriteConcern
+from pymongo.asynchronous.client_session import AsyncClientSession
+from pymongo.read_concern import ReadConcern
+
+from tailrace.destination import (
+    DocumentId,
+    FieldMapping,
+    HeldKey,
+    HeldKeys,
+    HeldRows,
+    Namespace,
+    Row,
+)
+from tailrace.destinations.mongodb.cluster import CLOSING_SECONDS, Cluster
+from tailrace.destinations.mongodb.copy_changes import CopyChanges
+from tailrace.destinations.mongodb.names import POSITIONS, Names
+from tailrace.destinations.mongodb.outcomes import outages
+from tailrace.destinations.mongodb.state import Copies
+from tailrace.destinations.mongodb.statements import nested
+from tailrace.errors import Refused
+from tailrace.event import ChangeEvent
+from tailrace.event.bson import ARRAY, encoded, walk
+from tailrace.event.document_key import equal_to, identity, is_like_pattern, is_object_id, key_text
+from tailrace.event.extended_json import to_json
+
+_RAW: CodecOptions[Any] = CodecOptions(document_class=RawBSONDocument)
+_OBJECT_ID = b"\x07_id\0"
+_ELEMENT = slice(4, 4 + len(_OBJECT_ID) + 12)
+
+
+class CopyComparison:
+    """Implements :class:`tailrace.destination.Comparison` with a client of its own.
+
+    ``state`` is the database of the position ``own_id``.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        scope: str,
+        names: Names,
+        mapping: FieldMapping | None,
+        state: str,
+        own_id: str,
+    ) -> None:
+        self._cluster = cluster
+        self._scope = scope
+        self._names = names
+        self._mapping = mapping
+        self._state = state
+        self._own_id = own_id
+
+    async def expected(self, documents: Sequence[ChangeEvent]) -> Sequence[Row]:
+        events = documents if self._mapping is None else self._mapping.of(documents)
+        copied, refused = CopyChanges(Namespace("")), dict[int, str]()
+        for index, event in enumerate(events):
+            if reason := copied.add(index, event):
+                refused[index] = reason
+        if refused:
+            raise Refused(refused)
+        return [DocumentRow(change.document or b"") for change in copied.changes]
+
+    async def stored(self, collection: Namespace, keys: Sequence[DocumentId]) -> HeldRows:
+        held: dict[bytes, DocumentRow] = {}
+        with outages():
+            copy = await self._copy(collection)
+            async with self._snapshot() as session:
+                positions = self._cluster.database(self._state)[POSITIONS]
+                record = await positions.find_one({"_id": self._own_id}, session=session) or {}
+                for query in _queries(keys) if copy is not None and keys else ():
+                    async for found in copy.find(query, session=session):
+                        raw = bytes(found.raw)  # of a large reply, the driver gives a view
+                        held[_identity(raw)] = DocumentRow(raw)
+        return HeldRows([held.get(_identity(key.raw)) for key in keys], record.get("position"))
+
+    async def stored_keys(self, collection: Namespace, after: str | None, most: int) -> HeldKeys:
+        found: list[Any] = []
+        with outages():
+            copy = await self._copy(collection)
+            if copy is not None:
+                query = {} if after is None else _later(DocumentId.from_text(after).raw)
+                cursor = copy.find(query, {"_id": 1}, sort={"_id": 1}, hint={"_id": 1}, limit=most)
+                found = await cursor.to_list()
+        keys = [DocumentId(bytes(each.raw)) for each in found]
+        following = keys[-1].to_text() if len(keys) == most else None
+        return HeldKeys([HeldKey(key_text(key.raw), key) for key in keys], following)
+
+    async def _copy(self, source: Namespace) -> Any:
+        """The copy of a collection, raw; ``None`` if there is none."""
+        copy = self._names.of(self._scope, source)
+        if not await Copies(self._cluster, self._state).has(copy, source):
+            return None
+        return self._cluster.database(copy.db).get_collection(str(copy.coll), _RAW)
+
+    @asynccontextmanager
+    async def _snapshot(self) -> AsyncIterator[AsyncClientSession]:
+        """A transaction that sees one moment. Its commit waits until a majority has all of it."""
+        session = self._cluster.client.start_session(causal_consistency=False)
+        try:
+            await session.start_transaction(
+                ReadConcern("snapshot"), WriteConcern("majority"), ReadPreference.PRIMARY
+            )
+            yield session
+            await session.commit_transaction()
+        finally:
+            with anyio.move_on_after(CLOSING_SECONDS, shield=True):
+                await session.end_session()
+
+
+class DocumentRow(Mapping[str, str]):
+    """A document as a row: equal to one of the same bytes, with its fields as canonical JSON."""
+
+    __slots__ = ("raw",)
+
+    def __init__(self, raw: bytes) -> None:
+        self.raw = raw
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, DocumentRow) and self.raw == other.raw
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __getitem__(self, name: str) -> str:
+        for found, kind, begin, end in walk(self.raw, 0):
+            if found.decode(errors="replace") == name:
+                json = to_json(encoded(b"%c\0%b" % (kind, self.raw[begin:end])), canonical=True)
+                return json.removeprefix('{"":').removesuffix("}")
+        raise KeyError(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(dict.fromkeys(name.decode(errors="replace") for name, *_ in walk(self.raw, 0)))
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
+def _identity(raw: bytes) -> bytes:
+    """The element ``_id`` of a document, equal for those that are one document to the server."""
+    element = raw[_ELEMENT]
+    return element if element.startswith(_OBJECT_ID) else identity(raw, 0)
+
+
+def _queries(keys: Sequence[DocumentId]) -> Iterator[RawBSONDocument]:
+    """Filters for the documents with these keys. A value like a pattern has one of its own."""
+    plain: list[bytes] = []
+    for key in keys:
+        if not is_object_id(key.raw) and is_like_pattern(key.raw):
+            yield RawBSONDocument(encoded(nested(b"_id", equal_to(key.raw))))
+        else:
+            plain.append(key.raw)
+    listed = [b"%c%d\0%b" % (raw[4], at, raw[9:-1]) for at, raw in enumerate(plain)]
+    array = b"%c$in\0%b" % (ARRAY, encoded(b"".join(listed)))
+    yield RawBSONDocument(encoded(nested(b"_id", encoded(array))))
+
+
+def _later(key: bytes) -> Mapping[str, Any]:
+    """A filter for later keys, of all types: ``$gt`` outside ``$expr`` finds those of one type."""
+    literal = RawBSONDocument(encoded(b"%c$literal\0%b" % (key[4], key[9:-1])))
+    return {"$expr": {"$gt": ["$_id", literal]}}
