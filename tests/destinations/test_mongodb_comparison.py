@@ -9,8 +9,9 @@ from bson.raw_bson import RawBSONDocument
 
 from tailrace import Unavailable
 from tailrace.engine import Handler
+from tailrace.event.snapshot_events import barrier
 from tailrace.testing import Changes
-from tests.destinations.calling import opened
+from tests.destinations.calling import opened, send
 from tests.destinations.comparing import ORDERS, Found, compared
 from tests.destinations.copies import odd_documents
 from tests.destinations.mongodb import Target
@@ -49,6 +50,23 @@ async def test_odd_field_names_are_compared_byte_by_byte(target: Target, changes
             await deliver(handler, changes.insert(RawBSONDocument(each)))
         found = await compared(handler, changes)
         assert not found, found
+
+
+async def test_a_sweep_removes_what_has_a_long_id(target: Target, changes: Changes) -> None:
+    """The driver gives documents of 4 KiB and more as views."""
+    async with opened(target.handler) as handler:
+        await begun(handler)
+        await deliver(handler, changes.insert({"_id": "a" * 5000}), changes.insert({"_id": 1}))
+        changes.lose("a" * 5000)
+        listed = {"db": "shop", "coll": "orders", "state": "done"}
+        snapshot = {"id": "s", "filter": "", "collections": [listed]}
+        fields = {"ns": {"db": "shop", "coll": "orders"}, "snapshot": snapshot}
+        begin, end = (
+            barrier(operation, "s", changes.oplog.now, fields).events()[0]
+            for operation in ("snapshotBegin", "snapshotEnd")
+        )
+        await send(handler, begin, changes.read(1), end)
+        assert not await compared(handler, changes)
 
 
 async def test_without_a_copy_nothing_is_there(target: Target, changes: Changes) -> None:

@@ -78,7 +78,7 @@ class CopyComparison:
                 record = await positions.find_one({"_id": self._own_id}, session=session) or {}
                 for query in _queries(keys) if copy is not None and keys else ():
                     async for found in copy.find(query, session=session):
-                        raw = bytes(found.raw)  # of a large reply, the driver gives a view
+                        raw = bytes(found.raw)  # of 4 KiB and more it is a view
                         held[_identity(raw)] = DocumentRow(raw)
         return HeldRows([held.get(_identity(key.raw)) for key in keys], record.get("position"))
 

@@ -58,7 +58,8 @@ class Unseen:
     async def page(self, copy: Namespace) -> list[bytes]:
         """Some of what is still listed of a copy, each as ``{_id: …}``; empty if nothing is."""
         found = await self._collection.find(self._range(copy), limit=_PAGE).to_list()
-        return [_own_key(each.raw) for each in found]
+        # The driver gives a view of a document of 4 KiB and more.
+        return [_own_key(bytes(each.raw)) for each in found]
 
     async def end(self) -> None:
         """Removes the list."""
