@@ -75,7 +75,8 @@ async def _compare(
         expected = await _expected(comparison, events)
     for number, row in expected.items():
         if (there := held.rows[number]) is None:
-            found.missing.append(ids[number])
+            if not held.expires:
+                found.missing.append(ids[number])
         elif there != row:
             found.different[ids[number]] = differing_fields(row, there)
 

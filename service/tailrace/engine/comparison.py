@@ -28,12 +28,14 @@ class HeldRows:
     """Rows, in the order of the keys that were asked for; ``None`` for a key without a row.
 
     ``position_text``: the position that a destination with ``begin`` has stored, as of the same
-    moment; ``None`` if there is none yet. ``position`` is made of it.
+    moment; ``None`` if there is none yet. ``position`` is made of it. ``expires``: rows go after a
+    time, so one that is not there is not missing.
     """
 
     rows: Sequence[Row | None]
     position_text: str | None = None
     position: SinkPosition | None = None
+    expires: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from tailrace.model import Scope
 Owns = Callable[[bytes], bool]
 _TAIL = b'{"'
 """A document key as Extended JSON begins with this, and no prefix holds it."""
-_CANONICAL = json_util.JSONOptions(
+CANONICAL = json_util.JSONOptions(
     json_mode=JSONMode.CANONICAL, datetime_conversion=DatetimeConversion.DATETIME_AUTO
 )
 _GLOB = re.compile(r"([*?\[\]\\^])")
@@ -53,7 +53,7 @@ class ListedKeys:
 
 def _identity(document_key: bytes) -> bytes:
     """The element ``_id`` of a document key that is canonical Extended JSON."""
-    return identity(bson.encode(json_util.loads(document_key, json_options=_CANONICAL)), 0)
+    return identity(bson.encode(json_util.loads(document_key, json_options=CANONICAL)), 0)
 
 
 class KeyNames:

@@ -1,10 +1,12 @@
 """Keeps each document as a key of Redis, and removes the keys of documents that are gone."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from typing import Self
 
 from tailrace.destination import (
     Batch,
+    Comparison,
     MessageMaker,
     Opening,
     Rename,
@@ -16,6 +18,7 @@ from tailrace.destination import (
     place_of,
 )
 from tailrace.destinations.redis import RedisHandlerSettings
+from tailrace.destinations.redis.comparison import KeysComparison
 from tailrace.destinations.redis.fence import claim
 from tailrace.destinations.redis.key_names import KeyNames, ListedKeys
 from tailrace.destinations.redis.server import Command, RedisConnection, RedisServer
@@ -92,6 +95,14 @@ class RedisKeys:
             await connection.at_once([("SET", TRIAL, "", "PX", 1000), ("DEL", TRIAL)])
             await connection.one("SCAN", 0, "COUNT", 1)
         return f"Redis {version} can be written to: keys {self._settings.key}"
+
+    @asynccontextmanager
+    async def comparison(self, scope: ScopeContext) -> AsyncIterator[Comparison]:
+        server = RedisServer(self._name, self._settings)
+        try:
+            yield KeysComparison(server, self._names, self._values, expires=bool(self._expires))
+        finally:
+            await server.close()
 
     def _values(self, events: Sequence[ChangeEvent]) -> list[tuple[str, bytes | None]]:
         """By event, its key and the document as JSON; ``None`` for one that is gone.

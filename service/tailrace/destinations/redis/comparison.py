@@ -1,0 +1,79 @@
+"""Compares the values of keys with those that would be set for their documents."""
+
+from collections.abc import Callable, Sequence
+
+import bson
+from bson import json_util
+from bson.errors import BSONError
+
+from tailrace.destination import (
+    DocumentId,
+    HeldKey,
+    HeldKeys,
+    HeldRows,
+    Namespace,
+    Row,
+    converted,
+)
+from tailrace.destinations.redis.key_names import CANONICAL, KeyNames, ListedKeys
+from tailrace.destinations.redis.server import RedisServer
+from tailrace.errors import Refused
+from tailrace.event import ChangeEvent
+from tailrace.event.document_key import key_text
+
+Values = Callable[[Sequence[ChangeEvent]], Sequence[tuple[str, bytes | None]]]
+"""By event, its key and its value."""
+
+
+class KeysComparison:
+    """Implements :class:`tailrace.destination.Comparison` with a connection of its own.
+
+    Redis stores no position with the values. ``expires``: whether keys expire.
+    """
+
+    def __init__(
+        self, server: RedisServer, names: KeyNames, values: Values, *, expires: bool
+    ) -> None:
+        self._server = server
+        self._names = names
+        self._values = values
+        self._expires = expires
+
+    async def expected(self, documents: Sequence[ChangeEvent]) -> Sequence[Row]:
+        made = await converted(self._values, documents)
+        nameless = [at for at, (key, _) in enumerate(made) if not key]
+        if nameless:
+            raise Refused(dict.fromkeys(nameless, "it has no document key"))
+        return [{"value": value} for _, value in made]
+
+    async def stored(self, collection: Namespace, keys: Sequence[DocumentId]) -> HeldRows:
+        prefix = self._prefix(collection)
+        values: Sequence[bytes | None] = ()
+        if keys:
+            async with self._server.connection() as connection:
+                values = await connection.one("MGET", *(prefix + key_text(key.raw) for key in keys))
+        rows = [None if value is None else {"value": value} for value in values]
+        return HeldRows(rows, expires=self._expires)
+
+    async def stored_keys(self, collection: Namespace, after: str | None, most: int) -> HeldKeys:
+        prefix = self._prefix(collection)
+        pattern, owns = self._names.pattern(prefix), ListedKeys({prefix}).owns
+        async with self._server.connection() as connection:
+            scan = ("SCAN", after or "0", "MATCH", pattern, "COUNT", most)
+            cursor, names = await connection.one(*scan)
+        texts = [name[len(prefix.encode()) :].decode() for name in names if owns(name)]
+        keys = [_held_key(text) for text in texts]
+        following = cursor.decode() if int(cursor) else None
+        return HeldKeys([key for key in keys if key is not None], following)
+
+    def _prefix(self, collection: Namespace) -> str:
+        return self._names.prefix(collection.db, collection.coll or "")
+
+
+def _held_key(text: str) -> HeldKey | None:
+    """The key with this text; ``None`` if the text does not tell the exact ``_id``."""
+    try:
+        raw = bson.encode({"_id": json_util.loads(text, json_options=CANONICAL)["_id"]})
+    except (ValueError, TypeError, ArithmeticError, LookupError, RecursionError, BSONError):
+        return HeldKey(text, None)
+    return HeldKey(text, DocumentId(raw)) if key_text(raw) == text else None
