@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import anyio.lowlevel
 
-from tailrace.engine import Comparison, Row
+from tailrace.engine import Comparison, Row, differing_fields
 from tailrace.errors import Refused
 from tailrace.event import ChangeEvent
 from tailrace.model.snapshot import DocumentId
@@ -81,6 +81,7 @@ def compared(
     stored: Sequence[Row | None],
     *,
     whole: bool = True,
+    expires: bool = False,
 ) -> Compared:
     """Compares the ``stored`` rows of keys with the ``expected`` ones.
 
@@ -98,25 +99,16 @@ def compared(
         wanted = expected.rows[place]
         if wanted is None:
             result.refused[key] = expected.refused.get(place, "")
+        elif row is None and expires:
+            pass  # it cannot be told from one that has expired
         elif row is None:
             result.suspects.append(Suspect(key, Kind.MISSING, (), wanted, None))
         elif row == wanted:
             result.equal += 1
         else:
-            result.suspects.append(
-                Suspect(key, Kind.DIFFERENT, differing(wanted, row), wanted, row)
-            )
+            fields = tuple(differing_fields(wanted, row))
+            result.suspects.append(Suspect(key, Kind.DIFFERENT, fields, wanted, row))
     return result
-
-
-def differing(expected: Row, stored: Row) -> tuple[str, ...]:
-    """The names of the fields that differ, in the order of the expected row."""
-    names = dict.fromkeys([*expected, *stored])
-    return tuple(
-        name
-        for name in names
-        if (name in expected) != (name in stored) or expected.get(name) != stored.get(name)
-    )
 
 
 def value_text(row: Row | None, name: str) -> str:

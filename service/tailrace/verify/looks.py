@@ -58,7 +58,7 @@ class Looker:
         places = {of_document: at for at, of_document in enumerate(documents.events)}
         found = [places.get(one) for one in identities(keys)]
         whole = documents.whole or (len(keys) == 1 and found != [None])
-        result = compared(keys, found, expected, held.rows, whole=whole)
+        result = compared(keys, found, expected, held.rows, whole=whole, expires=held.expires)
         return Looked(result, moment, documents.size, len(documents.events))
 
     async def _documents(

@@ -11,6 +11,7 @@ from tailrace.destination.keeper import Kept
 from tailrace.destination.object_handler import forwarded, object_handler
 from tailrace.destination.position import position_text
 from tailrace.destinations.python import PythonHandlerSettings
+from tailrace.engine import differing_fields
 from tailrace.errors import InvalidPosition, Unavailable
 from tailrace.event import ChangeEvent, Namespace
 from tailrace.model import ResumeToken, SinkPosition
@@ -94,3 +95,20 @@ def test_it_is_unavailable_while_the_object_is_not_open() -> None:
     assert shape.comparison is not None
     with pytest.raises(Unavailable, match="Holding is not open"):
         shape.comparison(OWNER)
+
+
+@pytest.mark.parametrize(
+    ("expected", "held", "fields"),
+    [
+        ({"a": b"1", "b": None, "c": "1"}, {"a": b"1", "c": "2", "d": None}, ["b", "c", "d"]),
+        ({"d": '{"a": 1, "b": true}'}, {"d": '{"a": 1.0, "b": 1}'}, ["d.a", "d.b"]),
+        ({"d": '{"a": null}'}, {"d": '{"b": 1}'}, ["d.a", "d.b"]),
+        ({"d": b'{"a":1}'}, {"d": b'{"a": 1}'}, ["d"]),
+        ({"d": '{"a": 1}'}, {"d": "{broken"}, ["d"]),
+        ({"d": '{"$numberInt": "1"}'}, {"d": '{"$numberLong": "1"}'}, ["d"]),
+    ],
+)
+def test_the_fields_that_differ_are_named(
+    expected: dict[str, Any], held: dict[str, Any], fields: list[str]
+) -> None:
+    assert differing_fields(expected, held) == fields
