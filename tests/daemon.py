@@ -188,6 +188,23 @@ class Daemon:
         scopes: dict[str, dict[str, Any]] = json.loads(body)["scopes"] if body else {}
         return scopes.get(scope, {})
 
+    def until_handled(self, **changes: int) -> None:
+        """Waits until each of these handlers has had so many changes since the process began.
+
+        That nothing is in flight does not say so: a handler may be about to read what it lacks on a
+        stream of its own. It says that what was counted no longer holds a place.
+        """
+
+        def have_them() -> bool:
+            status = self.status()
+            had = {
+                name: each["ok"] + each["dead_letter"] for name, each in status["handlers"].items()
+            }
+            all_of_them = all(had[name] >= count for name, count in changes.items())
+            return all_of_them and status["in_flight"]["events"] == 0
+
+        until(have_them, f"the end of the handling: {changes}")
+
     def snapshot_state(self, scope: str = "orders") -> str | None:
         """The state of its last snapshot, if there is one."""
         return (self.status(scope).get("snapshot") or {}).get("state")

@@ -31,10 +31,6 @@ class Odd:
     def until_noted(self, where: str, *numbers: int) -> None:
         until(lambda: set(numbers) <= set(self.noted(where)), f"{numbers} in {where}")
 
-    def until_handled(self) -> None:
-        """Waits until no event is in flight."""
-        until(lambda: self.run.status()["in_flight"]["events"] == 0, "the end of the handling")
-
     def ends_well(self) -> None:
         assert self.run.stop() == 0, self.run.log
         assert "Traceback" not in self.run.log, self.run.log

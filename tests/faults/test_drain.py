@@ -121,7 +121,7 @@ def test_a_hanging_handler_is_abandoned_after_grace_seconds_and_earlier_events_a
     odd.run.start()
     odd.insert(0, 1, 2)
     odd.until_noted("ended", 0, 1, 2)
-    odd.until_handled()
+    odd.run.until_handled(**{target: 3})
     odd.close()
     odd.insert(3, 4)
     odd.until_noted("begun", 3, 4)

@@ -15,8 +15,7 @@ def handled_unsaved(orders: Orders, **sections: Any) -> Daemon:
     """A daemon that has handled three events since its last save."""
     run = orders.daemon(**{"checkpoint": {"interval_seconds": 3600}, **sections}).start()
     orders.insert(0, 1, 2)
-    run.until_events(3)
-    until(lambda: run.status()["in_flight"]["events"] == 0, "the end of their handling")
+    run.until_handled(file=3)
     return run
 
 

@@ -56,8 +56,7 @@ class Reader:
         self._orders.insert(*range(first, behind))
 
     def until_saved(self, count: int) -> None:
-        self.run.until_events(count)
-        until(lambda: self.run.status()["in_flight"]["events"] == 0, "the end of their handling")
+        self.run.until_handled(file=count, prints=count, log=count)
 
     @property
     def dropped(self) -> float:

@@ -54,8 +54,7 @@ def test_a_stop_right_after_a_reset_does_not_undo_it(orders: Orders) -> None:
     run.configuration["checkpoint"]["interval_seconds"] = 3600
     run.start()
     orders.insert(3)
-    run.until_events(4)
-    until(lambda: run.status()["in_flight"]["events"] == 0, "the end of its handling")
+    run.until_handled(file=1)
     run.command("checkpoints", *RESET)
     assert run.stop() == 3, run.log
     assert run.logged("service.not_saved")

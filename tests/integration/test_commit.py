@@ -30,7 +30,7 @@ def test_accepted_changes_come_again_after_a_kill_and_never_after_a_stop(orders:
     run = orders.daemon(targets={"mine": late}, source=LATE).start()
     orders.insert_each({"_id": n, "n": n} for n in range(10))
     until(lambda: run.numbers("committed") == list(range(10)), "the first commit")
-    until(lambda: run.status()["in_flight"]["events"] == 0, "its place on the watermark")
+    run.until_handled(mine=10)
     orders.insert_each({"_id": n, "n": n} for n in range(10, 14))
     until(lambda: 13 in run.numbers("accepted"), "what is not committed")
     assert run.numbers("committed") == list(range(10))

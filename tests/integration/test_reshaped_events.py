@@ -84,13 +84,6 @@ def read(run: Daemon) -> list[dict[str, str]]:
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
-def has_all(run: Daemon) -> bool:
-    """Whether nothing is in flight, and no handler is behind on its own."""
-    status = run.status()
-    together = all(each["state"] == "attached" for each in status["handlers"].values())
-    return together and status["in_flight"]["events"] == 0
-
-
 @pytest.mark.parametrize("name", PIPELINES)
 def test_a_reshaped_stream_is_delivered_and_survives_a_drop(orders: Orders, name: str) -> None:
     run = reader(orders, PIPELINES[name]).start()
@@ -102,8 +95,7 @@ def test_a_reshaped_stream_is_delivered_and_survives_a_drop(orders: Orders, name
     until(lambda: len(read(run)) == 6, "the handler of attributes")
     orders.drop()
     orders.insert(6)
-    run.until_events(whole)
-    until(lambda: has_all(run), "the end")
+    run.until_handled(file=whole, log=whole, lake=whole)
     assert run.metric("tailrace_watcher_restarts_total") is None
     assert run.metric("tailrace_invalidates_total") == 1
     assert run.stop() == 0

@@ -66,7 +66,7 @@ def test_a_document_is_found_in_every_place_that_its_changes_reached(orders: Ord
         collection.replace_one({"_id": 4}, {"bad": False})
         collection.delete_one({"_id": 2})
         last = collection.count_documents({})
-    until(lambda: run.status()["in_flight"]["events"] == 0 and run.status()["events"] == 5, "all")
+    run.until_handled(mine=4, lake=5)
     assert run.stop() == 0
     assert last == 3
 
