@@ -20,12 +20,12 @@ from tailrace.engine import ByteBudget, Handler, Routed, Runtime, ScopePlan, Wat
 from tailrace.event import ChangeEvent
 from tailrace.model import Scope, SnapshotProgress
 from tailrace.model.cluster import ClusterIdentity
+from tailrace.model.desired_state import DesiredState
 from tailrace.model.failure_policy import Backoff, FailurePolicy
-from tailrace.model.order import Order
 from tailrace.model.snapshot import SnapshotRequest, SnapshotState
 from tailrace.observe.metrics import Metrics
 from tailrace.snapshot.snapshots import SnapshotOptions, Snapshots
-from tailrace.stores.memory import MemoryDeadLetters, MemoryOrders
+from tailrace.stores.memory import MemoryDeadLetters, MemoryDesiredStates
 from tailrace.stream import ChangeStreamOptions, Interrupt
 from tests.handlers import handler
 from tests.mongod import Client, ReplicaSet
@@ -41,7 +41,7 @@ def ordered(of: Snapshots, wanted: SnapshotRequest | str) -> str:
     """
     if isinstance(wanted, str):
         return wanted
-    of.obey(next(_NUMBERS), wanted)
+    of.apply(next(_NUMBERS), wanted)
     return ""
 
 
@@ -130,8 +130,10 @@ class Copy:
         if isinstance(wanted, str):
             return wanted
         number, at = next(_NUMBERS), datetime.now(UTC)
-        order = Order(self.scope.name, number, False, "ann", at, snapshot=wanted, asked=number)
-        self.watcher.obey(order)
+        order = DesiredState(
+            self.scope.name, number, False, "ann", at, snapshot=wanted, snapshot_generation=number
+        )
+        self.watcher.apply(order)
         return ""
 
     def _watcher(self, driver: CommandDriver) -> Watcher:
@@ -163,7 +165,7 @@ class Copy:
             driver,
             self.store,
             self.letters,
-            MemoryOrders(),
+            MemoryDesiredStates(),
             ClusterIdentity("rs0"),
             ByteBudget(1 << 26),
             metrics,

@@ -36,8 +36,8 @@ from tailrace.engine import (
     Watcher,
     WatcherState,
     blocking_handler,
+    watch_desired_states,
     watch_letters,
-    watch_orders,
 )
 from tailrace.errors import ConfigurationError
 from tailrace.handlers import check_handlers
@@ -91,7 +91,7 @@ async def serve(
             service.bound_stop()
             service.http_port = server.port
             tasks.start_soon(server.run, name="http")
-            tasks.start_soon(service.obey_signals, name="signals")
+            tasks.start_soon(service.handle_signals, name="signals")
             page = page_of(settings.http.host, server.port)
             at = {"page": page, "http_port": server.port, "changes_need": access.needs}
             service.log.info("service.starting", **at, version=__version__)
@@ -196,10 +196,10 @@ class _Service:
                     async with anyio.create_task_group() as beside:
                         beside.start_soon(watch.run, name="cluster watch")
                         beside.start_soon(self.history.run, name="history")
-                        letters = store.dead_letters, self.metrics
-                        beside.start_soon(watch_letters, *letters, name="letters watch")
-                        beside.start_soon(watch_orders, store.orders, supervisor.obey)
-                        beside.start_soon(self._sighup.obey, reload, name="reloads by signal")
+                        letters, states = store.dead_letters, store.desired_states
+                        beside.start_soon(watch_letters, letters, self.metrics, name="letters")
+                        beside.start_soon(watch_desired_states, states, supervisor.apply)
+                        beside.start_soon(self._sighup.run, reload, name="reloads by signal")
                         beside.start_soon(compared.run, name="verifications")
                         if leases is not None:
                             beside.start_soon(leases.run, self.stop, name="leases")
@@ -232,14 +232,14 @@ class _Service:
         self.log.info("service.stopped", halted=halted)
         return FINISHED
 
-    async def obey_signals(self) -> None:
+    async def handle_signals(self) -> None:
         """The first signal drains within the grace period, a second one forces the end."""
         seen = hang_ups = 0
         with self.done.interrupts():
             while True:
                 for number in self._signals.received[seen:]:
                     seen += 1
-                    self._obey(number)
+                    self._apply_signal(number)
                 if self._signals.hang_ups > hang_ups:
                     hang_ups = self._signals.hang_ups
                     self._sighup.request()
@@ -263,7 +263,7 @@ class _Service:
         longest = self.settings.shutdown.grace_seconds + CLOSING_SECONDS
         self._signals.last_resort = LastResort(longest, CLOSING_SECONDS / 5, self.leave)
 
-    def _obey(self, number: signal.Signals) -> None:
+    def _apply_signal(self, number: signal.Signals) -> None:
         grace = self.settings.shutdown.grace_seconds
         if not self.stop.is_set:
             self.log.info("service.stopping", signal=number.name, grace_seconds=grace)

@@ -127,7 +127,7 @@ def runtime_of(
         driver,
         store.checkpoints,
         store.dead_letters,
-        store.orders,
+        store.desired_states,
         cluster,
         ByteBudget(settings.delivery.max_in_flight_bytes, most_streams(settings)),
         metrics,

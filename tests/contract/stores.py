@@ -22,7 +22,7 @@ from tailrace.stores import Store, mongodb, sqlite
 from tailrace.stores.memory import (
     MemoryCheckpoints,
     MemoryDeadLetters,
-    MemoryOrders,
+    MemoryDesiredStates,
     MemoryVerifications,
 )
 from tailrace.stores.memory_leases import MemoryLeases
@@ -90,12 +90,12 @@ class MemoryBacking:
         self._letters = MemoryDeadLetters()
         self._leases = MemoryLeases()
         self._verifications = MemoryVerifications()
-        self._orders = MemoryOrders()
+        self._states = MemoryDesiredStates()
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[Store]:
         yield Store(
-            self._checkpoints, self._letters, self._leases, self._orders, self._verifications
+            self._checkpoints, self._letters, self._leases, self._states, self._verifications
         )
 
 

@@ -45,7 +45,7 @@ VARIANTS = {
             "audit": checkpoint().last,
             "lake $.%": checkpoint().last,
             "table.of 'x' \"y\" ☃": checkpoint(
-                obeyed=7,
+                observed_generation=7,
                 halted="no such table",
                 cluster_time=Timestamp(1_700_000_009, 1),
                 stored=TOKEN.digest,

@@ -29,7 +29,7 @@ async def test_a_claim_keeps_the_position_and_raises_the_epoch(store: Checkpoint
 async def test_a_claim_of_nothing_makes_a_record_without_a_position(store: CheckpointStore) -> None:
     claimed = await store.claim("orders", 4)
     assert claimed.is_reset
-    assert claimed.order == (4, 0)
+    assert claimed.version == (4, 0)
     assert await store.load("orders") == claimed
 
 

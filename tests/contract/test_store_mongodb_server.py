@@ -15,8 +15,8 @@ from tailrace.errors import (
     ConnectionFailed,
     DeadLetterError,
 )
+from tailrace.model.desired_state import DesiredState
 from tailrace.model.lease import Lease, Member
-from tailrace.model.order import Order
 from tailrace.stores import Store
 from tailrace.stores.mongodb import open_store
 from tests.contract.stores import (
@@ -73,14 +73,14 @@ async def test_an_unreadable_or_foreign_order_hides_no_other(
     client: Client, store: Store, database: str
 ) -> None:
     for scope in ("orders", "users"):
-        await store.orders.give(Order(scope, 1, paused=True, by="ann", at=NOW))
-    records = client[database]["scope_orders"]
+        await store.desired_states.write(DesiredState(scope, 1, paused=True, by="ann", at=NOW))
+    records = client[database]["desired_states"]
     await records.update_one({"_id": "orders"}, {"$set": {"format": 2}})
     await records.insert_many([{"_id": "a note"}, {"text": "another note"}])
-    table = await store.orders.list()
-    assert [order.scope for order in table.orders] == ["users"]
+    table = await store.desired_states.list()
+    assert [desired.scope for desired in table.states] == ["users"]
     assert set(table.unreadable) == {"a note", "orders"}
-    where = f"{database}.scope_orders, scope 'orders': the order"
+    where = f"{database}.desired_states, scope 'orders': the desired state"
     assert table.unreadable["orders"].startswith(where)
 
 

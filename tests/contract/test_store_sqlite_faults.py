@@ -14,7 +14,7 @@ import bson
 import pytest
 
 from tailrace.errors import CheckpointCorrupt, CheckpointError, DeadLetterError
-from tailrace.model.order import Order
+from tailrace.model.desired_state import DesiredState
 from tailrace.stores.sqlite import open_store
 from tailrace.stores.sqlite_schema import SCHEMA_VERSION
 from tests.contract.sqlite_files import damage, execute, locked
@@ -98,21 +98,23 @@ async def test_a_record_in_sqlite_that_cannot_be_read_is_named(
         assert list(await store.checkpoints.gaps("scope-08")) == [gap("scope-08")]
 
 
-async def test_an_unreadable_order_or_position_hides_no_other(written: Path) -> None:
+async def test_an_unreadable_desired_state_or_position_hides_no_other(written: Path) -> None:
     async with open_store(written) as store:
         for scope in ("orders", "users"):
-            await store.orders.give(Order(scope, 1, paused=True, by="ann", at=NOW))
+            await store.desired_states.write(DesiredState(scope, 1, paused=True, by="ann", at=NOW))
             for sequence in (1, 2):
-                await store.orders.note(checkpoint(scope, sequence=sequence))
-        execute(written, "UPDATE orders SET document = ? WHERE scope = 'orders'", b"\xff\xfe")
+                await store.desired_states.note(checkpoint(scope, sequence=sequence))
+        execute(
+            written, "UPDATE desired_states SET document = ? WHERE scope = 'orders'", b"\xff\xfe"
+        )
         damaged = "UPDATE positions SET document = ? WHERE scope = 'orders' AND sequence = 1"
         execute(written, damaged, "[")
-        table = await store.orders.list()
-        assert [order.scope for order in table.orders] == ["users"]
-        where = f"{written}, scope 'orders': the order cannot be read"
+        table = await store.desired_states.list()
+        assert [desired.scope for desired in table.states] == ["users"]
+        where = f"{written}, scope 'orders': the desired state cannot be read"
         assert table.unreadable["orders"].startswith(where)
-        assert [each.sequence for each in await store.orders.positions("orders")] == [2]
-        await store.orders.note(checkpoint("orders", sequence=3))
+        assert [each.sequence for each in await store.desired_states.positions("orders")] == [2]
+        await store.desired_states.note(checkpoint("orders", sequence=3))
 
 
 async def test_a_record_under_another_name_is_named(written: Path) -> None:

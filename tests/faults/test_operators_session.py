@@ -155,7 +155,7 @@ def test_a_session_of_an_operator(session: Session, replica_set: ReplicaSet) -> 
         rewind = session.second()
         load.more(30)
 
-        # A pause is obeyed by the owner, whoever is asked. Then nothing more comes.
+        # A pause is applied by the owner, whoever is asked. Then nothing more comes.
         two.command("scopes", "pause", "orders")
         session.until_states("paused")
         assert "is paused already" in session.ask("/scopes/orders/pause")["message"]

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 import structlog
 from bson.timestamp import Timestamp
 
-from tailrace.control.orders import give
+from tailrace.control.desired_state import store_desired_state
 from tailrace.control.outcome import ActionRefused
 from tailrace.engine import WatcherState
 from tailrace.model import Position, PositionKind
@@ -52,12 +52,12 @@ class Operator:
         elif what.startswith("snapshot"):
             await self._snapshot(scope, handler, process, what.partition(" ")[2])
         else:
-            await self._give(scope, {"paused": what == "pause"}, handler)
+            await self._store(scope, {"paused": what == "pause"}, handler)
 
     async def seek(self, scope: SimulatedScope, handler: str | None, time: Timestamp) -> None:
         """Moves a scope, or a handler, to a time that the oplog has."""
         time = max(time, self._world.server.first)
-        await self._give(scope, {"seek": Position(PositionKind.IDLE, None, None, time)}, handler)
+        await self._store(scope, {"seek": Position(PositionKind.IDLE, None, None, time)}, handler)
 
     async def _snapshot(
         self, scope: SimulatedScope, handler: str | None, process: Process | None, action: str
@@ -79,14 +79,15 @@ class Operator:
         else:
             wanted = rows.pause(paused=action == "pause") if action else rows.start((), "")
         if not isinstance(wanted, str):
-            await self._give(scope, {"snapshot": wanted}, handler)
+            await self._store(scope, {"snapshot": wanted}, handler)
 
-    async def _give(
+    async def _store(
         self, scope: SimulatedScope, changes: dict[str, object], handler: str | None
     ) -> None:
-        """Stores an order; processes hear of it within a second."""
+        """Stores what is wanted; processes read it within a second."""
         try:
-            given = await give(self._world.orders, scope.name, "ann", changes, handler)
+            states = self._world.desired_states
+            stored = await store_desired_state(states, scope.name, "ann", changes, handler)
         except ActionRefused:
             return
         structlog.get_logger().debug(
@@ -94,7 +95,7 @@ class Operator:
             scope=scope.name,
             handler=handler,
             order=list(changes),
-            number=given.order.number,
+            generation=stored.desired.generation,
         )
 
     def reload(self) -> None:
@@ -164,7 +165,7 @@ class Operator:
     async def resume(self) -> None:
         """Ends all pauses."""
         for scope in self._world.scopes:
-            await self._give(scope, {"paused": False}, None)
+            await self._store(scope, {"paused": False}, None)
 
     @property
     def _has_lost_history(self) -> bool:

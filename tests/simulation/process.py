@@ -17,7 +17,7 @@ from tailrace.engine import (
     Supervisor,
     Watcher,
     WatcherState,
-    watch_orders,
+    watch_desired_states,
 )
 from tailrace.engine.held_lease import ObservedLease
 from tailrace.engine.status.subscription_state import subscription_state
@@ -55,9 +55,9 @@ class Process:
         self._context: Context | None = None
         checkpoints = self._store(world.checkpoints, CheckpointError)
         letters = self._store(NotedLetters(world), DeadLetterError, "held")
-        orders = world.orders
-        self._orders = SimulatedStore(
-            orders, self.gate, world.store_faults, CheckpointError, lambda name: None
+        states = world.desired_states
+        self._desired_states = SimulatedStore(
+            states, self.gate, world.store_faults, CheckpointError, lambda name: None
         )
         self.metrics = Metrics(state.value for state in WatcherState)
         self.supervisor = Supervisor(300)
@@ -66,7 +66,7 @@ class Process:
             SimulatedDriver(world.server, self.gate),
             checkpoints,
             letters,
-            self._orders,  # type: ignore[arg-type]
+            self._desired_states,  # type: ignore[arg-type]
             CLUSTER,
             ByteBudget(world.budget),
             self.metrics,
@@ -114,7 +114,10 @@ class Process:
                 try:
                     async with anyio.create_task_group() as beside:
                         beside.start_soon(
-                            watch_orders, self._orders, supervisor.obey, name="orders"
+                            watch_desired_states,
+                            self._desired_states,
+                            supervisor.apply,
+                            name="orders",
                         )
                         if leases is not None:
                             beside.start_soon(leases.run, self.stop, name="leases")

@@ -16,7 +16,7 @@ from tailrace.model.dead_letter import DeadLetter
 from tailrace.model.failure_policy import Backoff
 from tailrace.model.gap import Gap
 from tailrace.snapshot.snapshots import SnapshotOptions, Snapshots
-from tailrace.stores.memory import MemoryCheckpoints, MemoryDeadLetters, MemoryOrders
+from tailrace.stores.memory import MemoryCheckpoints, MemoryDeadLetters, MemoryDesiredStates
 from tailrace.stores.memory_leases import MemoryLeases
 from tailrace.stream import ChangeStreamOptions
 from tailrace.testing.oplog import START, Oplog
@@ -117,7 +117,7 @@ class World:
     budget: int
     checkpoints: MemoryCheckpoints = field(init=False)
     letters: MemoryDeadLetters = field(default_factory=MemoryDeadLetters)
-    orders: MemoryOrders = field(default_factory=MemoryOrders)
+    desired_states: MemoryDesiredStates = field(default_factory=MemoryDesiredStates)
     leases: MemoryLeases = field(init=False)
 
     def __post_init__(self) -> None:
@@ -161,7 +161,8 @@ class _NotedCheckpoints(MemoryCheckpoints):
                 continue
             if was is None and each.starts_now(of.shape.start):
                 each.ledger.begin(now.position.cluster_time)
-            if now.position.chosen and now.obeyed > (was.obeyed if was is not None else 0):
+            before = was.observed_generation if was is not None else 0
+            if now.position.chosen and now.observed_generation > before:
                 self._world.reasons.note("a seek")
                 each.ledger.moved(now.position.cluster_time or START)
 

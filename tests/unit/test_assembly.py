@@ -16,7 +16,7 @@ from tailrace.engine.plan.row_source import RowSource
 from tailrace.model import ResumeToken, StartPoint
 from tests.handlers import handler
 from tests.unit.config.files import minimal, parse
-from tests.unit.snapshot.test_orders import Gone
+from tests.unit.snapshot.test_requests import Gone
 
 TOKEN = {"_data": "8265A0B0C000000001"}
 

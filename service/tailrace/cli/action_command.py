@@ -143,7 +143,7 @@ class ActionCommand:
         request = read_body(self.action.request, json.dumps(given).encode(), "")
         async with _store(options, served) as store:
             handlers, server = served.handlers[options.scope], partial(_server, options)
-            control = OfflineControl(store.checkpoints, store.orders, handlers, server)
+            control = OfflineControl(store.checkpoints, store.desired_states, handlers, server)
             answer: Any = await self.action.offline(control, options.scope, request, operator())
         if isinstance(answer, Done):
             return {"message": answer.message, **answer.details}

@@ -69,13 +69,13 @@ async def _answer(options: argparse.Namespace) -> str:
         if options.verb == "show":
             return await show_position(store, scope, now, options.json)
         followed = await follower(opened, settings, scope)
-        order = await opened.orders.load(scope)
-        obeyed = order.number if order is not None else 0  # a reset replaces a seek
+        desired = await opened.desired_states.load(scope)
+        generation = desired.generation if desired is not None else 0  # a reset replaces a seek
         before = await _record(store, scope) if options.json else None
-        text = await reset_position(store, scope, now, options.dry_run, obeyed)
-        if order is not None and order.asks and not options.dry_run:
-            # The checkpoint said whether it was obeyed.
-            await opened.orders.give(order.without_snapshots())
+        text = await reset_position(store, scope, now, options.dry_run, generation)
+        if desired is not None and desired.wants_snapshot and not options.dry_run:
+            # The checkpoint said whether that was applied.
+            await opened.desired_states.write(desired.without_snapshots())
         if options.json:
             after = await _record(store, scope)
             found = {"dry_run": options.dry_run, "before": before, "after": after}
@@ -112,7 +112,7 @@ async def show_position(
 
 
 async def reset_position(
-    store: CheckpointStore, scope: str, now: datetime, dry_run: bool = False, obeyed: int = 0
+    store: CheckpointStore, scope: str, now: datetime, dry_run: bool = False, generation: int = 0
 ) -> str:
     """Removes the scope's checkpoint, readable or not, so that it starts at its ``start_at``."""
     before, text, epoch = await _before(store, scope, now)
@@ -124,7 +124,7 @@ async def reset_position(
         await store.reset(scope)
         epoch = int(now.timestamp())
     nowhere = Checkpoint.nowhere(scope)
-    after = replace(nowhere, epoch=epoch, sequence=1, saved_at=now, obeyed=obeyed)
+    after = replace(nowhere, epoch=epoch, sequence=1, saved_at=now, observed_generation=generation)
     await _save(store, after, "nothing was reset: {}. Look at it again, and repeat")
     return f"Before:\n{text}\nForgotten: the scope starts at its start_at the next time. {_FENCED}"
 

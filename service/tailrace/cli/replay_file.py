@@ -39,7 +39,7 @@ from tailrace.event.json_lines import json_lines
 from tailrace.model.cluster import ClusterIdentity
 from tailrace.model.failure_policy import Backoff, FailurePolicy
 from tailrace.observe.metrics import Metrics
-from tailrace.stores.memory import MemoryCheckpoints, MemoryDeadLetters, MemoryOrders
+from tailrace.stores.memory import MemoryCheckpoints, MemoryDeadLetters, MemoryDesiredStates
 
 
 def write(body: ReplayBody, options: argparse.Namespace, progress: WaitingBar) -> Mapping[str, Any]:
@@ -98,7 +98,7 @@ def _runtime(settings: Settings, server: ServerPositions) -> Runtime:
         server.driver,
         MemoryCheckpoints(),
         MemoryDeadLetters(),
-        MemoryOrders(),
+        MemoryDesiredStates(),
         ClusterIdentity("", ""),
         ByteBudget(settings.delivery.max_in_flight_bytes),
         Metrics(state.value for state in WatcherState),

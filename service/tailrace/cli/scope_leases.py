@@ -15,8 +15,8 @@ from tailrace.cli.waiting_bar import waiting_bar
 from tailrace.config.settings import Settings
 from tailrace.config.store import MemoryStoreSettings
 from tailrace.model import Checkpoint
+from tailrace.model.desired_state import DesiredState
 from tailrace.model.lease import Lease, LeaseTable, Member
-from tailrace.model.order import Order
 from tailrace.model.time_text import utc_text
 from tailrace.observe.terminal_text import UNKNOWN, age, columns
 from tailrace.replicas.lease_view import abandoned
@@ -86,24 +86,26 @@ async def list_scopes(
         if not lease.free and not table.alive(lease.owner):
             since = abandoned(lease, lease.seconds_left)
             text += f"\nNo process follows scope {scope!r}: {since}.\n"
-    ordered = await store.orders.list()
-    for order in ordered.orders:
-        if order.paused:
-            at = utc_text(order.at)
-            text += f"\nScope {order.scope!r} is paused by {order.by} since {at}: resume it with "
-            text += f"'tailrace scopes resume {order.scope}'.\n"
-        for name in _paused(order):
-            text += f"\nHandler {name!r} of scope {order.scope!r} is paused: resume it with "
-            text += f"'tailrace scopes resume {order.scope} --handler {name}'.\n"
+    wanted = await store.desired_states.list()
+    for desired in wanted.states:
+        if desired.paused:
+            at = utc_text(desired.at)
+            text += (
+                f"\nScope {desired.scope!r} is paused by {desired.by} since {at}: resume it with "
+            )
+            text += f"'tailrace scopes resume {desired.scope}'.\n"
+        for name in _paused(desired):
+            text += f"\nHandler {name!r} of scope {desired.scope!r} is paused: resume it with "
+            text += f"'tailrace scopes resume {desired.scope} --handler {name}'.\n"
     for checkpoint in saved.values():
         text += _apart(checkpoint)
-    unreadable = sorted([*table.unreadable.items(), *ordered.unreadable.items()])
+    unreadable = sorted([*table.unreadable.items(), *wanted.unreadable.items()])
     return text + "".join(f"\n{each}\n" for _, each in unreadable)
 
 
-def _paused(order: Order) -> list[str]:
+def _paused(desired: DesiredState) -> list[str]:
     """The handlers that are paused alone."""
-    return [] if order.paused else sorted(n for n, own in order.handlers.items() if own.paused)
+    return [] if desired.paused else sorted(n for n, own in desired.handlers.items() if own.paused)
 
 
 def _apart(checkpoint: Checkpoint) -> str:
@@ -128,12 +130,12 @@ async def scope_records(store: Store, names: Collection[str], *, shared: bool) -
     """What :func:`list_scopes` shows, in JSON types. Without ``shared`` there are no leases."""
     table = await store.leases.read() if shared else LeaseTable({}, ())
     saved = {each.scope: each for each in await store.checkpoints.list() if not each.is_reset}
-    orders = await store.orders.list()
-    paused = {order.scope: order for order in orders.orders if order.paused}
-    alone = {order.scope: _paused(order) for order in orders.orders}
+    states = (await store.desired_states.list()).states
+    paused = {desired.scope: desired for desired in states if desired.paused}
+    alone = {desired.scope: _paused(desired) for desired in states}
     scopes = []
     for name in sorted({*names, *table.leases, *saved}):
-        lease, checkpoint, order = table.leases.get(name), saved.get(name), paused.get(name)
+        lease, checkpoint, desired = table.leases.get(name), saved.get(name), paused.get(name)
         followed = lease is not None and not lease.free and table.alive(lease.owner)
         scopes.append(
             {
@@ -141,7 +143,7 @@ async def scope_records(store: Store, names: Collection[str], *, shared: bool) -
                 "owner": table.name(lease.owner) if lease is not None and followed else None,
                 "epoch": lease.epoch if lease is not None else None,
                 "lease_seconds_left": lease.seconds_left if lease is not None else None,
-                "paused_by": order.by if order is not None else None,
+                "paused_by": desired.by if desired is not None else None,
                 "paused_handlers": alone.get(name, []),
                 "checkpoint": checkpoint.to_document() if checkpoint is not None else None,
                 "unreadable": table.unreadable.get(name),

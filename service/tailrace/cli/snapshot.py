@@ -74,7 +74,7 @@ def run(options: argparse.Namespace) -> int:
                 text = _start(daemon, options)
             print(text, end="")
             return 0
-    print(result_text(options, daemon.order(options.verb)), end="")
+    print(result_text(options, daemon.request(options.verb)), end="")
     return 0
 
 
@@ -101,7 +101,7 @@ class _Daemon:
         own: Snapshot | None = scopes[self.scope]["handlers"].get(self.handler, {}).get("snapshot")
         return found if own is not None and found is not None and own["id"] == found["id"] else own
 
-    def order(self, action: str, **more: Any) -> Snapshot:
+    def request(self, action: str, **more: Any) -> Snapshot:
         """Sends an action; returns the answer if the daemon accepts it."""
         body = {"action": action, "handler": self.handler, **more}
         done: Snapshot = self.client.act(f"/scopes/{quote(self.scope, safe='')}/snapshot", body)
@@ -140,7 +140,7 @@ def _start(daemon: _Daemon, options: argparse.Namespace) -> str:
     except ValueError as error:
         refuse("--filter", str(error))
     before = daemon.snapshot()
-    accepted = daemon.order("start", collections=collections, filter=matching)
+    accepted = daemon.request("start", collections=collections, filter=matching)
     deadline = time.monotonic() + _PLAN_SECONDS
     while time.monotonic() < deadline:
         snapshot = daemon.snapshot()

@@ -28,9 +28,9 @@ class MongodbStoreSettings(Section):
     """Selects this store."""
 
     database: DatabaseName = "tailrace"
-    """The database for the collections `checkpoints`, `dead_letters`, `leases`, `scope_orders` and
-    `verifications`, which are created if missing. No scope may follow it, or each save would be a
-    change."""
+    """The database for the collections `checkpoints`, `dead_letters`, `leases`,
+    `desired_states` and `verifications`, which are created if missing. No scope may follow it, or
+    each save would be a change."""
 
 
 class MemoryStoreSettings(Section):

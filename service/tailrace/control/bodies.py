@@ -46,7 +46,7 @@ class HandlerQuery(Body):
     """Only this handler of the scope; without it, all."""
 
 
-class OrderBody(HandlerQuery):
+class ApplyBody(HandlerQuery):
     wait: Annotated[float | None, Metavar("SECONDS")] = Field(default=None, ge=0, le=300)
     """How many seconds the answer waits for the effect, if it takes long; without it, 5. With it, a
     command ends with 1 if the effect has not come."""

@@ -1,4 +1,4 @@
-"""What actions work with: the scopes of a process that runs, and orders for them."""
+"""What actions work with: the scopes of a process that runs, and what is wanted of them."""
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping
@@ -8,15 +8,15 @@ from typing import Any, Protocol
 
 import anyio
 
-from tailrace.control.effects import OrderOutcome
-from tailrace.control.orders import give
+from tailrace.control.desired_state import store_desired_state
+from tailrace.control.effects import ApplyOutcome
 from tailrace.control.outcome import ActionRefused, Done
 from tailrace.control.server_positions import ServerPositions
 from tailrace.control.subject import Subject
 from tailrace.engine import (
     CheckpointStore,
     CommandRunner,
-    OrderStore,
+    DesiredStateStore,
     Runtime,
     Supervisor,
     Watcher,
@@ -38,9 +38,9 @@ class Control:
     """One process that runs. ``supervisor`` follows its scopes, ``runtime`` is what they share.
 
     ``server``: the source. ``inquiries``: by scope, what can be asked about its documents.
-    ``verifications``: those of the process. An answer waits for ``patience_seconds`` until an order
-    is obeyed. ``locks``, by name, are held by actions that must not be performed twice at once;
-    they outlast a reload, which replaces the rest.
+    ``verifications``: those of the process. An answer waits for ``patience_seconds`` until a
+    change is applied. ``locks``, by name, are held by actions that must not be performed twice at
+    once; they outlast a reload, which replaces the rest.
     """
 
     supervisor: Supervisor
@@ -61,7 +61,7 @@ class Control:
         return watcher
 
     def subject(self, scope: str, handler: str | None = None) -> Subject:
-        """The scope, or its handler, whose process need not be the one that obeys the order."""
+        """The scope, or its handler, whose process need not be the one that applies the change."""
         subject = Subject(self.watcher(scope), handler)
         if subject.watcher.status.state is WatcherState.STOPPED:
             raise ActionRefused(409, f"scope {scope!r} is stopped: it is not followed any more")
@@ -80,33 +80,33 @@ class Control:
         return self.runtime.store
 
     @property
-    def orders(self) -> OrderStore:
-        """The store of orders."""
-        return self.runtime.orders
+    def desired_states(self) -> DesiredStateStore:
+        """The store of desired states."""
+        return self.runtime.desired_states
 
-    async def order(
+    async def apply(
         self,
         subject: Subject,
         by: str,
         changes: Mapping[str, Any],
         wait: float | None,
         *,
-        obeyed: Callable[[str], bool] | None = None,
+        is_applied: Callable[[str], bool] | None = None,
         restarts: bool = False,
-    ) -> OrderOutcome:
-        """Gives an order, and waits for a while until every handler that is meant has ``obeyed``.
+    ) -> ApplyOutcome:
+        """Stores a change, and waits for a while until it ``is_applied`` to every handler.
 
         ``restarts``: what is halted begins again. Raises :class:`ActionRefused`.
         """
         scope, handler = subject.watcher.name, subject.handler
-        given = await give(self.orders, scope, by, changes, handler)
-        subject.watcher.obey(given.order)
+        stored = await store_desired_state(self.desired_states, scope, by, changes, handler)
+        subject.watcher.apply(stored.desired)
         if restarts and subject.is_halted:
             self.supervisor.restart(scope, handler=handler)
             subject = Subject(self.watcher(scope), handler)
-        watcher, number = subject.watcher, given.order.number
+        watcher, generation = subject.watcher, stored.desired.generation
         effect = await subject.until(
-            obeyed or (lambda name: watcher.obeyed_by(name) >= number),
+            is_applied or (lambda name: watcher.observed_by(name) >= generation),
             self.patience_seconds if wait is None else wait,
         )
-        return OrderOutcome(subject, given, effect)
+        return ApplyOutcome(subject, stored, effect)

@@ -36,7 +36,7 @@ class LetterSnapshot:
 
     watcher: Watcher
     store: DeadLetterStore
-    order: Callable[[SnapshotRequest], Awaitable[None]]
+    request: Callable[[SnapshotRequest], Awaitable[None]]
     """Stores what is wanted of the scope's snapshot, whichever process follows it then."""
 
     async def instead(self, queues: Sequence[LetterQueue], report: Report) -> None:
@@ -63,11 +63,11 @@ class LetterSnapshot:
         if not letters:
             return
         wanted = self._request(tuple(sorted(collections)), ids)
-        await self.order(replace(wanted, paused=True))
+        await self.request(replace(wanted, paused=True))
         for head in letters:
             if await self.store.resolve(head, "discarded"):
                 report(head, "discarded for a snapshot of its document")
-        await self.order(wanted)
+        await self.request(wanted)
 
     async def _event(self, head: LetterHead) -> ChangeEvent | None:
         letter = await self.store.read(head)

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 import anyio
 
+from tailrace.control.desired_state import request_snapshot
 from tailrace.control.follower import (
     replay_refusal,
     require_followed,
@@ -20,11 +21,10 @@ from tailrace.control.follower import (
 from tailrace.control.letter_choice import ChosenQueues, LetterChoice, Progress
 from tailrace.control.letter_list import listed, named
 from tailrace.control.letter_snapshot import BY_SNAPSHOT, LetterSnapshot
-from tailrace.control.orders import order_snapshot
 from tailrace.control.outcome import ActionRefused, Done
 from tailrace.engine import Supervisor, Watcher, WatcherState
 from tailrace.engine.handle.letter_queues import replay_letters
-from tailrace.engine.ports import DeadLetterStore, Handler, OrderStore
+from tailrace.engine.ports import DeadLetterStore, DesiredStateStore, Handler
 from tailrace.errors import CheckpointFenced, DeadLetterError, describe
 from tailrace.model.dead_letter import DeadLetter, LetterHead, LetterQueue
 from tailrace.stream import Interrupt
@@ -81,7 +81,7 @@ class DeadLetters:
 
     supervisor: Supervisor
     store: DeadLetterStore
-    orders: OrderStore
+    desired_states: DesiredStateStore
     locks: Mapping[str, anyio.Lock]
     """Held while the letters of a scope are being replayed or discarded."""
 
@@ -115,8 +115,8 @@ class DeadLetters:
                     if replay_refusal(handler):
                         by_snapshot.add(of)
                         queues = [queue for queue in chosen.first if queue[:2] == of]
-                        order = partial(order_snapshot, self.orders, watcher, by=by)
-                        snapshot = LetterSnapshot(watcher, self.store, order)
+                        request = partial(request_snapshot, self.desired_states, watcher, by=by)
+                        snapshot = LetterSnapshot(watcher, self.store, request)
                         await _stored(snapshot.instead(queues, outcome.note))
                         continue
                     require_replayable(watcher, handler)

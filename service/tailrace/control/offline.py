@@ -1,6 +1,6 @@
-"""Actions on a scope where no daemon runs: what they order is stored.
+"""Actions on a scope where no daemon runs: what they change is stored.
 
-The process that follows the scope obeys it then, or the next one. What is here has the names of
+The process that follows the scope applies it then, or the next one. What is here has the names of
 :class:`~tailrace.control.control.Control` and of what it returns.
 """
 
@@ -11,12 +11,12 @@ from typing import Any
 
 from bson.timestamp import Timestamp
 
-from tailrace.control.orders import Given, give, subject_text
+from tailrace.control.desired_state import StoredState, store_desired_state, subject_text
 from tailrace.control.server_positions import ServerPositions
-from tailrace.engine.ports import CheckpointStore, OrderStore
+from tailrace.engine.ports import CheckpointStore, DesiredStateStore
 from tailrace.model import Position
 
-_STORED = "no daemon runs here: stored; the process that follows it obeys now, or when it starts"
+_STORED = "no daemon runs here: stored; applies when a process follows the scope"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,10 +38,10 @@ class OfflineSubject:
 
 @dataclass(frozen=True, slots=True)
 class OfflineOutcome:
-    """An order that was stored."""
+    """A change that was stored."""
 
     subject: OfflineSubject
-    given: Given
+    stored: StoredState
     done = False
 
     @property
@@ -53,7 +53,7 @@ class OfflineOutcome:
         """What became of it; ``word``: what the subject is when it has its ``effect``."""
         if effect:
             return f"{self.subject}: {effect}. {_STORED[0].upper()}{_STORED[1:]}"
-        if self.given.repeated:
+        if self.stored.repeated:
             again = "is paused already" if word == "paused" else "was not paused"
             return f"{self.subject} {again}"
         return f"{self.subject}{f' is {word}' if word != 'moved' else ''}: {_STORED}"
@@ -64,7 +64,7 @@ class OfflineControl:
     """The store and one scope of a configuration, with its ``handlers`` and its ``server``."""
 
     checkpoints: CheckpointStore
-    orders: OrderStore
+    desired_states: DesiredStateStore
     handlers: Sequence[str]
     server: Callable[[], AbstractAsyncContextManager[ServerPositions]]
 
@@ -76,16 +76,17 @@ class OfflineControl:
         """Those of the scope on its server."""
         return self.server()
 
-    async def order(
+    async def apply(
         self,
         subject: OfflineSubject,
         by: str,
         changes: Mapping[str, Any],
         _wait: float | None,
         *,
-        obeyed: Callable[[str], bool] | None = None,
+        is_applied: Callable[[str], bool] | None = None,
         restarts: bool = False,
     ) -> OfflineOutcome:
-        """Gives an order. Raises :class:`ActionRefused`."""
-        given = await give(self.orders, subject.scope, by, changes, subject.handler)
-        return OfflineOutcome(subject, given)
+        """Stores a change. Raises :class:`ActionRefused`."""
+        handler, states = subject.handler, self.desired_states
+        stored = await store_desired_state(states, subject.scope, by, changes, handler)
+        return OfflineOutcome(subject, stored)

@@ -74,7 +74,7 @@ def replay_document(watcher: Watcher, handler: str) -> Mapping[str, Any] | None:
     if replay is None:
         return None
     running = watcher.replays.running.get(handler)
-    if known is None or known.replay is None or known.replay.number != replay.number:
+    if known is None or known.replay is None or known.replay.generation != replay.generation:
         reason = "" if running is not None else "it begins when the scope is followed"
         return {**_document(handler, replay), "reason": reason}
     at = known.position.cluster_time if known.position.token is not None else None

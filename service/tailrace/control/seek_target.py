@@ -31,8 +31,8 @@ class SeekTarget:
     moves: Sequence[SeekTarget] = ()
 
     @property
-    def order(self) -> Mapping[str, Any]:
-        """The fields of an order that moves the scope there."""
+    def changes(self) -> Mapping[str, Any]:
+        """The fields of a desired state that moves the scope there."""
         return {"seek": self.position, "fingerprint": self.fingerprint}
 
     @property

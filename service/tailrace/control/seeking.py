@@ -10,11 +10,11 @@ from bson.timestamp import Timestamp
 from tailrace.control.outcome import ActionRefused
 from tailrace.control.seek_target import SeekTarget, shown
 from tailrace.control.server_positions import ServerPositions
-from tailrace.engine import CheckpointStore, OrderStore
+from tailrace.engine import CheckpointStore, DesiredStateStore
 from tailrace.engine.seek import furthest
 from tailrace.errors import CheckpointError, describe
 from tailrace.model import Checkpoint, Position, PositionKind, ResumeToken
-from tailrace.model.order import Order
+from tailrace.model.desired_state import DesiredState
 from tailrace.model.subscription import Subscription
 from tailrace.stream import fingerprint
 
@@ -27,7 +27,7 @@ class Seeking:
     server: ServerPositions
     handlers: Sequence[str]
     checkpoints: CheckpointStore
-    orders: OrderStore
+    desired_states: DesiredStateStore
     now: Callable[[str | None], tuple[Position, Timestamp | None] | None] = lambda handler: None
     """See :meth:`tailrace.engine.status.status.Status.reached`: later than what is saved."""
     alone: str | None = None
@@ -45,19 +45,19 @@ class Seeking:
         name = self.server.scope.name
         try:
             stored = await self.checkpoints.load(name)
-            records = await self.orders.positions(name)
-            given = await self.orders.load(name)
+            records = await self.desired_states.positions(name)
+            desired = await self.desired_states.load(name)
         except CheckpointError as error:
             raise ActionRefused(503, f"nothing was changed: {describe(error)}") from error
         stored = None if stored is not None and stored.is_reset else stored
         before, former = self._before(stored), self._former(records)
         current = fingerprint(self.server.scope, self.server.options)
         if undo:
-            obeyed = before.obeyed if before is not None else 0
-            if given is not None and self._sought(given) > obeyed:  # it has not moved yet: it stays
+            observed = before.observed_generation if before is not None else 0
+            if desired is not None and self._seek_generation(desired) > observed:  # not moved yet
                 found = before
             else:
-                found = next((each for each in former if each.obeyed < obeyed), None)
+                found = next((each for each in former if each.observed_generation < observed), None)
             if found is None:
                 message = f"{self} was not moved by a seek that is kept: there is none to undo"
                 raise ActionRefused(409, f"{message}; choose a position with at or token")
@@ -121,24 +121,31 @@ class Seeking:
         meant = [self._meant(each) for each in records]
         return [each for each in meant if each is not None]
 
-    def _sought(self, order: Order) -> int:
-        """The number of the last order that moves them."""
-        return order.sought if self.alone is None else order.of(self.alone).sought
+    def _seek_generation(self, desired: DesiredState) -> int:
+        """The generation since which they are wanted elsewhere."""
+        own = desired if self.alone is None else desired.of(self.alone)
+        return own.seek_generation
 
-    async def obeyed(self, target: SeekTarget, number: int) -> SeekTarget:
-        """The same, from where the scope was when it obeyed the order with this number."""
+    async def applied(self, target: SeekTarget, generation: int) -> SeekTarget:
+        """The same, from where the scope was when it applied this generation."""
         try:
-            records = await self.orders.positions(target.scope)
+            records = await self.desired_states.positions(target.scope)
         except CheckpointError:
             return target
         if target.moves:
             each = [(replace(self, alone=move.handlers[0]), move) for move in target.moves]
-            return replace(target, moves=[one._obeyed(move, number, records) for one, move in each])
-        return self._obeyed(target, number, records)
+            return replace(
+                target, moves=[one._applied(move, generation, records) for one, move in each]
+            )
+        return self._applied(target, generation, records)
 
-    def _obeyed(self, target: SeekTarget, number: int, records: Sequence[Checkpoint]) -> SeekTarget:
+    def _applied(
+        self, target: SeekTarget, generation: int, records: Sequence[Checkpoint]
+    ) -> SeekTarget:
         former = self._former(records)
-        left = next((i for i, each in enumerate(former) if each.obeyed < number), None)
+        left = next(
+            (i for i, each in enumerate(former) if each.observed_generation < generation), None
+        )
         if left is None or target.before is None:
             return target
         if target.in_flight is None or not _moved(target.before.position, former[left].position):
@@ -148,14 +155,17 @@ class Seeking:
 
 
 async def positions_of(
-    scope: str, checkpoints: CheckpointStore, orders: OrderStore, handler: str | None = None
+    scope: str,
+    checkpoints: CheckpointStore,
+    states: DesiredStateStore,
+    handler: str | None = None,
 ) -> Mapping[str, Any]:
     """The current positions of a scope's handlers, and former ones, in JSON types.
 
     Handlers that stand together have one. With ``handler``, only those of this one.
     """
     try:
-        now, former = await checkpoints.load(scope), await orders.positions(scope)
+        now, former = await checkpoints.load(scope), await states.positions(scope)
     except CheckpointError as error:
         raise ActionRefused(503, describe(error)) from error
     known = [now] if now is not None and not now.is_reset else []

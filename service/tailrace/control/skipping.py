@@ -40,8 +40,8 @@ class SetAside:
         return Position(PositionKind.SET_ASIDE, None, token, token.cluster_time)
 
     @property
-    def order(self) -> Mapping[str, Any]:
-        """The fields of an order that moves the scope there."""
+    def changes(self) -> Mapping[str, Any]:
+        """The fields of a desired state that moves the scope there."""
         return {
             "seek": self.position,
             "fingerprint": self.fingerprint,

@@ -1,4 +1,4 @@
-"""What an order is about: a scope that is followed here or elsewhere, or one of its handlers."""
+"""What a change is about: a scope that is followed here or elsewhere, or one of its handlers."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from dataclasses import dataclass
 import anyio
 from bson.timestamp import Timestamp
 
-from tailrace.control.orders import subject_text
+from tailrace.control.desired_state import subject_text
 from tailrace.control.outcome import ActionRefused
 from tailrace.engine import Watcher, WatcherState
 from tailrace.engine.status.status import Status
 from tailrace.model import Position
 
 _STILL = {WatcherState.HALTED, WatcherState.STANDBY, WatcherState.STOPPED}
-"""The states in which no run here can obey."""
+"""The states in which no run here can apply anything."""
 _LOOK_SECONDS = 0.01
 
 
@@ -73,17 +73,19 @@ class Subject:
         """Whether a start of this handler is over."""
         return self.watcher.status_of(handler).state is not WatcherState.STARTING
 
-    async def until(self, obeyed: Callable[[str], bool], seconds: float) -> Effect:
-        """Waits for a while until an order is ``obeyed`` by every handler that is meant."""
-        effect = self._effect(obeyed)
+    async def until(self, is_applied: Callable[[str], bool], seconds: float) -> Effect:
+        """Waits for a while until a change ``is_applied`` to every handler that is meant."""
+        effect = self._effect(is_applied)
         with anyio.move_on_after(seconds):
             while effect.may_come:
                 await anyio.sleep(_LOOK_SECONDS)
-                effect = self._effect(obeyed)
-        return self._effect(obeyed)
+                effect = self._effect(is_applied)
+        return self._effect(is_applied)
 
-    def _effect(self, obeyed: Callable[[str], bool]) -> Effect:
-        late = [name for name in self.handlers if not (obeyed(name) and not self._is_idle(name))]
+    def _effect(self, is_applied: Callable[[str], bool]) -> Effect:
+        late = [
+            name for name in self.handlers if not (is_applied(name) and not self._is_idle(name))
+        ]
         for name in late:
             if (status := self.watcher.status_of(name)).state not in _STILL:
                 return Effect(status, self._waits(name, status), may_come=True)
@@ -93,18 +95,18 @@ class Subject:
         return Effect(self.status)
 
     def _is_idle(self, handler: str) -> bool:
-        """Whether no run here obeys for this handler."""
+        """Whether no run here applies anything to this handler."""
         state = self.watcher.status_of(handler).state
         return state in (WatcherState.STANDBY, WatcherState.HALTED)
 
     def _waits(self, handler: str, status: Status) -> str:
-        """Who has not obeyed, for people."""
+        """What is not changed yet, for people."""
         return f"handler {handler!r}" if status is not self.status else "it"
 
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """Whether an order has its effect: if not, ``who`` in which ``status`` has not obeyed, and
+    """Whether a change has its effect: if not, ``who`` in which ``status`` has not applied it, and
     whether it ``may_come``."""
 
     status: Status
@@ -113,5 +115,5 @@ class Effect:
 
     @property
     def done(self) -> bool:
-        """Whether everybody who is meant has obeyed."""
+        """Whether it is applied everywhere."""
         return not self.who

@@ -127,7 +127,7 @@ class ObjectCalls:
         if self._accepted is not None:
             before = self._accepted[1]
         after = SinkPosition.after_batch(events, before).of_run(
-            identity.fingerprint, identity.obeyed
+            identity.fingerprint, identity.observed_generation
         )
         stored = position_text(after, identity), after
         if self._commits:

@@ -23,8 +23,8 @@ from tailrace.engine.ports import (
     CheckpointStore,
     CommandRunner,
     Commit,
+    DesiredStateStore,
     Handler,
-    OrderStore,
     OwnPosition,
     PerBatch,
     PerEvent,
@@ -35,7 +35,7 @@ from tailrace.engine.ports import (
 from tailrace.engine.status.watcher_state import WatcherState
 from tailrace.engine.supervisor import Supervisor
 from tailrace.engine.watcher import Watcher
-from tailrace.engine.watches import ClusterWatch, watch_letters, watch_orders
+from tailrace.engine.watches import ClusterWatch, watch_desired_states, watch_letters
 
 __all__ = [
     "ByteBudget",
@@ -44,12 +44,12 @@ __all__ = [
     "CommandRunner",
     "Commit",
     "Comparison",
+    "DesiredStateStore",
     "Handler",
     "HeldKey",
     "HeldKeys",
     "HeldLease",
     "HeldRows",
-    "OrderStore",
     "OwnPosition",
     "PerBatch",
     "PerEvent",
@@ -66,6 +66,6 @@ __all__ = [
     "raw_documents",
     "raw_list",
     "routed",
+    "watch_desired_states",
     "watch_letters",
-    "watch_orders",
 ]

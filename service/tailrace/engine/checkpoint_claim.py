@@ -41,26 +41,27 @@ class CheckpointClaim:
         return self._latest.of(handler) if self._latest is not None else None
 
     @property
-    def obeyed(self) -> int:
-        """The number of the last order for positions that every handler has obeyed."""
-        return min((self.obeyed_by(name) for name in self.handlers), default=0)
+    def observed_generation(self) -> int:
+        """The last generation whose position every handler has taken."""
+        return min((self.observed_by(name) for name in self.handlers), default=0)
 
-    def obeyed_by(self, handler: str) -> int:
-        """The number of the last order for positions that a handler has obeyed.
+    def observed_by(self, handler: str) -> int:
+        """The last generation whose position a handler has taken.
 
-        One without a position has obeyed what was ordered before: another handler has, or an
+        One without a position has taken what was wanted before: another handler has, or an
         operator has reset the scope since.
         """
         if (known := self.of(handler)) is not None:
-            return known.obeyed
+            return known.observed_generation
         latest = self._latest or Checkpoint.nowhere(self.scope)
-        return max([latest.obeyed, *(each.obeyed for each in latest.subscriptions.values())])
+        stored = [each.observed_generation for each in latest.subscriptions.values()]
+        return max([latest.observed_generation, *stored])
 
-    def asked_by(self, handler: str) -> int:
-        """The number of the last order that the handler's snapshot obeys."""
+    def snapshot_observed_by(self, handler: str) -> int:
+        """The last generation that the handler's snapshot has applied."""
         known = self.of(handler)
         snapshot = known.position.snapshot if known is not None else None
-        return snapshot.order if snapshot is not None else 0
+        return snapshot.observed_generation if snapshot is not None else 0
 
     async def save(
         self, store: CheckpointStore, identity: RunIdentity, changed: Mapping[str, Subscription]
@@ -131,7 +132,7 @@ class CheckpointClaim:
                 self.epoch = claimed.epoch
                 return claimed
         found = await store.load(self.scope)
-        stored = found.order if found else (0, 0)
+        stored = found.version if found else (0, 0)
         if not self.epoch:
             # If two processes start at once, one claims the next epoch and the other is fenced.
             before = found or Checkpoint.nowhere(self.scope)
@@ -147,10 +148,10 @@ class CheckpointClaim:
                 "follows the scope now, or an operator has set or reset its position. "
                 f"'tailrace scopes restart {self.scope}' follows from there"
             )
-        elif self.saved is not None and found is not None and stored < self.saved.order:
+        elif self.saved is not None and found is not None and stored < self.saved.version:
             # A store beside the source goes back with it: only ours tells what handlers have.
             log = structlog.get_logger().bind(scope=self.scope)
-            log.warning("checkpoint.went_back", stored=stored, saved=self.saved.order)
+            log.warning("checkpoint.went_back", stored=stored, saved=self.saved.version)
             found = self.saved
         return found
 

@@ -160,7 +160,7 @@ class Checkpointer:
             return
         self._noted = now
         try:
-            await self.runtime.orders.note(as_former(checkpoint))
+            await self.runtime.desired_states.note(as_former(checkpoint))
         except CheckpointError as error:
             log = structlog.get_logger().bind(scope=self.identity.scope)
             log.debug("position.not_noted", error=describe(error))

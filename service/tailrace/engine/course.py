@@ -15,6 +15,7 @@ import anyio
 from anyio.abc import TaskGroup
 
 from tailrace.engine.checkpoint_claim import CheckpointClaim
+from tailrace.engine.current_desired_state import CurrentDesiredState
 from tailrace.engine.handle.commit_delivery import CommitDelivery
 from tailrace.engine.handle.delivery import Delivery
 from tailrace.engine.handle.retry import Breaker, Retry
@@ -25,7 +26,6 @@ from tailrace.engine.plan.scope_plan import Runtime, ScopePlan
 from tailrace.engine.ports import Handler, RunIdentity
 from tailrace.engine.position.history_lost import LostHistory
 from tailrace.engine.replayed_span import ReplayedSpan
-from tailrace.engine.standing_order import StandingOrder
 from tailrace.engine.status.status import Status
 from tailrace.engine.stream_slots import StreamSlots
 from tailrace.event import ChangeEvent
@@ -59,14 +59,14 @@ class FollowedScope:
     plan: ScopePlan
     runtime: Runtime
     claim: CheckpointClaim
-    standing: StandingOrder
+    desired: CurrentDesiredState
     breakers: Mapping[str, Breaker]
     turns: Mapping[str, anyio.Semaphore]
     streams: StreamSlots
     status: Status
     side_calls: SideCalls
     begin_replays: Callable[[], None] = lambda: None
-    """Begins the replays that are ordered, or go on."""
+    """Begins the replays that are wanted, or go on."""
     tasks: TaskGroup = field(init=False)
     stop: Interrupt = field(init=False)
 
@@ -92,8 +92,8 @@ class FollowedScope:
         its waits."""
         letters, lease, turn = self.runtime.letters, self.claim.lease, self.turns.get(handler.name)
         held = letters.held(identity.scope, handler.name)
-        obeyed = self.claim.obeyed_by(handler.name)
-        identity = replace(identity, obeyed=obeyed, dead_letter_keys=held)
+        observed = self.claim.observed_by(handler.name)
+        identity = replace(identity, observed_generation=observed, dead_letter_keys=held)
         breaker = self.breakers[handler.name]
         retry = Retry(identity, handler.name, letters, breaker, errors, waits, lease)
         kind = Delivery if handler.commit is None else CommitDelivery

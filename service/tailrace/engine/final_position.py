@@ -38,7 +38,7 @@ def final_position(watermark: Watermark, lane: Lane, room: int = MOST_NOTED) -> 
     snapshot = position.snapshot
     for place in watermark.places:
         if place.snapshot is not None and not place.events:
-            snapshot = place.snapshot.ordered(snapshot)
+            snapshot = place.snapshot.requested(snapshot)
     rows, changes = handled.walk(places, leading, room)
     if snapshot is not None and not snapshot.over and rows != snapshot.handled:
         snapshot = replace(snapshot, handled=rows)

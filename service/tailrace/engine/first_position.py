@@ -23,11 +23,11 @@ async def begin_now(
     claim: CheckpointClaim,
     identity: RunIdentity,
     runtime: Runtime,
-    asked: int,
+    generation: int,
 ) -> Checkpoint | None:
     """Their first checkpoint, saved; ``None`` if the time is unknown.
 
-    The time is that of the first call for this claim. ``asked``: the number of the last order for
+    The time is that of the first call for this claim. ``generation``: the last one that wants
     their snapshot. Raises :class:`tailrace.errors.CheckpointError` and
     :class:`tailrace.errors.DriverError`.
     """
@@ -40,8 +40,8 @@ async def begin_now(
     now = min(claim.began[name] for name in handlers)
     # mongod, change_stream_helpers.cpp: a stream without a start begins one tick later, too.
     time = Timestamp(now.time, now.inc + 1)
-    snapshot = rows.begin(None, fresh=True, gap=False, rows={}, asked=asked)
+    snapshot = rows.begin(None, fresh=True, gap=False, rows={}, generation=generation)
     position = Position(PositionKind.IDLE, None, None, time, snapshot=snapshot, started=time)
     first = Subscription(position, identity.fingerprint)
-    new = {name: replace(first, obeyed=claim.obeyed_by(name)) for name in handlers}
+    new = {name: replace(first, observed_generation=claim.observed_by(name)) for name in handlers}
     return await claim.save(runtime.store, identity, new)

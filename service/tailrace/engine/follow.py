@@ -51,10 +51,10 @@ class Follow:
     async def run(self, stop: Interrupt) -> HandlerRun | None:
         """Makes runs until the state is ``stopped`` or ``halted``, or another process owns the
         scope (``fenced``); returns the handler's part in the shared stream if it has come there."""
-        course, standing = self.course, self.course.scope.standing
+        course, desired = self.course, self.course.scope.desired
         log = structlog.get_logger().bind(scope=self._scope)
         while not stop.is_set:
-            before, heard = self._positions, standing.version
+            before, version_before = self._positions, desired.version
             with stop.child() as interrupt:
                 self.running = interrupt
                 run = self.now = Run(course, self.meeting, interrupt)
@@ -63,7 +63,7 @@ class Follow:
                 try:
                     ending = await must_finish(run.run, f"the watcher of scope {self._scope!r}")
                 except Exception as error:  # noqa: BLE001 - only its state ends a course
-                    if not await self._recover(error, run, before, heard, stop):
+                    if not await self._recover(error, run, before, version_before, stop):
                         return None
                     continue
                 finally:
@@ -87,7 +87,7 @@ class Follow:
                     course.failures = 0
                 else:  # a server that sends only invalidates must not cause a busy loop
                     course.status.enter(WatcherState.BACKING_OFF, "only an invalidate came")
-                    await self._back_off(self._next_delay(), heard, stop)
+                    await self._back_off(self._next_delay(), version_before, stop)
         course.status.enter(WatcherState.STOPPED)
         return None
 
@@ -97,29 +97,29 @@ class Follow:
 
     @property
     def _pauses(self) -> bool:
-        return self.course.scope.standing.of(self.course.names[0]).paused
+        return self.course.scope.desired.of(self.course.names[0]).paused
 
     @property
     def _positions(self) -> list[Subscription | None]:
         return [self.course.scope.claim.of(name) for name in self.course.names]
 
     async def _pause(self, stop: Interrupt) -> None:
-        """Waits for an order that ends the pause, or changes where the course continues."""
-        standing, status = self.course.scope.standing, self.course.status
-        version, by = standing.version, standing.by
+        """Waits for a desired state that ends the pause, or changes where the course continues."""
+        desired, status = self.course.scope.desired, self.course.status
+        version, by = desired.version, desired.by
         log = structlog.get_logger().bind(scope=self._scope)
         if status.state is not WatcherState.PAUSED:
             log.info("scope.paused", by=by, handlers=self.course.names)
-        status.enter(WatcherState.PAUSED, standing.why_paused(self.course.names[0]))
+        status.enter(WatcherState.PAUSED, desired.why_paused(self.course.names[0]))
         at_risk = False
-        while standing.version == version and not stop.is_set:
+        while desired.version == version and not stop.is_set:
             with anyio.move_on_after(_RISK_SECONDS):
-                await standing.until_newer(version, stop)
+                await desired.until_newer(version, stop)
             if (risk := status.history_risk) and not at_risk:
                 log.warning("history.at_risk", reason=risk)
             at_risk = bool(risk)
         if not (stop.is_set or self._pauses):
-            log.info("scope.resumed", by=standing.by, handlers=self.course.names)
+            log.info("scope.resumed", by=desired.by, handlers=self.course.names)
 
     async def begin_after(self, error: Exception, stop: Interrupt) -> bool:
         """Begins a course with the error that made its handler leave the others; returns False if
@@ -129,7 +129,7 @@ class Follow:
         if decision.halt:
             await self._halt(decision)
             return False
-        await self.wait_after(error, decision, self.course.scope.standing.version, stop)
+        await self.wait_after(error, decision, self.course.scope.desired.version, stop)
         return True
 
     def _note(self, decision: Decision) -> None:
@@ -151,7 +151,7 @@ class Follow:
         error: Exception,
         run: Run,
         before: list[Subscription | None],
-        heard: int,
+        version_before: int,
         stop: Interrupt,
     ) -> bool:
         """Waits until the next run may start; returns False if there must be none."""
@@ -182,11 +182,11 @@ class Follow:
         # An aggregate that finds nothing gives a new position each time: that is no progress.
         if self._positions != before and (run.replies > 1 or run.events):
             course.failures = 0
-        await self.wait_after(error, decision, heard, stop)
+        await self.wait_after(error, decision, version_before, stop)
         return True
 
     async def wait_after(
-        self, error: Exception, decision: Decision, heard: int, stop: Interrupt
+        self, error: Exception, decision: Decision, version_before: int, stop: Interrupt
     ) -> None:
         """Backs off before the next run."""
         delay = self._next_delay()
@@ -204,12 +204,12 @@ class Follow:
         waits = decision.reason == Reason.DESTINATION
         state = WatcherState.WAITING if waits else WatcherState.BACKING_OFF
         self.course.status.enter(state, decision.message)
-        await self._back_off(delay, heard, stop)
+        await self._back_off(delay, version_before, stop)
 
-    async def _back_off(self, seconds: float, heard: int, stop: Interrupt) -> None:
-        """Waits before the next run: less, if an order came after the one with this number."""
+    async def _back_off(self, seconds: float, version_before: int, stop: Interrupt) -> None:
+        """Waits before the next run: less, if something else is wanted than at this version."""
         with anyio.move_on_after(seconds):
-            await self.course.scope.standing.until_newer(heard, stop)
+            await self.course.scope.desired.until_newer(version_before, stop)
 
     def _next_delay(self) -> float:
         self.course.failures += 1

@@ -70,7 +70,7 @@ class HandlerRuns:
         """Adds a handler as it begins in a stream that begins at ``start``."""
         at = begun.position
         claim = self.course.scope.claim
-        new = Subscription(at.position, obeyed=claim.obeyed_by(begun.name))
+        new = Subscription(at.position, observed_generation=claim.observed_by(begun.name))
         noted = claim.of(begun.name) or new
         exact = at.is_exact(start)
         before = None if exact else HandledBefore(at.has, waits=at.own is not None)

@@ -12,9 +12,9 @@ from tailrace.event import ChangeEvent
 from tailrace.event.batch import Events
 from tailrace.model import Checkpoint, SinkPosition
 from tailrace.model.dead_letter import DeadLetter, How, LetterHead, LetterQueue
+from tailrace.model.desired_state import DesiredState, DesiredStateTable
 from tailrace.model.failure_policy import FailurePolicy
 from tailrace.model.gap import Gap
-from tailrace.model.order import Order, OrderTable
 
 
 class CheckpointStore(Protocol):
@@ -30,8 +30,8 @@ class CheckpointStore(Protocol):
     async def save(self, checkpoint: Checkpoint) -> None:
         """Stores the whole checkpoint, so that it survives a power cut.
 
-        Raises :class:`tailrace.errors.CheckpointFenced` unless its ``order`` is greater than the
-        stored one. A failed save may have been stored: the next one needs a greater order.
+        Raises :class:`tailrace.errors.CheckpointFenced` unless its ``version`` is greater than the
+        stored one. A failed save may have been stored: the next one needs a greater version.
         """
 
     async def claim(self, scope: str, epoch: int) -> Checkpoint:
@@ -55,23 +55,22 @@ class CheckpointStore(Protocol):
         """Every gap of the scope, in the order of recording."""
 
 
-class OrderStore(Protocol):
-    """Keeps the last order for each scope, and where scopes were before.
+class DesiredStateStore(Protocol):
+    """Keeps the desired state of each scope, and where scopes were before.
 
-    Any process may give orders. Failures are those of :class:`CheckpointStore`.
+    Any process may write it. Failures are those of :class:`CheckpointStore`.
     """
 
-    async def load(self, scope: str) -> Order | None:
-        """The scope's last order, or ``None`` if there never was one."""
+    async def load(self, scope: str) -> DesiredState | None:
+        """That of the scope, or ``None`` if there never was one."""
 
-    async def list(self) -> OrderTable:
-        """The last order of every scope. A record that cannot be read hides no other."""
+    async def list(self) -> DesiredStateTable:
+        """That of every scope. A record that cannot be read hides no other."""
 
-    async def give(self, order: Order) -> bool:
-        """Stores the order durably if the last one has the number before, or there is none.
+    async def write(self, desired: DesiredState) -> bool:
+        """Stores it durably if the last one has the generation before, or there is none.
 
-        Returns whether the store has this order now: an order whose outcome is not known may be
-        given again.
+        Returns whether the store has it now: a write whose outcome is not known may be repeated.
         """
 
     async def note(self, former: Checkpoint) -> None:
@@ -86,7 +85,7 @@ class OrderStore(Protocol):
 @dataclass(frozen=True, slots=True)
 class RunIdentity:
     """Whose run of a scope calls a handler. ``epoch`` grows with each process that takes over.
-    ``obeyed``: the number of the last order whose position this handler has taken.
+    ``observed_generation``: the last one whose position this handler has taken.
     ``dead_letter_keys``: those of documents with unresolved dead letters of it.
     """
 
@@ -94,7 +93,7 @@ class RunIdentity:
     cluster: str
     fingerprint: str
     epoch: int
-    obeyed: int = 0
+    observed_generation: int = 0
     dead_letter_keys: Collection[bytes | None] = field(default=(), compare=False, repr=False)
 
 

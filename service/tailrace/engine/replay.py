@@ -13,18 +13,18 @@ import anyio
 import structlog
 
 from tailrace.engine.course import Course, FollowedScope
+from tailrace.engine.current_desired_state import CurrentDesiredState
 from tailrace.engine.follow import Follow
 from tailrace.engine.plan.router import Routed
 from tailrace.engine.plan.row_source import NoRows
 from tailrace.engine.replayed_span import ReplayedSpan
 from tailrace.engine.shared_stream import SharedStream
-from tailrace.engine.standing_order import StandingOrder
 from tailrace.engine.status.status import Status
 from tailrace.engine.stream_slots import StreamSlots
 from tailrace.errors import CheckpointError, CheckpointFenced, ScopeHalted, describe
 from tailrace.model import Checkpoint
 from tailrace.model.checkpoint import replay_to
-from tailrace.model.order import Order, OrderTable
+from tailrace.model.desired_state import DesiredState, DesiredStateTable
 from tailrace.model.replay import Replay, ReplayRequest, ReplayState
 from tailrace.stream import Interrupt
 
@@ -33,16 +33,16 @@ _CANCEL_SECONDS = 2.0
 """How long the running calls of a cancelled replay may take. Then they are cancelled, too."""
 
 
-class _NoOrders:
-    """The orders of a replay: those for its scope are not for it."""
+class _NoDesiredStates:
+    """Those of a replay: what is wanted of its scope is not wanted of it."""
 
-    async def load(self, scope: str) -> Order | None:
+    async def load(self, scope: str) -> DesiredState | None:
         return None
 
-    async def list(self) -> OrderTable:
-        return OrderTable((), {})
+    async def list(self) -> DesiredStateTable:
+        return DesiredStateTable((), {})
 
-    async def give(self, order: Order) -> bool:
+    async def write(self, desired: DesiredState) -> bool:
         return False
 
     async def note(self, former: Checkpoint) -> None: ...
@@ -64,7 +64,7 @@ class RunningReplay:
     def cancel(self) -> None:
         """Begins no further call, and ends those that run."""
         if self.cancelled:
-            return  # a standing order is heard of every second
+            return  # the desired state is read every second
         self.cancelled = True
         self.ends.set()
         self.tasks.deadline = anyio.current_time() + _CANCEL_SECONDS
@@ -89,27 +89,27 @@ class Replays:
         return {name: each.status for name, each in self.running.items()}
 
     def begin(self) -> None:
-        """Begins those that are ordered, goes on with those that have not ended, and ends those
+        """Begins those that are wanted, goes on with those that have not ended, and ends those
         that are cancelled."""
         for routed in self.scope.plan.routed:
             running, replay = self.running.get(routed.name), self._wanted(routed.name)
             if running is not None:
-                if replay is None or replay.number > running.span.replay.number:
+                if replay is None or replay.generation > running.span.replay.generation:
                     running.cancel()
             elif replay is not None:
                 self._begin(routed, replay)
 
     def _wanted(self, handler: str) -> Replay | None:
         """What is to come again to a handler now."""
-        wish = self.scope.standing.of(handler)
+        wish = self.scope.desired.of(handler)
         known = self.scope.claim.of(replay_to(handler))
         last = known.replay if known is not None else None
-        if last is not None and last.number >= wish.replayed:
+        if last is not None and last.generation >= wish.replay_generation:
             failed = known is not None and known.halted
             return last if last.state is ReplayState.RUNNING and not failed else None
-        if wish.replay is None or wish.replayed <= self.scope.claim.obeyed_by(handler):
+        if wish.replay is None or wish.replay_generation <= self.scope.claim.observed_by(handler):
             return None  # it was cancelled, or an operator has reset the scope since
-        return Replay(wish.replay, wish.replayed, self.scope.standing.by)
+        return Replay(wish.replay, wish.replay_generation, self.scope.desired.by)
 
     def last(self, handler: str) -> Replay | None:
         """The last replay to a handler: one that goes on or is to begin, or one that has ended."""
@@ -126,7 +126,7 @@ class Replays:
         assert course.replay is not None  # noqa: S101 - for the type checker
         running = self.running[routed.name] = RunningReplay(course.replay, course.status)
         if routed.handler.commit is not None:  # it would commit both together
-            scope.standing.hold(routed.name)
+            scope.desired.hold(routed.name)
         name = f"replay to {routed.name} of {scope.plan.scope.name}"
         scope.tasks.start_soon(self._run, routed.name, running, course, name=name)
 
@@ -138,7 +138,7 @@ class Replays:
         return Course(self._scope_of(span, own), [own], status, NoRows(), alone=True, replay=span)
 
     def _scope_of(self, span: ReplayedSpan, routed: Routed) -> FollowedScope:
-        """The scope as a replay follows it: without orders for it, and to its end."""
+        """The scope as a replay follows it: without what is wanted of it, and to its end."""
         scope, plan = self.scope, self.scope.plan
         plan = replace(
             plan,
@@ -150,8 +150,8 @@ class Replays:
         own = replace(
             scope,
             plan=plan,
-            runtime=replace(scope.runtime, orders=_NoOrders()),
-            standing=StandingOrder(plan.scope.name),
+            runtime=replace(scope.runtime, desired_states=_NoDesiredStates()),
+            desired=CurrentDesiredState(plan.scope.name),
             streams=self._slot,
             begin_replays=lambda: None,
         )
@@ -185,9 +185,9 @@ class Replays:
             handled=running.span.handled,
         )
         del self.running[handler]
-        self.scope.standing.release(handler)
+        self.scope.desired.release(handler)
         self.ended()
-        if running.cancelled:  # another one may have been ordered
+        if running.cancelled:  # another one may be wanted
             self.begin()
 
     async def _save(self, name: str, replay: Replay) -> None:

@@ -74,14 +74,14 @@ class Run:
     async def run(self) -> Ending:
         """Whatever ends the run, running calls finish and none begins; then it saves."""
         course, scope = self.course, self.course.scope
-        runtime, claim, standing = scope.runtime, scope.claim, scope.standing
+        runtime, claim, desired = scope.runtime, scope.claim, scope.desired
         checkpoint = course.status.checkpoint = await claim.load(runtime.store)
         self.handlers.identity = identity = scope.identity
         await runtime.letters.claim(identity.scope, identity.epoch)
-        await standing.load(runtime.orders)
+        await desired.load(runtime.desired_states)
         scope.begin_replays()
         await settle(course, identity, checkpoint)
-        if standing.of(course.names[0]).paused:
+        if desired.of(course.names[0]).paused:
             begin_rows(course, (), gap=False)  # they are shown meanwhile
             return Ending.PAUSED
         handlers = self.handlers

@@ -20,7 +20,7 @@ from tailrace.engine.position.start_position import (
 )
 from tailrace.engine.questions import ask_all
 from tailrace.engine.replayed_span import ReplayedSpan
-from tailrace.engine.seek import seek, sought
+from tailrace.engine.seek import seek, to_move
 from tailrace.errors import ScopeHalted
 from tailrace.model import Checkpoint, SinkPosition, SnapshotProgress, StartPoint
 from tailrace.model.gap import Gap
@@ -64,19 +64,19 @@ async def settle(course: Course, identity: RunIdentity, checkpoint: Checkpoint |
         for name in apart:
             course.part(name)
         new = [name for name in new if name not in apart]
-    runtime, standing = scope.runtime, scope.standing
+    runtime, desired = scope.runtime, scope.desired
     if new and _start_of(course, new[0]) == NOW:
-        asked = standing.of(new[0]).asked
-        made = await begin_now(new, course.rows, claim, identity, runtime, asked)
+        generation = desired.of(new[0]).snapshot_generation
+        made = await begin_now(new, course.rows, claim, identity, runtime, generation)
         checkpoint = made or checkpoint
-    if standing.order is not None and (moved := sought(standing.order, course.names, claim)):
-        checkpoint = await seek(standing.order, moved, checkpoint, claim, identity, runtime)
+    if desired.state is not None and (moved := to_move(desired.state, course.names, claim)):
+        checkpoint = await seek(desired.state, moved, checkpoint, claim, identity, runtime)
         course.history.progressed()
     course.status.checkpoint = checkpoint
     for name in list(course.names):
-        asked = standing.alone(name) > claim.asked_by(name)
-        paused = standing.of(name).paused and not standing.pauses
-        if (asked or paused) and course.can_part:
+        wanted = desired.alone(name) > claim.snapshot_observed_by(name)
+        paused = desired.of(name).paused and not desired.pauses
+        if (wanted or paused) and course.can_part:
             course.part(name)
 
 
@@ -84,7 +84,7 @@ async def _begin_replay(course: Course, span: ReplayedSpan, identity: RunIdentit
     """Gives a replay its first position, unless it goes on."""
     scope, name = course.scope, course.names[0]
     known = scope.claim.of(name)
-    if known is None or known.replay is None or known.replay.number < span.replay.number:
+    if known is None or known.replay is None or known.replay.generation < span.replay.generation:
         first = {name: span.beginning(identity.fingerprint)}
         course.status.checkpoint = await scope.claim.save(scope.runtime.store, identity, first)
 
@@ -98,7 +98,7 @@ def _require_readable(course: Course, checkpoint: Checkpoint | None) -> None:
             f"store from a backup, or choose a position: 'tailrace scopes seek {scope} --handler "
             f"{name} --at TIME', then 'tailrace scopes restart {scope} --handler {name}'"
         )
-        if sought(course.scope.standing.order, [name], course.scope.claim):
+        if to_move(course.scope.desired.state, [name], course.scope.claim):
             continue
         if not course.can_part:
             raise error
@@ -265,16 +265,18 @@ def _skipping(start: StartPoint, position: StartPosition) -> StartPosition:
 
 
 def begin_rows(course: Course, begun: Sequence[HandlerStart], *, gap: bool) -> list[HandlerStart]:
-    """Begins with the snapshot in the checkpoint, and with what is ordered since; returns the
+    """Begins with the snapshot in the checkpoint, and with what is requested since; returns the
     beginnings with the snapshot's progress. ``gap``: the run starts after a gap."""
-    standing, first = course.scope.standing, course.scope.claim.of(course.names[0])
+    desired, first = course.scope.desired, course.scope.claim.of(course.names[0])
     known = least_snapshot(begun)
     if not begun and first is not None:
         known = first.position.snapshot
     rows = {e.name: found for e in begun if (found := _rows(e, known)) is not None}
-    asked = standing.of(course.names[0]).asked
-    snapshot = course.rows.begin(known, fresh=first is None, gap=gap, rows=rows, asked=asked)
-    standing.tell(course.rows, course.names, course.scope.claim.asked_by)
+    generation = desired.of(course.names[0]).snapshot_generation
+    snapshot = course.rows.begin(
+        known, fresh=first is None, gap=gap, rows=rows, generation=generation
+    )
+    desired.request_snapshot(course.rows, course.names, course.scope.claim.snapshot_observed_by)
     if snapshot == known and (known is None or known.over):
         return list(begun)  # each keeps what it knows of its last one
     return [_with_snapshot(each, snapshot) for each in begun]

@@ -1,4 +1,4 @@
-"""Takes the position of an operator's order as the handlers' own, between two runs."""
+"""Takes the position that an operator wants as the handlers' own, between two runs."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -10,44 +10,46 @@ from tailrace.engine.checkpoint_claim import CheckpointClaim, as_former
 from tailrace.engine.plan.scope_plan import Runtime
 from tailrace.engine.ports import RunIdentity
 from tailrace.model import Checkpoint, Position
+from tailrace.model.desired_state import DesiredHandler, DesiredState
 from tailrace.model.gap import SET_ASIDE, Gap
-from tailrace.model.order import HandlerOrder, Order
 from tailrace.model.subscription import Subscription
 
 
-def sought(order: Order | None, handlers: Sequence[str], claim: CheckpointClaim) -> list[str]:
-    """The handlers that are to move by an order, and have not."""
-    if order is None:
+def to_move(
+    desired: DesiredState | None, handlers: Sequence[str], claim: CheckpointClaim
+) -> list[str]:
+    """The handlers that an operator wants elsewhere, and that have not moved."""
+    if desired is None:
         return []
-    return [name for name in handlers if order.of(name).sought > claim.obeyed_by(name)]
+    return [name for name in handlers if desired.of(name).seek_generation > claim.observed_by(name)]
 
 
 async def seek(
-    order: Order,
+    desired: DesiredState,
     handlers: Sequence[str],
     before: Checkpoint | None,
     claim: CheckpointClaim,
     identity: RunIdentity,
     runtime: Runtime,
 ) -> Checkpoint:
-    """Saves the order's position as that of the handlers; returns the checkpoint.
+    """Saves the desired position as that of the handlers; returns the checkpoint.
 
     First it notes the positions that are replaced, and the gap if changes are skipped that were
     never handed over. After a crash in between, both are stored again, as the same records. Once
-    the checkpoint is saved, the order is obeyed. Raises :class:`tailrace.errors.CheckpointError`.
+    the checkpoint is saved, they have moved. Raises :class:`tailrace.errors.CheckpointError`.
     """
     former: Sequence[Checkpoint] = ()
     if before is not None:
-        await runtime.orders.note(as_former(before))
-        former = await runtime.orders.positions(claim.scope)
+        await runtime.desired_states.note(as_former(before))
+        former = await runtime.desired_states.positions(claim.scope)
     changed: dict[str, Subscription] = {}
     gaps: dict[Gap, list[str]] = {}
     for name in handlers:
-        wish, at = order.of(name), before.of(name) if before is not None else None
+        wish, at = desired.of(name), before.of(name) if before is not None else None
         assert wish.seek is not None  # noqa: S101 - the caller has looked
-        if at is not None and (gap := _gap(order, wish, furthest(name, at, former))) is not None:
+        if at is not None and (gap := _gap(desired, wish, furthest(name, at, former))) is not None:
             gaps.setdefault(gap, []).append(name)
-        changed[name] = _moved(order, wish, at, identity.fingerprint)
+        changed[name] = _moved(desired, wish, at, identity.fingerprint)
     for gap, missed in gaps.items():
         some = None if set(missed) >= set(claim.handlers) else tuple(missed)
         await runtime.store.record_gap(replace(gap, handlers=some))
@@ -55,10 +57,10 @@ async def seek(
     for name, each in changed.items():
         at = before.of(name) if before is not None else None
         structlog.get_logger().info(
-            "scope.sought",
+            "scope.seek_generation",
             scope=claim.scope,
             handler=name,
-            by=order.by,
+            by=desired.by,
             **{"from": at and str(at.position.start_point)},
             to=str(each.position.start_point),
         )
@@ -66,7 +68,7 @@ async def seek(
 
 
 def _moved(
-    order: Order, wish: HandlerOrder, before: Subscription | None, current: str
+    desired: DesiredState, wish: DesiredHandler, before: Subscription | None, current: str
 ) -> Subscription:
     assert wish.seek is not None  # noqa: S101 - the caller has looked
     here = before.position if before is not None else None
@@ -78,9 +80,9 @@ def _moved(
         until=None,
         snapshot=here.snapshot if here is not None else None,
         started=_started(here, wish.seek),
-        reread=here.reread_from(wish.seek.cluster_time, order.at) if here is not None else {},
+        reread=here.reread_from(wish.seek.cluster_time, desired.at) if here is not None else {},
     )
-    return Subscription(position, wish.fingerprint or current, wish.sought)
+    return Subscription(position, wish.fingerprint or current, wish.seek_generation)
 
 
 def furthest(handler: str, now: Subscription, former: Sequence[Checkpoint]) -> Position:
@@ -96,18 +98,18 @@ def furthest(handler: str, now: Subscription, former: Sequence[Checkpoint]) -> P
     return max([now.position, *known], key=lambda each: each.cluster_time or Timestamp(0, 0))
 
 
-def _gap(order: Order, wish: HandlerOrder, reached: Position) -> Gap | None:
-    """The changes that are skipped, as of the order; ``None`` if none are."""
+def _gap(desired: DesiredState, wish: DesiredHandler, reached: Position) -> Gap | None:
+    """The changes that are skipped, as of the desired state; ``None`` if none are."""
     after = wish.seek
     assert after is not None  # noqa: S101 - the caller has looked
     since, until = reached.cluster_time, after.cluster_time
     if wish.set_aside:
-        reason = f"{order.by} set aside the {wish.set_aside}"
-        return Gap(order.scope, after.token, until, until, reason, SET_ASIDE, order.at)
+        reason = f"{desired.by} set aside the {wish.set_aside}"
+        return Gap(desired.scope, after.token, until, until, reason, SET_ASIDE, desired.at)
     if since is None or until is None or until <= since:
         return None
-    reason = f"{order.by} moved it forward"
-    return Gap(order.scope, reached.token, since, until, reason, "seek", order.at)
+    reason = f"{desired.by} moved it forward"
+    return Gap(desired.scope, reached.token, since, until, reason, "seek", desired.at)
 
 
 def _started(before: Position | None, after: Position) -> Timestamp | None:

@@ -19,7 +19,7 @@ from tailrace.engine.status.document import status_document
 from tailrace.engine.status.watcher_state import WatcherState
 from tailrace.engine.watcher import Watcher
 from tailrace.errors import TaskCancelled
-from tailrace.model.order import Order
+from tailrace.model.desired_state import DesiredState
 from tailrace.observe.handler_recorder import HandlerRecorder
 from tailrace.stream import Interrupt
 
@@ -159,10 +159,10 @@ class Supervisor:
                 if name in (None, watcher.name):
                     tasks.start_soon(watcher.scope.side_calls.end, seconds)
 
-    def obey(self, order: Order) -> None:
-        """Passes an operator's order on to the scope's watcher, if there is one."""
-        if (watcher := self.find(order.scope)) is not None:
-            watcher.obey(order)
+    def apply(self, desired: DesiredState) -> None:
+        """Passes a desired state on to the scope's watcher, if there is one."""
+        if (watcher := self.find(desired.scope)) is not None:
+            watcher.apply(desired)
 
     def restart(self, name: str, by: str = "operator", handler: str | None = None) -> str:
         """Restarts everything that is halted in a scope, or a handler that is halted on its own;

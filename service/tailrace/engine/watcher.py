@@ -14,6 +14,7 @@ import structlog
 
 from tailrace.engine.checkpoint_claim import CheckpointClaim
 from tailrace.engine.course import Course, FollowedScope, Former
+from tailrace.engine.current_desired_state import CurrentDesiredState
 from tailrace.engine.follow import Follow
 from tailrace.engine.handle.frames import waits_for
 from tailrace.engine.handle.retry import Breaker
@@ -24,14 +25,13 @@ from tailrace.engine.plan.row_source import RowSource
 from tailrace.engine.plan.scope_plan import Runtime, ScopePlan
 from tailrace.engine.ports import PerBatch
 from tailrace.engine.replay import Replays
-from tailrace.engine.seek import sought
+from tailrace.engine.seek import to_move
 from tailrace.engine.shared_stream import SharedStream
-from tailrace.engine.standing_order import StandingOrder
 from tailrace.engine.status.gauges import gauges
 from tailrace.engine.status.status import Status
 from tailrace.engine.status.watcher_state import ENDED, WatcherState
 from tailrace.engine.stream_slots import StreamSlots
-from tailrace.model.order import Order
+from tailrace.model.desired_state import DesiredState
 from tailrace.model.start import NOW
 from tailrace.stream import Interrupt
 
@@ -49,12 +49,12 @@ class Watcher:
         lease = partial(runtime.lease, plan.scope.name)
         self.status = status or Status(plan.scope, runtime.clock, self._recorders, lease=lease)
         self._runtime = runtime
-        self._standing = StandingOrder(plan.scope.name)
+        self._desired = CurrentDesiredState(plan.scope.name)
         self.scope = FollowedScope(
             plan,
             runtime,
             self._new_claim(None),
-            self._standing,
+            self._desired,
             {each.name: Breaker(each.failure, self._recorders[each.name]) for each in handlers},
             {
                 # No lock, which belongs to a task: handlers may end the task that calls them.
@@ -133,25 +133,25 @@ class Watcher:
             return False
         return status.state is WatcherState.STANDBY and bool(lease.owner)
 
-    def obeyed_by(self, handler: str) -> int:
-        """The number of the last order whose position this handler has taken."""
-        return self.claim.obeyed_by(handler)
+    def observed_by(self, handler: str) -> int:
+        """The last generation whose position this handler has taken."""
+        return self.claim.observed_by(handler)
 
     @property
     def generations(self) -> dict[str, int | None]:
-        """The number of the last operator's order, and that of the last one that has its effect.
+        """The generation of the desired state, and that of the last one that has its effect.
 
         The latter is ``None`` where another process follows the scope.
         """
-        state, generation, standing = self.status.state, self._standing.number, self._standing
+        state, generation, desired = self.status.state, self._desired.generation, self._desired
         if state is WatcherState.STANDBY:
             return {"generation": generation, "observed_generation": None}
         names = [each.name for each in self.plan.routed] or [""]
         paused = all(
-            (self.status_of(name).state is WatcherState.PAUSED) is standing.of(name).paused
+            (self.status_of(name).state is WatcherState.PAUSED) is desired.of(name).paused
             for name in names
         )
-        moved = all(self.obeyed_by(name) >= standing.of(name).sought for name in names)
+        moved = all(self.observed_by(name) >= desired.of(name).seek_generation for name in names)
         observed = generation if paused and moved else max(generation - 1, 0)
         return {"generation": generation, "observed_generation": observed}
 
@@ -163,27 +163,29 @@ class Watcher:
         self._log.info("scope.restarted", by=by)
         return Watcher(self.plan, self._runtime, self.status)
 
-    def obey(self, order: Order) -> None:
-        """Hears of an operator's order. It ends the runs, drained, of which it demands that."""
-        newer = self._standing.hear(order)
+    def apply(self, desired: DesiredState) -> None:
+        """Applies a desired state: ends the runs, drained, of which it demands that."""
+        newer = self._desired.receive(desired)
         if self._following and self.claim.epoch:
             self.replays.begin()
         for each in [self._shared, *self._apart.values()]:
             if each.course.status.state is not WatcherState.STANDBY:
-                self._standing.tell(each.course.rows, each.course.names, self.claim.asked_by)
+                self._desired.request_snapshot(
+                    each.course.rows, each.course.names, self.claim.snapshot_observed_by
+                )
             if newer:
                 self._end_run(each)
 
     def _end_run(self, follow: Follow) -> None:
-        """Ends a run, or lets handlers leave it, if the standing order demands that."""
-        standing, names, run = self._standing, follow.course.names, follow.now
+        """Ends a run, or lets handlers leave it, if the desired state demands that."""
+        desired, names, run = self._desired, follow.course.names, follow.now
         demands = {
             name
             for name in names
-            if standing.of(name).paused or sought(standing.order, [name], self.claim)
+            if desired.of(name).paused or to_move(desired.state, [name], self.claim)
         }
         if len(names) > 1:
-            demands |= {n for n in names if standing.alone(n) > self.claim.asked_by(n)}
+            demands |= {n for n in names if desired.alone(n) > self.claim.snapshot_observed_by(n)}
         if not demands or follow.running is None:
             return
         if run is None or demands == set(names) or not run.handlers.let_go(demands):
@@ -265,7 +267,7 @@ class Watcher:
                 self._shared.course.routed.append(routed)
                 del self._apart[routed.name]
                 self._log.info("subscription.attached", handler=routed.name)
-                self._end_run(self._shared)  # an order may have come meanwhile
+                self._end_run(self._shared)  # something else may be wanted meanwhile
         self._changed.set()
 
     def restart(self, by: str, handler: str | None = None) -> str:

@@ -1,7 +1,8 @@
-"""Periodic queries beside the streams, each in its own task: the server, dead letters, orders.
+"""Periodic queries beside the streams, each in its own task: server, dead letters, desired states.
 
 A paused or halted stream receives no server time, so its lag would not grow. The lag alone does not
-tell whether the oplog still covers it. Dead letters outlive the process. Orders may come from any.
+tell whether the oplog still covers it. Dead letters outlive the process. Any process may write
+desired states.
 """
 
 import itertools
@@ -14,7 +15,7 @@ import anyio
 import structlog
 from bson.timestamp import Timestamp
 
-from tailrace.engine.ports import CommandRunner, DeadLetterStore, OrderStore
+from tailrace.engine.ports import CommandRunner, DeadLetterStore, DesiredStateStore
 from tailrace.errors import (
     CheckpointError,
     CommandFailed,
@@ -22,7 +23,7 @@ from tailrace.errors import (
     DriverError,
     describe,
 )
-from tailrace.model.order import Order
+from tailrace.model.desired_state import DesiredState
 from tailrace.observe.metrics import Metrics
 from tailrace.observe.scrape import ServerGauges
 from tailrace.stream import ASK_SECONDS, OplogRange, ServerClock
@@ -148,25 +149,27 @@ async def watch_letters(letters: DeadLetterStore, metrics: Metrics, seconds: flo
         await anyio.sleep(max(seconds, _PAUSE_RATIO * took))
 
 
-async def watch_orders(
-    orders: OrderStore, hear: Callable[[Order], None], seconds: float = 1.0
+async def watch_desired_states(
+    states: DesiredStateStore, receive: Callable[[DesiredState], None], seconds: float = 1.0
 ) -> None:
-    """Tells of the orders in the store until cancelled.
+    """Reads the desired states in the store until cancelled.
 
-    A failure is logged once, and so is a record that cannot be read: the other scopes obey.
+    A failure is logged once, and so is a record that cannot be read: the other scopes go on.
     """
     failed, unreadable = False, dict[str, str]()
     while True:
         try:
-            table = await orders.list()
-            for order in table.orders:
-                hear(order)
+            table = await states.list()
+            for desired in table.states:
+                receive(desired)
             for scope, reason in table.unreadable.items():
                 if unreadable.get(scope) != reason:
-                    structlog.get_logger().warning("order.unreadable", scope=scope, error=reason)
+                    structlog.get_logger().warning(
+                        "desired_state.unreadable", scope=scope, error=reason
+                    )
             unreadable, failed = dict(table.unreadable), False
         except CheckpointError as error:
             if not failed:
-                structlog.get_logger().warning("orders.unreadable", error=describe(error))
+                structlog.get_logger().warning("desired_states.unreadable", error=describe(error))
             failed = True
         await anyio.sleep(seconds)

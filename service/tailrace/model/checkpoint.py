@@ -19,11 +19,12 @@ class Checkpoint(StoredRecord):
     """Everything that each handler needs to continue exactly after its last handled change.
 
     ``epoch`` counts owners and ``sequence`` an owner's writes: stores refuse a write that is not
-    newer in this order. ``position``, ``fingerprint``, ``obeyed`` and ``halted`` are those of the
-    handler that stands last, as in :class:`Subscription`, and of all ``handlers`` that stand there
-    with it; without names, of every handler. ``apart``: the handlers that stand elsewhere.
-    ``damaged``: the records in ``apart`` that cannot be read, as they are stored. ``replays``: the
-    last replay to each handler, by the name of its subscription (:func:`replay_to`).
+    newer in this order. ``position``, ``fingerprint``, ``observed_generation`` and ``halted`` are
+    those of the handler that stands last, as in :class:`Subscription`, and of all ``handlers`` that
+    stand there with it; without names, of every handler. ``apart``: the handlers that stand
+    elsewhere. ``damaged``: the records in ``apart`` that cannot be read, as they are stored.
+    ``replays``: the last replay to each handler, by the name of its subscription
+    (:func:`replay_to`).
     """
 
     NAME: ClassVar = "checkpoint"
@@ -39,7 +40,7 @@ class Checkpoint(StoredRecord):
     epoch: int
     sequence: int
     saved_at: datetime
-    obeyed: int = 0
+    observed_generation: int = 0
     halted: str = ""
     handlers: tuple[str, ...] = ()
     apart: Mapping[str, Subscription] = field(default_factory=dict)
@@ -55,7 +56,7 @@ class Checkpoint(StoredRecord):
     @property
     def last(self) -> Subscription:
         """The subscription that stands last."""
-        return Subscription(self.position, self.fingerprint, self.obeyed, self.halted)
+        return Subscription(self.position, self.fingerprint, self.observed_generation, self.halted)
 
     def of(self, handler: str) -> Subscription | None:
         """How far this handler is; ``None`` if it has never had a position."""
@@ -73,7 +74,7 @@ class Checkpoint(StoredRecord):
             self,
             position=known.position,
             fingerprint=known.fingerprint,
-            obeyed=known.obeyed,
+            observed_generation=known.observed_generation,
             halted=known.halted,
             handlers=(handler,),
             apart={},
@@ -107,7 +108,7 @@ class Checkpoint(StoredRecord):
             self,
             position=last.position,
             fingerprint=last.fingerprint,
-            obeyed=last.obeyed,
+            observed_generation=last.observed_generation,
             halted=last.halted,
             handlers=tuple(sorted(name for name, each in of_all.items() if each.is_same(last))),
             apart={name: each for name, each in of_all.items() if not each.is_same(last)},
@@ -134,7 +135,7 @@ class Checkpoint(StoredRecord):
         return super(Checkpoint, cls).from_document(document, where=where)
 
     @property
-    def order(self) -> tuple[int, int]:
+    def version(self) -> tuple[int, int]:
         """The pair that a conditional write compares."""
         return self.epoch, self.sequence
 
@@ -144,8 +145,8 @@ class Checkpoint(StoredRecord):
         return self.position.kind is PositionKind.RESET
 
     def check(self) -> None:
-        if min(*self.order, self.obeyed) < 0:
-            raise ValueError("epoch and sequence must not be negative, nor obeyed")
+        if min(*self.version, self.observed_generation) < 0:
+            raise ValueError("epoch and sequence must not be negative, nor observed_generation")
         if self.position.start_point == StartPoint() and not self.is_reset:
             raise ValueError("it holds neither a token nor a time")
 
@@ -165,4 +166,6 @@ def _is_readable(record: Any) -> bool:
         subscription = instance(Subscription, record)
     except ValueError:
         return False
-    return subscription.obeyed >= 0 and subscription.position.start_point != StartPoint()
+    return (
+        subscription.observed_generation >= 0 and subscription.position.start_point != StartPoint()
+    )

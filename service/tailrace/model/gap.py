@@ -49,6 +49,6 @@ class Gap(StoredRecord):
         return hashlib.sha256(text.encode()).hexdigest()[:32]
 
     @property
-    def order(self) -> tuple[datetime, str]:
+    def sort_key(self) -> tuple[datetime, str]:
         """The sort key for "oldest first"."""
         return self.recorded_at, self.digest

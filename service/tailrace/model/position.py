@@ -47,7 +47,7 @@ class PositionKind(StrEnum):
     """The token of an event that an operator set aside, since the server cannot send it. Nor can
     the server resume from it: it would have to make the event again."""
     RESET = "reset"
-    """No position: an operator reset it. Its order fences the process that follows the scope."""
+    """No position: an operator reset it. Its version fences the process that follows the scope."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class Position:
 
     ``stored``: of a handler with a position of its own, the digest of the token that its
     destination has stored if it has exactly what it was given up to here, or
-    :attr:`tailrace.model.SinkPosition.before_order`. ``chosen``: an operator chose this position,
+    :attr:`tailrace.model.SinkPosition.before_move`. ``chosen``: an operator chose this position,
     and not that of the destination. ``handled``: the digests of the tokens of single later events
     that are handled, too, and ``until`` the time of the last of these.
     ``snapshot``: how far the existing documents are delivered, if the handler has had a snapshot.

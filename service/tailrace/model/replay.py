@@ -35,10 +35,11 @@ class ReplayRequest:
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """``number``: that of the order that said so. ``handled``: how many changes the handler has."""
+    """``generation``: that of the desired state that asked for it. ``handled``: how many changes
+    the handler has."""
 
     request: ReplayRequest = field(metadata=INLINE)
-    number: int
+    generation: int
     by: str
     state: ReplayState = ReplayState.RUNNING
     handled: int = 0

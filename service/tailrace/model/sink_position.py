@@ -42,8 +42,8 @@ class SinkPosition:
     ``token`` may be the event's ``id``. ``cluster_time`` is that event's; it is required if a scope
     has several handlers and the token does not contain the time. ``fingerprint``: of the pipeline
     and options to which the token belongs; empty means unknown. ``rows``: the rows of a snapshot
-    that the destination has; before the first change there are only rows and no token. ``obeyed``:
-    the number of the last operator's order whose position the handler had taken by then.
+    that the destination has; before the first change there are only rows and no token.
+    ``observed_generation``: the last one of the desired state whose position the handler had taken.
     :meth:`after` makes the position for a destination that takes rows, and :meth:`to_text` the text
     to store.
 
@@ -54,7 +54,7 @@ class SinkPosition:
     cluster_time: Timestamp | None
     fingerprint: str
     rows: StoredRows | None
-    obeyed: int
+    observed_generation: int
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class SinkPosition:
         cluster_time: Timestamp | None = None,
         fingerprint: str = "",
         rows: StoredRows | None = None,
-        obeyed: int = 0,
+        observed_generation: int = 0,
     ) -> None:
         if cluster_time is not None and not isinstance(cluster_time, Timestamp):
             kind = type(cluster_time).__name__
@@ -73,7 +73,7 @@ class SinkPosition:
         object.__setattr__(self, "rows", rows)
         object.__setattr__(self, "cluster_time", cluster_time)
         object.__setattr__(self, "fingerprint", fingerprint)
-        object.__setattr__(self, "obeyed", obeyed)
+        object.__setattr__(self, "observed_generation", observed_generation)
 
     @classmethod
     def after(
@@ -100,16 +100,18 @@ class SinkPosition:
         rows = events[-1].operation_type == "read"
         return cls.after(events if rows else events[-1:], before)
 
-    def of_run(self, fingerprint: str, obeyed: int) -> SinkPosition:
+    def of_run(self, fingerprint: str, observed_generation: int) -> SinkPosition:
         """The same position, in a stream whose pipeline and options have this fingerprint, and
-        after that operator's order."""
-        return SinkPosition(self.token, self.cluster_time, fingerprint, self.rows, obeyed)
+        after that generation of the desired state."""
+        return SinkPosition(
+            self.token, self.cluster_time, fingerprint, self.rows, observed_generation
+        )
 
     @property
-    def before_order(self) -> str:
-        """How a checkpoint notes it that an order has moved: the handler may come to the same
-        change again, with a greater ``obeyed``."""
-        return f"{self.token.digest} before an order after {self.obeyed}"
+    def before_move(self) -> str:
+        """How a checkpoint notes it that an operator has moved: the handler may come to the same
+        change again, with a greater ``observed_generation``."""
+        return f"{self.token.digest} before a move after {self.observed_generation}"
 
     def to_text(self) -> str:
         """The text that a destination stores with its data."""

@@ -141,8 +141,8 @@ class SnapshotProgress:
     is the filter's. ``note``: why the snapshot was refused or planned again, if so. ``ranges`` are
     in the order of reading, with up to ``parallel`` of them at once. ``began`` is the cluster time
     of ``snapshotBegin``, ``time`` that of the last chunk. ``handled``: the digests of the ids of
-    single rows that the handler has beyond the ranges' progress. ``order``: the number of the
-    last operator's order that it has obeyed, or has replaced.
+    single rows that the handler has beyond the ranges' progress. ``observed_generation``: the
+    last one of the desired state that it has applied, or has replaced.
     """
 
     id: str
@@ -159,7 +159,7 @@ class SnapshotProgress:
     began: Timestamp | None = None
     time: Timestamp | None = None
     handled: frozenset[str] = frozenset()
-    order: int = 0
+    observed_generation: int = 0
 
     @property
     def active(self) -> bool:
@@ -185,15 +185,16 @@ class SnapshotProgress:
             found[key] = found[key].joined(each) if key in found else each
         return list(found.values())
 
-    def ordered(self, handled: SnapshotProgress | None) -> SnapshotProgress | None:
-        """The ``handled`` progress with the operator's order from this one: it waits for no row."""
+    def requested(self, handled: SnapshotProgress | None) -> SnapshotProgress | None:
+        """The ``handled`` progress with what an operator requested here: that waits for no row."""
         if handled is None or handled.over:
             return self if self.state is SnapshotState.PLANNED else handled
         if self.id != handled.id:
             return handled
         state = self.state if self.state is SnapshotState.CANCELLED else handled.state
-        order, note = self.order, self.note
-        return replace(handled, paused=self.paused, state=state, note=note, order=order)
+        observed, note = self.observed_generation, self.note
+        progress = replace(handled, paused=self.paused, state=state, note=note)
+        return replace(progress, observed_generation=observed)
 
     def with_range(self, name: str, progress: RangeProgress) -> SnapshotProgress:
         """The same with new progress for one range."""

@@ -13,15 +13,15 @@ from tailrace.model.replay import Replay
 class Subscription:
     """How far a handler of a scope is.
 
-    ``fingerprint``: of the pipeline and options to which the position's tokens belong. ``obeyed``
-    is the number of the last operator's order whose position it has taken
-    (:class:`tailrace.model.order.Order`). ``halted``: why it is halted, until it runs again; empty
-    if it is not. ``replay``: of a subscription with an end, which changes come again.
+    ``fingerprint``: of the pipeline and options to which the position's tokens belong.
+    ``observed_generation``: the last one of :class:`tailrace.model.desired_state.DesiredState`
+    whose position it has taken. ``halted``: why it is halted, until it runs again; empty if it is
+    not. ``replay``: of a subscription with an end, which changes come again.
     """
 
     position: Position = field(metadata=INLINE)
     fingerprint: str = ""
-    obeyed: int = 0
+    observed_generation: int = 0
     halted: str = ""
     replay: Replay | None = None
 

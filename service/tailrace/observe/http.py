@@ -22,8 +22,8 @@ _MOST_WAITING = 16
 """How many requests may wait for their turn."""
 _MOST_AT_ONCE = 8
 """How many requests may wait for a store, a server or a handler at once."""
-_MOST_ORDERS = 64
-"""The same of orders: each may wait minutes for its effect."""
+_MOST_CHANGES = 64
+"""The same of changes: one may wait minutes for its effect."""
 _MOST_UNREAD_BYTES = 8 * 1024 * 1024
 """The limit for answers in memory that clients have not read yet."""
 
@@ -75,8 +75,8 @@ class HttpServer:
         self._connections = Connections()
         self._server = server_of(self._app, self._connections, patience_seconds)
         self._questions = _places(_MOST_AT_ONCE)
-        self._orders = _places(_MOST_ORDERS)
-        """Of their own, so that no number of questions refuses an order."""
+        self._changes = _places(_MOST_CHANGES)
+        """Of their own, so that no number of questions refuses a change."""
 
     @property
     def port(self) -> int:
@@ -123,10 +123,10 @@ class HttpServer:
             )
         if call.pace is Pace.AT_ONCE:
             return await call.answer(body)
-        order = request.method == "POST"
-        places = (self._orders if order else self._questions)[call.pace]
+        is_change = request.method == "POST"
+        places = (self._changes if is_change else self._questions)[call.pace]
         waiting = places.statistics().tasks_waiting
-        unread = 0 if order else self._connections.unread
+        unread = 0 if is_change else self._connections.unread
         if waiting >= _MOST_WAITING or unread > _MOST_UNREAD_BYTES:
             return _BUSY
         async with places:

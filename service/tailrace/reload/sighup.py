@@ -19,7 +19,7 @@ class Sighup:
         """Asks for a reload that begins after this call."""
         self._requested.set()
 
-    async def obey(self, reload: Reload) -> None:
+    async def run(self, reload: Reload) -> None:
         """Reloads once for all requests that came before it, until it is cancelled."""
         log = structlog.get_logger().bind(action="reload", by=signal.SIGHUP.name)
         while True:

@@ -1,4 +1,4 @@
-"""What an operator's order says of a snapshot, and what becomes of the snapshot by it."""
+"""What an operator requests of a snapshot, and what becomes of the snapshot by it."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -15,7 +15,7 @@ from tailrace.snapshot.target import asked_for
 def to_start(
     scope: Scope, under_way: SnapshotProgress | None, collections: tuple[str, ...], filter: str
 ) -> SnapshotRequest | str:
-    """What to order for a new snapshot, or why there can be none.
+    """What to request for a new snapshot, or why there can be none.
 
     Raises ``ValueError`` for a filter that cannot be used, or a wrong collection.
     """
@@ -31,7 +31,7 @@ def to_start(
 def to_pause(
     scope: Scope, under_way: SnapshotProgress | None, *, paused: bool
 ) -> SnapshotRequest | str:
-    """What to order to pause or resume the snapshot under way, or why it cannot be."""
+    """What to request to pause or resume the snapshot under way, or why it cannot be."""
     if under_way is not None and under_way.paused is paused:
         return f"snapshot {under_way.id} is {'paused already' if paused else 'not paused'}"
     wanted = _unchanged(scope, under_way)
@@ -50,11 +50,11 @@ def corrected(
         return {"state": SnapshotState.CANCELLED, "note": "it was refused; now snapshot: never"}
     if progress.filter == configured.filter:
         return None
-    return replace(configured, order=progress.order)
+    return replace(configured, observed_generation=progress.observed_generation)
 
 
 def to_cancel(scope: Scope, under_way: SnapshotProgress | None) -> SnapshotRequest | str:
-    """What to order to end the snapshot under way, or why it cannot be."""
+    """What to request to end the snapshot under way, or why it cannot be."""
     wanted = _unchanged(scope, under_way)
     return wanted if isinstance(wanted, str) else replace(wanted, cancelled=True)
 
@@ -71,14 +71,16 @@ def _unchanged(scope: Scope, under_way: SnapshotProgress | None) -> SnapshotRequ
     )
 
 
-def changes(number: int, request: SnapshotRequest) -> Mapping[str, Any]:
-    """The fields of a snapshot that the order with this number changes."""
-    fields = {"paused": request.paused, "order": number}
+def changes(generation: int, request: SnapshotRequest) -> Mapping[str, Any]:
+    """The fields of a snapshot that a request of this generation changes."""
+    fields = {"paused": request.paused, "observed_generation": generation}
     return {**fields, "state": SnapshotState.CANCELLED} if request.cancelled else fields
 
 
-def begun(scope: Scope, number: int, request: SnapshotRequest, parallel: int) -> SnapshotProgress:
-    """The new snapshot that the order with this number asks for."""
+def begun(
+    scope: Scope, generation: int, request: SnapshotRequest, parallel: int
+) -> SnapshotProgress:
+    """The new snapshot that is wanted since this generation."""
     asked = asked_for(scope, SnapshotMode.REQUESTED, request.filter, parallel)
     asked = replace(asked, id=request.id, collections=request.collections)
-    return replace(asked, **changes(number, request))
+    return replace(asked, **changes(generation, request))

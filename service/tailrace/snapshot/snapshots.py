@@ -67,10 +67,10 @@ class Snapshots:
         self._pace = ChunkPace(options.chunk_documents, options.documents_per_second)
         self._reading = Reading(scope, server, self._pace, options.read_preference)
         self._changed = anyio.Event()
-        self._order: SnapshotProgress | Mapping[str, Any] | None = None
+        self._request: SnapshotProgress | Mapping[str, Any] | None = None
         """What is to be done next: a new snapshot, or changed fields of the one under way."""
-        self._obeyed = 0
-        """The number of the last operator's order that was heard of in this run."""
+        self._observed_generation = 0
+        """The last generation of the desired state that was applied in this run."""
         self._planned: SnapshotProgress | None = None
         self._earliest = EarliestTime()
         self._stored = StoredBefore(server, {})
@@ -89,46 +89,47 @@ class Snapshots:
         fresh: bool,
         gap: bool,
         rows: Mapping[str, StoredRows],
-        asked: int = 0,
+        generation: int = 0,
     ) -> SnapshotProgress | None:
         """A run begins after the progress ``stored``; ``fresh``: the scope has no position yet.
 
         ``gap``: its history is lost. ``rows``: which rows each handler's destination has.
-        ``asked``: the number of the last order.
+        ``generation``: the last one that wants a snapshot.
         """
         self._stored, self._planned = StoredBefore(self._server, rows), None
-        self._order, self._obeyed = None, stored.order if stored is not None else 0
+        self._request = None
+        self._observed_generation = stored.observed_generation if stored is not None else 0
         self.progress = with_target_of(self.scope, stored)
         self._earliest = EarliestTime(known=stored is None or stored.over)
         self._to_examine = fresh or self._options.images
         if fresh and self._options.initial:
-            self._begin_own(SnapshotMode.INITIAL, asked)
+            self._begin_own(SnapshotMode.INITIAL, generation)
         elif fresh:
             self._to_warn = True
         elif gap and self._options.after_gap:
-            self._begin_own(SnapshotMode.GAP, asked)
+            self._begin_own(SnapshotMode.GAP, generation)
         return self.progress
 
-    def _begin_own(self, mode: SnapshotMode, asked: int) -> None:
+    def _begin_own(self, mode: SnapshotMode, generation: int) -> None:
         """Begins the scope's own snapshot. It replaces an operator's request, and covers it."""
         reason, before = f"one of mode {mode} begins", self.progress
         if before is not None and not before.over:
             self._log.warning(
                 "snapshot.replaced", snapshot=before.id, mode=before.mode.value, reason=reason
             )
-        if asked > self._obeyed:
+        if generation > self._observed_generation:
             self._log.warning("snapshot.request_dropped", reason=reason)
-            self._obeyed = asked
-        self.progress = replace(self._new(mode), order=self._obeyed)
+            self._observed_generation = generation
+        self.progress = replace(self._new(mode), observed_generation=self._observed_generation)
 
     def leave(self) -> None:
         """Another process may follow the scope now: forgets everything, as it may be outdated."""
-        self._order = self.progress = None
+        self._request = self.progress = None
 
     @property
     def active(self) -> bool:
         """Whether there is something to read, now or later."""
-        return self._order is not None or (self.progress is not None and self.progress.active)
+        return self._request is not None or (self.progress is not None and self.progress.active)
 
     async def ready(self) -> None:
         """Returns when the next rows may be read. Lists the collections first."""
@@ -138,7 +139,7 @@ class Snapshots:
         if self._to_warn:
             self._to_warn = False
             await warn_of_left_out(self._server, self.scope)
-        while self._order is None:
+        while self._request is None:
             progress = self.progress
             if progress is None or not progress.active:
                 if self._changed.is_set():
@@ -162,11 +163,11 @@ class Snapshots:
     async def read(self, time: Timestamp, *, briefly: bool) -> Sequence[Rows]:
         """The next rows, as of a time; a small number if ``briefly``."""
         progress = self.progress
-        if self._order is not None:
-            self.progress = progress = self._ordered(self._order)
-            self._order = None
+        if self._request is not None:
+            self.progress = progress = self._requested(self._request)
+            self._request = None
             self._reading.rates.clear()
-            return [replace(progress_rows(time, progress), order=True)]
+            return [replace(progress_rows(time, progress), request=True)]
         if progress is None or not progress.active:
             return []
         self._earliest.require(time)
@@ -179,7 +180,7 @@ class Snapshots:
     async def prefetch(self, time: Timestamp) -> None:
         """Reads the next chunks early, for a call of :meth:`read` with the same time."""
         progress = self.progress
-        if progress is not None and progress.active and self._order is None and self._pace.now:
+        if progress is not None and progress.active and self._request is None and self._pace.now:
             await self._reading.prefetch(progress, time)
 
     async def _next(
@@ -197,7 +198,7 @@ class Snapshots:
 
     def observed(self) -> ObservedSnapshot | None:
         """The progress of the snapshot, or the one that an operator has just asked for."""
-        progress = self._order if isinstance(self._order, SnapshotProgress) else self.progress
+        progress = self._request if isinstance(self._request, SnapshotProgress) else self.progress
         if progress is None:
             return None
         why = self._trouble
@@ -210,51 +211,51 @@ class Snapshots:
     # --- what operators ask for ------------------------------------------------------------
 
     def start(self, collections: tuple[str, ...] = (), filter: str = "") -> SnapshotRequest | str:
-        """What to order for a snapshot, or why there can be none; see :func:`to_start`."""
+        """What to request for a snapshot, or why there can be none; see :func:`to_start`."""
         return to_start(self.scope, self._under_way, collections, filter)
 
     def pause(self, *, paused: bool) -> SnapshotRequest | str:
-        """What to order to pause or resume the snapshot under way, or why it cannot be."""
+        """What to request to pause or resume the snapshot under way, or why it cannot be."""
         return to_pause(self.scope, self._under_way, paused=paused)
 
     def cancel(self) -> SnapshotRequest | str:
-        """What to order to end the snapshot under way, or why it cannot be."""
+        """What to request to end the snapshot under way, or why it cannot be."""
         return to_cancel(self.scope, self._under_way)
 
-    def obey(self, number: int, request: SnapshotRequest) -> None:
-        """Obeys an operator's stored order, once in a run: see :meth:`begin`."""
-        if number <= self._obeyed:
+    def apply(self, generation: int, request: SnapshotRequest) -> None:
+        """Applies what is wanted since a stored generation, once in a run: see :meth:`begin`."""
+        if generation <= self._observed_generation:
             return
-        self._obeyed, before = number, self._under_way
-        log = self._log.bind(snapshot=request.id, order=number)
+        self._observed_generation, before = generation, self._under_way
+        log = self._log.bind(snapshot=request.id, generation=generation)
         if before is not None and before.id == request.id:
             event = "snapshot.paused" if request.paused else "snapshot.resumed"
             log.info("snapshot.cancelled" if request.cancelled else event)
-            fields = changes(number, request)
-            if isinstance(self._order, SnapshotProgress):
-                self._give(replace(before, **fields))
+            fields = changes(generation, request)
+            if isinstance(self._request, SnapshotProgress):
+                self._queue(replace(before, **fields))
             else:
-                self._give({**(self._order or {}), **fields})
+                self._queue({**(self._request or {}), **fields})
         elif request.new and (self.progress is None or self.progress.id != request.id):
             log.info("snapshot.requested", collections=request.collections)
-            self._give(begun(self.scope, number, request, self._options.parallel))
+            self._queue(begun(self.scope, generation, request, self._options.parallel))
 
     @property
     def _under_way(self) -> SnapshotProgress | None:
         """The snapshot as it will be after the last request is applied."""
-        one = self.progress if self._order is None else self._ordered(self._order)
+        one = self.progress if self._request is None else self._requested(self._request)
         return None if one is None or one.over else one
 
-    def _give(self, order: SnapshotProgress | Mapping[str, Any]) -> None:
+    def _queue(self, request: SnapshotProgress | Mapping[str, Any]) -> None:
         """Queues a request. It takes a place on the watermark, so that the checkpoint has it."""
-        self._order = order
+        self._request = request
         self._changed.set()
 
-    def _ordered(self, order: SnapshotProgress | Mapping[str, Any]) -> SnapshotProgress:
-        if isinstance(order, SnapshotProgress):
-            return order
-        assert self.progress is not None  # noqa: S101 - for the type checker: see obey
-        return replace(self.progress, **order)
+    def _requested(self, request: SnapshotProgress | Mapping[str, Any]) -> SnapshotProgress:
+        if isinstance(request, SnapshotProgress):
+            return request
+        assert self.progress is not None  # noqa: S101 - for the type checker: see apply
+        return replace(self.progress, **request)
 
     def _new(self, mode: SnapshotMode) -> SnapshotProgress:
         return asked_for(self.scope, mode, self._options.filter, self._options.parallel)
@@ -271,11 +272,12 @@ class Snapshots:
                 self._fail(error)
                 raise TimeUnavailable from error
             if progress.mode is not SnapshotMode.REQUESTED and is_refusal(error):
-                order = corrected(progress, self._new(progress.mode), initial=self._options.initial)
-                if order is None or error.code in ACCESS:
+                new, initial = self._new(progress.mode), self._options.initial
+                correction = corrected(progress, new, initial=initial)
+                if correction is None or error.code in ACCESS:
                     raise_refusal(self.scope.name, error)
                 self._log.warning("snapshot.corrected", snapshot=progress.id, error=str(error))
-                self._give(order)
+                self._queue(correction)
             elif not is_refusal(error) or error.code in ACCESS:
                 self._fail(error)
             else:
@@ -288,8 +290,8 @@ class Snapshots:
 
     def _refuse(self, progress: SnapshotProgress, why: str) -> None:
         self._log.error("snapshot.refused", snapshot=progress.id, error=why)
-        if not isinstance(self._order, SnapshotProgress):
-            self._give({"state": SnapshotState.CANCELLED, "note": why})
+        if not isinstance(self._request, SnapshotProgress):
+            self._queue({"state": SnapshotState.CANCELLED, "note": why})
 
     def _fail(self, error: DriverError) -> None:
         self._failures, self._trouble = self._failures + 1, describe(error)

@@ -42,7 +42,7 @@ def with_target_of(scope: Scope, stored: SnapshotProgress | None) -> SnapshotPro
     return replace(
         again,
         paused=stored.paused,
-        order=stored.order,
+        observed_generation=stored.observed_generation,
         collections=stored.collections,
         note=f"planned again for {scope.target}: {why}",
     )

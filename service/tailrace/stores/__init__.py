@@ -1,4 +1,4 @@
-"""What outlives the process, in one store: checkpoints, gaps, orders, dead letters, leases
+"""What outlives the process, in one store: positions, desired states, dead letters, leases
 and verifications.
 
 ``sqlite``, ``mongodb`` and ``memory`` each have a function ``open_store`` that yields a
@@ -7,7 +7,7 @@ and verifications.
 
 from dataclasses import dataclass
 
-from tailrace.engine.ports import CheckpointStore, DeadLetterStore, OrderStore
+from tailrace.engine.ports import CheckpointStore, DeadLetterStore, DesiredStateStore
 from tailrace.replicas.ports import LeaseStore
 from tailrace.verify.ports import VerificationStore
 
@@ -19,5 +19,5 @@ class Store:
     checkpoints: CheckpointStore
     dead_letters: DeadLetterStore
     leases: LeaseStore
-    orders: OrderStore
+    desired_states: DesiredStateStore
     verifications: VerificationStore

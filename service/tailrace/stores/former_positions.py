@@ -25,27 +25,27 @@ time that an oplog goes back, take 40."""
 
 @dataclass(frozen=True, slots=True)
 class FormerPosition(Generic[Id]):
-    """What decides about a position. ``obeyed``: by handler, the number of the last order whose
-    position it had taken; those of all handlers that are not named are that of the name ""."""
+    """What decides about a position. ``observed``: by handler, the last generation whose position
+    it had taken; that of the handlers that are not named is that of the name ""."""
 
     id: Id
     saved_at: datetime
-    obeyed: Mapping[str, int]
+    observed: Mapping[str, int]
 
     @classmethod
     def of(cls, id: Id, record: Mapping[str, Any]) -> Self:
         """That of a stored record, of which only what decides is read. Raises ``ValueError``,
         ``TypeError`` or ``AttributeError`` if that is damaged."""
-        together = int(record.get("obeyed", 0))
-        obeyed = dict.fromkeys(record.get("handlers") or ("",), together)
+        together = int(record.get("observed_generation", 0))
+        observed = dict.fromkeys(record.get("handlers") or ("",), together)
         for name, each in (record.get("apart") or {}).items():
-            obeyed[name] = int(each.get("obeyed", 0))
-        return cls(id, datetime.fromisoformat(record["saved_at"]), obeyed)
+            observed[name] = int(each.get("observed_generation", 0))
+        return cls(id, datetime.fromisoformat(record["saved_at"]), observed)
 
     def is_left_for(self, later: Self) -> bool:
         """Whether a seek of a handler was between them."""
-        mine = self.obeyed
-        return any(mine.get(name, mine.get("", n)) < n for name, n in later.obeyed.items())
+        mine = self.observed
+        return any(mine.get(name, mine.get("", n)) < n for name, n in later.observed.items())
 
 
 def stored_positions(
@@ -70,7 +70,7 @@ def superfluous(positions: Sequence[FormerPosition[Id]]) -> Sequence[Id]:
         if (last - position.saved_at).total_seconds() >= apart:
             kept.add(position.id)
             last = position.saved_at
-    # A seek raises ``obeyed``: the latest position with a smaller number is the one that it left.
+    # A seek raises the generation: the latest position with a smaller one is the one that it left.
     left = [old.id for new, old in itertools.pairwise(positions) if old.is_left_for(new)]
     kept.update(left[:SEEKS])
     return [position.id for position in positions if position.id not in kept]

@@ -8,8 +8,8 @@ from itertools import islice
 
 from tailrace.model import Checkpoint
 from tailrace.model.dead_letter import DeadLetter, How, LetterHead
+from tailrace.model.desired_state import DesiredState, DesiredStateTable
 from tailrace.model.gap import Gap
-from tailrace.model.order import Order, OrderTable
 from tailrace.model.verification import Verification
 from tailrace.stores import Store
 from tailrace.stores.former_positions import FormerPosition, superfluous
@@ -17,7 +17,7 @@ from tailrace.stores.indexed_letters import IndexedLetters, Key
 from tailrace.stores.memory_leases import MemoryLeases
 from tailrace.stores.records import claim_first, fenced, letter_fenced, verification_fenced
 
-_Order = tuple[int, int]
+_Version = tuple[int, int]
 """Of a former position."""
 
 
@@ -28,7 +28,7 @@ async def open_store() -> AsyncIterator[Store]:
         MemoryCheckpoints(),
         MemoryDeadLetters(),
         MemoryLeases(),
-        MemoryOrders(),
+        MemoryDesiredStates(),
         MemoryVerifications(),
     )
 
@@ -45,8 +45,8 @@ class MemoryCheckpoints:
 
     async def save(self, checkpoint: Checkpoint) -> None:
         stored = self._records.get(checkpoint.scope)
-        if stored is not None and checkpoint.order <= stored.order:
-            raise fenced(checkpoint, stored.order, where=f"memory, scope {checkpoint.scope!r}")
+        if stored is not None and checkpoint.version <= stored.version:
+            raise fenced(checkpoint, stored.version, where=f"memory, scope {checkpoint.scope!r}")
         self._records[checkpoint.scope] = checkpoint
 
     async def claim(self, scope: str, epoch: int) -> Checkpoint:
@@ -67,38 +67,38 @@ class MemoryCheckpoints:
 
     async def gaps(self, scope: str) -> Sequence[Gap]:
         found = (gap for gap in self._gaps if gap.scope == scope)
-        return sorted(found, key=lambda gap: gap.order)
+        return sorted(found, key=lambda gap: gap.sort_key)
 
 
-class MemoryOrders:
-    """A :class:`tailrace.engine.ports.OrderStore`."""
+class MemoryDesiredStates:
+    """A :class:`tailrace.engine.ports.DesiredStateStore`."""
 
     def __init__(self) -> None:
-        self._orders: dict[str, Order] = {}
-        self._positions: dict[str, dict[_Order, tuple[Checkpoint, FormerPosition[_Order]]]] = {}
+        self._states: dict[str, DesiredState] = {}
+        self._positions: dict[str, dict[_Version, tuple[Checkpoint, FormerPosition[_Version]]]] = {}
 
-    async def load(self, scope: str) -> Order | None:
-        return self._orders.get(scope)
+    async def load(self, scope: str) -> DesiredState | None:
+        return self._states.get(scope)
 
-    async def list(self) -> OrderTable:
-        return OrderTable([self._orders[scope] for scope in sorted(self._orders)], {})
+    async def list(self) -> DesiredStateTable:
+        return DesiredStateTable([self._states[scope] for scope in sorted(self._states)], {})
 
-    async def give(self, order: Order) -> bool:
-        stored = self._orders.get(order.scope)
-        if stored is None or stored.number + 1 == order.number:
-            self._orders[order.scope] = order
-        return self._orders[order.scope] == order
+    async def write(self, desired: DesiredState) -> bool:
+        stored = self._states.get(desired.scope)
+        if stored is None or stored.generation + 1 == desired.generation:
+            self._states[desired.scope] = desired
+        return self._states[desired.scope] == desired
 
     async def note(self, former: Checkpoint) -> None:
         kept = self._positions.setdefault(former.scope, {})
-        order = former.order
-        kept[order] = former, FormerPosition.of(order, former.to_document())
-        for order in superfluous([kept[each][1] for each in sorted(kept, reverse=True)]):
-            del kept[order]
+        version = former.version
+        kept[version] = former, FormerPosition.of(version, former.to_document())
+        for version in superfluous([kept[each][1] for each in sorted(kept, reverse=True)]):
+            del kept[version]
 
     async def positions(self, scope: str) -> Sequence[Checkpoint]:
         kept = self._positions.get(scope, {})
-        return [kept[order][0] for order in sorted(kept, reverse=True)]
+        return [kept[version][0] for version in sorted(kept, reverse=True)]
 
 
 class MemoryVerifications:

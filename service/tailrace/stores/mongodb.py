@@ -2,7 +2,7 @@
 
 ``checkpoints`` has one document per scope, whose ``_id`` is the scope's name, and one per gap,
 ``gap:<scope>:<digest>`` (no scope name has a colon). ``dead_letters`` has one document per letter.
-``leases`` has one per scope and one per process that shares the scopes, ``scope_orders`` one per
+``leases`` has one per scope and one per process that shares the scopes, ``desired_states`` one per
 scope and one per former position, ``verifications`` one per handler of a scope.
 
 Reads return nothing that an election can roll back, and the start of a scope sees everything that
@@ -27,8 +27,8 @@ from tailrace.model.gap import Gap
 from tailrace.stores import Store
 from tailrace.stores.mongodb_collection import UNAUTHORIZED, RecordCollection
 from tailrace.stores.mongodb_dead_letters import MongoDeadLetters
+from tailrace.stores.mongodb_desired_states import MongoDesiredStates
 from tailrace.stores.mongodb_leases import MongoLeases
-from tailrace.stores.mongodb_orders import MongoOrders
 from tailrace.stores.mongodb_verifications import MongoVerifications
 from tailrace.stores.records import claim_first, fenced, read_record
 
@@ -47,12 +47,12 @@ async def open_store(
     runner: CommandRunner, *, database: str = "tailrace", timeout_ms: int = TIMEOUT_MS
 ) -> AsyncIterator[Store]:
     """The store through ``runner``, whose user needs ``readWrite`` on the database."""
-    checkpoints, letters, leases, orders, verifications = _collections(runner, database, timeout_ms)
+    checkpoints, letters, leases, states, verifications = _collections(runner, database, timeout_ms)
     yield Store(
         MongoCheckpoints(checkpoints),
         MongoDeadLetters(letters, checkpoints),
         MongoLeases(leases),
-        MongoOrders(orders),
+        MongoDesiredStates(states),
         MongoVerifications(verifications),
     )
 
@@ -78,12 +78,12 @@ async def try_collections(runner: CommandRunner, database: str) -> str:
 def _collections(
     runner: CommandRunner, database: str, timeout_ms: int
 ) -> tuple[RecordCollection, ...]:
-    """Those of checkpoints, dead letters, leases, orders and verifications."""
+    """Those of checkpoints, dead letters, leases, desired states and verifications."""
     return (
         RecordCollection(runner, database, "checkpoints", timeout_ms, CheckpointError),
         RecordCollection(runner, database, "dead_letters", timeout_ms, DeadLetterError),
         RecordCollection(runner, database, "leases", timeout_ms, LeaseError),
-        RecordCollection(runner, database, "scope_orders", timeout_ms, CheckpointError),
+        RecordCollection(runner, database, "desired_states", timeout_ms, CheckpointError),
         RecordCollection(runner, database, "verifications", timeout_ms, CheckpointError),
     )
 
@@ -122,7 +122,7 @@ class MongoCheckpoints:
             if found:
                 stored = found[0].get("epoch"), found[0].get("sequence")
                 numbers = all(isinstance(each, int) for each in stored)
-                if not (numbers and checkpoint.order > stored):
+                if not (numbers and checkpoint.version > stored):
                     raise fenced(checkpoint, stored, where=where)
         raise CheckpointError(f"{where}: {_ATTEMPTS} writes met others' first writes")
 
@@ -161,7 +161,7 @@ class MongoCheckpoints:
             read_record(Gap, each, scope=scope, where=f"{where}, document {each['_id']!r}")
             for each in await self._records.find_all(query, where, level="majority")
         ]
-        return sorted(found, key=lambda gap: gap.order)
+        return sorted(found, key=lambda gap: gap.sort_key)
 
     def _read(self, document: Mapping[str, Any]) -> Checkpoint:
         scope = document["_id"]

@@ -53,7 +53,7 @@ async def claim_first(store: CheckpointStore, scope: str, epoch: int, *, where: 
     """Claims a scope without a checkpoint; raises if there is one: its epoch is not less."""
     claimed, found = replace(Checkpoint.nowhere(scope), epoch=epoch), await store.load(scope)
     if found is not None:
-        raise fenced(claimed, found.order, where=where)
+        raise fenced(claimed, found.version, where=where)
     await store.save(claimed)
     return claimed
 

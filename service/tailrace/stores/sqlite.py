@@ -18,9 +18,9 @@ from tailrace.model.stored_record import StoredRecord
 from tailrace.stores import Store
 from tailrace.stores.records import claim_first, fenced, read_json
 from tailrace.stores.sqlite_dead_letters import SqliteDeadLetters
+from tailrace.stores.sqlite_desired_states import SqliteDesiredStates
 from tailrace.stores.sqlite_file import SqliteFile
 from tailrace.stores.sqlite_leases import SqliteLeases
-from tailrace.stores.sqlite_orders import SqliteOrders
 from tailrace.stores.sqlite_verifications import SqliteVerifications
 
 R = TypeVar("R", bound=StoredRecord)
@@ -61,7 +61,7 @@ async def open_store(path: str | Path) -> AsyncIterator[Store]:
             SqliteCheckpoints(file),
             SqliteDeadLetters(file),
             SqliteLeases(file),
-            SqliteOrders(file),
+            SqliteDesiredStates(file),
             SqliteVerifications(file),
         )
     finally:
@@ -79,8 +79,8 @@ class SqliteCheckpoints:
         return self._checkpoint(*found.rows[0]) if found.rows else None
 
     async def save(self, checkpoint: Checkpoint) -> None:
-        scope, order = checkpoint.scope, checkpoint.order
-        values = (scope, *order, json.dumps(checkpoint.to_document()))
+        scope, version = checkpoint.scope, checkpoint.version
+        values = (scope, *version, json.dumps(checkpoint.to_document()))
         if (await self._file.run(_SAVE, values, _of(scope))).changed == 0:
             sql = "SELECT epoch, sequence FROM checkpoints WHERE scope = ?"
             stored = await self._file.run(sql, (scope,), _of(scope))
@@ -110,7 +110,7 @@ class SqliteCheckpoints:
             self._read(Gap, text, scope, f", gap {digest.decode(errors='replace')}")
             for digest, text in found.rows
         ]
-        return sorted(gaps, key=lambda gap: gap.order)
+        return sorted(gaps, key=lambda gap: gap.sort_key)
 
     def _checkpoint(self, scope: bytes, text: bytes) -> Checkpoint:
         return self._read(Checkpoint, text, scope.decode(errors="replace"))

@@ -39,10 +39,10 @@ CREATE TABLE gaps (
     document TEXT NOT NULL,  -- JSON: tailrace/model/gap.py
     PRIMARY KEY (scope, digest)
 ) WITHOUT ROWID;
-CREATE TABLE orders (
-    scope    TEXT PRIMARY KEY NOT NULL,
-    number   INTEGER NOT NULL,
-    document TEXT NOT NULL  -- JSON: tailrace/model/order.py
+CREATE TABLE desired_states (
+    scope      TEXT PRIMARY KEY NOT NULL,
+    generation INTEGER NOT NULL,
+    document   TEXT NOT NULL  -- JSON: tailrace/model/desired_state.py
 ) WITHOUT ROWID;
 CREATE TABLE positions (
     scope    TEXT NOT NULL,

@@ -20,7 +20,7 @@ from tailrace.errors import TailraceError
 from tailrace.model import Checkpoint, Position, PositionKind, ResumeToken
 from tailrace.model.cluster import ClusterIdentity
 from tailrace.observe.metrics import Metrics
-from tailrace.stores.memory import MemoryCheckpoints, MemoryDeadLetters, MemoryOrders
+from tailrace.stores.memory import MemoryCheckpoints, MemoryDeadLetters, MemoryDesiredStates
 from tailrace.stream import Interrupt
 from tailrace.testing.entry import Entry
 from tailrace.testing.faults import Faults
@@ -104,7 +104,7 @@ class Process:
             MemoryDriver(self._oplog),
             self._store,
             self._disk.letters,
-            MemoryOrders(),
+            MemoryDesiredStates(),
             CLUSTER,
             ByteBudget(self._settings.delivery.max_in_flight_bytes),
             Metrics(state.value for state in WatcherState),
@@ -195,5 +195,6 @@ class Process:
         if isinstance(wanted := rows.start((), ""), str):
             return wanted
         seen = rows.observed()
-        rows.obey(seen.progress.order + 1 if seen is not None else 1, wanted)
+        last = seen.progress.observed_generation if seen is not None else 0
+        rows.apply(last + 1, wanted)
         return ""

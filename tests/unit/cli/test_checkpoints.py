@@ -146,7 +146,7 @@ async def test_reset_replaces_a_record_that_cannot_be_read() -> None:
     store = Unreadable(epoch=1)
     assert "(unreadable) it is broken" in await reset_position(store, "orders", NOW)
     (saved,) = await store.list()
-    assert (saved.is_reset, saved.order) == (True, (int(NOW.timestamp()), 1))
+    assert (saved.is_reset, saved.version) == (True, (int(NOW.timestamp()), 1))
 
 
 async def test_a_save_of_the_daemon_meanwhile_refuses_a_reset() -> None:

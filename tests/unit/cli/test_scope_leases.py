@@ -8,14 +8,14 @@ from bson.timestamp import Timestamp
 
 from tailrace.cli import main
 from tailrace.cli.scope_leases import list_scopes, release, scope_records
-from tailrace.control.orders import give
+from tailrace.control.desired_state import store_desired_state
 from tailrace.model.lease import Lease, Member
 from tailrace.model.subscription import Subscription
 from tailrace.stores import Store
 from tailrace.stores.memory import (
     MemoryCheckpoints,
     MemoryDeadLetters,
-    MemoryOrders,
+    MemoryDesiredStates,
     MemoryVerifications,
 )
 from tailrace.stores.memory_leases import MemoryLeases
@@ -47,7 +47,9 @@ def seconds() -> list[float]:
 def store(seconds: list[float]) -> Store:
     leases = MemoryLeases(lambda: seconds[0])
     checkpoints = MemoryCheckpoints({"orders": SAVED})
-    return Store(checkpoints, MemoryDeadLetters(), leases, MemoryOrders(), MemoryVerifications())
+    return Store(
+        checkpoints, MemoryDeadLetters(), leases, MemoryDesiredStates(), MemoryVerifications()
+    )
 
 
 async def test_scopes_are_listed_with_owner_and_position_and_the_live_members(
@@ -72,7 +74,7 @@ async def test_handlers_on_their_own_are_named_with_what_helps(store: Store) -> 
     }
     record = replace(ORDERS, epoch=5, handlers=("copy",), apart=apart, halted="odd")
     await store.checkpoints.save(record)
-    await give(store.orders, "orders", "ann", {"paused": True}, "audit")
+    await store_desired_state(store.desired_states, "orders", "ann", {"paused": True}, "audit")
     text = await list_scopes(store, ["orders"], NOW, shared=False)
     assert text.splitlines()[2:] == [
         "",

@@ -15,7 +15,7 @@ from tailrace.control.actions.restart import RESTART
 from tailrace.control.actions.seek import SEEK, SeekBody
 from tailrace.control.actions.skip import SKIP, SkipBody
 from tailrace.control.actions.snapshot import SNAPSHOT, SnapshotBody
-from tailrace.control.bodies import HandlerQuery, OrderBody
+from tailrace.control.bodies import ApplyBody, HandlerQuery
 from tailrace.control.control import Control
 from tailrace.control.outcome import ActionRefused, Done
 from tailrace.control.server_positions import moment
@@ -23,8 +23,8 @@ from tailrace.engine import WatcherState
 from tailrace.engine.held_lease import ObservedLease
 from tailrace.errors import CheckpointError
 from tailrace.model import Checkpoint, Scope
-from tailrace.model.order import Order
-from tailrace.stores.memory import MemoryDeadLetters, MemoryOrders
+from tailrace.model.desired_state import DesiredState
+from tailrace.stores.memory import MemoryDeadLetters, MemoryDesiredStates
 from tests.contract.stores import letter
 from tests.unit.control.controlling import ask, control_of
 from tests.unit.engine.changes import change, changes, time, token, until
@@ -32,16 +32,16 @@ from tests.unit.engine.scripted_driver import ScriptedDriver, refused
 from tests.unit.engine.watching import Destination, Watching, running
 
 BY = "ann on laptop at 127.0.0.1"
-ALL = OrderBody()
+ALL = ApplyBody()
 BACK = SeekBody(at=moment(time(4)))
 
 
 def controlled(
-    destination: Destination | None = None, orders: MemoryOrders | None = None, **fields: Any
+    destination: Destination | None = None, states: MemoryDesiredStates | None = None, **fields: Any
 ) -> tuple[Watching, Control]:
     handler = (destination or Destination()).routed(concurrency=1)
     fields |= {"checkpoint_seconds": 0}
-    one = Watching(ScriptedDriver(*changes(1, 10)), handler, orders=orders, **fields)
+    one = Watching(ScriptedDriver(*changes(1, 10)), handler, states=states, **fields)
     one.runtime.clock.answered(time(9))
     return one, control_of(one)
 
@@ -102,7 +102,7 @@ async def test_a_move_is_undone_and_a_dry_run_changes_nothing() -> None:
         assert tried.message.endswith("Dry run: nothing was changed")
         assert (tried.details["direction"], tried.details["seconds"]) == ("back", 5)
         assert tried.details["handlers"] == ["audit"]
-        assert await one.runtime.orders.load("orders") is None
+        assert await one.runtime.desired_states.load("orders") is None
         audit.held = {5}
         await ask(control, SEEK, "orders", BACK, BY)
         await until(lambda: audit.begun[-1] == 5)
@@ -124,7 +124,7 @@ async def test_a_move_is_undone_and_a_dry_run_changes_nothing() -> None:
         await until(lambda: len(audit.handled) == 17)
 
 
-async def test_an_order_says_that_it_is_stored_until_it_has_its_effect() -> None:
+async def test_a_change_says_that_it_is_stored_until_it_has_its_effect() -> None:
     """And a script that waits, or looks at the generations, sees when it has."""
     audit = Destination()
     one, control = controlled(audit)
@@ -178,7 +178,7 @@ async def test_a_dry_run_knows_what_is_handled_and_not_saved_yet() -> None:
         assert message in tried.message
 
 
-async def test_an_undo_of_a_move_that_is_not_obeyed_yet_leaves_the_scope_where_it_is() -> None:
+async def test_an_undo_of_a_move_that_is_not_applied_yet_leaves_the_scope_where_it_is() -> None:
     audit = Destination()
     one, control = controlled(audit)
     async with running(control.supervisor):
@@ -206,12 +206,12 @@ async def test_each_action_in_each_state_is_done_or_refused(state: WatcherState)
     for each in ordered:
         assert isinstance(each, Done)
         if state is WatcherState.STANDBY:
-            assert "stored; two obeys within a second" in each.message
+            assert "stored; two applies it within a second" in each.message
         if state is WatcherState.HALTED:
-            assert "it is halted, and obeys when it is restarted" in each.message
-    stored = await one.runtime.orders.load("orders")
+            assert "it is halted: applies when it is restarted" in each.message
+    stored = await one.runtime.desired_states.load("orders")
     assert stored is not None
-    assert (stored.number - stored.sought, stored.paused, stored.by) == (2, False, BY)
+    assert (stored.generation - stored.seek_generation, stored.paused, stored.by) == (2, False, BY)
 
 
 @pytest.mark.parametrize("state", [*WatcherState])
@@ -237,9 +237,9 @@ async def test_each_replay_in_each_state_is_done_or_refused(
     else:
         await calls[action]()
     assert audit.handled == ([5] if action == "letter" and state not in refused else [])
-    order = await one.runtime.orders.load("orders")
-    ordered = order is not None and order.of("audit").replay is not None
-    assert ordered is (action == "span" and state not in refused)  # no run is there to obey
+    desired = await one.runtime.desired_states.load("orders")
+    wanted = desired is not None and desired.of("audit").replay is not None
+    assert wanted is (action == "span" and state not in refused)  # no run is there to apply it
     left = 1 if action == "span" or state in refused else 0
     assert len(await letters.letters()) == left
 
@@ -271,7 +271,7 @@ async def test_one_change_that_cannot_be_sent_is_set_aside_and_no_other() -> Non
         await one.until_state(WatcherState.HALTED)
         tried = await ask(control, SKIP, "orders", SkipBody(dry_run=True), BY)
         assert 'the insert of {"_id": 4} in shop.orders' in tried.message
-        assert await one.runtime.orders.load("orders") is None
+        assert await one.runtime.desired_states.load("orders") is None
         done = await ask(control, SKIP, "orders", SkipBody(), BY)
         assert 'the insert of {"_id": 4} in shop.orders' in done.message
         await one.until_state(WatcherState.HALTED)
@@ -316,61 +316,61 @@ async def test_a_position_that_cannot_be_is_refused(
     with pytest.raises(ActionRefused, match=message) as error:
         await ask(control, SEEK, "orders", body, BY)
     assert error.value.status == status
-    assert await one.runtime.orders.load("orders") is None
+    assert await one.runtime.desired_states.load("orders") is None
 
 
-async def test_two_orders_at_once_are_both_given() -> None:
+async def test_two_changes_at_once_are_both_stored() -> None:
     one, control = controlled()
     one.watcher.status.enter(WatcherState.HALTED)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(ask, control, PAUSE, "orders", ALL, BY)
         tasks.start_soon(ask, control, SEEK, "orders", BACK, BY)
-    stored = await one.runtime.orders.load("orders")
+    stored = await one.runtime.desired_states.load("orders")
     assert stored is not None
     assert (stored.paused, stored.seek is not None) == (True, True)
 
 
-class Failing(MemoryOrders):
-    """A store that fails before or after it has stored the order, for so many calls."""
+class Failing(MemoryDesiredStates):
+    """A store that fails before or after it has stored a desired state, for so many calls."""
 
     def __init__(self, when: str, times: int) -> None:
         super().__init__()
         self.when, self.times = when, times
 
-    async def give(self, order: Order) -> bool:
+    async def write(self, desired: DesiredState) -> bool:
         self.times -= 1
         if self.times >= 0 and self.when == "before":
             raise CheckpointError("the disk is full")
-        given = await super().give(order)
+        written = await super().write(desired)
         if self.times >= 0:
             raise CheckpointError("the answer was lost")
-        return given
+        return written
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
-async def test_a_store_that_fails_for_a_while_delays_an_order_and_gives_it_once(when: str) -> None:
-    one, control = controlled(orders=Failing(when, 2))
+async def test_a_store_that_fails_for_a_while_delays_a_change_and_stores_it_once(when: str) -> None:
+    one, control = controlled(states=Failing(when, 2))
     async with running(control.supervisor):
         await one.until_state(WatcherState.CAUGHT_UP)
         assert (await ask(control, PAUSE, "orders", ALL, BY)).after == "paused"
-    stored = await one.runtime.orders.load("orders")
+    stored = await one.runtime.desired_states.load("orders")
     assert stored is not None
     assert stored.paused
 
 
-class Forgetful(MemoryOrders):
+class Forgetful(MemoryDesiredStates):
     def forget(self) -> None:
-        self._orders.clear()
+        self._states.clear()
 
 
-async def test_an_order_after_a_record_that_was_removed_by_hand_is_obeyed() -> None:
-    audit, orders = Destination(), Forgetful()
-    one, control = controlled(audit, orders)
+async def test_a_change_after_a_record_that_was_removed_by_hand_is_applied() -> None:
+    audit, states = Destination(), Forgetful()
+    one, control = controlled(audit, states)
     async with running(control.supervisor):
         await until(lambda: len(audit.handled) == 9)
         await ask(control, SEEK, "orders", BACK, BY)
         await until(lambda: len(audit.handled) == 15)
-        orders.forget()
+        states.forget()
         await ask(control, PAUSE, "orders", ALL, BY)
         assert one.watcher.status.state is WatcherState.PAUSED
         await ask(control, RESUME, "orders", ALL, BY)
@@ -379,27 +379,27 @@ async def test_an_order_after_a_record_that_was_removed_by_hand_is_obeyed() -> N
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
-async def test_an_order_that_a_store_never_confirms_is_not_called_done(when: str) -> None:
-    _, control = controlled(orders=Failing(when, 99))
+async def test_a_change_that_a_store_never_confirms_is_not_called_done(when: str) -> None:
+    _, control = controlled(states=Failing(when, 99))
     with pytest.raises(ActionRefused, match="did not confirm it") as error:
         await ask(control, PAUSE, "orders", ALL, BY)
     assert error.value.status == 503
 
 
-class Silent(MemoryOrders):
+class Silent(MemoryDesiredStates):
     """A store whose method ``when`` does not answer."""
 
     def __init__(self, when: str) -> None:
         super().__init__()
         self.when = when
 
-    async def load(self, scope: str) -> Order | None:
+    async def load(self, scope: str) -> DesiredState | None:
         if self.when == "load":
             await anyio.sleep_forever()
         return await super().load(scope)
 
-    async def give(self, order: Order) -> bool:
-        await super().give(order)
+    async def write(self, desired: DesiredState) -> bool:
+        await super().write(desired)
         await anyio.sleep_forever()
         return True
 
@@ -408,14 +408,14 @@ class Silent(MemoryOrders):
     ("when", "message"),
     [
         ("load", "nothing was changed: no answer from the store within 0.01 s"),
-        ("give", "did not confirm it: no answer from the store within 0.01 s"),
+        ("write", "did not confirm it: no answer from the store within 0.01 s"),
     ],
 )
-async def test_an_order_is_refused_in_time_while_the_store_does_not_answer(
+async def test_a_change_is_refused_in_time_while_the_store_does_not_answer(
     when: str, message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tailrace.control.orders.SECONDS", 0.01)
-    _, control = controlled(orders=Silent(when))
+    monkeypatch.setattr("tailrace.control.desired_state.SECONDS", 0.01)
+    _, control = controlled(states=Silent(when))
     with pytest.raises(ActionRefused, match=message) as error:
         await ask(control, PAUSE, "orders", ALL, BY)
     assert error.value.status == 503

@@ -8,14 +8,14 @@ from tailrace.control.actions.seek import SEEK, SeekBody
 from tailrace.control.offline import OfflineControl
 from tailrace.control.outcome import Done
 from tailrace.control.server_positions import ServerPositions, moment
-from tailrace.stores.memory import MemoryCheckpoints, MemoryOrders
+from tailrace.stores.memory import MemoryCheckpoints, MemoryDesiredStates
 from tailrace.stream import ChangeStreamOptions
 from tests.unit.control.controlling import NoTimes
 from tests.unit.engine.changes import changes, time
 from tests.unit.engine.scripted_driver import ScriptedDriver
 from tests.unit.engine.watching import SCOPE
 
-STORED = "no daemon runs here: stored; the process that follows it obeys now, or when it starts"
+STORED = "no daemon runs here: stored; applies when a process follows the scope"
 
 
 class Server(ServerPositions):
@@ -32,7 +32,9 @@ class Server(ServerPositions):
 def control() -> OfflineControl:
     driver = ScriptedDriver(*changes(1, 10))
     server = Server(SCOPE, ChangeStreamOptions(), driver, lambda: time(9), NoTimes())
-    return OfflineControl(MemoryCheckpoints(), MemoryOrders(), ["audit", "log"], lambda: server)
+    return OfflineControl(
+        MemoryCheckpoints(), MemoryDesiredStates(), ["audit", "log"], lambda: server
+    )
 
 
 async def test_an_order_is_stored_and_the_same_order_twice_is_one(control: OfflineControl) -> None:
@@ -62,11 +64,11 @@ async def test_a_seek_says_what_it_means_and_is_stored(control: OfflineControl) 
     tried = await SEEK.offline(control, "orders", body.model_copy(update={"dry_run": True}), "ann")
     assert isinstance(tried, Done)
     assert tried.message == f"scope 'orders': {effect}. Dry run: nothing was changed"
-    assert await control.orders.load("orders") is None
+    assert await control.desired_states.load("orders") is None
     done = await SEEK.offline(control, "orders", body, "ann")
     assert isinstance(done, Done)
     assert done.message == f"scope 'orders': {effect}. No{STORED[2:]}"
-    order = await control.orders.load("orders")
+    order = await control.desired_states.load("orders")
     assert order is not None
     assert order.seek is not None
 

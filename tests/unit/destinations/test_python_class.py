@@ -165,13 +165,13 @@ class TestPosition:
         async with opened("Ready") as handler:
             assert await begin(handler) is None
             await deliver(handler, EVENT)
-            moved = replace(OWNER, obeyed=3)
+            moved = replace(OWNER, observed_generation=3)
             await deliver(handler, ChangeEvent.from_document(change(2)), identity=moved)
         async with opened("Ready") as again:
             position = await begin(again)
         assert position is not None
         assert position.is_at(ChangeEvent.from_document(change(2)))
-        assert position.obeyed == 3
+        assert position.observed_generation == 3
 
     async def test_begin_learns_scope_epoch_and_how_often_it_was_called(self) -> None:
         async with opened("Ready") as handler:

@@ -124,19 +124,28 @@ async def test_a_record_that_went_back_is_replaced_by_what_this_process_saved() 
     ("record", "of_audit", "of_new"),
     [
         (None, 0, 0),
-        (checkpoint(5, obeyed=3), 3, 3),
-        (checkpoint(5, obeyed=3, handlers=("audit",), apart={"lake": at(9, obeyed=7)}), 3, 7),
-        (replace(Checkpoint.nowhere("orders"), epoch=2, sequence=1, obeyed=7), 7, 7),
+        (checkpoint(5, observed_generation=3), 3, 3),
+        (
+            checkpoint(
+                5,
+                observed_generation=3,
+                handlers=("audit",),
+                apart={"lake": at(9, observed_generation=7)},
+            ),
+            3,
+            7,
+        ),
+        (replace(Checkpoint.nowhere("orders"), epoch=2, sequence=1, observed_generation=7), 7, 7),
     ],
     ids=["first start", "for everybody", "each its own", "reset"],
 )
-async def test_a_handler_without_a_position_does_not_obey_what_was_ordered_before_it(
+async def test_a_handler_without_a_position_does_not_move_as_was_wanted_before_it(
     record: Checkpoint | None, of_audit: int, of_new: int
 ) -> None:
     """An old move of the scope would lead a handler back that is added today."""
     claim = await claimed(ScriptedStore(*([record] if record else [])), ["audit", "new"])
-    assert (claim.obeyed_by("audit"), claim.obeyed_by("new")) == (of_audit, of_new)
-    assert claim.obeyed == min(of_audit, of_new)
+    assert (claim.observed_by("audit"), claim.observed_by("new")) == (of_audit, of_new)
+    assert claim.observed_generation == min(of_audit, of_new)
 
 
 def test_a_former_position_has_what_is_small() -> None:
@@ -149,5 +158,5 @@ def test_a_former_position_has_what_is_small() -> None:
         snapshot=SnapshotProgress("5f3a", SnapshotMode.INITIAL),
     )
     record = checkpoint(3).with_subscriptions({"audit": replace(large, position=position)})
-    former = as_former(record.with_subscriptions({"lake": at(9, obeyed=2)}))
-    assert former.subscriptions == {"audit": at(5), "lake": at(9, obeyed=2)}
+    former = as_former(record.with_subscriptions({"lake": at(9, observed_generation=2)}))
+    assert former.subscriptions == {"audit": at(5), "lake": at(9, observed_generation=2)}

@@ -293,10 +293,10 @@ async def test_now_and_then_a_position_is_kept_to_go_back_to(
     for n in (1, 2):
         saving.move(n, "audit", "lake")
         await saving.checkpointer.save()
-    assert len(await saving.watching.runtime.orders.positions("orders")) == 1
+    assert len(await saving.watching.runtime.desired_states.positions("orders")) == 1
     monkeypatch.setattr(checkpointer, "NOTE_SECONDS", 0.0)
     saving.move(3)
     await saving.checkpointer.save()
-    last = (await saving.watching.runtime.orders.positions("orders"))[0]
+    last = (await saving.watching.runtime.desired_states.positions("orders"))[0]
     tokens = {name: each.position.high_water for name, each in last.subscriptions.items()}
     assert tokens == {"audit": token(3), "lake": token(2)}

@@ -11,8 +11,8 @@ from tailrace.errors import Unavailable
 from tailrace.model.failure_policy import FailurePolicy
 from tests.unit.engine.changes import ddl, set_aside, token, until
 from tests.unit.engine.destinations import Collecting, event, oplog
+from tests.unit.engine.test_desired_states import desired
 from tests.unit.engine.test_final_position import Scope
-from tests.unit.engine.test_orders import order
 
 
 async def test_a_stop_commits_what_was_accepted_and_nothing_comes_again() -> None:
@@ -126,9 +126,9 @@ async def test_no_outage_lasts_longer_than_what_waits_for_the_destination() -> N
     process = scope.process(lake.routed_to_commit(10, events=3))
     async with process.run():
         await process.until_state(WatcherState.WAITING)
-        moved = order(seek=4)
-        await process.runtime.orders.give(moved)
-        process.watcher.obey(moved)
+        moved = desired(seek=4)
+        await process.runtime.desired_states.write(moved)
+        process.watcher.apply(moved)
         await process.until_state(WatcherState.CAUGHT_UP)
         assert process.watcher.status.recorders["lake"].down_since is None
 

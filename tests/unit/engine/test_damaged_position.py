@@ -5,12 +5,12 @@ from dataclasses import replace
 import pytest
 
 from tailrace.engine import WatcherState
-from tailrace.model.order import HandlerOrder
-from tailrace.stores.memory import MemoryOrders
+from tailrace.model.desired_state import DesiredHandler
+from tailrace.stores.memory import MemoryDesiredStates
 from tests.unit.engine.changes import changes, checkpoint, time, until
 from tests.unit.engine.scripted_driver import ScriptedDriver
 from tests.unit.engine.stores import ScriptedStore
-from tests.unit.engine.test_orders import order
+from tests.unit.engine.test_desired_states import desired
 from tests.unit.engine.watching import Destination, Watching
 
 DAMAGED = {"lake": {"kind": "odd", "cluster_time": [1]}}
@@ -23,7 +23,7 @@ class Scope:
         self.audit, self.lake = Destination("audit"), Destination("lake")
         known = {"cluster": "rs0/5f3a", "fingerprint": "", "handlers": ("audit",)}
         self.store = ScriptedStore(checkpoint(2, damaged=DAMAGED, **known | fields))
-        self.orders = MemoryOrders()
+        self.states = MemoryDesiredStates()
         self.driver = ScriptedDriver(*changes(1, 6))
 
     def process(self) -> Watching:
@@ -32,7 +32,7 @@ class Scope:
             self.audit.routed(),
             self.lake.routed(),
             store=self.store,
-            orders=self.orders,
+            states=self.states,
             checkpoint_seconds=0,
         )
 
@@ -59,8 +59,8 @@ async def test_the_other_handlers_go_on_and_what_is_stored_stays_as_it_is() -> N
 async def test_an_operator_chooses_another_position_for_the_one_handler() -> None:
     scope = Scope()
     await scope.run()
-    wish = HandlerOrder(seek=order(9, seek=4).seek, sought=9)
-    await scope.orders.give(replace(order(9), handlers={"lake": wish}))
+    wish = DesiredHandler(seek=desired(9, seek=4).seek, seek_generation=9)
+    await scope.states.write(replace(desired(9), handlers={"lake": wish}))
     async with scope.process().run():
         await until(lambda: scope.lake.handled == [4, 5])
     assert scope.audit.handled == [3, 4, 5]
@@ -69,13 +69,13 @@ async def test_an_operator_chooses_another_position_for_the_one_handler() -> Non
     lake = record.of("lake")
     assert lake is not None
     assert lake.position.cluster_time == time(5)
-    assert lake.obeyed == 9
+    assert lake.observed_generation == 9
 
 
 async def test_a_move_that_the_scope_has_made_before_is_no_choice() -> None:
     """Else the handler would begin at a position of long ago, or at none."""
-    scope = Scope(obeyed=3)
-    await scope.orders.give(order(3, seek=1))
+    scope = Scope(observed_generation=3)
+    await scope.states.write(desired(3, seek=1))
     await scope.run()
 
 

@@ -8,11 +8,11 @@ from bson.timestamp import Timestamp
 from tailrace.cli.checkpoints import reset_position
 from tailrace.engine import WatcherState
 from tailrace.model.start import NOW
-from tailrace.stores.memory import MemoryOrders
+from tailrace.stores.memory import MemoryDesiredStates
 from tests.unit.engine.changes import change, time, until
 from tests.unit.engine.scripted_driver import ScriptedDriver, disconnected
 from tests.unit.engine.stores import ScriptedStore
-from tests.unit.engine.test_orders import order
+from tests.unit.engine.test_desired_states import desired
 from tests.unit.engine.watching import Destination, Watching
 
 pytestmark = pytest.mark.anyio
@@ -24,7 +24,7 @@ class Source:
     def __init__(self) -> None:
         self.driver = ScriptedDriver(change(1))
         self.store = ScriptedStore()
-        self.orders = MemoryOrders()
+        self.states = MemoryDesiredStates()
         self.asked = 0
 
     async def now(self) -> Timestamp:
@@ -37,7 +37,7 @@ class Source:
             self.driver,
             *(each.routed() for each in destinations),
             store=self.store,
-            orders=self.orders,
+            states=self.states,
             now=self.now,
             start=NOW,
             checkpoint_seconds=0,
@@ -46,13 +46,13 @@ class Source:
 
 async def test_changes_of_a_pause_before_the_first_position_come_after_it() -> None:
     source, destination = Source(), Destination()
-    await source.orders.give(order(1, paused=True))
+    await source.states.write(desired(1, paused=True))
     async with source.process(destination).run() as watching:
         await watching.until_state(WatcherState.PAUSED)
         source.driver.oplog.append(change(2))
-        resumed = order(2)
-        await source.orders.give(resumed)
-        watching.watcher.obey(resumed)
+        resumed = desired(2)
+        await source.states.write(resumed)
+        watching.watcher.apply(resumed)
         await until(lambda: destination.handled == [2])
 
 
@@ -110,7 +110,7 @@ async def test_a_handler_that_is_added_begins_when_it_is_added_and_the_other_goe
 async def test_a_move_of_long_ago_does_not_lead_a_new_handler_back() -> None:
     source, audit, lake = Source(), Destination("audit"), Destination("lake")
     source.driver.oplog += [change(2), change(3)]
-    await source.orders.give(order(1, seek=2))
+    await source.states.write(desired(1, seek=2))
     async with source.process(audit).run():
         await until(lambda: audit.handled == [2, 3])
     async with source.process(audit, lake).run() as watching:
@@ -121,13 +121,13 @@ async def test_a_move_of_long_ago_does_not_lead_a_new_handler_back() -> None:
     assert (audit.handled, lake.handled) == ([2, 3, 4], [4])
 
 
-async def test_a_position_that_was_reset_does_not_obey_the_last_move_again() -> None:
+async def test_a_position_that_was_reset_does_not_apply_the_last_move_again() -> None:
     source, audit = Source(), Destination("audit")
     source.driver.oplog += [change(2), change(3)]
-    await source.orders.give(order(1, seek=2))
+    await source.states.write(desired(1, seek=2))
     async with source.process(audit).run():
         await until(lambda: audit.handled == [2, 3])
-    await reset_position(source.store, "orders", datetime.now(UTC), obeyed=1)
+    await reset_position(source.store, "orders", datetime.now(UTC), generation=1)
     async with source.process(audit).run() as watching:
         await watching.until_state(WatcherState.CAUGHT_UP)
     assert audit.handled == [2, 3]

@@ -10,12 +10,12 @@ from tailrace.engine.read import reader
 from tailrace.engine.status.status import Status
 from tailrace.event import ChangeEvent
 from tailrace.model import Position, PositionKind
+from tailrace.model.desired_state import DesiredHandler
 from tailrace.model.failure_policy import Backoff, FailurePolicy
-from tailrace.model.order import HandlerOrder
 from tailrace.model.replay import ReplayRequest
 from tests.unit.engine.changes import changes, ddl, invalidate, number, time, until
 from tests.unit.engine.scripted_driver import ScriptedDriver, disconnected, refused, resumable
-from tests.unit.engine.test_orders import order
+from tests.unit.engine.test_desired_states import desired
 from tests.unit.engine.watching import (
     NOW,
     Destination,
@@ -120,9 +120,9 @@ async def test_a_handler_that_is_paused_on_its_own_is_told_and_does_not_make_it_
         assert sample(one, "streams_open") == 1
         assert sample(one, "subscription_state", handler="index", state="attached") == 1
         assert sample(one, "lag_seconds", handler="index", stage="handled") == 0
-        alone = replace(order(), handlers={"index": HandlerOrder(paused=True)})
-        await one.runtime.orders.give(alone)
-        one.watcher.obey(alone)
+        alone = replace(desired(), handlers={"index": DesiredHandler(paused=True)})
+        await one.runtime.desired_states.write(alone)
+        one.watcher.apply(alone)
         await until(lambda: one.watcher.status_of("index").state is WatcherState.PAUSED)
         assert supervisor.not_ready() == []
         (line,) = supervisor.degraded()
@@ -161,20 +161,20 @@ async def test_what_is_halted_together_is_restarted_and_those_on_their_own_come_
     """Meanwhile these go on."""
     audit, index, slow = Destination("audit"), Strict("index"), Destination("slow")
     slow.held, index.odd = {2}, None
-    driver, order_of_slow = ScriptedDriver(*changes(1, 10)), {"slow": HandlerOrder(paused=True)}
+    driver, order_of_slow = ScriptedDriver(*changes(1, 10)), {"slow": DesiredHandler(paused=True)}
     one = Watching(driver, *(each.routed(concurrency=1) for each in (audit, index, slow)))
     supervisor = supervisor_of(one)
     async with running(supervisor):
         await until(lambda: len(audit.handled) == len(index.handled) == 9)
         slow.held = set()
         await until(lambda: len(slow.handled) == 9)
-        one.watcher.obey(replace(order(), handlers=order_of_slow))
+        one.watcher.apply(replace(desired(), handlers=order_of_slow))
         await until(lambda: one.watcher.status_of("slow").state is WatcherState.PAUSED)
         driver.faults[9] = [refused(286)]
         driver.refused_starts = {"resume after 9": refused(286)}
         await until(lambda: one.watcher.status.state is WatcherState.HALTED)
         driver.refused_starts = {}
-        one.watcher.obey(order(2))
+        one.watcher.apply(desired(2))
         driver.oplog += changes(10, 15)
         await until(lambda: len(slow.handled) == 14)
         assert list(one.watcher.apart) == ["slow"]
@@ -193,11 +193,11 @@ async def test_a_handler_that_is_halted_where_others_have_left_is_restarted_by_i
     supervisor = supervisor_of(one)
     async with running(supervisor):
         await until(lambda: audit.begun[-1:] == [2])
-        one.watcher.obey(replace(order(), handlers={"audit": HandlerOrder(paused=True)}))
+        one.watcher.apply(replace(desired(), handlers={"audit": DesiredHandler(paused=True)}))
         await until(lambda: "audit" in one.watcher.apart)
         await until(lambda: one.watcher.status.state is WatcherState.HALTED)
         index.odd, audit.held = None, set()
-        one.watcher.obey(order(2))
+        one.watcher.apply(desired(2))
         await until(lambda: len(audit.handled) == 9)
         assert one.watcher.status.state is WatcherState.HALTED
         assert supervisor.restart("orders", handler="index") == ""
@@ -223,12 +223,12 @@ async def test_what_helps_a_handler_whose_history_is_lost_names_it() -> None:
     one = watching(audit, index)
     async with one.run():
         await until(lambda: len(audit.handled) == len(index.handled) == 9)
-        one.watcher.obey(replace(order(), handlers={"index": HandlerOrder(paused=True)}))
+        one.watcher.apply(replace(desired(), handlers={"index": DesiredHandler(paused=True)}))
         await until(lambda: one.watcher.status_of("index").state is WatcherState.PAUSED)
         one.driver.oplog += changes(10, 15)
         await until(lambda: len(audit.handled) == 14)
         one.driver.refused_starts = {"resume after 9": refused(286)}
-        one.watcher.obey(order(2))
+        one.watcher.apply(desired(2))
         await until(lambda: one.watcher.status_of("index").state is WatcherState.HALTED)
     reason = one.watcher.apart["index"].reason
     assert "'tailrace scopes seek orders --handler index --at TIME'" in reason
@@ -257,12 +257,14 @@ async def test_what_happens_to_every_stream_of_a_scope_is_counted_as_of_the_scop
         one.driver.refused_starts["resume after 20"] = disconnected()
         index.held, index.begun = {19}, []
         if of == "a replay":
-            ask = HandlerOrder(replay=ReplayRequest(time(1), time(29)), replayed=1)
+            ask = DesiredHandler(replay=ReplayRequest(time(1), time(29)), replay_generation=1)
         else:
-            ask = HandlerOrder(seek=Position(PositionKind.IDLE, None, None, time(1)), sought=1)
-        given = replace(order(), handlers={"index": ask})
-        await one.runtime.orders.give(given)
-        one.watcher.obey(given)
+            ask = DesiredHandler(
+                seek=Position(PositionKind.IDLE, None, None, time(1)), seek_generation=1
+            )
+        given = replace(desired(), handlers={"index": ask})
+        await one.runtime.desired_states.write(given)
+        one.watcher.apply(given)
         restarts = lambda: one.counted("watcher_restarts_total", reason="stream")  # noqa: E731
         await until(lambda: restarts() > 0)
         in_flight = supervisor.status()["orders"]["in_flight"]["events"]

@@ -13,8 +13,8 @@ from tailrace.engine import Routed, WatcherState
 from tailrace.engine.handle import destination_position
 from tailrace.engine.handle.outage import is_outage
 from tailrace.model import SinkPosition
+from tailrace.model.desired_state import DesiredState
 from tailrace.model.failure_policy import FailurePolicy
-from tailrace.model.order import Order
 from tailrace.stores.memory import MemoryDeadLetters
 from tests.handlers import handler
 from tests.unit.engine.changes import change, changes, token, until
@@ -101,7 +101,7 @@ async def test_a_destination_that_was_down_for_an_earlier_run_is_not_shown_as_do
     async with Watching(driver, database.routed("position"), backoff=NEVER).run() as watching:
         await watching.until_state(WatcherState.BACKING_OFF)
         database.error = None
-        watching.watcher.obey(Order("orders", 1, False, "ann", datetime.now(UTC)))
+        watching.watcher.apply(DesiredState("orders", 1, False, "ann", datetime.now(UTC)))
         await until(lambda: database.stored == [1, 2])
         await watching.until_state(WatcherState.CAUGHT_UP)
 

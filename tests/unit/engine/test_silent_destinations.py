@@ -17,7 +17,7 @@ from tests.unit.engine.destinations import Table
 from tests.unit.engine.destinations import oplog as documents
 from tests.unit.engine.scripted_driver import ScriptedDriver, refused
 from tests.unit.engine.stores import ScriptedStore
-from tests.unit.engine.test_orders import order
+from tests.unit.engine.test_desired_states import desired
 from tests.unit.engine.test_watcher_halts import STORED
 from tests.unit.engine.watching import Destination, Watching
 
@@ -151,11 +151,11 @@ async def test_a_call_without_an_end_does_not_hold_what_an_order_wants_of_the_ot
     watching = Watching(ScriptedDriver(*changes(1, 6)), quick.routed(), slow.routed(concurrency=1))
     async with watching.run():
         await until(lambda: len(quick.handled) == 5 and slow.begun[-1:] == [3])
-        watching.watcher.obey(order(paused=True))
+        watching.watcher.apply(desired(paused=True))
         await watching.until_state(WatcherState.PAUSED)
         assert list(watching.watcher.apart) == left(watching) == ["slow"]
         watching.driver.oplog += changes(6, 9)
-        watching.watcher.obey(order(2))
+        watching.watcher.apply(desired(2))
         await until(lambda: len(quick.handled) == 8)
         slow.held = set()
         await until(lambda: len(slow.handled) == 8 and not watching.watcher.apart)

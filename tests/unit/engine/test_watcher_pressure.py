@@ -6,7 +6,7 @@ from tailrace.engine import ByteBudget, Runtime, WatcherState
 from tailrace.engine.read import read_limit
 from tailrace.model import Scope
 from tailrace.observe.metrics import Metrics
-from tailrace.stores.memory import MemoryDeadLetters, MemoryOrders
+from tailrace.stores.memory import MemoryDeadLetters, MemoryDesiredStates
 from tests.unit.engine.changes import batch, change, changes, settle, until
 from tests.unit.engine.scripted_driver import ScriptedDriver
 from tests.unit.engine.stores import ScriptedStore
@@ -61,7 +61,7 @@ async def test_one_reply_is_read_ahead_and_a_long_wait_for_handlers_is_a_pause(
 def runtime_with(budget: ByteBudget) -> Runtime:
     """The parts that two scopes share."""
     metrics = Metrics(state.value for state in WatcherState)
-    letters, orders = MemoryDeadLetters(), MemoryOrders()
+    letters, orders = MemoryDeadLetters(), MemoryDesiredStates()
     return Runtime(ScriptedDriver(), ScriptedStore(), letters, orders, CLUSTER, budget, metrics)
 
 

@@ -82,7 +82,7 @@ async def test_no_event_is_lost_whatever_fails(
         # In order: the first handling of an event comes after that of its document's earlier ones.
         first_times = list(dict.fromkeys(n for n in handled if n % 5 == key))
         assert first_times == sorted(first_times)
-    orders = [checkpoint.order for checkpoint in store.saved]
+    orders = [checkpoint.version for checkpoint in store.saved]
     assert orders == sorted(set(orders))
     assert (watching.budget.used, driver.cancelled_reads) == (0, 0)
     assert driver.sessions == 0

@@ -23,14 +23,14 @@ from tailrace.engine import (
 )
 from tailrace.engine.held_lease import ObservedLease
 from tailrace.engine.plan.scope_plan import unknown
-from tailrace.engine.ports import DeadLetterStore, OrderStore
+from tailrace.engine.ports import DeadLetterStore, DesiredStateStore
 from tailrace.errors import DestinationUnavailable
 from tailrace.event import ChangeEvent
 from tailrace.model import Checkpoint, Position, Scope, StartPoint
 from tailrace.model.cluster import ClusterIdentity
 from tailrace.model.failure_policy import Backoff
 from tailrace.observe.metrics import Metrics
-from tailrace.stores.memory import MemoryDeadLetters, MemoryOrders
+from tailrace.stores.memory import MemoryDeadLetters, MemoryDesiredStates
 from tailrace.stream import ChangeStreamOptions, Interrupt
 from tests.guards import against_hanging
 from tests.handlers import handler
@@ -98,7 +98,7 @@ class Watching:
         runtime: Runtime | None = None,
         letters: DeadLetterStore | None = None,
         lease: Callable[[str], ObservedLease | None] = lambda scope: None,
-        orders: OrderStore | None = None,
+        states: DesiredStateStore | None = None,
         now: Callable[[], Awaitable[Timestamp | None]] = unknown,
         **following: Any,
     ) -> None:
@@ -112,7 +112,7 @@ class Watching:
             driver,
             self.store,
             letters or MemoryDeadLetters(),
-            orders or MemoryOrders(),
+            states or MemoryDesiredStates(),
             cluster,
             self.budget,
             self.metrics,

@@ -39,7 +39,7 @@ SNAPSHOT = {
     "ranges": {"0c": RANGE},
     "time": [1_700_000_000, 3],
     "handled": "0123456789abba9876543210",
-    "order": 2,
+    "observed_generation": 2,
 }
 
 _DIGESTS = ("0123456789ab", "ba9876543210")

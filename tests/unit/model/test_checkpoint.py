@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tailrace.errors import CheckpointCorrupt
 from tailrace.model import Checkpoint
-from tailrace.model.order import HandlerOrder, Order
+from tailrace.model.desired_state import DesiredHandler, DesiredState
 from tailrace.model.position import Reread
 from tailrace.model.snapshot import SnapshotRequest
 from tailrace.model.subscription import Subscription
@@ -25,7 +25,10 @@ def at(n: int, **fields: object) -> Subscription:
 
 
 SUBSCRIPTIONS = st.builds(
-    at, st.integers(1, 4), obeyed=st.integers(0, 1), halted=st.sampled_from(["", "why"])
+    at,
+    st.integers(1, 4),
+    observed_generation=st.integers(0, 1),
+    halted=st.sampled_from(["", "why"]),
 )
 CHANGES = st.dictionaries(st.sampled_from(NAMES), SUBSCRIPTIONS, max_size=4)
 
@@ -72,33 +75,39 @@ def test_handlers_at_one_position_keep_where_each_began() -> None:
     assert {n for n, each in stored.subscriptions.items() if each.position.reread} == {"table"}
 
 
-ORDER = Order("orders", 9, False, "ops", NOW, checkpoint(3).position, 5, "of all", asked=5)
+DESIRED = DesiredState(
+    "orders", 9, False, "ops", NOW, checkpoint(3).position, 5, "of all", snapshot_generation=5
+)
 
 
-def test_the_later_order_counts_whether_it_is_for_all_or_for_one() -> None:
-    own = HandlerOrder(seek=checkpoint(7).position, sought=6, fingerprint="own")
-    both = replace(ORDER, handlers={"audit": own, "lake": replace(own, sought=4)})
+def test_the_later_change_counts_whether_it_is_for_all_or_for_one() -> None:
+    own = DesiredHandler(seek=checkpoint(7).position, seek_generation=6, fingerprint="own")
+    both = replace(DESIRED, handlers={"audit": own, "lake": replace(own, seek_generation=4)})
     assert (both.of("audit").seek, both.of("audit").fingerprint) == (own.seek, "own")
     for name in ("lake", "table"):
-        assert (both.of(name).seek, both.of(name).sought) == (ORDER.seek, 5)
+        assert (both.of(name).seek, both.of(name).seek_generation) == (DESIRED.seek, 5)
     # What is wanted of the snapshot is another matter.
     wish = SnapshotRequest("5f3a", new=True)
-    rows = replace(both, handlers={"table": HandlerOrder(snapshot=wish, asked=8)})
-    assert (rows.of("table").snapshot, rows.of("table").sought) == (wish, 5)
-    assert (rows.of("audit").snapshot, rows.of("audit").asked) == (None, 5)
+    rows = replace(both, handlers={"table": DesiredHandler(snapshot=wish, snapshot_generation=8)})
+    assert (rows.of("table").snapshot, rows.of("table").seek_generation) == (wish, 5)
+    assert (rows.of("audit").snapshot, rows.of("audit").snapshot_generation) == (None, 5)
 
 
 def test_a_pause_of_all_and_a_pause_of_one() -> None:
-    one = replace(ORDER, handlers={"audit": HandlerOrder(paused=True)})
+    one = replace(DESIRED, handlers={"audit": DesiredHandler(paused=True)})
     assert [one.of(name).paused for name in ("audit", "lake")] == [True, False]
     assert replace(one, paused=True).of("lake").paused
 
 
-@pytest.mark.parametrize("wrong", [{"sought": 10}, {"asked": 10}, {"sought": -1}], ids=str)
-def test_the_numbers_of_a_handlers_order_are_checked_too(wrong: dict[str, int]) -> None:
-    order = replace(ORDER, handlers={"audit": HandlerOrder(**wrong)})  # type: ignore[arg-type]
-    with pytest.raises(CheckpointCorrupt, match="its numbers are not in order"):
-        Order.from_document(order.to_document(), where="here")
+@pytest.mark.parametrize(
+    "wrong",
+    [{"seek_generation": 10}, {"snapshot_generation": 10}, {"seek_generation": -1}],
+    ids=str,
+)
+def test_the_generations_of_a_desired_handler_are_checked_too(wrong: dict[str, int]) -> None:
+    desired = replace(DESIRED, handlers={"audit": DesiredHandler(**wrong)})  # type: ignore[arg-type]
+    with pytest.raises(CheckpointCorrupt, match="its generations are not in order"):
+        DesiredState.from_document(desired.to_document(), where="here")
 
 
 def test_a_handler_that_was_removed_keeps_its_position_and_does_not_stand_last() -> None:

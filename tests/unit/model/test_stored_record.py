@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from tailrace.errors import CheckpointCorrupt
 from tailrace.model import Checkpoint, Position, PositionKind, ResumeToken, StartPoint
+from tailrace.model.desired_state import DesiredHandler, DesiredState
 from tailrace.model.gap import Gap
-from tailrace.model.order import HandlerOrder, Order
 from tailrace.model.position import Reread
 from tailrace.model.snapshot import DocumentId, SnapshotRequest
 from tailrace.model.stored_record import StoredRecord
@@ -54,7 +54,7 @@ POSITIONS = st.builds(
 ).filter(lambda position: position.start_point != StartPoint())
 NAMES_OF_HANDLERS = ("audit", "lake", "Bücher ☃")
 SUBSCRIPTIONS = st.builds(
-    Subscription, position=POSITIONS, fingerprint=TEXT, obeyed=COUNTS, halted=TEXT
+    Subscription, position=POSITIONS, fingerprint=TEXT, observed_generation=COUNTS, halted=TEXT
 )
 CHECKPOINTS = st.builds(
     Checkpoint,
@@ -65,33 +65,33 @@ CHECKPOINTS = st.builds(
     epoch=COUNTS,
     sequence=COUNTS,
     saved_at=MOMENTS,
-    obeyed=COUNTS,
+    observed_generation=COUNTS,
     halted=TEXT,
     handlers=st.lists(TEXT, max_size=3).map(tuple),
     apart=st.dictionaries(TEXT, SUBSCRIPTIONS, max_size=2),
     damaged=st.just({}),
 )
 HANDLER_ORDERS = st.builds(
-    HandlerOrder,
+    DesiredHandler,
     paused=st.booleans(),
     seek=st.none() | POSITIONS,
-    sought=st.integers(0, 9),
+    seek_generation=st.integers(0, 9),
     fingerprint=TEXT,
     set_aside=TEXT,
     snapshot=st.none() | st.builds(SnapshotRequest, id=TEXT, new=st.booleans(), filter=TEXT),
-    asked=st.integers(0, 9),
+    snapshot_generation=st.integers(0, 9),
 )
-ORDERS = st.builds(
-    Order,
+DESIRED_STATES = st.builds(
+    DesiredState,
     scope=TEXT,
-    number=st.integers(9, 2**63 - 1),
+    generation=st.integers(9, 2**63 - 1),
     paused=st.booleans(),
     by=TEXT,
     at=MOMENTS,
     seek=st.none() | POSITIONS,
-    sought=st.integers(0, 9),
+    seek_generation=st.integers(0, 9),
     fingerprint=TEXT,
-    asked=st.integers(0, 9),
+    snapshot_generation=st.integers(0, 9),
     handlers=st.dictionaries(TEXT, HANDLER_ORDERS, max_size=3),
 )
 GAPS = st.builds(
@@ -142,10 +142,10 @@ APART = {
     "handled": "0123456789abba9876543210",
     "until": [1_700_000_002, 1],
     "fingerprint": "c0ffee",
-    "obeyed": 3,
+    "observed_generation": 3,
     "halted": "",
 }
-DEFAULTS = {"obeyed", "halted", "stored", "chosen", "handled", "handlers"}
+DEFAULTS = {"observed_generation", "halted", "stored", "chosen", "handled", "handlers"}
 KIND = pytest.mark.parametrize("kind", RECORDS)
 
 SCALARS = (
@@ -183,7 +183,7 @@ def written(record: StoredRecord) -> Any:
     return json.loads(json.dumps(record.to_document()))
 
 
-@given(CHECKPOINTS | GAPS | ORDERS)
+@given(CHECKPOINTS | GAPS | DESIRED_STATES)
 def test_what_is_written_is_read_again(record: StoredRecord) -> None:
     assert type(record).from_document(written(record), where="here") == record
 
@@ -274,14 +274,14 @@ def test_the_record_of_a_handler_that_stands_elsewhere() -> None:
     audit = checkpoint.of("audit")
     assert audit is not None
     assert audit.position.handled == {"0123456789ab", "ba9876543210"}
-    assert (audit.obeyed, checkpoint.obeyed) == (3, 0)
+    assert (audit.observed_generation, checkpoint.observed_generation) == (3, 0)
     assert checkpoint.to_document() == document
     assert not {"apart", "damaged"} & RECORDS[Checkpoint].keys()
 
 
 WRONG_APART = [
     *(5, None, [], {}, "audit", APART | {"kind": "odd"}, APART | {"handled": "0123"}),
-    *(APART | {"cluster_time": [1]}, APART | {"obeyed": -1}, APART | {"snapshot": 5}),
+    *(APART | {"cluster_time": [1]}, APART | {"observed_generation": -1}, APART | {"snapshot": 5}),
     APART | {"high_water": None, "cluster_time": None},
     {name: value for name, value in APART.items() if name != "kind"},
 ]

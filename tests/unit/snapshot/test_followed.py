@@ -14,7 +14,7 @@ from tailrace.event.reply import Reply
 from tailrace.model import Scope
 from tailrace.snapshot.followed import examine, try_read, warn_of_followed
 from tailrace.snapshot.server import Find
-from tests.unit.snapshot.test_orders import Gone
+from tests.unit.snapshot.test_requests import Gone
 
 
 class Server(Gone):

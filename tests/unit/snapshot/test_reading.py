@@ -102,7 +102,7 @@ async def test_a_chunk_read_ahead_is_dropped_if_an_operator_ends_the_snapshot() 
     await scope.prefetch(TIME)
     assert ordered(scope, scope.cancel()) == ""
     (rows,) = await scope.read(TIME, briefly=False)
-    assert rows.order
+    assert rows.request
     assert await scope.read(TIME, briefly=False) == []
 
 

@@ -7,15 +7,15 @@ import bson
 
 from tailrace.event import ChangeEvent
 from tailrace.model import Route, StartPoint
+from tailrace.model.desired_state import DesiredHandler
 from tailrace.model.gap import Gap
-from tailrace.model.order import HandlerOrder
 from tailrace.model.subscription import Subscription
 from tailrace.why.answer import State
 from tailrace.why.followed import followed
 from tailrace.why.outcomes import Evidence
 from tests.unit.engine.changes import NOTHING, change, changes, checkpoint, time, token, until
 from tests.unit.engine.scripted_driver import ScriptedDriver
-from tests.unit.engine.test_orders import order
+from tests.unit.engine.test_desired_states import desired
 from tests.unit.engine.watching import Destination, Watching
 
 ROUTES = [Route("orders", ("audit", "index"), frozenset(), ())]
@@ -65,9 +65,9 @@ async def test_a_handler_on_its_own_says_where_it_stands() -> None:
     )
     async with one.run():
         await until(lambda: len(audit.handled) == len(index.handled) == 3)
-        alone = replace(order(), handlers={"index": HandlerOrder(paused=True)})
-        await one.runtime.orders.give(alone)
-        one.watcher.obey(alone)
+        alone = replace(desired(), handlers={"index": DesiredHandler(paused=True)})
+        await one.runtime.desired_states.write(alone)
+        one.watcher.apply(alone)
         await until(lambda: one.watcher.status_of("index").state.value == "paused")
         one.driver.oplog += changes(4, 7)
         await until(lambda: len(audit.handled) == 6)

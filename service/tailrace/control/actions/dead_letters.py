@@ -78,7 +78,7 @@ def _letters(control: Control) -> DeadLetters:
     from tailrace.control.letters import DeadLetters
 
     runtime = control.runtime
-    return DeadLetters(control.supervisor, runtime.letters, runtime.orders, control.locks)
+    return DeadLetters(control.supervisor, runtime.letters, runtime.desired_states, control.locks)
 
 
 def _choice(body: LetterFilter) -> LetterChoice:

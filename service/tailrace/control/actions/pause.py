@@ -6,7 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tailrace.control.action import Action
-from tailrace.control.bodies import OrderBody
+from tailrace.control.bodies import ApplyBody
 from tailrace.control.outcome import Done
 
 if TYPE_CHECKING:
@@ -14,26 +14,26 @@ if TYPE_CHECKING:
     from tailrace.control.offline import OfflineControl
 
 
-class PauseBody(OrderBody):
+class PauseBody(ApplyBody):
     """Drains and saves a scope, or one handler, and hands over nothing more until it is resumed,
     whichever process follows it."""
 
 
-class ResumeBody(OrderBody):
+class ResumeBody(ApplyBody):
     """Lets a paused scope continue with all its handlers, or one handler."""
 
 
 async def _change(
-    control: Control | OfflineControl, scope: str, body: OrderBody, by: str, *, paused: bool
+    control: Control | OfflineControl, scope: str, body: ApplyBody, by: str, *, paused: bool
 ) -> Done:
     subject: Any = control.subject(scope, body.handler)
     before = subject.state
-    outcome = await control.order(
+    outcome = await control.apply(
         subject,
         by,
         {"paused": paused},
         body.wait,
-        obeyed=lambda handler: subject.is_paused(handler) is paused,
+        is_applied=lambda handler: subject.is_paused(handler) is paused,
     )
     message = outcome.told("paused" if paused else "resumed")
     return Done(message, before, outcome.progress["state"], outcome.progress)

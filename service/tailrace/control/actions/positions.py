@@ -24,7 +24,7 @@ async def _positions(
     from tailrace.control.seeking import positions_of
 
     control.subject(scope, query.handler)
-    return await positions_of(scope, control.checkpoints, control.orders, query.handler)
+    return await positions_of(scope, control.checkpoints, control.desired_states, query.handler)
 
 
 def _text(answer: Mapping[str, Any]) -> str:

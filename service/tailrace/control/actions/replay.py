@@ -65,7 +65,7 @@ async def _replay(control: Control, scope: str, body: ReplayBody, by: str) -> Do
             message = f"scope {scope!r}: a replay is running: wait for its end, or cancel it"
             raise ActionRefused(409, message)
         require_followed(watcher)
-        await _order(control, watcher, handler, span, by)
+        await _store(control, watcher, handler, span, by)
     message = f"{effect}; GET /scopes/{scope}/replay shows how far it is"
     details = replays.replay_document(watcher, handler) or {}
     return Done(message, moment(span.since), moment(span.until), details)
@@ -77,16 +77,17 @@ async def _cancel(control: Control, watcher: Watcher, handler: str | None, by: s
     if not running:
         raise ActionRefused(409, f"scope {watcher.name!r}: no replay is running")
     for name in running:
-        await _order(control, watcher, name, None, by)
+        await _store(control, watcher, name, None, by)
     message = f"scope {watcher.name!r}: its replay is cancelled"
     return Done(message, "running", "cancelled", {"handlers": running})
 
 
-async def _order(control: Control, watcher: Watcher, handler: str, replay: object, by: str) -> None:
-    from tailrace.control.orders import give
+async def _store(control: Control, watcher: Watcher, handler: str, replay: object, by: str) -> None:
+    from tailrace.control.desired_state import store_desired_state
 
-    given = await give(control.orders, watcher.name, by, {"replay": replay}, handler)
-    watcher.obey(given.order)
+    states, changes = control.desired_states, {"replay": replay}
+    stored = await store_desired_state(states, watcher.name, by, changes, handler)
+    watcher.apply(stored.desired)
 
 
 async def _last_replay(
@@ -100,7 +101,7 @@ async def _last_replay(
     require_here(watcher)
     for name in subject.handlers:
         if (replay := watcher.replays.last(name)) is not None:
-            last[replay.number] = replay_document(watcher, name)
+            last[replay.generation] = replay_document(watcher, name)
     return {"scope": scope, "replay": last[max(last)] if last else None}
 
 

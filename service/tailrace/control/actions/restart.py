@@ -5,18 +5,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tailrace.control.action import Action
-from tailrace.control.bodies import OrderBody
+from tailrace.control.bodies import ApplyBody
 from tailrace.control.outcome import ActionRefused, Done
 
 if TYPE_CHECKING:
     from tailrace.control.control import Control
 
 
-class RestartBody(OrderBody):
+class RestartBody(ApplyBody):
     """Restarts what is halted of a scope, or one handler, from its checkpoint."""
 
 
-async def _restart(control: Control, scope: str, body: OrderBody, by: str) -> Done:
+async def _restart(control: Control, scope: str, body: ApplyBody, by: str) -> Done:
     from tailrace.control.follower import require_here
     from tailrace.control.subject import Subject
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated, Any
 
 from tailrace.control.action import Action
-from tailrace.control.bodies import Metavar, OrderBody
+from tailrace.control.bodies import ApplyBody, Metavar
 from tailrace.control.outcome import Done
 
 if TYPE_CHECKING:
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from tailrace.control.offline import OfflineControl
 
 
-class SeekBody(OrderBody):
+class SeekBody(ApplyBody):
     """Lets a scope, or one handler, continue at another position: at a time, after a token, or
     where it was."""
 
@@ -34,19 +34,24 @@ async def _seek(control: Control | OfflineControl, scope: str, body: SeekBody, b
     handlers = [name for name in subject.handlers if name]
     async with control.positions(subject) as server:
         seeking = Seeking(
-            server, handlers, control.checkpoints, control.orders, subject.reached, body.handler
+            server,
+            handlers,
+            control.checkpoints,
+            control.desired_states,
+            subject.reached,
+            body.handler,
         )
-        sought = await seeking.find(at=body.at, token=body.token, undo=body.undo)
-    details: dict[str, Any] = {**sought.details, "dry_run": body.dry_run}
-    before, after = sought.named
+        target = await seeking.find(at=body.at, token=body.token, undo=body.undo)
+    details: dict[str, Any] = {**target.details, "dry_run": body.dry_run}
+    before, after = target.named
     if body.dry_run:
-        message = f"{subject}: {sought.effect}. Dry run: nothing was changed"
+        message = f"{subject}: {target.effect}. Dry run: nothing was changed"
         return Done(message, before, f"{after} (dry run)", details)
-    outcome = await control.order(subject, by, sought.order, body.wait)
+    outcome = await control.apply(subject, by, target.changes, body.wait)
     if outcome.done:  # where it was is known only now: running handler calls have ended
-        sought = await seeking.obeyed(sought, outcome.given.order.number)
-        details |= sought.details
-    message = outcome.told("moved", sought.effect)
+        target = await seeking.applied(target, outcome.stored.desired.generation)
+        details |= target.details
+    message = outcome.told("moved", target.effect)
     return Done(message, before, after, {**details, **outcome.progress})
 
 

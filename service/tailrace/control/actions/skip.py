@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tailrace.control.action import Action
-from tailrace.control.bodies import OrderBody
+from tailrace.control.bodies import ApplyBody
 from tailrace.control.outcome import Done
 
 if TYPE_CHECKING:
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from tailrace.control.offline import OfflineControl
 
 
-class SkipBody(OrderBody):
+class SkipBody(ApplyBody):
     """Sets aside the next change of a scope, if the server cannot send it, records the gap, and
     lets the scope go on after it."""
 
@@ -29,7 +29,7 @@ async def _skip(control: Control | OfflineControl, scope: str, body: SkipBody, b
         aside = await find_unsendable(server, control.checkpoints, body.handler)
     if body.dry_run:
         return aside.done()
-    outcome = await control.order(subject, by, aside.order, body.wait, restarts=True)
+    outcome = await control.apply(subject, by, aside.changes, body.wait, restarts=True)
     return aside.done(outcome.told("moved"))
 
 

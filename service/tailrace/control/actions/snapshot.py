@@ -1,4 +1,4 @@
-"""Orders for snapshots: made of what is under way, and stored for whichever process follows."""
+"""Requests for snapshots: made of what is under way, and stored for whichever process follows."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ class SnapshotBody(HandlerQuery):
 
 
 async def _snapshot(control: Control, scope: str, body: SnapshotBody, by: str) -> Done:
+    from tailrace.control.desired_state import request_snapshot
     from tailrace.control.follower import require_here
-    from tailrace.control.orders import order_snapshot
 
     subject, action = control.subject(scope, body.handler), body.action
     watcher = subject.watcher
@@ -50,7 +50,7 @@ async def _snapshot(control: Control, scope: str, body: SnapshotBody, by: str) -
     }
     seen = subject.status.handled_snapshot
     before = f"snapshot {seen.progress.id} {seen.progress.state.value}" if seen else "none"
-    async with control.locks["snapshot"]:  # an order is made of what is under way, and stored
+    async with control.locks["snapshot"]:  # a request is made of what is under way, and stored
         try:
             wanted = calls[action]()
         except ValueError as error:
@@ -59,7 +59,7 @@ async def _snapshot(control: Control, scope: str, body: SnapshotBody, by: str) -
             raise ActionRefused(409, wanted)
         if action == "start":
             _require_handled(subject.status)
-        await order_snapshot(control.orders, watcher, wanted, by, subject.handler)
+        await request_snapshot(control.desired_states, watcher, wanted, by, subject.handler)
     return Done(f"{subject}: {action} of its snapshot is accepted", before, action)
 
 
@@ -76,7 +76,7 @@ def _require_handled(status: Status) -> None:
 
 
 def _rows(subject: Subject, action: str) -> RowSource:
-    """The reader of documents that is to obey."""
+    """The reader of documents that is to apply it."""
     watcher, handler = subject.watcher, subject.handler
     if handler is None or handler in watcher.apart or len(watcher.plan.routed) == 1:
         return watcher.rows_of(handler)

@@ -18,14 +18,14 @@ _NO_SNAPSHOTS = "the scope has no snapshots"
 class Rows:
     """Documents as events. ``progress(n)``: the snapshot's progress after the first ``n``.
 
-    ``order``: instead of documents, an operator's order, which is saved at once.
+    ``request``: instead of documents, what an operator requested, which is saved at once.
     ``already_stored``: by handler name, how many of the first rows its destination has.
     """
 
     batch: RawBatch
     time: Timestamp
     progress: Callable[[int], SnapshotProgress]
-    order: bool = False
+    request: bool = False
     already_stored: Mapping[str, int] = field(default_factory=dict)
 
 
@@ -59,12 +59,12 @@ class RowSource(Protocol):
         fresh: bool,
         gap: bool,
         rows: Mapping[str, StoredRows],
-        asked: int = 0,
+        generation: int = 0,
     ) -> SnapshotProgress | None:
         """Starts a run with the ``stored`` progress; returns the progress to store first.
 
         ``fresh``: the scope has no checkpoint. ``gap``: the run starts after a gap. ``rows``: by
-        handler, which rows its destination has. ``asked``: the number of the last order for its
+        handler, which rows its destination has. ``generation``: the last one that wants its
         snapshot, which one of the scope's own replaces. The progress returned is stored before the
         first change is handled.
         """
@@ -73,16 +73,16 @@ class RowSource(Protocol):
         """Forgets everything: another process may follow the scope now."""
 
     def start(self, collections: tuple[str, ...], filter: str) -> SnapshotRequest | str:
-        """What to order so that a snapshot starts, or why none can."""
+        """What to request so that a snapshot starts, or why none can."""
 
     def pause(self, *, paused: bool) -> SnapshotRequest | str:
-        """What to order so that the running snapshot is paused or resumed, or why it cannot be."""
+        """What to request to pause or resume the running snapshot, or why it cannot be."""
 
     def cancel(self) -> SnapshotRequest | str:
-        """What to order so that the running snapshot is cancelled, or why it cannot be."""
+        """What to request so that the running snapshot is cancelled, or why it cannot be."""
 
-    def obey(self, number: int, request: SnapshotRequest) -> None:
-        """Obeys the order with this number, which is stored, unless that has been done."""
+    def apply(self, generation: int, request: SnapshotRequest) -> None:
+        """Applies what is wanted since this stored generation, unless that has been done."""
 
     @property
     def active(self) -> bool:
@@ -118,7 +118,7 @@ class NoRows:
         fresh: bool,
         gap: bool,
         rows: Mapping[str, StoredRows],
-        asked: int = 0,
+        generation: int = 0,
     ) -> SnapshotProgress | None:
         return stored
 
@@ -133,7 +133,7 @@ class NoRows:
     def cancel(self) -> SnapshotRequest | str:
         return _NO_SNAPSHOTS
 
-    def obey(self, number: int, request: SnapshotRequest) -> None: ...
+    def apply(self, generation: int, request: SnapshotRequest) -> None: ...
 
     async def ready(self) -> None:
         await anyio.sleep_forever()

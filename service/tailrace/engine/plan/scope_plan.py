@@ -11,7 +11,7 @@ from tailrace.engine.plan.loop_share import LoopShare
 from tailrace.engine.plan.router import Routed
 from tailrace.engine.plan.row_source import NoRows, RowSource
 from tailrace.engine.plan.source_history import HasChange, trusted
-from tailrace.engine.ports import CheckpointStore, DeadLetterStore, OrderStore
+from tailrace.engine.ports import CheckpointStore, DeadLetterStore, DesiredStateStore
 from tailrace.model import Scope, StartPoint
 from tailrace.model.cluster import ClusterIdentity
 from tailrace.model.failure_policy import Backoff
@@ -54,7 +54,7 @@ class Runtime:
     driver: Driver
     store: CheckpointStore
     letters: DeadLetterStore
-    orders: OrderStore
+    desired_states: DesiredStateStore
     cluster: ClusterIdentity
     budget: ByteBudget
     metrics: Metrics

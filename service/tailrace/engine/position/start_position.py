@@ -91,8 +91,8 @@ def start_position(
             return _at(identity, handler, sink, subscription)
     stored = at.stored if down else ""
     if sink is not None:
-        moved = at.chosen or at.stored == sink.before_order
-        stored = sink.before_order if moved else sink.token.digest
+        moved = at.chosen or at.stored == sink.before_move
+        stored = sink.before_move if moved else sink.token.digest
     position, has = replace(at, stored=stored, chosen=False), at.progress
     again, of = at.chosen or subscription.halted != "", subscription.fingerprint
     return StartPosition(wanted, position, has, save_first=again, fingerprint=of)
@@ -100,7 +100,7 @@ def start_position(
 
 def is_noted(sink: SinkPosition, at: Position) -> bool:
     """Whether a destination is still where the checkpoint noted it."""
-    noted = at.stored in (sink.token.digest, sink.before_order)
+    noted = at.stored in (sink.token.digest, sink.before_move)
     return noted or sink.token in (at.event_token, at.high_water)
 
 

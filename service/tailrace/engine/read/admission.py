@@ -113,7 +113,7 @@ class Admission:
             for each in self.handlers
         ]
         count = await self._feed(fed)
-        if rows.order:  # an operator's order must survive a crash
+        if rows.request:  # what an operator requested must survive a crash
             with suppress(CheckpointError), self.interrupt.interrupts(SAVE_SECONDS):
                 await self.checkpointer.save()
         return count

@@ -25,7 +25,7 @@ def as_handled(
             for name, each in read.ranges.items()
         }
         handled = replace(read, state=SnapshotState.READING, ranges=ranges)
-    shown = handled if handled.over else (read.ordered(handled) or read)
+    shown = handled if handled.over else (read.requested(handled) or read)
     if not shown.over and read.state is SnapshotState.DONE:
         waiting = read.documents - shown.documents
         why = f"all documents are read; handlers have still to handle {waiting} of them"

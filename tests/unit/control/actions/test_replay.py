@@ -14,7 +14,7 @@ from tailrace.cli.checkpoints import reset_position
 from tailrace.control.actions.pause import PAUSE, RESUME
 from tailrace.control.actions.replay import LAST_REPLAY, REPLAY, ReplayBody
 from tailrace.control.actions.restart import RESTART
-from tailrace.control.bodies import HandlerQuery, OrderBody
+from tailrace.control.bodies import ApplyBody, HandlerQuery
 from tailrace.control.control import Control
 from tailrace.control.outcome import ActionRefused
 from tailrace.control.server_positions import moment
@@ -225,7 +225,7 @@ async def test_a_replay_goes_on_after_a_restart_where_it_was() -> None:
         await until(lambda: not control.supervisor.watchers)
     assert audit.handled[9:12] == [3, 4, 5]
     again, next_control = followed(
-        audit, store=one.store, orders=one.runtime.orders, driver=one.driver
+        audit, store=one.store, states=one.runtime.desired_states, driver=one.driver
     )
     before = len(audit.handled)
     async with running(next_control.supervisor):
@@ -244,10 +244,10 @@ async def test_a_replay_goes_on_while_the_scope_is_halted_or_paused() -> None:
     one, control = followed(audit)
     async with running(control.supervisor) as logs:
         await until(lambda: len(audit.handled) == 9)
-        await ask(control, PAUSE, "orders", OrderBody(), BY)
+        await ask(control, PAUSE, "orders", ApplyBody(), BY)
         await ask(control, REPLAY, "orders", span(3), BY)
         assert (await ended(control))["state"] == "done"
-        await ask(control, RESUME, "orders", OrderBody(), BY)
+        await ask(control, RESUME, "orders", ApplyBody(), BY)
         audit.held, audit.errors = {5}, {"at_10": [ValueError("poison")] * 2}
         await ask(control, REPLAY, "orders", span(3), BY)
         await until(lambda: audit.begun[-1] == 5)
@@ -255,7 +255,7 @@ async def test_a_replay_goes_on_while_the_scope_is_halted_or_paused() -> None:
         await one.until_state(WatcherState.HALTED)
         audit.held = set()
         assert (await ended(control))["state"] == "done"
-        await ask(control, RESTART, "orders", OrderBody(), BY)
+        await ask(control, RESTART, "orders", ApplyBody(), BY)
         await until(lambda: audit.handled[-1] == 10)
     assert [log["state"] for log in logs if log["event"] == "replay.ended"] == ["done"] * 2
 
@@ -269,10 +269,10 @@ async def test_a_cancelled_replay_does_not_wait_for_a_call_that_hangs() -> None:
         await ask(control, REPLAY, "orders", span(3), BY)
         await until(lambda: audit.begun[-1] == 5)
         await ask(control, REPLAY, "orders", ReplayBody(cancel=True), BY)
-        order = await one.runtime.orders.load("orders")
+        order = await one.runtime.desired_states.load("orders")
         assert order is not None
         while (await replay(control))["state"] == "running":
-            control.supervisor.obey(order)  # as the store says again and again
+            control.supervisor.apply(order)  # as the store says again and again
             await anyio.lowlevel.checkpoint()
         assert (await replay(control))["state"] == "cancelled"
         await ask(control, REPLAY, "orders", span(8), BY)
@@ -296,11 +296,11 @@ async def test_a_handler_that_commits_stands_still_until_its_replay_is_over() ->
         await until(lambda: committed[-1:] == [9])
         with pytest.raises(ActionRefused, match="pause the scope, replay, and resume it"):
             await ask(control, REPLAY, "orders", span(3), BY)
-        await ask(control, PAUSE, "orders", OrderBody(), BY)
+        await ask(control, PAUSE, "orders", ApplyBody(), BY)
         audit.held = {5}
         await ask(control, REPLAY, "orders", span(3), BY)
         await until(lambda: audit.begun[-1] == 5)
-        await ask(control, RESUME, "orders", OrderBody(wait=0), BY)
+        await ask(control, RESUME, "orders", ApplyBody(wait=0), BY)
         await until(lambda: "waits for the end of its replay" in one.reason)
         driver.oplog.append(change(10))
         assert one.watcher.status.state is WatcherState.PAUSED
@@ -317,10 +317,12 @@ async def test_a_reset_of_the_scope_forgets_its_replays() -> None:
         await until(lambda: len(audit.handled) == 9)
         await ask(control, REPLAY, "orders", span(3), BY)
         assert (await ended(control))["state"] == "done"
-    order = await one.runtime.orders.load("orders")
+    order = await one.runtime.desired_states.load("orders")
     assert order is not None
-    await reset_position(one.store, "orders", datetime.now(UTC), obeyed=order.number)
-    again, control = followed(audit, store=one.store, orders=one.runtime.orders, driver=one.driver)
+    await reset_position(one.store, "orders", datetime.now(UTC), generation=order.generation)
+    again, control = followed(
+        audit, store=one.store, states=one.runtime.desired_states, driver=one.driver
+    )
     before = len(audit.handled)
     async with running(control.supervisor):
         await until(lambda: len(audit.handled) == before + 9)

@@ -170,15 +170,16 @@ def test_what_an_operator_chose_counts_more_than_the_destination() -> None:
     assert begun.start == StartPoint(resume_after=token(2))
     assert (begun.own, begun.save_first) == (None, True)
     # From then on the destination's own position is the noted one again.
-    assert (begun.position.stored, begun.position.chosen) == (at(8).before_order, False)
+    assert (begun.position.stored, begun.position.chosen) == (at(8).before_move, False)
 
 
 def test_a_destination_that_has_come_back_to_where_an_order_moved_it_is_believed() -> None:
     """A crash before the next save: what was delivered again does not come once more."""
-    moved = begins(noted(2, chosen=True), at(8, obeyed=3)).position
-    again = begins(Subscription(moved, "f", 4), at(8, obeyed=3))
+    moved = begins(noted(2, chosen=True), at(8, observed_generation=3)).position
+    again = begins(Subscription(moved, "f", 4), at(8, observed_generation=3))
     assert (again.start, again.position.stored) == (StartPoint(resume_after=token(2)), moved.stored)
-    assert begins(Subscription(moved, "f", 4), at(8, obeyed=4)).own == at(8, obeyed=4)
+    there = at(8, observed_generation=4)
+    assert begins(Subscription(moved, "f", 4), there).own == there
 
 
 def test_a_destination_of_another_pipeline_goes_through_its_time() -> None:

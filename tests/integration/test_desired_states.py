@@ -173,10 +173,10 @@ def test_a_process_that_stands_by_passes_an_order_on_through_the_store(
     until(lambda: two.status().get("state") == "standby", "that the other stands by")
     status, answer = asked(two, "pause")
     assert status == 202
-    assert "stored; one obeys within a second" in answer["message"]
-    until(lambda: one.status()["state"] == "paused", "that the owner obeys")
+    assert "stored; one applies it within a second" in answer["message"]
+    until(lambda: one.status()["state"] == "paused", "that the owner pauses")
     assert one.stop() == 0
-    until(lambda: two.status()["state"] == "paused", "that the next owner obeys, too")
+    until(lambda: two.status()["state"] == "paused", "that the next owner pauses, too")
     assert asked(two, "resume")[0] == 202
     with mongod.client() as client:
         client[database].c.insert_one({"_id": 1})

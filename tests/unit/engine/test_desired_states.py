@@ -1,4 +1,4 @@
-"""A scope obeys operators' orders: it pauses, continues and moves, without loss or repetition."""
+"""A scope does what operators want: it pauses, continues and moves, without loss or repetition."""
 
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -7,11 +7,11 @@ import anyio
 import pytest
 from structlog.testing import capture_logs
 
-from tailrace.engine import WatcherState, watch_orders
+from tailrace.engine import WatcherState, watch_desired_states
 from tailrace.errors import CheckpointError
 from tailrace.model import Checkpoint, Position, PositionKind
-from tailrace.model.order import Order, OrderTable
-from tailrace.stores.memory import MemoryOrders
+from tailrace.model.desired_state import DesiredState, DesiredStateTable
+from tailrace.stores.memory import MemoryDesiredStates
 from tests.unit.engine.changes import changes, time, token, until
 from tests.unit.engine.scripted_driver import ScriptedDriver, disconnected
 from tests.unit.engine.stores import ScriptedStore
@@ -20,11 +20,11 @@ from tests.unit.engine.watching import NEVER, Destination, Watching
 AT = datetime(2026, 11, 30, 12, tzinfo=UTC)
 
 
-def order(number: int = 1, *, paused: bool = False, seek: int | None = None) -> Order:
-    """An order that pauses the scope, or moves it to the time of an event."""
+def desired(generation: int = 1, *, paused: bool = False, seek: int | None = None) -> DesiredState:
+    """A desired state that pauses the scope, or moves it to the time of an event."""
     position = None if seek is None else Position(PositionKind.IDLE, None, None, time(seek))
-    sought = number if seek is not None else 0
-    return Order("orders", number, paused, "ann", AT, position, sought)
+    moved = generation if seek is not None else 0
+    return DesiredState("orders", generation, paused, "ann", AT, position, moved)
 
 
 def watching(destination: Destination, *, last: int = 9, **fields: object) -> Watching:
@@ -39,7 +39,7 @@ def following(before: Watching, destination: Destination) -> Watching:
         before.driver,
         destination.routed(concurrency=1),
         store=before.store,
-        orders=before.runtime.orders,
+        states=before.runtime.desired_states,
     )
 
 
@@ -48,11 +48,11 @@ async def test_a_pause_drains_saves_and_lasts_until_it_is_ended() -> None:
     audit = Destination()
     audit.held = {5}
     one = watching(audit)
-    orders = one.runtime.orders
+    states = one.runtime.desired_states
     async with one.run():
         await until(lambda: 5 in audit.begun)
-        await orders.give(order(paused=True))
-        one.watcher.obey(order(paused=True))
+        await states.write(desired(paused=True))
+        one.watcher.apply(desired(paused=True))
         await one.until_state(WatcherState.DRAINING)
         audit.held = set()
         await one.until_state(WatcherState.PAUSED)
@@ -63,8 +63,8 @@ async def test_a_pause_drains_saves_and_lasts_until_it_is_ended() -> None:
     async with following(one, audit).run() as two:
         await two.until_state(WatcherState.PAUSED)
         assert audit.begun == [1, 2, 3, 4, 5]
-        await orders.give(order(2))
-        two.watcher.obey(order(2))
+        await states.write(desired(2))
+        two.watcher.apply(desired(2))
         await until(lambda: audit.handled == [*range(1, 10)])
     assert not {"halted", "backing_off"} & {*one.states, *two.states}
 
@@ -80,20 +80,20 @@ async def test_a_pause_also_ends_an_outage(trouble: str) -> None:
     async with one.run():
         waiting = WatcherState.BACKING_OFF if trouble == "server" else WatcherState.WAITING
         await one.until_state(waiting)
-        await one.runtime.orders.give(order(paused=True))
-        one.watcher.obey(order(paused=True))
+        await one.runtime.desired_states.write(desired(paused=True))
+        one.watcher.apply(desired(paused=True))
         await one.until_state(WatcherState.PAUSED)
 
 
-async def test_an_order_of_another_process_is_heard_through_the_store() -> None:
-    audit, orders = Destination(), MemoryOrders()
-    one = watching(audit, orders=orders)
+async def test_what_another_process_has_stored_is_applied() -> None:
+    audit, states = Destination(), MemoryDesiredStates()
+    one = watching(audit, states=states)
     async with one.run(), anyio.create_task_group() as tasks:
-        tasks.start_soon(watch_orders, orders, one.watcher.obey, 0.01)
+        tasks.start_soon(watch_desired_states, states, one.watcher.apply, 0.01)
         await until(lambda: len(audit.handled) == 9)
-        await orders.give(order(paused=True))
+        await states.write(desired(paused=True))
         await one.until_state(WatcherState.PAUSED)
-        await orders.give(order(2))
+        await states.write(desired(2))
         await one.until_state(WatcherState.CAUGHT_UP)
         tasks.cancel_scope.cancel()
 
@@ -106,21 +106,21 @@ async def test_a_scope_moves_back_without_halting_and_every_handler_gets_it_agai
     async with watching(audit).run() as one:
         await until(lambda: len(audit.handled) == 9)
         await one.until_state(WatcherState.CAUGHT_UP)
-        moved = order(paused=paused, seek=4)
-        await one.runtime.orders.give(moved)
-        one.watcher.obey(moved)
-        await until(lambda: one.watcher.claim.obeyed == 1)
+        moved = desired(paused=paused, seek=4)
+        await one.runtime.desired_states.write(moved)
+        one.watcher.apply(moved)
+        await until(lambda: one.watcher.claim.observed_generation == 1)
         if paused:
             await one.until_state(WatcherState.PAUSED)
             assert len(audit.handled) == 9
-            last = Order("orders", 2, False, "ann", AT, moved.seek, 1)
-            await one.runtime.orders.give(last)
-            one.watcher.obey(last)
+            last = DesiredState("orders", 2, False, "ann", AT, moved.seek, 1)
+            await one.runtime.desired_states.write(last)
+            one.watcher.apply(last)
         await until(lambda: len(audit.handled) == 15)
     assert audit.handled == [*range(1, 10), *range(4, 10)]
     assert "halted" not in one.states
-    former = await one.runtime.orders.positions("orders")
-    before = next(each for each in former if not each.obeyed)
+    former = await one.runtime.desired_states.positions("orders")
+    before = next(each for each in former if not each.observed_generation)
     assert before.position.event_token == token(9)
     assert one.position.started == time(1), "what came before the move still came"
     assert await one.store.gaps("orders") == []
@@ -131,8 +131,8 @@ async def test_changes_that_a_move_skips_are_recorded_as_a_gap() -> None:
     audit.held = {3}
     async with watching(audit).run() as one:
         await until(lambda: 3 in audit.begun)
-        await one.runtime.orders.give(order(seek=8))
-        one.watcher.obey(order(seek=8))
+        await one.runtime.desired_states.write(desired(seek=8))
+        one.watcher.apply(desired(seek=8))
         await one.until_state(WatcherState.DRAINING)
         audit.held = set()
         await until(lambda: audit.handled == [1, 2, 3, 8, 9])
@@ -144,7 +144,7 @@ class Crashed(BaseException):
     """The process is gone."""
 
 
-class Crashing(MemoryOrders):
+class Crashing(MemoryDesiredStates):
     """Its process ends in, or right after, the note of a former position."""
 
     def __init__(self) -> None:
@@ -163,10 +163,10 @@ class CrashingStore(ScriptedStore):
     crash = ""
 
     async def save(self, checkpoint: Checkpoint) -> None:
-        if checkpoint.obeyed and self.crash == "before the save":
+        if checkpoint.observed_generation and self.crash == "before the save":
             raise Crashed
         await super().save(checkpoint)
-        if checkpoint.obeyed and self.crash == "after the save":
+        if checkpoint.observed_generation and self.crash == "after the save":
             raise Crashed
 
 
@@ -175,16 +175,16 @@ STEPS = ["before the note", "after the note", "before the save", "after the save
 
 @pytest.mark.parametrize("step", STEPS)
 async def test_a_crash_between_two_steps_of_a_move_neither_loses_nor_repeats_it(step: str) -> None:
-    audit, orders, store = Destination(), Crashing(), CrashingStore()
-    async with watching(audit, orders=orders, store=store).run() as one:
+    audit, states, store = Destination(), Crashing(), CrashingStore()
+    async with watching(audit, states=states, store=store).run() as one:
         await until(lambda: len(audit.handled) == 9)
         await one.until_state(WatcherState.CAUGHT_UP)
-    await orders.give(order(seek=7))
-    orders.crash = store.crash = step
+    await states.write(desired(seek=7))
+    states.crash = store.crash = step
     two = following(one, audit)
     with pytest.raises((Crashed, BaseExceptionGroup)):
         await two.to_the_end()
-    orders.crash = store.crash = ""
+    states.crash = store.crash = ""
     for expected in (12, 12):
         async with following(one, audit).run() as three:
             await until(lambda expected=expected: len(audit.handled) == expected)
@@ -198,39 +198,39 @@ async def test_a_store_that_fails_delays_a_move(failing: str) -> None:
     one = watching(audit, store=store)
 
     async def fails(former: Checkpoint) -> None:
-        one.runtime.orders.note = noted  # type: ignore[method-assign]
+        one.runtime.desired_states.note = noted  # type: ignore[method-assign]
         raise CheckpointError("the disk is full")
 
     async with one.run():
         await until(lambda: len(audit.handled) == 9)
         await one.until_state(WatcherState.CAUGHT_UP)
-        await one.runtime.orders.give(order(seek=7))
-        noted = one.runtime.orders.note
+        await one.runtime.desired_states.write(desired(seek=7))
+        noted = one.runtime.desired_states.note
         if failing == "note":
-            one.runtime.orders.note = fails  # type: ignore[method-assign]
+            one.runtime.desired_states.note = fails  # type: ignore[method-assign]
         store.failing, store.lying = int(failing == "save refused"), int("without" in failing)
-        one.watcher.obey(order(seek=7))
+        one.watcher.apply(desired(seek=7))
         await until(lambda: len(audit.handled) == 12)
         await one.until_state(WatcherState.CAUGHT_UP)
     assert audit.handled == [*range(1, 10), 7, 8, 9]
     assert "halted" not in one.states
 
 
-async def test_an_unreadable_order_is_told_once_and_the_other_scopes_obey() -> None:
-    class Damaged(MemoryOrders):
+async def test_an_unreadable_desired_state_is_told_once_and_the_others_are_applied() -> None:
+    class Damaged(MemoryDesiredStates):
         rounds = 0
 
-        async def list(self) -> OrderTable:
+        async def list(self) -> DesiredStateTable:
             self.rounds += 1
             return replace(await super().list(), unreadable={"users": "it is not JSON"})
 
-    orders, heard = Damaged(), list[Order]()
-    await orders.give(order(paused=True))
+    states, received = Damaged(), list[DesiredState]()
+    await states.write(desired(paused=True))
     with capture_logs() as logs:
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(watch_orders, orders, heard.append, 0)
-            await until(lambda: orders.rounds > 3)
+            tasks.start_soon(watch_desired_states, states, received.append, 0)
+            await until(lambda: states.rounds > 3)
             tasks.cancel_scope.cancel()
-    assert heard[0] == order(paused=True)
+    assert received[0] == desired(paused=True)
     told = [(log["event"], log["scope"], log["error"]) for log in logs]
-    assert told == [("order.unreadable", "users", "it is not JSON")]
+    assert told == [("desired_state.unreadable", "users", "it is not JSON")]

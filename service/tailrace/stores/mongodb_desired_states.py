@@ -1,6 +1,6 @@
-"""Operators' orders and former positions in a collection of a replica set.
+"""What operators want of scopes, and former positions in a collection of a replica set.
 
-The ``_id`` of an order is its scope's name; that of a former position is
+The ``_id`` of a desired state is its scope's name; that of a former position is
 ``position:<scope>:<epoch>:<sequence>``, with numbers of 19 digits, so that they sort.
 """
 
@@ -10,44 +10,44 @@ from typing import Any
 
 from tailrace.errors import CheckpointCorrupt
 from tailrace.model import Checkpoint
-from tailrace.model.order import Order, OrderTable
+from tailrace.model.desired_state import DesiredState, DesiredStateTable
 from tailrace.stores.former_positions import stored_positions, superfluous
 from tailrace.stores.mongodb_collection import RecordCollection
 from tailrace.stores.records import read_record
 
 # No scope name has a colon. As ranges, so that the index on _id serves the query.
-_ORDERS = {"$or": [{"_id": {"$gte": "", "$lt": "position:"}}, {"_id": {"$gte": "position;"}}]}
+_STATES = {"$or": [{"_id": {"$gte": "", "$lt": "position:"}}, {"_id": {"$gte": "position;"}}]}
 
 
-class MongoOrders:
-    """A :class:`tailrace.engine.ports.OrderStore`."""
+class MongoDesiredStates:
+    """A :class:`tailrace.engine.ports.DesiredStateStore`."""
 
     def __init__(self, records: RecordCollection) -> None:
         self._records = records
 
-    async def load(self, scope: str) -> Order | None:
+    async def load(self, scope: str) -> DesiredState | None:
         found = await self._records.find({"_id": scope}, self._of(scope), level="linearizable")
         return self._read(found[0]) if found else None
 
-    async def list(self) -> OrderTable:
-        orders, unreadable = list[Order](), dict[str, str]()
-        for record in await self._records.find_all(_ORDERS, str(self._records), level="majority"):
+    async def list(self) -> DesiredStateTable:
+        states, unreadable = list[DesiredState](), dict[str, str]()
+        for record in await self._records.find_all(_STATES, str(self._records), level="majority"):
             try:
-                orders.append(self._read(record))
+                states.append(self._read(record))
             except CheckpointCorrupt as error:
                 unreadable[record["_id"]] = str(error)
-        return OrderTable(orders, unreadable)
+        return DesiredStateTable(states, unreadable)
 
-    async def give(self, order: Order) -> bool:
-        where = self._of(order.scope)
+    async def write(self, desired: DesiredState) -> bool:
+        where = self._of(desired.scope)
         update = {
-            "q": {"_id": order.scope, "number": order.number - 1},
-            "u": {"_id": order.scope, **order.to_document()},
+            "q": {"_id": desired.scope, "generation": desired.generation - 1},
+            "u": {"_id": desired.scope, **desired.to_document()},
             "upsert": True,
         }
         if await self._records.update(update, where):
             return True
-        return await self.load(order.scope) == order
+        return await self.load(desired.scope) == desired
 
     async def note(self, former: Checkpoint) -> None:
         where = self._of(former.scope)
@@ -55,7 +55,7 @@ class MongoOrders:
         document = {"_id": key, **former.to_document()}
         update = {"q": {"_id": key}, "u": document, "upsert": True}
         await self._records.update(update, where)
-        fields = ("saved_at", "obeyed", "handlers", "apart")
+        fields = ("saved_at", "observed_generation", "handlers", "apart")
         noted = await self._records.find_all(
             _of_scope(former.scope), where, level="local", fields=fields
         )
@@ -73,9 +73,9 @@ class MongoOrders:
                 positions.append(read_record(Checkpoint, record, scope=scope, where=of))
         return positions
 
-    def _read(self, document: Mapping[str, Any]) -> Order:
+    def _read(self, document: Mapping[str, Any]) -> DesiredState:
         scope = document["_id"]
-        return read_record(Order, document, scope=scope, where=self._of(scope))
+        return read_record(DesiredState, document, scope=scope, where=self._of(scope))
 
     def _of(self, scope: str) -> str:
         return f"{self._records}, scope {scope!r}"

@@ -1,4 +1,4 @@
-"""Operators' orders and former positions in the SQLite store: a row for each."""
+"""What operators want of scopes, and former positions in the SQLite store: a row for each."""
 
 import json
 from collections.abc import Sequence
@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from tailrace.errors import CheckpointCorrupt
 from tailrace.model import Checkpoint
-from tailrace.model.order import Order, OrderTable
+from tailrace.model.desired_state import DesiredState, DesiredStateTable
 from tailrace.model.stored_record import StoredRecord
 from tailrace.stores.former_positions import MOST_POSITIONS, stored_positions, superfluous
 from tailrace.stores.records import read_json
@@ -16,11 +16,11 @@ from tailrace.stores.sqlite_file import SqliteFile
 R = TypeVar("R", bound=StoredRecord)
 
 # As blobs: text that is not UTF-8 must fail where the error can name its record.
-_ORDERS = "SELECT CAST(scope AS BLOB), CAST(document AS BLOB) FROM orders"
-_GIVE = """
-INSERT INTO orders (scope, number, document) VALUES (?, ?, ?)
-ON CONFLICT (scope) DO UPDATE SET number = excluded.number, document = excluded.document
-WHERE excluded.number = orders.number + 1
+_STATES = "SELECT CAST(scope AS BLOB), CAST(document AS BLOB) FROM desired_states"
+_WRITE = """
+INSERT INTO desired_states (scope, generation, document) VALUES (?, ?, ?)
+ON CONFLICT (scope) DO UPDATE SET generation = excluded.generation, document = excluded.document
+WHERE excluded.generation = desired_states.generation + 1
 """
 _NOTE = "INSERT OR REPLACE INTO positions (scope, epoch, sequence, document) VALUES (?, ?, ?, ?)"
 _NOTED = """
@@ -40,33 +40,33 @@ ORDER BY epoch DESC, sequence DESC
 """
 
 
-class SqliteOrders:
-    """A :class:`tailrace.engine.ports.OrderStore`."""
+class SqliteDesiredStates:
+    """A :class:`tailrace.engine.ports.DesiredStateStore`."""
 
     def __init__(self, file: SqliteFile) -> None:
         self._file = file
 
-    async def load(self, scope: str) -> Order | None:
-        found = await self._file.run(f"{_ORDERS} WHERE scope = ?", (scope,), _of(scope))
-        return self._read(Order, *found.rows[0]) if found.rows else None
+    async def load(self, scope: str) -> DesiredState | None:
+        found = await self._file.run(f"{_STATES} WHERE scope = ?", (scope,), _of(scope))
+        return self._read(DesiredState, *found.rows[0]) if found.rows else None
 
-    async def list(self) -> OrderTable:
-        orders, unreadable = list[Order](), dict[str, str]()
-        for scope, text in (await self._file.run(f"{_ORDERS} ORDER BY scope")).rows:
+    async def list(self) -> DesiredStateTable:
+        states, unreadable = list[DesiredState](), dict[str, str]()
+        for scope, text in (await self._file.run(f"{_STATES} ORDER BY scope")).rows:
             try:
-                orders.append(self._read(Order, scope, text))
+                states.append(self._read(DesiredState, scope, text))
             except CheckpointCorrupt as error:
                 unreadable[scope.decode(errors="replace")] = str(error)
-        return OrderTable(orders, unreadable)
+        return DesiredStateTable(states, unreadable)
 
-    async def give(self, order: Order) -> bool:
-        values = (order.scope, order.number, json.dumps(order.to_document()))
-        changed = (await self._file.run(_GIVE, values, _of(order.scope))).changed
-        return changed > 0 or await self.load(order.scope) == order
+    async def write(self, desired: DesiredState) -> bool:
+        values = (desired.scope, desired.generation, json.dumps(desired.to_document()))
+        changed = (await self._file.run(_WRITE, values, _of(desired.scope))).changed
+        return changed > 0 or await self.load(desired.scope) == desired
 
     async def note(self, former: Checkpoint) -> None:
         scope = former.scope
-        values = (scope, *former.order, json.dumps(former.to_document()))
+        values = (scope, *former.version, json.dumps(former.to_document()))
         await self._file.run(_NOTE, values, _of(scope))
         noted = await self._file.run(_NOTED, (scope, MOST_POSITIONS), _of(scope))
         records = (

@@ -9,21 +9,21 @@ from tailrace.control.actions.positions import POSITIONS
 from tailrace.control.actions.restart import RESTART
 from tailrace.control.actions.seek import SEEK, SeekBody
 from tailrace.control.actions.snapshot import SNAPSHOT, SnapshotBody
-from tailrace.control.bodies import HandlerQuery, OrderBody
+from tailrace.control.bodies import ApplyBody, HandlerQuery
 from tailrace.control.control import Control
-from tailrace.control.orders import give
+from tailrace.control.desired_state import store_desired_state
 from tailrace.control.outcome import ActionRefused
 from tailrace.control.server_positions import moment
 from tailrace.engine import WatcherState
-from tailrace.model.order import HandlerOrder
-from tailrace.stores.memory import MemoryOrders
+from tailrace.model.desired_state import DesiredHandler
+from tailrace.stores.memory import MemoryDesiredStates
 from tests.unit.control.controlling import ask, control_of
 from tests.unit.engine.changes import change, changes, time, until
 from tests.unit.engine.scripted_driver import ScriptedDriver
 from tests.unit.engine.watching import Destination, Watching, running
 
 BY = "ann on laptop at 127.0.0.1"
-ALL, INDEX = OrderBody(), OrderBody(handler="index")
+ALL, INDEX = ApplyBody(), ApplyBody(handler="index")
 BACK = SeekBody(at=moment(time(4)), handler="index")
 
 
@@ -78,7 +78,7 @@ async def test_a_dry_run_says_what_would_come_to_that_handler() -> None:
         message = f"changes from {moment(time(4))} to {moment(time(5))} come again, to index"
         assert message in tried.message
         assert tried.details["handlers"] == ["index"]
-        assert await one.runtime.orders.load("orders") is None
+        assert await one.runtime.desired_states.load("orders") is None
         index.held = set()
 
 
@@ -126,7 +126,7 @@ async def test_a_handler_that_the_scope_does_not_have_is_told_with_those_it_has(
     action: str,
 ) -> None:
     _, control = controlled(Destination("audit"), Destination("index"))
-    odd = OrderBody(handler="odd")
+    odd = ApplyBody(handler="odd")
     calls = {
         "pause": lambda: ask(control, PAUSE, "orders", odd, BY),
         "resume": lambda: ask(control, RESUME, "orders", odd, BY),
@@ -149,19 +149,19 @@ async def test_a_snapshot_of_the_scope_is_not_paused_for_one_handler() -> None:
     assert error.value.status == 409
 
 
-async def test_an_order_for_all_takes_the_place_of_those_for_single_handlers() -> None:
-    orders = MemoryOrders()
+async def test_a_change_for_all_replaces_those_for_single_handlers() -> None:
+    states = MemoryDesiredStates()
     at = {"seek": None, "fingerprint": "c0ffee"}
-    first = (await give(orders, "orders", BY, at, "index")).order
+    first = (await store_desired_state(states, "orders", BY, at, "index")).desired
     assert first.handlers == {
-        "index": HandlerOrder(sought=first.number, fingerprint="c0ffee"),
+        "index": DesiredHandler(seek_generation=first.generation, fingerprint="c0ffee"),
     }
-    await give(orders, "orders", BY, {"paused": True}, "audit")
-    second = (await give(orders, "orders", BY, at)).order
-    assert second.handlers == {"audit": HandlerOrder(paused=True)}
-    assert second.of("index").sought == second.sought == second.number
-    third = await give(orders, "orders", BY, {"paused": False})
-    assert (third.order.handlers, third.repeated) == ({}, False)
-    assert (await give(orders, "orders", BY, {"paused": False})).repeated
-    assert (await give(orders, "orders", BY, {"paused": True})).order.paused
-    assert (await give(orders, "orders", BY, {"paused": True}, "index")).repeated
+    await store_desired_state(states, "orders", BY, {"paused": True}, "audit")
+    second = (await store_desired_state(states, "orders", BY, at)).desired
+    assert second.handlers == {"audit": DesiredHandler(paused=True)}
+    assert second.of("index").seek_generation == second.seek_generation == second.generation
+    third = await store_desired_state(states, "orders", BY, {"paused": False})
+    assert (third.desired.handlers, third.repeated) == ({}, False)
+    assert (await store_desired_state(states, "orders", BY, {"paused": False})).repeated
+    assert (await store_desired_state(states, "orders", BY, {"paused": True})).desired.paused
+    assert (await store_desired_state(states, "orders", BY, {"paused": True}, "index")).repeated

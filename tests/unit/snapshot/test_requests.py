@@ -1,4 +1,4 @@
-"""Operators' orders for a scope's snapshots, before any of it is read."""
+"""Operators' requests for a scope's snapshots, before any of it is read."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -72,7 +72,7 @@ def test_a_snapshot_that_is_replaced_after_a_gap_is_logged() -> None:
     assert log["reason"] == "one of mode gap begins"
 
 
-async def test_orders_that_follow_one_another() -> None:
+async def test_requests_that_follow_one_another() -> None:
     scope = snapshots()
     scope.begin(None, fresh=False, gap=False, rows={})
     assert scope.observed() is None
@@ -83,7 +83,7 @@ async def test_orders_that_follow_one_another() -> None:
     assert ordered(scope, scope.pause(paused=True)) == ""
     assert "paused already" in ordered(scope, scope.pause(paused=True))
     (rows,) = await scope.read(TIME, briefly=False)
-    assert rows.order
+    assert rows.request
     assert (seen(scope).id, seen(scope).paused) == (first, True)
     assert ordered(scope, scope.cancel()) == ""
     assert ordered(scope, scope.start()) == "", "the one before is as good as over"
@@ -107,40 +107,40 @@ async def test_the_reason_why_a_snapshot_cannot_read_is_shown() -> None:
         tasks.cancel_scope.cancel()
 
 
-async def test_a_stored_order_is_obeyed_by_one_process_once() -> None:
+async def test_a_stored_request_is_applied_by_one_process_once() -> None:
     request = SnapshotRequest("5f3a", True, ("orders",), paused=True)
     progress = None
     for process in range(3):
         scope = snapshots()
         scope.begin(progress, fresh=False, gap=False, rows={})
-        scope.obey(7, request)
+        scope.apply(7, request)
         assert (seen(scope).id, seen(scope).paused) == ("5f3a", True)
         found = await scope.read(TIME, briefly=False)
         assert len(found) == (0 if process else 1)
         progress = seen(scope)
-        assert (progress.collections, progress.order) == (("orders",), 7)
+        assert (progress.collections, progress.observed_generation) == (("orders",), 7)
 
 
 @pytest.mark.parametrize(
     ("options", "begin"),
     [({"initial": True}, {"fresh": True, "gap": False}), ({"after_gap": True}, {"gap": True})],
 )
-async def test_an_order_that_a_snapshot_of_the_scope_replaces_is_not_obeyed_later(
+async def test_a_request_that_a_snapshot_of_the_scope_replaces_is_not_applied_later(
     options: dict[str, bool], begin: dict[str, bool]
 ) -> None:
     scope, request = snapshots(**options), SnapshotRequest("5f3a", True, ("orders",))
     with capture_logs() as logs:
-        own = scope.begin(None, **{"fresh": False, **begin}, rows={}, asked=7)
+        own = scope.begin(None, **{"fresh": False, **begin}, rows={}, generation=7)
     assert [log["event"] for log in logs] == ["snapshot.request_dropped"]
     for _ in range(2):
-        scope.obey(7, request)
+        scope.apply(7, request)
         assert seen(scope) == own
         scope = snapshots(**options)
-        scope.begin(own, fresh=False, gap=False, rows={}, asked=7)
+        scope.begin(own, fresh=False, gap=False, rows={}, generation=7)
 
 
-async def test_an_order_for_a_snapshot_that_is_not_stored_is_forgotten() -> None:
-    """For example when the checkpoint was lost or reset before the order was saved."""
+async def test_a_request_for_a_snapshot_that_is_not_stored_is_forgotten() -> None:
+    """For example when the checkpoint was lost or reset before the request was saved."""
     scope = snapshots()
     scope.begin(None, fresh=False, gap=False, rows={})
     assert ordered(scope, scope.start()) == ""
@@ -152,7 +152,7 @@ async def test_an_order_for_a_snapshot_that_is_not_stored_is_forgotten() -> None
 
 
 async def test_nothing_is_kept_of_a_scope_that_another_process_follows() -> None:
-    """An order not yet in the stream would be obeyed when the scope comes back, or twice."""
+    """A request not yet in the stream would be applied when the scope comes back, or twice."""
     scope = snapshots(initial=True)
     scope.begin(None, fresh=True, gap=False, rows={})
     scope.leave()
@@ -186,7 +186,7 @@ async def test_a_snapshot_that_was_refused_begins_again_with_the_corrected_filte
     await scope.ready()
     (rows,) = await scope.read(TIME, briefly=False)
     now = rows.progress(0)
-    assert (rows.order, now.filter, now.state) == (True, '{"b": 1}', SnapshotState.PLANNED)
+    assert (rows.request, now.filter, now.state) == (True, '{"b": 1}', SnapshotState.PLANNED)
     assert now.id != before.id
     with pytest.raises(ScopeHalted, match="correct the scope's snapshot"):
         await scope.ready()
