@@ -52,6 +52,8 @@ REQUIRED = (
     "server: streams refused",
     "server: resumes within a split event",
     "server: upgrades",
+    "destination: restored",
+    "destination: emptied",
     "log: snapshot.paused",
     "log: snapshot.resumed",
     "log: snapshot.cancelled",

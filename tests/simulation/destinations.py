@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -54,6 +54,9 @@ class Shape:
     """The share of failures that are no outage: so many attempts become a dead letter."""
     fences: bool = False
     """Whether a destination without a position refuses calls of processes with an older epoch."""
+    on_ddl: bool = True
+    """Of one that commits to a table: whether it is called apart for DDL, as classes are; it stores
+    nothing of that. Without it, as ``parquet``, it compares no position when it stores."""
     begins_apart: bool = False
     start: StartPoint = NOW
     snapshot: bool = False
@@ -77,7 +80,7 @@ class Destination:
         self._epoch = 0
         """The greatest epoch that has reached it."""
         self._expected = expected
-        self._position: SinkPosition | None = None
+        self.position: SinkPosition | None = None
         self._poison = random.Random(f"poison {name} {faults.random.random()}")
         self._refused: dict[str, bool] = {}
 
@@ -85,26 +88,52 @@ class Destination:
         """Whether it begins with what happens after its first position."""
         return (self.shape.start if self.shape.begins_apart else of_scope) == NOW
 
+    @property
+    def compares(self) -> bool:
+        """Whether it notices by its position that it was restored."""
+        kind = self.shape.kind
+        return kind is Kind.TABLE or (kind is Kind.COMMITTING_TABLE and self.shape.on_ddl)
+
     def handler(self, gate: Gate) -> Handler:
         """The handler of one process."""
         return _Connection(self, gate).handler()
 
     # --- what a connection does -----------------------------------------------------------------
 
-    async def store(self, events: Sequence[ChangeEvent], gate: Gate, epoch: int) -> None:
-        """Takes the events, all or none."""
+    async def store(
+        self, events: Sequence[ChangeEvent], gate: Gate, epoch: int, former: SinkPosition | None
+    ) -> SinkPosition | None:
+        """Takes the events, all or none; returns the position after them. ``former``: the one that
+        the process knows."""
         await self.reach(gate)
         if self._is_current(epoch):
+            if self.compares and former is not self.position:
+                self.faults.count("call of a process that does not know its position")
+                raise Fenced("the last call did not leave this position")
             self.checked(lambda: self.ledger.apply(events))
             self._log.debug("simulation.applied", changes=self.ledger.named(events), epoch=epoch)
             if self.shape.kind in ONCE:
-                self._position = SinkPosition.after(events, self._position)
+                self.position = SinkPosition.after(events, self.position)
+        position = self.position
         await self.reply(gate)
         # docs/delivery.md: "A clean stop repeats no handled change." One by force may: what it is
         # answered while it ends comes too late for its last save.
         if epoch >= self.claimed and not gate.running.cancel_called:
             self.ledger.answered(events)
             self._log.debug("simulation.answered", changes=self.ledger.named(events))
+        return position
+
+    def back_up(self) -> Callable[[], None]:
+        """Copies what it holds; returns what restores that."""
+        position, restored = self.position, self.ledger.back_up()
+
+        def restore() -> None:
+            self.position = position
+            restored(emptied=position is None)
+            self.faults.count("restored" if position is not None else "emptied")
+            self._log.debug("simulation.restored", position=position)
+
+        return restore
 
     def _is_current(self, epoch: int) -> bool:
         """Whether the process is the latest that was here. One without a fence lets others write,
@@ -121,7 +150,7 @@ class Destination:
         """The position that it has stored; from now on no older process may write."""
         await self.reach(gate)
         self._is_current(epoch)
-        position = self._position
+        position = self.position
         await self.reply(gate)
         return position
 
@@ -179,6 +208,7 @@ class _Connection:
         self._gate = gate
         self._accepted: list[ChangeEvent] = []
         self._epoch = 0
+        self._position: SinkPosition | None = None
 
     def handler(self) -> Handler:
         destination, shape = self._destination, self._destination.shape
@@ -187,7 +217,8 @@ class _Connection:
         if shape.kind is Kind.EVENTS:
             calls = PerEvent(self._event, shape.size)
         elif shape.kind in COMMITS:
-            calls = PerBatch(self._accept, events=shape.size)
+            on_ddl = self._ignore_ddl if destination.compares else None
+            calls = PerBatch(self._accept, events=shape.size, on_ddl=on_ddl)
             commit = Commit(
                 self._commit,
                 shape.commit_events,
@@ -206,11 +237,15 @@ class _Connection:
         destination = self._destination
         if destination.refuses([event]):
             raise PermanentError("it refuses this one")
-        await destination.store([event], self._gate, identity.epoch)
+        await self._store([event], identity)
 
     async def _batch(self, events: Sequence[ChangeEvent], identity: RunIdentity) -> None:
         self._refuse(events)
-        await self._destination.store(events, self._gate, identity.epoch)
+        await self._store(events, identity)
+
+    async def _store(self, events: Sequence[ChangeEvent], identity: RunIdentity) -> None:
+        store = self._destination.store
+        self._position = await store(events, self._gate, identity.epoch, self._position)
 
     def _refuse(self, events: Sequence[ChangeEvent]) -> None:
         if refused := self._destination.refuses(events):
@@ -224,13 +259,20 @@ class _Connection:
         self._gate.require()
         self._accepted += events
 
+    async def _ignore_ddl(self, event: ChangeEvent, identity: RunIdentity) -> None:
+        destination = self._destination
+        await destination.faults.delay()
+        self._gate.require()
+        destination.checked(lambda: destination.ledger.ignore(event))
+
     async def _commit(self, identity: RunIdentity) -> None:
         accepted, self._accepted = self._accepted, []
-        await self._destination.store(accepted, self._gate, identity.epoch)
+        await self._store(accepted, identity)
 
     async def _load(self, identity: RunIdentity) -> SinkPosition | None:
         self._accepted = []
-        return await self._destination.load(self._gate, identity.epoch)
+        self._position = await self._destination.load(self._gate, identity.epoch)
+        return self._position
 
     async def _skipped(self, identity: RunIdentity, gap: Any) -> None:
         await self._destination.faults.delay()

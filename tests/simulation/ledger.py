@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import structlog
@@ -183,6 +183,15 @@ class Ledger:
             row = str(event.id["snapshot"]), self._expected.of_row(event)
             self._refused_rows.add(row)
 
+    def ignore(self, event: ChangeEvent) -> None:
+        """It was called for DDL, of which it stores nothing: that may come again."""
+        if of_snapshot(event.raw):
+            self._take_of_snapshot(event)
+            return
+        number = self._expected.number(event)
+        self._order(number)
+        self._excused.add(number)
+
     def set_aside(self, event: ChangeEvent) -> None:
         """It is a dead letter, which counts as handled.
 
@@ -218,6 +227,26 @@ class Ledger:
         self._last_of.clear()
         self._lost.clear()
         self.skip(None, Timestamp(time.time, time.inc - 1))
+
+    def back_up(self) -> Callable[..., None]:
+        """Copies what the destination has; returns what sets it back to that.
+
+        It gets the changes that it lacks then again, but not the rows of snapshots. One that is
+        ``emptied`` goes on where it was.
+        """
+        taken, passed, last = set(self._taken), set(self._passed), self._last
+        last_of, row_of = dict(self._last_of), dict(self._row_of)
+        named = {id: set(snapshot.named) for id, snapshot in self._snapshots.items()}
+
+        def restore(*, emptied: bool) -> None:
+            if emptied:
+                self._excused |= self._taken | self._passed
+            self._taken, self._passed = set(taken), set(passed)
+            self._last, self._last_of, self._row_of = last, dict(last_of), dict(row_of)
+            for id, snapshot in self._snapshots.items():
+                snapshot.named, snapshot.ended = set(named.get(id, ())), True
+
+        return restore
 
     def skip(self, since: Timestamp | None, until: Timestamp) -> None:
         """What happened between these times may be missing, also of a repetition.

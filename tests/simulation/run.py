@@ -157,6 +157,8 @@ class Simulation:
                     trouble.start_soon(self._elections)
                     trouble.start_soon(self._cuts)
                     trouble.start_soon(self._upgrade)
+                    for restored in self.of.restores:
+                        trouble.start_soon(self._restore, *restored)
                     trouble.start_soon(self._sleeps)
                     trouble.start_soon(self._crashes)
                     trouble.start_soon(anyio.sleep_forever)
@@ -243,6 +245,13 @@ class Simulation:
             await until(self._began + self.of.upgrade)
             self.world.server.upgrade()
 
+    async def _restore(self, backed_up: float, restored: float) -> None:
+        await until(self._began + backed_up)
+        if comparing := [each for each in self.world.destinations if each.compares]:
+            restore = self._random_of(f"restores {restored}").choice(comparing).back_up()
+            await until(self._began + restored)
+            restore()
+
     async def _orders(self) -> None:
         orders = [*self.of.orders, *((at, "reload", "") for at in self.of.reloads)]
         for at, what, handler in sorted(orders):
@@ -274,6 +283,7 @@ class Simulation:
                 for each in last:
                     await each.until_ended()
                 self._start(tasks, member)
+        self.writer.touch()  # a destination that was restored is noticed at the next change
         self._check()
         await anyio.sleep(2)  # a process that has just woken up hears that it has lost its leases
         with anyio.move_on_after(PATIENCE_SECONDS):

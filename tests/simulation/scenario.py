@@ -71,6 +71,8 @@ class Scenario:
     orders: Sequence[tuple[float, str, str]] = ()
     """When an operator gives which order, for which handler of the first scope, or ``"all"``;
     empty: for any scope or handler."""
+    restores: Sequence[tuple[float, float]] = ()
+    """When a destination with a position of its own is backed up, and restored."""
     reloads: Sequence[float] = ()
     """When the configuration of a scope is changed."""
 
@@ -81,6 +83,7 @@ def scenario(seed: int) -> Scenario:
     seconds = of.choice([5.0, 20.0, 60.0])
     members = of.choice([0, 0, 1, 2, 2, 3])
     scopes = [_scope(of, name) for name in _NAMES[: of.choice([1, 1, 1, 2, 3])]]
+    scopes = [replace(each, shapes=[_drawn(rare, s) for s in each.shapes]) for each in scopes]
     upgrade = rare.uniform(0, seconds) if rare.random() < 0.15 else None
     if upgrade is None:
         scopes = [_splitting(each) if rare.random() < 0.15 else each for each in scopes]
@@ -111,7 +114,17 @@ def scenario(seed: int) -> Scenario:
         ],
         reloads=[at for at, _ in _times(of, seconds, [0, 0, 0, 1, 3], [0])],
         upgrade=upgrade,
+        restores=[(at * of_run, at) for at, of_run in _restores(rare, seconds)],
     )
+
+
+def _restores(of: random.Random, seconds: float) -> list[tuple[float, float]]:
+    """When, and how much of the time until then the backup has."""
+    return _times(of, seconds, [0, 0, 0, 0, 1, 2], [0.0, 0.5, 0.9])
+
+
+def _drawn(of: random.Random, one: Shape) -> Shape:
+    return replace(one, on_ddl=of.random() < 0.7)
 
 
 def _splitting(of: ScopeShape) -> ScopeShape:

@@ -163,6 +163,21 @@ SHOWS: dict[str, tuple[Scenario, str]] = {
         ),
         "log: snapshot.done",
     ),
+    "a destination that is restored in an outage, and one that is restored between two calls": (
+        of(
+            STORES,
+            Shape(Kind.COMMITTING_TABLE, 7, WAITS, fences=True),
+            BATCHES,
+            changes=100,
+            parts={0: away(3.0, 6.0)},
+            restores=[(2.0, 5.0), (4.0, 7.0), (6.0, 6.5)],
+        ),
+        "destination: restored",
+    ),
+    "a destination that is emptied": (
+        of(STORES, BATCHES, changes=100, snapshot=True, before=20, restores=[(0.0, 5.0)]),
+        "destination: emptied",
+    ),
 }
 """Each with what some of its runs must have had."""
 

@@ -62,6 +62,11 @@ class Writer:
                 self._change(self._changes())
                 count -= 1
 
+    def touch(self) -> None:
+        """Writes a change that each scope has."""
+        self._server.set_time()
+        self._change(self._changes(_NAMESPACES[0]))
+
     def _changes(self, ns: Namespace | None = None) -> Changes:
         ns = ns or self._random.choice(_NAMESPACES)
         changes = Changes(ns.db, str(ns.coll))
