@@ -15,6 +15,7 @@ from tailrace.errors import Fenced, PermanentError, Refused, Unavailable
 from tailrace.event import ChangeEvent
 from tailrace.model import SinkPosition, StartPoint
 from tailrace.model.failure_policy import FailurePolicy
+from tailrace.model.sink_position import NO_TOKEN
 from tailrace.model.start import NOW
 from tests.simulation.expected import Expected, Violation
 from tests.simulation.faults import Failing, Faults, Gate
@@ -129,8 +130,9 @@ class Destination:
 
         def restore() -> None:
             self.position = position
-            restored(emptied=position is None)
-            self.faults.count("restored" if position is not None else "emptied")
+            emptied = position is None or position.token == NO_TOKEN  # or has rows alone
+            restored(emptied=emptied)
+            self.faults.count("emptied" if emptied else "restored")
             self._log.debug("simulation.restored", position=position)
 
         return restore

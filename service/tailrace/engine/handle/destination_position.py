@@ -188,7 +188,7 @@ class DestinationPosition:
             f"scope {self.identity.scope!r}: the position of handler {self.handler.name!r} changed "
             f"during the run, from {_where(known)} to {_where(position)}: its destination was "
         )
-        if position is None:
+        if position is None or position.token == NO_TOKEN:
             return PositionMoved(
                 f"{what}emptied. The scope continues from its checkpoint; what the destination had "
                 f"before comes with a snapshot: 'tailrace snapshot start {self.identity.scope}'"
