@@ -23,7 +23,7 @@ from typing import IO
 from tests.checkout import IMPORTS
 
 PRELOADED = (
-    *("tailrace.app", "tailrace.trial", "tailrace.drivers.motor", "tailrace.drivers.pymongo_async"),
+    *("tailrace.app", "tailrace.probe", "tailrace.drivers.motor", "tailrace.drivers.pymongo_async"),
     *("tailrace.stores.mongodb", "tailrace.stores.sqlite", "tailrace.destinations.jsonl"),
     *(f"tailrace.cli.{name}" for name in ("run", "scopes", "checkpoints", "dead_letters")),
     *("tailrace.cli.commands", "tailrace.cli.help_text"),

@@ -21,7 +21,7 @@ def sync_directory(path: Path) -> None:
 
 
 @contextmanager
-def trial_directory(path: Path) -> Iterator[Path]:
+def probe_directory(path: Path) -> Iterator[Path]:
     """A temporary directory where ``path`` would be created; nothing is left of it at the end."""
     path = path.absolute()
     there = next(each for each in (path, *path.parents) if each.exists())

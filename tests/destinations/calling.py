@@ -12,7 +12,7 @@ from tailrace.destination.handler_type import Opening
 from tailrace.engine import Handler, PerBatch
 from tailrace.event import ChangeEvent
 from tailrace.handlers.open_handler import open_handler
-from tailrace.handlers.trial import try_handler
+from tailrace.handlers.probe import probe_handler
 from tailrace.handlers.types import BUILT_IN
 from tailrace.model import Scope
 from tests.handlers import ORDERS, OWNER, deliver
@@ -55,4 +55,4 @@ async def _write(handler: Handler, batch: Sequence[ChangeEvent]) -> None:
 
 async def attempted(given: Mapping[str, Any], *scopes: Scope) -> str:
     """What ``check --connect`` says of the handler ``it``."""
-    return await try_handler("it", settings_of(given), scopes or (ORDERS,), "rs0")
+    return await probe_handler("it", settings_of(given), scopes or (ORDERS,), "rs0")

@@ -48,10 +48,10 @@ def test_an_outage_of_any_kind_delays_its_handler_only(logged: Copying) -> None:
 
 # One that stores its position, and one that does not. Those of all: test_contract.py.
 @pytest.mark.parametrize("kind", ["postgresql", "redis"], scope="session")
-def test_a_server_that_is_down_at_the_start_is_told_by_a_trial_and_waited_for(
+def test_a_server_that_is_down_at_the_start_is_told_by_a_probe_and_waited_for(
     logged: Copying,
 ) -> None:
-    """A trial leaves nothing. The other handler does not wait, and a stop is a clean one."""
+    """A probe leaves nothing. The other handler does not wait, and a stop is a clean one."""
     logged.insert([0])
     run = logged.daemon()
     run.configured()

@@ -1,4 +1,4 @@
-"""Signatures, secrets in files, TLS, proxies, and the trial of ``http``."""
+"""Signatures, secrets in files, TLS, proxies, and the probe of ``http``."""
 
 import asyncio
 import ssl
@@ -12,7 +12,7 @@ import trustme
 
 from tailrace.engine import Handler
 from tailrace.errors import ConfigurationError, Unavailable
-from tailrace.handlers.trial import try_handler
+from tailrace.handlers.probe import probe_handler
 from tests.destinations.http_endpoint import (
     SECRETS,
     Receiver,
@@ -160,7 +160,7 @@ async def test_tls_goes_through_a_tunnel_of_the_proxy(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("secure", [False, True])
-async def test_a_trial_connects_and_sends_no_request(secure: bool, tmp_path: Path) -> None:
+async def test_a_probe_connects_and_sends_no_request(secure: bool, tmp_path: Path) -> None:
     made = Certificates(tmp_path)
     async with receiving(tls=made.server() if secure else None) as endpoint:
         message = await attempt(endpoint.url, **(made.client() if secure else {}))
@@ -175,4 +175,4 @@ async def test_a_trial_connects_and_sends_no_request(secure: bool, tmp_path: Pat
 
 
 async def attempt(url: str, **more: Any) -> str:
-    return await try_handler("hook", settings(url, **more), (), "cluster")
+    return await probe_handler("hook", settings(url, **more), (), "cluster")

@@ -9,7 +9,7 @@ from confluent_kafka import KafkaException, murmur2
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
 from confluent_kafka.cimpl import NewTopic
 
-from tailrace.destination.handler_type import Trial
+from tailrace.destination.handler_type import ProbeContext
 from tailrace.errors import PermanentError, Refused, Unavailable
 from tailrace.event import ChangeEvent
 from tailrace.model import Scope
@@ -94,7 +94,7 @@ async def test_events_whose_topic_the_broker_never_creates_are_refused_alone(
         assert set(refused.value.reasons) == {1}
         await bus.write(batch(mixed[0], mixed[2], position="c", former="a"))
         with pytest.raises(Unavailable, match="collides"):
-            await bus.probe(Trial([Scope("more", "shop", "a_b")], ""))
+            await bus.probe(ProbeContext([Scope("more", "shop", "a_b")], ""))
     assert ids(topics) == [1, 3]
 
 
@@ -121,24 +121,24 @@ async def test_a_compacted_ddl_topic_is_told_before_the_first_event_and_makes_no
     async with opened(topics, ddl_topic=name) as bus:
         message = rf"ddl_topic: topic {name} is compacted.*cleanup\.policy"
         with pytest.raises(Unavailable, match=message):
-            await bus.probe(Trial([], ""))
+            await bus.probe(ProbeContext([], ""))
         with pytest.raises(Unavailable, match=r"topic, ddl_topic: .*cleanup\.policy"):
             await bus.on_ddl(event(1, "drop"))
         configure(topics, name, "cleanup.policy", "delete")
-        await until_available(lambda: bus.probe(Trial([], "")))
+        await until_available(lambda: bus.probe(ProbeContext([], "")))
         await until_available(lambda: bus.on_ddl(event(1, "drop")))
 
 
-async def test_a_trial_asks_the_broker_whether_topics_can_be_created(topics: kafka.Kafka) -> None:
-    trial = Trial([Scope("orders", "shop", "orders"), Scope("all")], "")
+async def test_a_probe_asks_the_broker_whether_topics_can_be_created(topics: kafka.Kafka) -> None:
+    context = ProbeContext([Scope("orders", "shop", "orders"), Scope("all")], "")
     async with opened(topics, exactly_once=True) as bus:
-        message = await bus.probe(trial)
+        message = await bus.probe(context)
         assert f"topic {topics.prefix}.shop.orders can be created" in message
         assert f"topic {topics.prefix}-positions can be created" in message
         assert topics.topics() == []
         assert await bus.begin(scope()) is None
         await bus.write(batch(event(), position="a"))
-        assert "can be" not in await bus.probe(trial)
+        assert "can be" not in await bus.probe(context)
 
 
 # --- refusals and outages --------------------------------------------------------------------

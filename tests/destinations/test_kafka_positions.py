@@ -6,7 +6,7 @@ from confluent_kafka import Producer
 from confluent_kafka.cimpl import NewTopic
 from structlog.testing import capture_logs
 
-from tailrace.destination.handler_type import Trial
+from tailrace.destination.handler_type import ProbeContext
 from tailrace.errors import BatchTooLarge, Fenced, Unavailable
 from tests.destinations import kafka
 from tests.destinations.kafka_calls import batch, event, ids, opened, scope, until_available
@@ -102,14 +102,14 @@ async def test_a_positions_topic_of_several_partitions_is_not_used(topics: kafka
             await bus.begin(scope())
 
 
-async def test_a_positions_topic_that_forgets_positions_is_told_by_a_trial(
+async def test_a_positions_topic_that_forgets_positions_is_told_by_a_probe(
     topics: kafka.Kafka,
 ) -> None:
     name = f"{topics.prefix}-positions"
     topics.server.admin.create_topics([NewTopic(name, 1)])[name].result(10)
     async with opened(topics, exactly_once=True) as bus:
         with pytest.raises(Unavailable, match=r"would lose positions.* compact instead of delete"):
-            await bus.probe(Trial([], ""))
+            await bus.probe(ProbeContext([], ""))
 
 
 async def test_transaction_timeout_seconds_above_the_limit_of_the_broker_is_told(

@@ -208,7 +208,7 @@ async def test_a_stream_that_is_missing_refuses_the_start_in_one_line(
     assert message.format(name=nats.name) in problem.message
 
 
-async def test_a_trial_publishes_to_the_stream_without_storing_anything(nats: Nats) -> None:
+async def test_a_probe_publishes_to_the_stream_without_storing_anything(nats: Nats) -> None:
     given = made_stream(nats)
     said = await attempted(given)
     assert f"takes {nats.name}.shop.orders" in said

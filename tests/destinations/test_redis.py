@@ -234,7 +234,7 @@ async def test_a_process_that_was_replaced_writes_nothing_more(
     assert [each["n"] for each in either.documents("shop", "orders").values()] == [2]
 
 
-async def test_a_trial_leaves_nothing_and_tells_what_a_start_would(either: Redis) -> None:
+async def test_a_probe_leaves_nothing_and_tells_what_a_start_would(either: Redis) -> None:
     message = "keys" if either.sent() is None else f"streams {either.name}/shop.orders"
     with either.server.client() as client:
         former = client.dbsize()

@@ -232,7 +232,7 @@ def starts(server: ScriptedSet) -> list[dict[str, Any]]:
     stages = [
         command.change_stream or {}
         for command in server.commands("aggregate")
-        if "comment" not in command.document  # that of a trial
+        if "comment" not in command.document  # that of a probe
     ]
     return [{name: stage[name] for name in options & set(stage)} for stage in stages]
 

@@ -67,11 +67,11 @@ def _without_documents(settings: Settings) -> Iterator[str]:
 def _connect(settings: Settings, file: str) -> int:
     import anyio
 
-    from tailrace import trial
+    from tailrace import probe
 
     parts = 1 + len(settings.handlers) + len(settings.scopes)
-    with waiting_bar("trying what run needs", trial.MOST_SECONDS * parts) as bar:
-        problems = anyio.run(trial.connect, settings, bar.print)
+    with waiting_bar("trying what run needs", probe.MOST_SECONDS * parts) as bar:
+        problems = anyio.run(probe.connect, settings, bar.print)
     for problem in located(ConfigurationError(*problems), file).problems:
         print(f"tailrace: {problem}", file=sys.stderr)
     return 1 if problems else 0

@@ -4,7 +4,8 @@ A destination is a class with ``write(batch)``: docs/handlers.md shows a complet
 of its own. The names of this module are public; its submodules have more of the same kind, for
 what only some destinations need.
 
-- What the methods get: :class:`Batch`, :class:`ScopeContext`, :class:`Opening`, :class:`Trial`.
+- What the methods get: :class:`Batch`, :class:`ScopeContext`, :class:`Opening`,
+  :class:`ProbeContext`.
 - A type: :func:`destination_type` makes one of a class and its settings; :class:`HandlerType` is
   the row of the table that it makes.
 - Settings derive from :class:`BatchHandlerSettings`; from :class:`MessageHandlerSettings` if a
@@ -22,7 +23,7 @@ what only some destinations need.
   :func:`is_before`.
 - A comparison with the source: ``comparison(scope)`` opens a :class:`Comparison`, which has
   :data:`Row`, :class:`HeldRows`, :class:`HeldKeys` of :class:`HeldKey`, and :class:`DocumentId`.
-- Files: :func:`trial_directory` for a probe; :func:`write_all`, :func:`sync_directory` and the mode
+- Files: :func:`probe_directory` for a probe; :func:`write_all`, :func:`sync_directory` and the mode
   :data:`PRIVATE` for what must survive a power cut.
 - Below a class: :class:`Handler`, which the engine calls as :class:`PerEvent` or
   :class:`PerBatch`, with a :class:`Commit`, an :class:`OwnPosition`, a :class:`RunIdentity`.
@@ -34,7 +35,7 @@ configuration is a :class:`ConfigurationError` of one :class:`Problem` or severa
 from tailrace.destination.batch import Batch, ScopeContext
 from tailrace.destination.class_type import destination_type
 from tailrace.destination.ddl import Rename, ddl_mark, is_before
-from tailrace.destination.handler_type import HandlerType, Opening, Trial
+from tailrace.destination.handler_type import HandlerType, Opening, ProbeContext
 from tailrace.destination.messages import MessageMaker, converted
 from tailrace.destination.names import (
     NameTemplate,
@@ -52,7 +53,7 @@ from tailrace.destination.settings import (
     HandlerSettings,
     MessageHandlerSettings,
 )
-from tailrace.durable_files import PRIVATE, sync_directory, trial_directory, write_all
+from tailrace.durable_files import PRIVATE, probe_directory, sync_directory, write_all
 from tailrace.engine import (
     Commit,
     Comparison,
@@ -100,6 +101,7 @@ __all__ = [
     "OwnPosition",
     "PerBatch",
     "PerEvent",
+    "ProbeContext",
     "Problem",
     "Rename",
     "Row",
@@ -110,17 +112,16 @@ __all__ = [
     "SecretUri",
     "SnapshotBarrier",
     "Template",
-    "Trial",
     "converted",
     "ddl_mark",
     "destination_type",
     "followed_collections",
     "is_before",
     "place_of",
+    "probe_directory",
     "raw_documents",
     "raw_list",
     "require_apart",
     "sync_directory",
-    "trial_directory",
     "write_all",
 ]

@@ -33,8 +33,8 @@ class Opening:
 
 
 @dataclass(frozen=True, slots=True)
-class Trial:
-    """For what a handler is tried: its scopes, and the identity of their cluster."""
+class ProbeContext:
+    """For what a handler is probed: its scopes, and the identity of their cluster."""
 
     scopes: Sequence[Scope]
     cluster: str
@@ -58,7 +58,7 @@ class HandlerType(Generic[S]):
     create: Callable[[Opening, S], Any]
     handler: Callable[[Opening, S, Any], Handler]
     check: Callable[[str, S], None] = lambda name, settings: None
-    probe: Callable[[Opening, S, Trial], Awaitable[str]] | None = None
+    probe: Callable[[Opening, S, ProbeContext], Awaitable[str]] | None = None
     needs: tuple[str, ...] = ()
     install: str = ""
     shared: Callable[[S], bool] = lambda settings: False

@@ -21,7 +21,7 @@ _METHODS = {
     "on_ddl": "event",
     "commit": "scope",
     "rollback": "scope",
-    "probe": "trial",
+    "probe": "context",
     "comparison": "scope",
 }
 """The methods that are called, and what each one gets."""

@@ -22,11 +22,11 @@ from tailrace.destination import (
     HandlerType,
     Opening,
     PerBatch,
+    ProbeContext,
     RunIdentity,
-    Trial,
+    probe_directory,
     raw_list,
     sync_directory,
-    trial_directory,
     write_all,
 )
 from tailrace.destination.settings import Flag, Text
@@ -101,7 +101,7 @@ def try_line_file(name: str, settings: JsonlHandlerSettings) -> str:
     path = Path(settings.path)
     try:
         if not path.exists():
-            with trial_directory(path.parent) as directory:
+            with probe_directory(path.parent) as directory:
                 LineFile(directory / path.name, fsync=False).close()
             return f"{path} can be created"
         descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC)
@@ -117,7 +117,7 @@ def try_line_file(name: str, settings: JsonlHandlerSettings) -> str:
     return f"{path} can be appended to"
 
 
-async def _probe(opening: Opening, settings: JsonlHandlerSettings, trial: Trial) -> str:
+async def _probe(opening: Opening, settings: JsonlHandlerSettings, context: ProbeContext) -> str:
     return await to_thread.run_sync(try_line_file, opening.name, settings)
 
 

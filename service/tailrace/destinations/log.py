@@ -10,8 +10,8 @@ from tailrace.destination import (
     HandlerType,
     Opening,
     PerEvent,
+    ProbeContext,
     RunIdentity,
-    Trial,
 )
 from tailrace.event import ChangeEvent
 
@@ -43,7 +43,7 @@ def log_handler(opening: Opening, settings: LogHandlerSettings, target: object) 
     return Handler(opening.name, PerEvent(log))
 
 
-async def _probe(opening: Opening, settings: LogHandlerSettings, trial: Trial) -> str:
+async def _probe(opening: Opening, settings: LogHandlerSettings, context: ProbeContext) -> str:
     return "writes to the log"
 
 

@@ -21,7 +21,7 @@ async def blame(
     The position is at fault only if they succeed without it, and still fail with it: a code alone
     may come from a member that starts, stops or has just been replaced.
     """
-    options = replace(options, batch_size=1, comment="tailrace: trial of a start point")
+    options = replace(options, batch_size=1, comment="tailrace: probe of a start point")
     try:
         if await _refused(driver, scope, options, NOW):
             return Blame.COMMAND
@@ -47,5 +47,5 @@ async def _refused(
     except StreamError:
         pass  # an event ends the stream, or begins before it
     except TimeoutError as error:
-        raise ConnectionFailed("no answer to a trial of the start point") from error
+        raise ConnectionFailed("no answer to a probe of the start point") from error
     return False

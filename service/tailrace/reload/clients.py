@@ -28,7 +28,7 @@ from tailrace.errors import (
     describe,
 )
 from tailrace.model.cluster import ClusterIdentity
-from tailrace.stores.mongodb import try_collections
+from tailrace.stores.mongodb import probe_collections
 from tailrace.stream import ChangeStream
 
 _UNAUTHORIZED = 13
@@ -185,4 +185,4 @@ async def _try_rights(driver: CommandDriver, settings: Settings, scopes: Collect
                 message = f"mongodb.uri: its user may not follow scope {scope.name!r}"
                 raise StartRefused(f"{message}: {describe(error)}") from error
     if isinstance(settings.store, MongodbStoreSettings):
-        await try_collections(driver, settings.store.database)
+        await probe_collections(driver, settings.store.database)

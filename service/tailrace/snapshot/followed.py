@@ -80,7 +80,7 @@ async def warn_of_followed(server: SnapshotServer, scope: Scope, *, images: bool
         log.warning("images.missing", consequence=found.refusal)
 
 
-async def try_read(server: SnapshotServer, scope: Scope, read_preference: str | None) -> None:
+async def probe_read(server: SnapshotServer, scope: Scope, read_preference: str | None) -> None:
     """Reads a document as a snapshot of the scope would, as of a time.
 
     Raises :class:`ScopeHalted` and :class:`DriverError` if the server cannot.

@@ -57,7 +57,7 @@ async def open_store(
     )
 
 
-async def try_collections(runner: CommandRunner, database: str) -> str:
+async def probe_collections(runner: CommandRunner, database: str) -> str:
     """Tries every kind of access that the store needs; leaves nothing. Returns what is possible.
 
     Raises :class:`tailrace.errors.TailraceError`.

@@ -7,7 +7,7 @@ from contextlib import closing
 from pathlib import Path
 from stat import S_ISREG
 
-from tailrace.durable_files import PRIVATE, trial_directory
+from tailrace.durable_files import PRIVATE, probe_directory
 from tailrace.errors import CheckpointError, ConfigurationError, Problem, TailraceError
 
 APPLICATION_ID = 0x7461696C
@@ -129,7 +129,7 @@ def open_connection(path: Path) -> sqlite3.Connection:
     return connection
 
 
-def try_file(name: str) -> str:
+def probe_file(name: str) -> str:
     """Tries to write the file, or to create one there; leaves nothing. Returns what is possible.
 
     Blocks. Raises what :func:`open_connection` raises.
@@ -137,7 +137,7 @@ def try_file(name: str) -> str:
     path = Path(name).absolute()
     try:
         if not _exists(path):
-            with trial_directory(path.parent) as directory:
+            with probe_directory(path.parent) as directory:
                 open_connection(directory / path.name).close()
             return f"{name} can be created"
         with closing(open_connection(path)) as connection:

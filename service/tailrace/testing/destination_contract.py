@@ -15,7 +15,7 @@ import anyio
 from tailrace.assembly import target as target_of
 from tailrace.config.loading import masked
 from tailrace.errors import ConfigurationError
-from tailrace.handlers.trial import try_handler
+from tailrace.handlers.probe import probe_handler
 from tailrace.testing.checks import GuaranteeBroken, at_least_once, each_change_once
 from tailrace.testing.comparison import of_log, of_state
 from tailrace.testing.harness import Harness
@@ -145,7 +145,7 @@ class DestinationContract:
 
         self._run(check)
 
-    def test_a_trial_says_what_is_possible_and_leaves_nothing(self) -> None:
+    def test_a_probe_says_what_is_possible_and_leaves_nothing(self) -> None:
         """As ``tailrace check --connect`` makes it."""
 
         async def check() -> None:
@@ -153,11 +153,11 @@ class DestinationContract:
             self._require_masked(said)
             _require(bool(said), "probe returns no text")
             held = await answer(self.holds())
-            _require(not held, f"the trial has left {held!r}")
+            _require(not held, f"the probe has left {held!r}")
 
         anyio.run(check)
 
-    def test_a_trial_says_that_the_destination_is_down(self) -> None:
+    def test_a_probe_says_that_the_destination_is_down(self) -> None:
         """Other errors than ``ConfigurationError`` and those of an outage would be a traceback."""
         down = self.down()
 
@@ -168,7 +168,7 @@ class DestinationContract:
                 except ConfigurationError as error:
                     self._require_masked(str(error))
                     return
-            _require(False, f"it is down, and a trial says {said!r}")
+            _require(False, f"it is down, and a probe says {said!r}")
 
         anyio.run(check)
 
@@ -227,7 +227,7 @@ class DestinationContract:
         settings = Harness(self.handler).settings
         scopes = [target_of(settings.scopes[0])]
         with anyio.fail_after(self.seconds):
-            return await try_handler(NAME, settings.handlers[NAME], scopes, str(CLUSTER))
+            return await probe_handler(NAME, settings.handlers[NAME], scopes, str(CLUSTER))
 
     async def _require_arrived(self, harness: Harness, after: str) -> None:
         await harness.handled()

@@ -47,7 +47,7 @@ class ScriptedDriver:
         self.refused_starts: dict[str, DriverError] = {}
         self.unsent: set[int] = set()
         self.filtered: set[int] = set()
-        self.trials = 0
+        self.probes = 0
         self.hanging: anyio.Event | None = None
         self.searching: anyio.Event | None = None
         self.starts: list[Mapping[str, Any]] = []
@@ -79,9 +79,9 @@ class ScriptedSession:
     async def open(self, request: CursorRequest, at_work: AtWork) -> Cursor:
         driver = self._driver
         stage = request.aggregate["pipeline"][0]["$changeStream"]
-        trial = str(request.aggregate.get("comment", "")).startswith("tailrace")
-        if trial:
-            driver.trials += 1
+        probe = str(request.aggregate.get("comment", "")).startswith("tailrace")
+        if probe:
+            driver.probes += 1
         else:
             driver.starts.append(stage)
         await anyio.lowlevel.checkpoint()
@@ -92,7 +92,7 @@ class ScriptedSession:
         if _words(stage) in driver.refused_starts:
             raise driver.refused_starts[_words(stage)]
         cursor = ScriptedCursor(driver, _position(driver.oplog, stage), _start(driver, stage))
-        cursor.trial = trial
+        cursor.probe = probe
         cursor.most = request.get_more.get("batchSize") or driver.batch_size
         cursor.bounds = _bounds(request.aggregate["pipeline"])
         plain = _PLAIN in request.aggregate["pipeline"]
@@ -116,7 +116,7 @@ class ScriptedCursor:
     bounds: tuple[str, str]
     unsent: set[int]
     filtered: set[int]
-    trial: bool
+    probe: bool
     """Whether it only tries something: then no reply of it can be lost."""
 
     def __init__(self, driver: ScriptedDriver, position: int, start: ResumeToken) -> None:
@@ -138,7 +138,7 @@ class ScriptedCursor:
             if self._position >= len(self._driver.oplog):
                 await anyio.sleep(self._driver.await_seconds)
         except BaseException:
-            self._driver.cancelled_reads += not self.trial
+            self._driver.cancelled_reads += not self.probe
             self.killed = True
             raise
         if self.killed or self._closed:

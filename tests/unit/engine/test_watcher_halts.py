@@ -44,7 +44,7 @@ async def test_a_position_is_refused_for_good_if_the_server_takes_the_stream_wit
     reason = await halted(Watching(driver, Destination().routed(), store=store))
     assert f"the server's words (code {code} Scripted)" in reason
     assert driver.start_options == ["resume after 2"]
-    assert driver.trials == 2
+    assert driver.probes == 2
     assert store.records["orders"].position == STORED.position
     assert driver.sessions == 0
 

@@ -124,7 +124,7 @@ async def test_a_destination_that_is_down_at_the_start_is_waited_for() -> None:
     ]
 
 
-async def test_a_trial_does_not_wait_and_says_what_run_does() -> None:
+async def test_a_probe_does_not_wait_and_says_what_run_does() -> None:
     """As in ``tailrace check --connect``, and before a replay of dead letters."""
     message = (
         "Database cannot be opened: ConnectionError: no route. 'tailrace run' starts, and waits"

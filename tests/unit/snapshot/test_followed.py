@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 from tailrace.errors import CommandFailed, ConnectionFailed, ScopeHalted
 from tailrace.event.reply import Reply
 from tailrace.model import Scope
-from tailrace.snapshot.followed import examine, try_read, warn_of_followed
+from tailrace.snapshot.followed import examine, probe_read, warn_of_followed
 from tailrace.snapshot.server import Find
 from tests.unit.snapshot.test_requests import Gone
 
@@ -99,7 +99,7 @@ class Reads(Server):
 async def test_one_document_is_read_as_a_snapshot_reads_it(code: int | None) -> None:
     """What passes by itself, or a collection that has just been dropped, is no refusal."""
     server = Reads(code and CommandFailed("later", code=code))
-    await try_read(server, Scope("s", "shop"), "secondary")
+    await probe_read(server, Scope("s", "shop"), "secondary")
     (find,) = server.asked
     assert (find.collection, find.time, find.read_preference) == (
         "orders",
@@ -121,7 +121,7 @@ async def test_a_server_without_reads_as_of_a_time_is_told_with_what_helps(
     refusal: Exception,
 ) -> None:
     with pytest.raises(ScopeHalted, match="set snapshot: never"):
-        await try_read(Reads(refusal), Scope("s", "shop"), None)
+        await probe_read(Reads(refusal), Scope("s", "shop"), None)
 
 
 async def test_a_server_that_does_not_answer_is_left_to_the_stream() -> None:

@@ -37,11 +37,11 @@ FAULTS = "test_it_holds_what_the_source_has_after_every_fault"
 REFUSED = "test_a_refused_document_is_set_aside_and_the_others_arrive"
 OUTAGE = "test_an_outage_is_waited_out"
 CREDENTIALS = "test_refused_credentials_are_an_outage_that_new_ones_end"
-TRIAL = "test_a_trial_says_what_is_possible_and_leaves_nothing"
-DOWN = "test_a_trial_says_that_the_destination_is_down"
+PROBE = "test_a_probe_says_what_is_possible_and_leaves_nothing"
+DOWN = "test_a_probe_says_that_the_destination_is_down"
 SWEEP = "test_a_snapshot_removes_what_is_gone_and_nothing_else"
 SECRET = "test_a_secret_is_shown_nowhere"
-ALL = {FAULTS, REFUSED, OUTAGE, CREDENTIALS, TRIAL, DOWN, SWEEP, SECRET}
+ALL = {FAULTS, REFUSED, OUTAGE, CREDENTIALS, PROBE, DOWN, SWEEP, SECRET}
 
 
 def test_the_documented_package_keeps_every_promise(packages: Path, tmp_path: Path) -> None:
@@ -74,14 +74,14 @@ BROKEN = {
     ),
     "a batch is left out": (REFUSED, "raise Refused(refused)", "return", "letters are \\[\\]"),
     "an outage is any error": (OUTAGE, '"sqlite3.OperationalError",', "", "is locked"),
-    "a trial makes it": (
-        TRIAL,
-        "with trial_directory(self._path.parent):",
+    "a probe makes it": (
+        PROBE,
+        "with probe_directory(self._path.parent):",
         MAKES_A_FILE,
-        "the trial has left",
+        "the probe has left",
     ),
-    "a trial is silent": (TRIAL, 'return f"{self._path} can be c', 'return f"" and f"', "no text"),
-    "a trial tries nothing": (DOWN, 'db.execute("BEGIN IMMEDIATE")', "pass", "it is down, and"),
+    "a probe is silent": (PROBE, 'return f"{self._path} can be c', 'return f"" and f"', "no text"),
+    "a probe tries nothing": (DOWN, 'db.execute("BEGIN IMMEDIATE")', "pass", "it is down, and"),
     "nothing is swept": (SWEEP, "db.execute(SWEEP,", "tuple(", "still there"),
     "too much is swept": (SWEEP, "db.executemany(SPARE, spared)", "pass", "dead_letter_keys"),
     "a secret is a text": (SECRET, "key: SecretText", "key: Text", "a secret is shown"),
@@ -125,7 +125,7 @@ class Rows:
                 self._rows[event.document_key["_id"]] = event.full_document
 
 
-@pytest.mark.parametrize("name", [FAULTS, TRIAL])
+@pytest.mark.parametrize("name", [FAULTS, PROBE])
 def test_it_takes_a_class_with_options_too(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(ROOT)
 

@@ -4,13 +4,13 @@ from typing import Self
 
 import anyio
 
-from tailrace.destination import Opening, Trial
+from tailrace.destination import Opening, ProbeContext
 from tailrace.destinations.http.answer import RequestFailed
 from tailrace.destinations.http.endpoint import Endpoint, EndpointRequest
 from tailrace.destinations.http.lone_failures import LoneFailures
+from tailrace.destinations.http.probe import probe_connection
 from tailrace.destinations.http.requests import Requests
 from tailrace.destinations.http.settings import HttpHandlerSettings
-from tailrace.destinations.http.trial import try_connection
 from tailrace.errors import PermanentError, Refused, Unavailable
 from tailrace.event import ChangeEvent
 from tailrace.event.naming import document_key
@@ -39,12 +39,12 @@ class Sender:
     async def __aexit__(self, *error: object) -> None:
         await self._endpoint.__aexit__(*error)
 
-    async def probe(self, trial: Trial) -> str:
-        """Sends no request: the endpoint must not take a trial for an event."""
+    async def probe(self, context: ProbeContext) -> str:
+        """Sends no request: the endpoint must not take a probe for an event."""
         return await self._connected()
 
     async def _connected(self) -> str:
-        return await try_connection(self._endpoint.access(), self._settings.timeout_seconds)
+        return await probe_connection(self._endpoint.access(), self._settings.timeout_seconds)
 
     def keep(self, accepted: EndpointRequest | None) -> None:
         """Notes what was accepted last."""

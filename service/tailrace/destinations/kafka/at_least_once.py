@@ -8,14 +8,14 @@ from typing import Self
 from anyio import to_thread
 from confluent_kafka import KafkaError
 
-from tailrace.destination import Batch, Opening, Trial
+from tailrace.destination import Batch, Opening, ProbeContext
 from tailrace.destinations.kafka.connection import KafkaConnection
 from tailrace.destinations.kafka.outcomes import About, about, classified, outage
+from tailrace.destinations.kafka.probe import probe_topics
 from tailrace.destinations.kafka.records import POSITION, Record, Records
 from tailrace.destinations.kafka.sender import Sender, TooSlow
 from tailrace.destinations.kafka.settings import KafkaHandlerSettings
 from tailrace.destinations.kafka.topics import TopicNames, Topics, TopicsRefused
-from tailrace.destinations.kafka.trial import try_topics
 from tailrace.errors import PermanentError, Refused
 from tailrace.event import ChangeEvent
 
@@ -58,10 +58,10 @@ class Kafka:
         records = self.records.of_ddl(event, self._scope)
         await to_thread.run_sync(self.send, records, 1, time.monotonic())
 
-    async def probe(self, trial: Trial) -> str:
+    async def probe(self, context: ProbeContext) -> str:
         """What is possible: asks about the topics of the scopes, and creates none."""
         return await to_thread.run_sync(
-            try_topics, self.connection, self.topics, self._names.of_scopes(trial.scopes)
+            probe_topics, self.connection, self.topics, self._names.of_scopes(context.scopes)
         )
 
     def _write(self, batch: Batch, began: float) -> None:

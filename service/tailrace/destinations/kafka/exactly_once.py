@@ -10,7 +10,7 @@ from typing import Any
 from anyio import to_thread
 from confluent_kafka import KafkaError, KafkaException
 
-from tailrace.destination import Batch, Opening, ScopeContext, Trial
+from tailrace.destination import Batch, Opening, ProbeContext, ScopeContext
 from tailrace.destinations.kafka.at_least_once import Kafka, failure
 from tailrace.destinations.kafka.outcomes import classified, fences
 from tailrace.destinations.kafka.positions import PositionsTopic, Stored
@@ -32,9 +32,9 @@ class ExactlyOnceKafka(Kafka):
     async def begin(self, scope: ScopeContext) -> str | None:
         return await to_thread.run_sync(self._begin, scope)
 
-    async def probe(self, trial: Trial) -> str:
+    async def probe(self, context: ProbeContext) -> str:
         """As without transactions. No transactional id is used: that would fence the daemon."""
-        message = await super().probe(trial)
+        message = await super().probe(context)
         return f"{message}; {await to_thread.run_sync(self._positions.try_topic)}"
 
     def _begin(self, scope: ScopeContext) -> str | None:

@@ -9,7 +9,7 @@ from typing import Self
 import anyio
 from pymongo.errors import OperationFailure
 
-from tailrace.destination import Batch, Comparison, Opening, ScopeContext, Trial
+from tailrace.destination import Batch, Comparison, Opening, ProbeContext, ScopeContext
 from tailrace.destinations.mongodb import MongodbHandlerSettings
 from tailrace.destinations.mongodb.cluster import CLOSING_SECONDS, Cluster, connect
 from tailrace.destinations.mongodb.comparison import CopyComparison
@@ -23,6 +23,7 @@ from tailrace.destinations.mongodb.outcomes import (
     message,
     outages,
 )
+from tailrace.destinations.mongodb.probe import refusal
 from tailrace.destinations.mongodb.run import DestinationRun
 from tailrace.destinations.mongodb.state import PositionDocument
 from tailrace.destinations.mongodb.statements import (
@@ -33,7 +34,6 @@ from tailrace.destinations.mongodb.statements import (
     of_shard_keys,
 )
 from tailrace.destinations.mongodb.sweep import Unseen
-from tailrace.destinations.mongodb.trial import refusal
 from tailrace.errors import (
     ConfigurationError,
     Problem,
@@ -78,11 +78,11 @@ class MongodbDestination:
         if self._cluster is not None:
             await self._cluster.close()
 
-    async def probe(self, trial: Trial) -> str:
+    async def probe(self, context: ProbeContext) -> str:
         """Tries what it would write, in a transaction that it aborts."""
         cluster = await self._connected()
-        known = list(places(self._names, self._settings.state, trial.scopes))
-        reason = followed(cluster.identity, trial.cluster, known, trial.scopes)
+        known = list(places(self._names, self._settings.state, context.scopes))
+        reason = followed(cluster.identity, context.cluster, known, context.scopes)
         reason = reason or await refusal(cluster, known)
         if reason:
             raise ConfigurationError(Problem(f"handlers.{self._name}", reason))

@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 from hashlib import sha256
 from typing import Self
 
-from tailrace.destination import Batch, MessageMaker, Opening, Trial, converted, place_of
+from tailrace.destination import Batch, MessageMaker, Opening, ProbeContext, converted, place_of
 from tailrace.destinations.nats import NatsHandlerSettings
 from tailrace.destinations.nats.answers import LARGEST_HEADERS, NotStored, failure
 from tailrace.destinations.nats.publisher import ConnectionLost, Outgoing, Publisher
@@ -61,8 +61,8 @@ class NatsDestination:
     async def on_ddl(self, event: ChangeEvent) -> None:
         await self._send([event])
 
-    async def probe(self, trial: Trial) -> str:
-        subjects = [subjects_of(self._settings.subject, scope) for scope in trial.scopes]
+    async def probe(self, context: ProbeContext) -> str:
+        subjects = [subjects_of(self._settings.subject, scope) for scope in context.scopes]
         async with self._publisher() as publisher:
             for subject in subjects if not self._settings.create_stream else ():
                 await accepts(publisher, subject, self._stream)

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Literal
 
 from anyio import to_thread
 
-from tailrace.destination import AnyHandlerSettings, Handler, HandlerType, Opening, Trial
+from tailrace.destination import AnyHandlerSettings, Handler, HandlerType, Opening, ProbeContext
 from tailrace.destination.settings import Bytes, Count, Seconds, Text
 from tailrace.errors import how_to_install
 from tailrace.lake.storage import scheme
@@ -60,11 +60,11 @@ def _handler(opening: Opening, settings: ParquetHandlerSettings, target: "LakeWr
     return target.handler(opening.scope.name)
 
 
-async def _probe(opening: Opening, settings: ParquetHandlerSettings, trial: Trial) -> str:
+async def _probe(opening: Opening, settings: ParquetHandlerSettings, context: ProbeContext) -> str:
     _check(opening.name, settings)
-    from tailrace.destinations.parquet.trial import try_lake
+    from tailrace.destinations.parquet.probe import probe_lake
 
-    return await to_thread.run_sync(try_lake, opening.name, settings, trial)
+    return await to_thread.run_sync(probe_lake, opening.name, settings, context)
 
 
 PARQUET = HandlerType(

@@ -89,7 +89,7 @@ class Landing:
             return None
         return SinkPosition(newest.token, newest.cluster_time, newest.fingerprint, newest.snapshot)
 
-    def try_begin(self, owner: RunIdentity) -> int:
+    def probe_begin(self, owner: RunIdentity) -> int:
         """Checks what :meth:`begin` needs, and claims nothing.
 
         Returns the number of the newest segment, -1 if there is none. Raises as :meth:`begin`.

@@ -14,7 +14,7 @@ import psycopg
 from anyio import to_thread
 from prometheus_client import CollectorRegistry, Counter
 
-from tailrace.destination import Batch, Comparison, Opening, ScopeContext, Trial
+from tailrace.destination import Batch, Comparison, Opening, ProbeContext, ScopeContext
 from tailrace.destinations.postgresql import PostgreSQLSettings
 from tailrace.destinations.postgresql.comparison import TableComparison
 from tailrace.destinations.postgresql.connection import (
@@ -91,9 +91,9 @@ class PostgreSQL:
     async def __aexit__(self, *error: object) -> None:
         await self._close()
 
-    async def probe(self, trial: Trial) -> str:
+    async def probe(self, context: ProbeContext) -> str:
         """What a start would do there; nothing of it stays."""
-        version = await self._try(trial.scopes)
+        version = await self._try(context.scopes)
         return f"PostgreSQL {version} answers, and its tables can be written"
 
     async def begin(self, scope: ScopeContext) -> str | None:

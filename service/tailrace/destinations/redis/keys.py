@@ -9,10 +9,10 @@ from tailrace.destination import (
     Comparison,
     MessageMaker,
     Opening,
+    ProbeContext,
     Rename,
     ScopeContext,
     SnapshotBarrier,
-    Trial,
     converted,
     ddl_mark,
     place_of,
@@ -27,7 +27,7 @@ from tailrace.event import ChangeEvent, Namespace
 from tailrace.event.document_identity import LastChange, last_changes, shard_key_in, shows
 from tailrace.event.snapshot_events import SNAPSHOT_BEGIN, SNAPSHOT_END
 
-TRIAL = "tailrace:trial"
+PROBE = "tailrace:probe"
 
 
 class RedisKeys:
@@ -89,10 +89,10 @@ class RedisKeys:
                 case operation, _ if operation in (SNAPSHOT_BEGIN, SNAPSHOT_END):
                     await self._snapshot(connection, event, scope)
 
-    async def probe(self, trial: Trial) -> str:
+    async def probe(self, context: ProbeContext) -> str:
         version = await self._server.require_usable()
         async with self._server.connection() as connection:
-            await connection.at_once([("SET", TRIAL, "", "PX", 1000), ("DEL", TRIAL)])
+            await connection.at_once([("SET", PROBE, "", "PX", 1000), ("DEL", PROBE)])
             await connection.one("SCAN", 0, "COUNT", 1)
         return f"Redis {version} can be written to: keys {self._settings.key}"
 

@@ -7,9 +7,9 @@ from tailrace.destination import (
     Batch,
     MessageMaker,
     Opening,
+    ProbeContext,
     ScopeContext,
     Template,
-    Trial,
     converted,
     place_of,
 )
@@ -51,11 +51,11 @@ class RedisStreams:
     async def on_ddl(self, event: ChangeEvent, scope: ScopeContext) -> None:
         await self._add([event], scope)
 
-    async def probe(self, trial: Trial) -> str:
+    async def probe(self, context: ProbeContext) -> str:
         version = await self._server.require_usable()
         streams: list[str] = []
         async with self._server.connection() as connection:
-            for scope in trial.scopes:
+            for scope in context.scopes:
                 if scope.database is None or scope.collection is None:
                     continue
                 stream = self._streams[scope.database, scope.collection, scope.name]

@@ -25,17 +25,17 @@ from tailrace.errors import (
     TailraceError,
     describe,
 )
-from tailrace.handlers.trial import try_handler
+from tailrace.handlers.probe import probe_handler
 from tailrace.snapshot.error_codes import UNAUTHORIZED
-from tailrace.snapshot.followed import examine, try_read
+from tailrace.snapshot.followed import examine, probe_read
 from tailrace.snapshot.plan import count_documents
 from tailrace.source_settings import require_readable
-from tailrace.stores.mongodb import try_collections
-from tailrace.stores.sqlite_schema import try_file
+from tailrace.stores.mongodb import probe_collections
+from tailrace.stores.sqlite_schema import probe_file
 from tailrace.stream import ChangeStream, ServerClock
 
 MOST_SECONDS = 30.0
-"""How long each trial may take. A handler's start has no limit of its own."""
+"""How long each probe may take. A handler's start has no limit of its own."""
 
 
 async def connect(settings: Settings, report: Callable[[str], None]) -> list[Problem]:
@@ -51,26 +51,26 @@ async def connect(settings: Settings, report: Callable[[str], None]) -> list[Pro
         report(f"connected: warning: {cluster.doubt}")
     problems: list[Problem] = []
 
-    async def attempt(what: str, trial: Awaitable[str]) -> None:
+    async def report_of(what: str, probe: Awaitable[str]) -> None:
         try:
             with anyio.fail_after(MOST_SECONDS):
-                report(f"{what}: {await trial}")
+                report(f"{what}: {await probe}")
         except ConfigurationError as error:
             problems.extend(error.problems)
         except TailraceError as error:
             problems.append(Problem(what, describe(error)))
         except TimeoutError:
-            problems.append(Problem(what, f"the trial has not ended after {MOST_SECONDS:g} s"))
+            problems.append(Problem(what, f"the probe has not ended after {MOST_SECONDS:g} s"))
 
     async with factory(uri, 1) as driver:
         try:
             await require_readable(settings, ClusterWatch(driver, ServerClock()).time)
         except ConfigurationError as error:
             problems.extend(error.problems)
-        await attempt("store", _try_store(settings, driver))
+        await report_of("store", _try_store(settings, driver))
         for name, handler in settings.handlers.items():
             scopes = followed_by(settings).get(name, [])
-            await attempt(f"handler {name}", try_handler(name, handler, scopes, str(cluster)))
+            await report_of(f"handler {name}", probe_handler(name, handler, scopes, str(cluster)))
         for index, scope in enumerate(settings.scopes):
             try:
                 begins = beginnings(settings, scope)
@@ -125,7 +125,7 @@ async def _unreadable(
     problems = []
     for path, read_preference in wanted.items():
         try:
-            await try_read(driver, target(scope), read_preference)
+            await probe_read(driver, target(scope), read_preference)
         except (DriverError, ScopeHalted) as error:
             problems.append(Problem(path, f"{scope.name}: {describe(error)}"))
     return problems
@@ -142,9 +142,9 @@ def _by_mode(begins: Mapping[str, Beginning]) -> Mapping[str, list[str]]:
 async def _try_store(settings: Settings, driver: CommandDriver) -> str:
     match settings.store:
         case SqliteStoreSettings(path=path):
-            return await to_thread.run_sync(try_file, path)
+            return await to_thread.run_sync(probe_file, path)
         case MongodbStoreSettings(database=database):
-            return await try_collections(driver, database)
+            return await probe_collections(driver, database)
         case _:
             return "in memory, so a restart begins without positions"
 

@@ -7,7 +7,7 @@ from tailrace.destinations.kafka.topics import Topics, cleanup_policy
 from tailrace.errors import Unavailable
 
 
-def try_topics(connection: KafkaConnection, topics: Topics, names: Collection[str]) -> str:
+def probe_topics(connection: KafkaConnection, topics: Topics, names: Collection[str]) -> str:
     """Which topics exist, and whether the others could be created. Blocks.
 
     Raises :class:`Unavailable` for a topic that neither exists nor can be created, and for a

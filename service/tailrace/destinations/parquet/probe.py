@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from tailrace.destination import RunIdentity, Trial, trial_directory
+from tailrace.destination import ProbeContext, RunIdentity, probe_directory
 from tailrace.destinations.parquet import ParquetHandlerSettings
 from tailrace.destinations.parquet.lake_handler import refusal
 from tailrace.destinations.parquet.landing import Landing
@@ -12,7 +12,7 @@ from tailrace.lake.storage import scheme
 from tailrace.lake.writable_lake import WritableLake, open_storage
 
 
-def try_lake(name: str, settings: ParquetHandlerSettings, trial: Trial) -> str:
+def probe_lake(name: str, settings: ParquetHandlerSettings, context: ProbeContext) -> str:
     """Tries to write the lake, and whether it belongs to the cluster in each of the scopes.
 
     Returns what is possible. Blocks. Raises :class:`tailrace.errors.TailraceError`.
@@ -24,9 +24,9 @@ def try_lake(name: str, settings: ParquetHandlerSettings, trial: Trial) -> str:
     except (OSError, ValueError, SegmentUnreadable) as error:
         raise refusal(name, settings, error) from error
     results = [f"the lake {settings.path} can be written"]
-    for scope in trial.scopes:
+    for scope in context.scopes:
         landing = Landing(lake, scope.name, Documents(settings.documents))
-        newest = landing.try_begin(RunIdentity(scope.name, trial.cluster, "", 0))
+        newest = landing.probe_begin(RunIdentity(scope.name, context.cluster, "", 0))
         after = f"continues after segment {newest}" if newest >= 0 else "begins with segment 0"
         results.append(f"scope {scope.name} {after}")
     return "; ".join(results)
@@ -38,7 +38,7 @@ def _new(path: str) -> str:
         root = Path(path.removeprefix("file://"))
         if (root / LAKE_FILE).exists():
             return ""
-        with trial_directory(root) as directory:
+        with probe_directory(root) as directory:
             WritableLake.open(str(directory))
         return f"a lake can be created at {path}"
     try:

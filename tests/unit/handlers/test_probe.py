@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from tailrace import Batch, Unavailable
-from tailrace.destination import Trial
+from tailrace.destination import ProbeContext
 from tailrace.errors import ConfigurationError, PermanentError, Problem
-from tailrace.handlers.trial import try_handler
+from tailrace.handlers.probe import probe_handler
 from tests.handlers import ORDERS
 from tests.unit.config.files import minimal, parse
 
@@ -24,16 +24,17 @@ class Silent:
 class Tried(Silent):
     error: Exception | None = None
 
-    async def probe(self, trial: Trial) -> str:
+    async def probe(self, context: ProbeContext) -> str:
         if self.error is not None:
             raise self.error
-        return f"{', '.join(scope.name for scope in trial.scopes)} of {trial.cluster} can be stored"
+        names = ", ".join(scope.name for scope in context.scopes)
+        return f"{names} of {context.cluster} can be stored"
 
 
 async def tried(name: str, **more: Any) -> str:
     given = {"type": "python", "target": f"{__name__}:{name}", **more}
     settings = parse(minimal(handler=given)).handlers["mine"]
-    return await try_handler("mine", settings, [ORDERS], "rs0")
+    return await probe_handler("mine", settings, [ORDERS], "rs0")
 
 
 async def test_what_a_class_tries_is_said(monkeypatch: pytest.MonkeyPatch) -> None:

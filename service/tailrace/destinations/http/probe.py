@@ -9,7 +9,7 @@ from tailrace.destinations.http.access import EndpointAccess
 from tailrace.errors import Unavailable, describe
 
 
-async def try_connection(access: EndpointAccess, seconds: float) -> str:
+async def probe_connection(access: EndpointAccess, seconds: float) -> str:
     """Opens a connection, with TLS, and closes it; says to what. Raises :class:`Unavailable`.
 
     With a proxy it is one to the proxy: the endpoint behind it is not tried.
