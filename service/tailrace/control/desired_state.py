@@ -1,17 +1,21 @@
 """Changes what is wanted of scopes: in the store, for the process that follows a scope."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import anyio
 
 from tailrace.control.outcome import ActionRefused
-from tailrace.engine import DesiredStateStore, Watcher
 from tailrace.errors import CheckpointCorrupt, CheckpointError, describe
 from tailrace.model.desired_state import DesiredHandler, DesiredState
 from tailrace.model.snapshot import SnapshotRequest
+
+if TYPE_CHECKING:
+    from tailrace.engine import DesiredStateStore, Watcher
 
 _ATTEMPTS = 5
 """How often a change is tried that meets another operator's, or has no answer."""

@@ -4,17 +4,21 @@ The process that follows the scope applies it then, or the next one. What is her
 :class:`~tailrace.control.control.Control` and of what it returns.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bson.timestamp import Timestamp
 
 from tailrace.control.desired_state import StoredState, store_desired_state, subject_text
-from tailrace.control.server_positions import ServerPositions
-from tailrace.engine.ports import CheckpointStore, DesiredStateStore
 from tailrace.model import Position
+
+if TYPE_CHECKING:
+    from tailrace.control.server_positions import ServerPositions
+    from tailrace.engine.ports import CheckpointStore, DesiredStateStore
 
 _STORED = "no daemon runs here: stored; applies when a process follows the scope"
 

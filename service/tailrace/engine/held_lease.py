@@ -1,16 +1,10 @@
 """A lease that this process holds on a scope: until when the process may deliver and save."""
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 
 from tailrace.errors import LeaseLost
-
-boot_clock: Callable[[], float] = partial(
-    time.clock_gettime, getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
-)
-"""Seconds since the machine was started, including while it slept. Nobody can set this clock."""
+from tailrace.model.lease import boot_clock
 
 
 @dataclass(frozen=True, slots=True)

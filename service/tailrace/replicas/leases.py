@@ -15,10 +15,10 @@ import anyio
 import structlog
 
 from tailrace.engine import Watcher
-from tailrace.engine.held_lease import HeldLease, ObservedLease, boot_clock
+from tailrace.engine.held_lease import HeldLease, ObservedLease
 from tailrace.engine.ports import CheckpointStore
 from tailrace.errors import CheckpointError, LeaseError, describe
-from tailrace.model.lease import Lease, LeaseTable, Member
+from tailrace.model.lease import Lease, LeaseTable, Member, boot_clock
 from tailrace.observe.metrics import Metrics
 from tailrace.replicas.acquisition import Acquisition
 from tailrace.replicas.answer_time import AnswerTime

@@ -5,11 +5,15 @@ and verifications.
 :class:`Store`. A contract suite for each of its parts checks that all behave the same.
 """
 
-from dataclasses import dataclass
+from __future__ import annotations
 
-from tailrace.engine.ports import CheckpointStore, DeadLetterStore, DesiredStateStore
-from tailrace.replicas.ports import LeaseStore
-from tailrace.verify.ports import VerificationStore
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tailrace.engine.ports import CheckpointStore, DeadLetterStore, DesiredStateStore
+    from tailrace.replicas.ports import LeaseStore
+    from tailrace.verify.ports import VerificationStore
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,11 +9,12 @@ Reads return nothing that an election can roll back, and the start of a scope se
 was written before.
 """
 
+from __future__ import annotations
+
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from tailrace.engine.ports import CommandRunner
 from tailrace.errors import (
     CheckpointError,
     CommandFailed,
@@ -31,6 +32,9 @@ from tailrace.stores.mongodb_desired_states import MongoDesiredStates
 from tailrace.stores.mongodb_leases import MongoLeases
 from tailrace.stores.mongodb_verifications import MongoVerifications
 from tailrace.stores.records import claim_first, fenced, read_record
+
+if TYPE_CHECKING:
+    from tailrace.engine.ports import CommandRunner
 
 TIMEOUT_MS = 10_000
 """How long the server may wait for a majority, or work on a read."""

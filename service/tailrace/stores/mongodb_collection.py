@@ -1,11 +1,15 @@
 """A collection of the MongoDB store. It sends raw database commands and knows no driver."""
 
+from __future__ import annotations
+
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from tailrace.engine.ports import CommandRunner
 from tailrace.errors import DriverError, TailraceError, describe
+
+if TYPE_CHECKING:
+    from tailrace.engine.ports import CommandRunner
 
 Documents = list[dict[str, Any]]
 

@@ -1,12 +1,13 @@
 """The common part of all stores: the record of a letter, and the errors for refused records."""
 
+from __future__ import annotations
+
 import json
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from tailrace.engine.ports import CheckpointStore
 from tailrace.errors import CheckpointFenced
 from tailrace.event.extended_json import to_json
 from tailrace.model.checkpoint import Checkpoint
@@ -14,6 +15,9 @@ from tailrace.model.dead_letter import DeadLetter, LetterHead, LetterUnreadable
 from tailrace.model.record_codec import document, instance
 from tailrace.model.stored_record import StoredRecord
 from tailrace.model.verification import Verification
+
+if TYPE_CHECKING:
+    from tailrace.engine.ports import CheckpointStore
 
 R = TypeVar("R", bound=StoredRecord)
 

@@ -8,9 +8,8 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tailrace.engine.held_lease import boot_clock
 from tailrace.errors import LeaseError
-from tailrace.model.lease import Lease, LeaseTable, Member
+from tailrace.model.lease import Lease, LeaseTable, Member, boot_clock
 from tailrace.stores.lease_records import read_table
 from tailrace.stores.sqlite_file import Result, SqliteFile
 
