@@ -88,6 +88,14 @@ TABLE = {
     "a handler's own snapshot is over, and the scope never had one": of(
         EVENTS, replace(BATCHES, begins_apart=True, snapshot=True), before=10, crashes=[5.0]
     ),
+    "a pause of a handler's snapshot comes when that has just ended": of(
+        replace(COMMITS, commit_events=5),
+        EVENTS,
+        before=10,
+        batch_size=1,
+        orders=[(1.3, "snapshot", "committing-0"), (3.4, "snapshot pause", "committing-0")],
+        seconds=6.0,
+    ),
 }
 
 

@@ -161,8 +161,8 @@ class _NotedCheckpoints(MemoryCheckpoints):
                 continue
             if was is None and each.starts_now(of.shape.start):
                 each.ledger.begin(now.position.cluster_time)
-            before = was.observed_generation if was is not None else 0
-            if now.position.chosen and now.observed_generation > before:
+            observed = was.observed_generation if was is not None else 0
+            if now.position.chosen and now.observed_generation > observed:
                 self._world.reasons.note("a seek")
                 each.ledger.moved(now.position.cluster_time or START)
 

@@ -11,7 +11,7 @@ from bson.timestamp import Timestamp
 from tailrace.engine.held_lease import HeldLease
 from tailrace.engine.ports import CheckpointStore, RunIdentity
 from tailrace.errors import CheckpointFenced
-from tailrace.model import Checkpoint
+from tailrace.model import Checkpoint, SnapshotProgress
 from tailrace.model.subscription import Subscription
 
 
@@ -57,11 +57,10 @@ class CheckpointClaim:
         stored = [each.observed_generation for each in latest.subscriptions.values()]
         return max([latest.observed_generation, *stored])
 
-    def snapshot_observed_by(self, handler: str) -> int:
-        """The last generation that the handler's snapshot has applied."""
+    def snapshot_of(self, handler: str) -> SnapshotProgress | None:
+        """The snapshot that the handler has."""
         known = self.of(handler)
-        snapshot = known.position.snapshot if known is not None else None
-        return snapshot.observed_generation if snapshot is not None else 0
+        return known.position.snapshot if known is not None else None
 
     async def save(
         self, store: CheckpointStore, identity: RunIdentity, changed: Mapping[str, Subscription]

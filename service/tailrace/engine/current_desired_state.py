@@ -8,10 +8,11 @@ import anyio
 from tailrace.engine.plan.row_source import RowSource
 from tailrace.engine.ports import DesiredStateStore
 from tailrace.model.desired_state import DesiredHandler, DesiredState
+from tailrace.model.snapshot import SnapshotProgress
 from tailrace.stream import Interrupt
 
-ObservedBy = Callable[[str], int]
-"""The last generation that a handler's snapshot has applied."""
+SnapshotOf = Callable[[str], SnapshotProgress | None]
+"""The snapshot that a handler has, as it is stored."""
 
 
 @dataclass(eq=False)
@@ -65,20 +66,22 @@ class CurrentDesiredState:
         """Whether the whole scope is to be paused."""
         return self.state is not None and self.state.paused
 
-    def alone(self, handler: str) -> int:
-        """The generation since which a snapshot of this handler alone is wanted; 0 without one."""
+    def wants_alone(self, handler: str, snapshot: SnapshotProgress | None) -> bool:
+        """Whether this handler, which has this snapshot, has to leave the others for one."""
         if self.state is None or handler not in self.state.handlers:
-            return 0
-        wanted = self.state.handlers[handler].snapshot_generation
-        return wanted if wanted > self.state.snapshot_generation else 0
+            return False
+        own, observed = self.state.handlers[handler], _observed(snapshot)
+        if own.snapshot is None or own.snapshot_generation <= self.state.snapshot_generation:
+            return False
+        return own.snapshot_generation > observed and own.snapshot.changes(snapshot)
 
     def request_snapshot(
-        self, rows: RowSource, handlers: Sequence[str], observed_by: ObservedBy
+        self, rows: RowSource, handlers: Sequence[str], snapshot_of: SnapshotOf
     ) -> None:
         """Requests the snapshot that is wanted of these handlers, unless they have applied that."""
         alone = len(handlers) == 1
         wish = self.of(handlers[0]) if alone else self.of("")
-        applied = alone and wish.snapshot_generation <= observed_by(handlers[0])
+        applied = alone and wish.snapshot_generation <= _observed(snapshot_of(handlers[0]))
         if wish.snapshot is not None and not applied:
             rows.apply(wish.snapshot_generation, wish.snapshot)
 
@@ -105,3 +108,8 @@ class CurrentDesiredState:
         with stop.interrupts():
             while self.version <= version:
                 await self._newer.wait()
+
+
+def _observed(snapshot: SnapshotProgress | None) -> int:
+    """The last generation that a snapshot has applied."""
+    return snapshot.observed_generation if snapshot is not None else 0

@@ -74,7 +74,7 @@ async def settle(course: Course, identity: RunIdentity, checkpoint: Checkpoint |
         course.history.progressed()
     course.status.checkpoint = checkpoint
     for name in list(course.names):
-        wanted = desired.alone(name) > claim.snapshot_observed_by(name)
+        wanted = desired.wants_alone(name, claim.snapshot_of(name))
         paused = desired.of(name).paused and not desired.pauses
         if (wanted or paused) and course.can_part:
             course.part(name)
@@ -276,7 +276,7 @@ def begin_rows(course: Course, begun: Sequence[HandlerStart], *, gap: bool) -> l
     snapshot = course.rows.begin(
         known, fresh=first is None, gap=gap, rows=rows, generation=generation
     )
-    desired.request_snapshot(course.rows, course.names, course.scope.claim.snapshot_observed_by)
+    desired.request_snapshot(course.rows, course.names, course.scope.claim.snapshot_of)
     if snapshot == known and (known is None or known.over):
         return list(begun)  # each keeps what it knows of its last one
     return [_with_snapshot(each, snapshot) for each in begun]

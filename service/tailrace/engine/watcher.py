@@ -171,7 +171,7 @@ class Watcher:
         for each in [self._shared, *self._apart.values()]:
             if each.course.status.state is not WatcherState.STANDBY:
                 self._desired.request_snapshot(
-                    each.course.rows, each.course.names, self.claim.snapshot_observed_by
+                    each.course.rows, each.course.names, self.claim.snapshot_of
                 )
             if newer:
                 self._end_run(each)
@@ -185,7 +185,7 @@ class Watcher:
             if desired.of(name).paused or to_move(desired.state, [name], self.claim)
         }
         if len(names) > 1:
-            demands |= {n for n in names if desired.alone(n) > self.claim.snapshot_observed_by(n)}
+            demands |= {n for n in names if desired.wants_alone(n, self.claim.snapshot_of(n))}
         if not demands or follow.running is None:
             return
         if run is None or demands == set(names) or not run.handlers.let_go(demands):

@@ -130,6 +130,13 @@ class SnapshotRequest:
     paused: bool = False
     cancelled: bool = False
 
+    def changes(self, stored: SnapshotProgress | None) -> bool:
+        """Whether it has an effect on one who has this snapshot: none on one that is over, even if
+        it ended after the request."""
+        if stored is not None and stored.id == self.id:
+            return not stored.over
+        return self.new
+
 
 @dataclass(frozen=True, slots=True)
 class SnapshotProgress:
