@@ -1,5 +1,8 @@
 """``tailrace verify`` with a real server: sabotaged rows are found, and nothing else differs."""
 
+import json
+from typing import Any
+
 import bson
 import pytest
 
@@ -39,28 +42,28 @@ def is_done(run: Daemon) -> bool:
 def test_sabotaged_rows_are_found_beside_writers_and_nothing_else(
     orders: Orders, driver: str, target: str, full_document: str
 ) -> None:
-    orders.insert(*range(3000), n=0)
+    orders.insert(*range(1000), n=0)
     run = following(orders, driver=driver, target=target, full_document=full_document).start()
     until(lambda: is_done(run), "the snapshot")
-    assert verified(run)["equal"] == 3000
+    assert verified(run)["equal"] == 1000
     with by_hand(run) as rows:
-        rows.execute("DELETE FROM rows WHERE key = ?", (key(2001),))
-        rows.execute("UPDATE rows SET n = '0.0' WHERE key = ?", (key(2002),))
-        strange = bson.encode({"_id": 2003, "n": 0.0})
-        rows.execute("UPDATE rows SET document = ? WHERE key = ?", (strange, key(2003)))
+        rows.execute("DELETE FROM rows WHERE key = ?", (key(501),))
+        rows.execute("UPDATE rows SET n = '0.0' WHERE key = ?", (key(502),))
+        strange = bson.encode({"_id": 503, "n": 0.0})
+        rows.execute("UPDATE rows SET document = ? WHERE key = ?", (strange, key(503)))
         sql = "INSERT INTO rows SELECT place, ?, document, n FROM rows WHERE key = ?"
-        rows.execute(sql, (key(9999), key(2004)))
-        rows.execute(sql, (b"?", key(2004)))
+        rows.execute(sql, (key(9999), key(504)))
+        rows.execute(sql, (b"?", key(504)))
     with (
         orders.server.client() as client,
-        Writers(client, orders.database, ["orders"], range(2000), seed=1),
+        Writers(client, orders.database, ["orders"], range(400), seed=1, pause=0.002),
     ):
         found = verified(run)
     number = '{"$numberInt":"%d"}'
     assert differing(found) == [
-        ("different", number % 2002, ("n",)),
-        ("different", number % 2003, ("document",)),
-        ("missing", number % 2001, ()),
+        ("different", number % 502, ("n",)),
+        ("different", number % 503, ("document",)),
+        ("missing", number % 501, ()),
         ("too_many", "b'?'", ()),
         ("too_many", number % 9999, ()),
     ]
@@ -69,3 +72,65 @@ def test_sabotaged_rows_are_found_beside_writers_and_nothing_else(
         for name in ("equal", "different", "missing", "too_many", "in_flux", "set_aside")
     )
     assert run.stop() == 0
+
+
+def test_it_goes_on_after_a_pause_and_a_restart_and_says_no_to_what_cannot_be(
+    orders: Orders,
+) -> None:
+    orders.insert(*range(400), n=0)
+    run = following(orders, driver="motor", target="positioned", full_document="lookup").start()
+    until(lambda: is_done(run), "the snapshot")
+    with by_hand(run) as rows:
+        rows.execute("DELETE FROM rows WHERE key = ?", (key(2),))
+    with run.begun("verify", "orders", "--documents-per-second", "40") as command:
+        until(lambda: shown(run)["compared"] > 10, "the first documents")
+        assert "is being verified" in run.refused("verify", "orders")[1]
+        assert "paused" in run.command("verify", "orders", "--pause")
+        paused = shown(run)
+        assert (paused["state"], paused["compared"] < 400) == ("paused", True)
+        run.kill()
+        assert command.wait(60) == 2, "its daemon is gone"
+    run.start()
+    until(lambda: is_followed(run), "the scope")
+    assert shown(run)["state"] == "paused"
+    assert shown(run)["compared"] <= paused["compared"]
+    run.command("verify", "orders", "--resume")
+    until(lambda: shown(run)["state"] == "done", "the end")
+    assert differing(shown(run)) == [("missing", '{"$numberInt":"2"}', ())]
+    assert shown(run)["compared"] == 400
+    assert run.refused("verify", "orders", "--cancel")[0] == 2
+    for arguments, told in (
+        (("--sample", "2"), "sample"),
+        (("--collection", "none"), "has no collection none"),
+        (("--filter", '{"$no": 1}'), "unknown top level operator"),
+        (("--filter", "x"), "not Extended JSON"),
+        (("--key", "x"), "not Extended JSON"),
+        (("--key", "1", "--filter", '{"n": 1}'), "keys cannot be combined"),
+        (("--handler", "no"), "has no handler 'no'"),
+        (("--cancel", "--sample", "0.5"), "takes only --handler"),
+    ):
+        code, errors = run.refused("verify", "orders", *arguments)
+        assert (code, told in errors, errors.count("\n")) == (2, True, 1), errors
+    assert verified(run, "--key", "2", "--values")["missing"] == 1
+    assert verified(run, "--filter", '{"_id": {"$lt": 2}}')["compared"] == 2
+    assert 0 < verified(run, "--sample", "0.5")["compared"] < 400
+    assert run.stop() == 0
+
+
+def test_a_handler_that_holds_no_rows_cannot_be_asked(orders: Orders) -> None:
+    run = orders.daemon(http={"port": free_port()}).start()
+    code, errors = run.refused("verify", "orders")
+    assert code == 2
+    assert "be asked for its rows" in errors
+    assert run.stop() == 0
+
+
+def shown(run: Daemon) -> dict[str, Any]:
+    code, text = run.get("/scopes/orders/verify")
+    assert code == 200, text
+    found: dict[str, Any] = json.loads(text)["verification"] or {"compared": 0}
+    return found
+
+
+def is_followed(run: Daemon) -> bool:
+    return run.status()["state"] in ("streaming", "caught_up")

@@ -64,8 +64,6 @@ KIT = (
     "converted",
     "ddl_mark",
     "destination_type",
-    "document_id",
-    "event_key",
     "followed_collections",
     "is_before",
     "place_of",

@@ -22,8 +22,7 @@ what only some destinations need.
 - DDL and snapshots: :class:`Rename`, :class:`SnapshotBarrier`, :func:`ddl_mark`,
   :func:`is_before`.
 - A comparison with the source: ``comparison(scope)`` opens a :class:`Comparison`, which has
-  :data:`Row`, :class:`HeldRows`, :class:`HeldKeys` of :class:`HeldKey`, and :class:`DocumentId`;
-  :func:`event_key` and :func:`document_id` are between that and ``event.key``.
+  :data:`Row`, :class:`HeldRows`, :class:`HeldKeys` of :class:`HeldKey`, and :class:`DocumentId`.
 - Files: :func:`probe_directory` for a probe; :func:`write_all`, :func:`sync_directory` and the mode
   :data:`PRIVATE` for what must survive a power cut.
 - Below a class: :class:`Handler`, which the engine calls as :class:`PerEvent` or
@@ -35,7 +34,6 @@ configuration is a :class:`ConfigurationError` of one :class:`Problem` or severa
 
 from tailrace.destination.batch import Batch, ScopeContext
 from tailrace.destination.class_type import destination_type
-from tailrace.destination.compared import document_id, event_key
 from tailrace.destination.ddl import Rename, ddl_mark, is_before
 from tailrace.destination.handler_type import HandlerType, Opening, ProbeContext
 from tailrace.destination.messages import MessageMaker, converted
@@ -117,8 +115,6 @@ __all__ = [
     "converted",
     "ddl_mark",
     "destination_type",
-    "document_id",
-    "event_key",
     "followed_collections",
     "is_before",
     "place_of",

@@ -17,7 +17,6 @@ from tailrace.config.loading import masked
 from tailrace.errors import ConfigurationError
 from tailrace.handlers.probe import probe_handler
 from tailrace.testing.checks import GuaranteeBroken, at_least_once, each_change_once
-from tailrace.testing.compared_rows import comparison_faults
 from tailrace.testing.comparison import of_log, of_state
 from tailrace.testing.harness import Harness
 from tailrace.testing.history import numbered
@@ -198,15 +197,6 @@ class DestinationContract:
                 f"the row of a document was refused, and its older state is {held!r} now: spare "
                 "the keys in scope.dead_letter_keys",
             )
-
-        self._run(check)
-
-    def test_a_comparison_tells_the_same_rows_from_others(self) -> None:
-        """Beside ``write``; of a destination that has ``comparison``."""
-
-        async def check(harness: Harness) -> None:
-            wrong = await comparison_faults(harness, self.document, once=self.once)
-            _require(not wrong, wrong)
 
         self._run(check)
 

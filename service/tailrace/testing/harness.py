@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
-from functools import partial
 from types import TracebackType
 from typing import Any, Literal, Self
 
 import anyio
 
-from tailrace.engine import Comparison, RunIdentity
 from tailrace.errors import Unavailable
 from tailrace.event import ChangeEvent
 from tailrace.testing.changes import Changes
 from tailrace.testing.faults import Fault, Faults, Method, When
-from tailrace.testing.process import CLUSTER, Disk, Process
+from tailrace.testing.process import Disk, Process
 from tailrace.testing.target import NAME, configured, settings_of
 from tailrace.testing.waits import patiently, until
 
@@ -264,14 +262,6 @@ class Harness:
         """The dead letters, in the order in which they were set aside."""
         letters = await self._disk.letters.letters()
         return [Letter(ChangeEvent.from_raw(e.raw), e.error, e.attempts) for e in letters]
-
-    @property
-    def comparison(self) -> Callable[[], AbstractAsyncContextManager[Comparison]] | None:
-        """Opens what ``tailrace verify`` asks; ``None`` if the destination cannot be asked."""
-        handler = self._current.handler
-        if handler is None or handler.comparison is None:
-            return None
-        return partial(handler.comparison, RunIdentity(SCOPE, str(CLUSTER), "", 1))
 
     # --- what they share -------------------------------------------------------------------
 

@@ -7,13 +7,14 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 
 import bson
-from bson.timestamp import Timestamp
 
-from tailrace.engine import Comparison, Routed, Watcher, WatcherState
+from tailrace.engine import Comparison, Routed, ScopePlan, Watcher, WatcherState
 from tailrace.engine.position.cluster_time import later
 from tailrace.engine.status.lag import MOST_LAG_SECONDS
 from tailrace.errors import Unavailable
 from tailrace.event import ChangeEvent
+from tailrace.model import Position
+from tailrace.verify.window import Reached
 
 _COPIED = ("insert", "update", "replace", "delete")
 _ELSEWHERE = frozenset({WatcherState.STANDBY, WatcherState.STOPPED})
@@ -41,9 +42,11 @@ class FollowedHandler:
         return None if (watcher := self.watcher) is None else routed_of(watcher, self.handler)
 
     @property
-    def full_document(self) -> str | None:
-        """That of the scope's stream."""
-        return watcher.plan.options.full_document if (watcher := self.watcher) else None
+    def plan(self) -> ScopePlan:
+        """That of the scope. Raises :class:`Unavailable` if it is not followed here."""
+        if (watcher := self.watcher) is None:
+            raise Unavailable(f"scope {self.scope!r} is not followed here now")
+        return watcher.plan
 
     def open(self) -> AbstractAsyncContextManager[Comparison]:
         """Its rows. Raises :class:`Unavailable` if it is not open, or cannot be compared."""
@@ -52,23 +55,23 @@ class FollowedHandler:
             raise Unavailable(f"handler {self.handler!r} cannot be compared now")
         return routed.handler.comparison(watcher.scope.identity)
 
-    def reached(self) -> Timestamp | None:
-        """Up to where it has handled everything, as far as that is known."""
+    @property
+    def _position(self) -> Position | None:
         if (watcher := self.watcher) is None:
             return None
         status = watcher.status_of(self.handler)
         reached, saved = status.reached(self.handler), status.saved(self.handler)
-        position = reached[0] if reached is not None else saved and saved.position
-        if not position:
-            return None
-        token = position.token
-        return later(position.cluster_time, token.cluster_time if token is not None else None)
+        if reached is not None:
+            return reached[0]
+        return saved.position if saved is not None else None
 
-    def handled(self) -> Timestamp:
-        """The same. Raises :class:`Unavailable` if it is not known now."""
-        if (time := self.reached()) is None:
-            raise Unavailable(f"handler {self.handler!r} has no position yet")
-        return time
+    def reached(self) -> Reached:
+        """Up to where it has handled everything. Raises :class:`Unavailable` if that is unknown."""
+        if (position := self._position) is not None:
+            token = position.token.cluster_time if position.token is not None else None
+            if (time := later(position.cluster_time, token)) is not None:
+                return Reached(time, position.start_point)
+        raise Unavailable(f"handler {self.handler!r} has no position yet")
 
     @property
     def obstacle(self) -> str:
@@ -80,9 +83,7 @@ class FollowedHandler:
         lag = watcher.status_of(self.handler).read_lag
         if lag > MOST_LAG_SECONDS:
             return f"the stream is {lag:.0f} s behind the server, and comes first"
-        if self.reached() is None:
-            return "the handler has no position yet"
-        return ""
+        return "" if self._position is not None else "the handler has no position yet"
 
     @property
     def snapshot(self) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from bson.timestamp import Timestamp
 
@@ -15,7 +15,7 @@ from tailrace.model.verification import ComparedCollection
 from tailrace.snapshot.error_codes import READ_LATER
 from tailrace.verify.compare import Compared, Suspect, compared, expected_rows
 from tailrace.verify.source import Documents, Source, identities
-from tailrace.verify.window import Window, window
+from tailrace.verify.window import Reached, Window, window
 
 MOST_LOOKS = 5
 """After so many looks at which its document had just changed, a key is in flux."""
@@ -37,22 +37,23 @@ class Looked:
 
 @dataclass(frozen=True, slots=True)
 class Looker:
-    """Looks at keys of one scope. ``handled``: up to where its handler has handled everything."""
+    """Looks at keys of one scope. ``reached``: up to where its handler has
+    handled everything."""
 
     source: Source
     comparison: Comparison
-    handled: Callable[[], Timestamp]
+    reached: Callable[[], Reached]
     full_document: str | None
 
     async def look(
         self, of: ComparedCollection, keys: Sequence[DocumentId], read: ReadDocuments | None = None
     ) -> Looked:
         """Compares the rows with these keys. ``read``: how to read their documents."""
-        handled = self.handled()
+        reached = self.reached()
         namespace = Namespace(of.database, of.collection)
         held = await self.comparison.stored(namespace, keys)
         position = held.position.time if held.position is not None else None
-        moment = window(handled, position, await self.source.now(), self.full_document)
+        moment = window(reached, position, await self.source.now(), self.full_document)
         documents, moment = await self._documents(of, keys, moment, read)
         expected = await expected_rows(self.comparison, list(documents.events.values()))
         places = {of_document: at for at, of_document in enumerate(documents.events)}
@@ -79,7 +80,7 @@ class Looker:
         except CommandFailed as error:
             if error.code not in READ_LATER or moment.at == moment.high:
                 raise
-        return await read(moment.high), Window(moment.low, moment.high, moment.high)
+        return await read(moment.high), replace(moment, at=moment.high)
 
     async def settled(self, of: ComparedCollection, looked: Looked) -> Settled:
         """Which suspects are certain: no change touched their documents meanwhile."""
@@ -87,8 +88,8 @@ class Looker:
         if not suspects:
             return Settled()
         ids = [each.id for each in suspects]
-        low, high = looked.window.low, looked.window.high
-        touched = await self.source.touched(of, ids, low, high)
+        reached, high = looked.window.reached, looked.window.high
+        touched = await self.source.touched(of, ids, reached, high)
         if touched is None:
             return Settled(open=ids)
         result = Settled()

@@ -64,7 +64,7 @@ class Run:
         request = findings.record.request
         self._pace = ChunkPace(_CHUNK_DOCUMENTS, request.documents_per_second)
         self._pace.documents = _FIRST_DOCUMENTS
-        self._steps = Steps(findings, source, self._pace, followed.handled)
+        self._steps = Steps(findings, source, self._pace, followed.reached)
         self._backoff = Backoff(0.1, 5.0)
         self._saved_at = 0.0
         self._log = structlog.get_logger().bind(
@@ -164,8 +164,8 @@ class Run:
     # --- what ----------------------------------------------------------------------------------
 
     async def _compare(self, comparison: Comparison) -> None:
-        full_document = self._followed.full_document
-        looker = Looker(self._source, comparison, self._followed.handled, full_document)
+        full_document = self._followed.plan.options.full_document
+        looker = Looker(self._source, comparison, self._followed.reached, full_document)
         while not self.record.is_over:
             await self._ready()
             if self.record.is_over:

@@ -9,19 +9,21 @@ from typing import Any, Protocol
 from bson.raw_bson import RawBSONDocument
 from bson.timestamp import Timestamp
 
+from tailrace.engine import ScopePlan
 from tailrace.engine.ports import CommandRunner
-from tailrace.errors import ConnectionFailed, StreamError
+from tailrace.errors import CommandFailed, ConnectionFailed, StreamError
 from tailrace.event import ChangeEvent
 from tailrace.event.document_key import identity
 from tailrace.event.reply import Reply
 from tailrace.event.snapshot_events import ReadEvents
 from tailrace.event.wanted_documents import WantedDocuments
-from tailrace.model import Scope, StartPoint
+from tailrace.model import StartPoint
 from tailrace.model.snapshot import DocumentId, RangeProgress
 from tailrace.model.verification import ComparedCollection
 from tailrace.snapshot.chunk import Chunk, read_chunk
 from tailrace.snapshot.server import Find, SnapshotServer
 from tailrace.stream import ChangeStream, ChangeStreamOptions, Driver
+from tailrace.verify.window import Reached
 
 _ID_OF_OBJECT = b"\x07_id\0"
 _OBJECT_ID_END = 4 + len(_ID_OF_OBJECT) + 12
@@ -49,9 +51,11 @@ class Documents:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """The collections of a scope. ``of_now``: the server, whose client a reload may replace."""
+    """The collections of a scope. ``of_now`` and ``plan``: the server, and how the scope
+    is followed, which a reload may replace."""
 
     of_now: Callable[[], SourceServer]
+    plan: Callable[[], ScopePlan]
     read_preference: str | None = None
 
     @property
@@ -131,39 +135,59 @@ class Source:
         return await self.server.find(find)
 
     async def touched(
-        self, of: ComparedCollection, keys: Sequence[DocumentId], low: Timestamp, high: Timestamp
+        self, of: ComparedCollection, keys: Sequence[DocumentId], reached: Reached, high: Timestamp
     ) -> set[bytes] | None:
-        """The identities of those keys whose documents a change touched after ``low`` and up to
-        ``high``; ``None`` if all of them count as touched, as by a rename.
+        """The identities of those keys whose documents a change touched after what is ``reached``
+        and up to ``high``; ``None`` if all of them count as touched, as by a rename.
 
         Raises :class:`tailrace.errors.DriverError`.
         """
-        wanted = {identity(key.raw, 0) for key in keys}
-        stages: tuple[Mapping[str, Any], ...] = ({"$project": _SEEN},)
-        options = ChangeStreamOptions(
-            pipeline=stages, comment="tailrace verify", read_preference=self.read_preference
-        )
-        scope = Scope(of.name, of.database, of.collection)
-        touched: set[bytes] = set()
-        start = StartPoint(at_operation_time=low)
         try:
-            async with ChangeStream(self.server, scope, options, start) as stream:
-                while True:
-                    batch = await stream.next_batch(wait=False)
-                    for event in batch.events():
-                        time = event.cluster_time
-                        if time is None or not low < time <= high:
-                            continue
-                        if event.operation_type not in _OF_DOCUMENTS:
-                            return None
-                        touched |= wanted & {element(event)}
-                    reached = batch.token.cluster_time if batch.token is not None else None
-                    if stream.invalidated:
-                        return None
-                    if reached is not None and reached >= high:
-                        return touched
-        except StreamError:  # an event ends the stream: the collection was dropped or renamed
+            return await self._touched(of, keys, reached.start, high)
+        except StreamError:  # an event ends the stream: the scope's collection is gone
             return None
+        except CommandFailed:  # as of a token within a large event that this stream does not split
+            start = StartPoint(at_operation_time=reached.time)
+            if start == reached.start:
+                raise
+            return await self._touched(of, keys, start, high)
+
+    async def _touched(
+        self, of: ComparedCollection, keys: Sequence[DocumentId], start: StartPoint, high: Timestamp
+    ) -> set[bytes] | None:
+        wanted, touched, replies = {identity(key.raw, 0) for key in keys}, set[bytes](), 0
+        plan = self.plan()
+        options = ChangeStreamOptions(
+            pipeline=({"$match": _about(of)}, {"$project": _SEEN}),
+            show_expanded_events=plan.options.show_expanded_events,
+            collation=plan.options.collation,
+            comment="tailrace verify",
+            read_preference=plan.options.read_preference,
+        )
+        async with ChangeStream(self.server, plan.scope, options, start) as stream:
+            while True:
+                batch = await stream.next_batch(wait=False)
+                replies += 1
+                for event in batch.events():
+                    if event.cluster_time is not None and event.cluster_time > high:
+                        return touched
+                    if event.operation_type not in _OF_DOCUMENTS:
+                        return None
+                    touched |= wanted & {element(event)}
+                if stream.invalidated:
+                    return None
+                reached = batch.token.cluster_time if batch.token is not None else None
+                # The first reply comes before the server has searched: its token may be our own.
+                over = reached == high and replies > 1 and not len(batch)
+                if over or (reached is not None and reached > high):
+                    return touched
+
+
+def _about(of: ComparedCollection) -> Mapping[str, Any]:
+    """What selects the changes of a collection and its documents."""
+    namespace = {"db": of.database, "coll": of.collection}
+    ends = {"operationType": {"$in": ["dropDatabase", "invalidate"]}}
+    return {"$or": [{"ns": namespace}, {"to": namespace}, ends]}
 
 
 def element(event: ChangeEvent) -> bytes:

@@ -25,6 +25,7 @@ from tailrace.snapshot.plan import found_again
 from tailrace.verify.findings import Findings
 from tailrace.verify.looks import Looked, Looker, OpenKeys
 from tailrace.verify.source import Documents, Source, identities, ids_of
+from tailrace.verify.window import Reached
 
 _WAIT_SECONDS = 1.0
 """How long the next look at a key waits at most until the handler has its last changes."""
@@ -34,12 +35,12 @@ _SAMPLED = 2**32
 
 @dataclass(slots=True)
 class Steps:
-    """What a run does next with a collection. ``handled``: see :class:`Looker`."""
+    """What a run does next with a collection. ``reached``: see :class:`Looker`."""
 
     findings: Findings
     source: Source
     pace: ChunkPace
-    handled: Callable[[], Timestamp]
+    reached: Callable[[], Reached]
     _limits: ChunkLimits = field(default_factory=ChunkLimits)
     _open: OpenKeys = field(default_factory=OpenKeys)
     _current: tuple[str, Phase] | None = None
@@ -203,5 +204,5 @@ class Steps:
     async def _later(self, time: Timestamp | None) -> None:
         """Waits until the handler has handled everything up to a time, but not for long."""
         with anyio.move_on_after(_WAIT_SECONDS):
-            while time is not None and self.handled() < time:  # noqa: ASYNC110 - the engine's
+            while time is not None and self.reached().time < time:  # noqa: ASYNC110 - the engine's
                 await anyio.sleep(_LOOK_SECONDS)

@@ -75,10 +75,10 @@ class Verifications:
                     if watcher is None or watcher.claim.epoch != task.epoch:
                         task.scope.cancel()
                 for watcher in list(self.watchers()):
-                    await self._adopt(watcher)
+                    await self.adopt(watcher)
                 await anyio.sleep(_LOOK_SECONDS)
 
-    async def _adopt(self, watcher: Watcher) -> None:
+    async def adopt(self, watcher: Watcher) -> None:
         """Goes on with what the store has of a scope, if this process follows it since now."""
         scope, epoch = watcher.name, watcher.claim.epoch
         followed = self.followed(scope, "")
@@ -95,13 +95,13 @@ class Verifications:
             return
         self._failed, self._adopted[scope] = False, epoch
         for record in stored:
-            if not record.is_over:
+            if not record.is_over and (scope, record.handler) not in self._tasks:
                 self._begin(replace(record, epoch=epoch))
 
     def _begin(self, record: Verification) -> Run:
         assert self._group is not None  # noqa: S101 - for the type checker
         followed = self.followed(record.scope, record.handler)
-        source = Source(self.server)
+        source = Source(self.server, lambda: followed.plan)
         run = Run(Findings(record, self.letters), followed, source, self.store)
         task = _Task(run, followed, record.epoch)
         self._tasks[record.scope, record.handler] = task

@@ -1,48 +1,49 @@
-"""The moments between which a destination's rows stand, as cluster times.
+"""The moment as of which documents are compared with rows, as a cluster time.
 
-A row has every change up to ``low``, and none after ``high``: with a look-up, the document of an
-update may be newer than the update itself, and a destination without a position of its own tells
-only that it has what the engine knows as handled. So a row that differs from its document is wrong
-if no change touched the document after ``low`` and up to ``high``.
+A row has at least what the engine knew as handled before the row was read, and no change after the
+server's time when it was read. With a look-up, the document of an update may be newer than the
+update itself, and a destination without a position of its own does not tell where it stands. So a
+row that differs from its document is wrong only if no change touched the document in between.
 """
 
 from dataclasses import dataclass
 
 from bson.timestamp import Timestamp
 
+from tailrace.model import StartPoint
+
 _LOOKS_UP = frozenset({"lookup", "updateLookup"})
-_LAST_INCREMENT = 2**32 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Reached:
+    """Up to where a handler has handled everything. ``start``: where what follows begins, exactly:
+    changes of a transaction have the same ``time``."""
+
+    time: Timestamp
+    start: StartPoint
 
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """``at``: the moment as of which the documents are read."""
+    """``at``: as of when the documents are read. Rows have everything up to ``reached``, and
+    nothing after ``high``."""
 
-    low: Timestamp
+    reached: Reached
     at: Timestamp
     high: Timestamp
 
 
 def window(
-    handled: Timestamp, position: Timestamp | None, now: Timestamp, full_document: str | None
+    reached: Reached, position: Timestamp | None, now: Timestamp, full_document: str | None
 ) -> Window:
     """The window of rows.
 
-    ``handled``: up to where the handler had handled everything *before* the rows were read.
-    ``position``: of the change at which the destination says that it stood, in the same read as the
-    rows. ``now``: the server's time *after* the rows were read. ``full_document``: the stream's.
-
-    A position may stand within a transaction, whose changes have the same time: so what is sure
-    ends just before it.
+    ``reached``: by the handler *before* the rows were read. ``position``: of the change at which
+    the destination says that it stood, in the same read as the rows. ``now``: the server's time
+    *after* the rows were read. ``full_document``: the stream's.
     """
-    reached = max(handled, position) if position is not None else handled
-    high = max(now, reached)
+    stands = max(reached.time, position) if position is not None else reached.time
+    high = max(now, stands)
     exact = position is not None and full_document not in _LOOKS_UP
-    return Window(before(reached), reached if exact else high, high)
-
-
-def before(time: Timestamp) -> Timestamp:
-    """The last cluster time before this one."""
-    if time.inc > 0:
-        return Timestamp(time.time, time.inc - 1)
-    return Timestamp(max(time.time - 1, 0), _LAST_INCREMENT)
+    return Window(reached, stands if exact else high, high)

@@ -49,6 +49,7 @@ async def _verify(control: Control, scope: str, body: VerifyBody, by: str) -> Do
     subject = control.subject(scope, body.handler)
     require_here(subject.watcher)
     async with control.locks["verify"]:  # of two requests at once, one is refused
+        await control.verifications.adopt(subject.watcher)
         if body.action != "start":
             return await _change(control, subject, body.action)
         require_followed(subject.watcher)

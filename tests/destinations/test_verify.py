@@ -1,0 +1,65 @@
+"""``tailrace verify`` with real destinations: rows that were changed by hand, and no others."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import psycopg
+import pytest
+
+from tests.daemon import Daemon, until
+from tests.destinations.copying import Copying
+from tests.destinations.destination import Destination
+from tests.verifying import differing, verified
+from tests.writers import Writers
+
+
+@pytest.fixture
+def destination(made: Callable[..., Any]) -> Destination:
+    found: Destination = made("postgresql")
+    return found
+
+
+@pytest.fixture
+def rows(destination: Any) -> Iterator[psycopg.Connection]:
+    with psycopg.connect(destination.dsn, autocommit=True, connect_timeout=60) as connection:
+        yield connection
+
+
+def number(key: int) -> str:
+    return f'{{"$numberInt":"{key}"}}'
+
+
+def is_copied(run: Daemon) -> bool:
+    snapshot = run.status()["snapshot"]
+    return snapshot is not None and bool(snapshot["state"] == "done")
+
+
+@pytest.mark.parametrize(("driver", "lookup"), [("motor", "lookup"), ("pymongo", "required")])
+def test_rows_that_were_changed_by_hand_are_found_beside_writers(
+    copied: Copying, rows: psycopg.Connection, driver: str, lookup: str
+) -> None:
+    copied.insert(range(1000), text="a")
+    scope = {"full_document": lookup, "snapshot": "initial"}
+    run = copied.daemon(scope=scope, mongodb={"uri": copied.orders.uri, "driver": driver}).start()
+    until(lambda: is_copied(run), "the snapshot")
+    assert verified(run)["equal"] == 1000
+    chosen = "key = (%s)"
+    for statement, key in (
+        ("DELETE FROM orders WHERE", 901),
+        ("UPDATE orders SET document = jsonb_set(document, '{n}', '1') WHERE", 902),
+        ("UPDATE orders SET document = document - 'text' WHERE", 903),
+    ):
+        text = f'{{"_id":{number(key)}}}'
+        assert rows.execute(f"{statement} {chosen}".encode(), (text,)).rowcount == 1
+    client = copied.collection.database.client
+    with Writers(client, copied.orders.database, ["orders"], range(500), seed=1, pause=0.002):
+        found = verified(run)
+        assert differing(found) == [
+            ("different", number(902), ("document",)),
+            ("different", number(903), ("document",)),
+            ("missing", number(901), ()),
+        ]
+        copied.collection.delete_one({"_id": 901})
+        copied.collection.update_many({"_id": {"$in": [902, 903]}}, {"$set": {"text": "b"}})
+        until(lambda: verified(run)["keys"] == [], "the rows that are written again")
+    assert run.stop() == 0
