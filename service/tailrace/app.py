@@ -42,7 +42,7 @@ from tailrace.engine import (
 from tailrace.errors import ConfigurationError
 from tailrace.handlers import check_handlers
 from tailrace.handlers.pool import handler_pool, handlers_of
-from tailrace.memory import settle_malloc, settled_memory
+from tailrace.memory import settled_memory
 from tailrace.model.cluster import ClusterIdentity
 from tailrace.observe import logs
 from tailrace.observe.access import Access
@@ -77,7 +77,6 @@ async def serve(
     """
     if problems := check_handlers(settings.handlers, settings.scopes, settings.routes):
         raise ConfigurationError(*problems)
-    settle_malloc()
     listener = bind(settings.http.host, settings.http.port)
     access = access_of(settings, loopback=ip_address(listener.getsockname()[0]).is_loopback)
     service = _Service(settings, signals, output, file, tables, access)

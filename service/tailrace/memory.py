@@ -41,7 +41,11 @@ def settled_memory() -> Iterator[None]:
 
 
 def settle_malloc() -> bool:
-    """Sets parameters of glibc's ``malloc`` for the whole process; False if they cannot be set."""
+    """Sets parameters of glibc's ``malloc`` for the whole process; False if they cannot be set.
+
+    Before the first thread starts: the first one that allocates fixes the number of arenas (glibc,
+    arena_get2).
+    """
     try:
         libc = ctypes.CDLL(None)
         libc.gnu_get_libc_version  # noqa: B018 - another libc has no such function

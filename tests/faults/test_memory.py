@@ -51,6 +51,14 @@ def resident_bytes(run: Daemon, which: str) -> int:
     return int(line.split()[1]) * 1024
 
 
+def arenas(run: Daemon) -> int:
+    """The further arenas of glibc's ``malloc``: each reserves 64 MB, which end at a multiple."""
+    assert run.process is not None
+    with open(f"/proc/{run.process.pid}/maps") as maps:
+        reserved = [line.split()[0].split("-") for line in maps if "---p 00000000 00:00 0" in line]
+    return sum(int(end, 16) % (64 << 20) == 0 for _, end in reserved)
+
+
 def test_a_handler_that_stalls_for_longer_than_max_in_flight_bytes_holds_nobody(
     orders: Orders,
 ) -> None:
@@ -114,5 +122,6 @@ def test_replies_of_16_megabytes_fit_into_memory(orders: Orders, handler: str, d
     until(lambda: run.metric(handled[0], outcome=handled[1]) == LARGE_EVENTS, "every event")
     grown = resident_bytes(run, "VmHWM") - idle
     until(lambda: run.metric("tailrace_in_flight_bytes", scope="orders") == 0, "nothing in flight")
+    assert arenas(run) == 0, "Motor's threads would keep memory of their own"
     assert run.stop() == 0
     assert grown < MOST_GROWN_BYTES, f"{grown / 1e6:.0f} MB more than idle"
