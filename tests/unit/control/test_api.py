@@ -70,7 +70,13 @@ def fitting(schema: dict[str, Any]) -> st.SearchStrategy[Any]:
         "boolean": st.booleans(),
         "integer": st.integers(schema.get("minimum"), schema.get("maximum")),
         "null": st.none(),
-        "number": st.floats(schema.get("minimum"), schema.get("maximum"), allow_nan=False),
+        "number": st.floats(
+            schema.get("minimum", schema.get("exclusiveMinimum")),
+            schema.get("maximum"),
+            exclude_min="exclusiveMinimum" in schema,
+            allow_nan=False,
+            allow_infinity=False,
+        ),
     }
     return simple[schema["type"]]
 
