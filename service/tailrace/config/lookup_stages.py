@@ -53,9 +53,9 @@ def _projects(given: Any) -> str:
     rest = {name: each for name, each in given.items() if name != "_id" or not _includes(each)}
     if rest and all(map(_excludes, rest.values())):
         return _touches("$project", rest)
-    kept = {name for name, value in given.items() if _includes(value)}
-    kept |= {"_id"} - {str(name).partition(".")[0] for name in given}
-    if missing := [name for name in _NEEDED if name not in kept]:
+    included = {name for name, value in given.items() if _includes(value)}
+    included |= {"_id"} - {str(name).partition(".")[0] for name in given}
+    if missing := [name for name in _NEEDED if name not in included]:
         return (
             f"$project removes or changes {', '.join(missing)}, which full_document: lookup needs: "
             f"include each with the value 1, or exclude other fields, or {_INSTEAD}"
@@ -68,11 +68,11 @@ def _sets(name: str, given: Any) -> str:
     return _touches(name, given, (*_NEEDED, "clusterTime")) or _reads(given)
 
 
-def _touches(name: str, fields: Any, kept: Iterable[str] = _NEEDED) -> str:
+def _touches(name: str, fields: Any, names: Iterable[str] = _NEEDED) -> str:
     """Refuses a stage that names one of the fields or a part of it."""
     for field in fields if isinstance(fields, Mapping | list | tuple) else ():
         root = str(field).partition(".")[0]
-        if root in kept:
+        if root in names:
             return (
                 f"{name} changes or removes {root}, which full_document: lookup needs to find and "
                 f"add the document; leave it as it is, or {_INSTEAD}"

@@ -39,11 +39,11 @@ async def find_span(
         raise ActionRefused(400, f"keys: {error}") from error
     begin = read_time(since or "", "from")
     end = read_time(to, "to") if to is not None else None
-    kept = await server.kept()
-    kept.require(begin, since or "", "from")
-    until = kept.now
+    oplog = await server.oplog_range()
+    oplog.require(begin, since or "", "from")
+    until = oplog.now
     if end is not None:
-        kept.require(end, to or "", "to")
+        oplog.require(end, to or "", "to")
         until = min(until, end_of_second(end))
     if begin > until:
         message = f"the span ends at {moment(until)}, before it begins"

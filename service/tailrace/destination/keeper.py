@@ -36,7 +36,7 @@ T = TypeVar("T")
 
 
 @dataclass(eq=False, slots=True)
-class Kept(Generic[T]):
+class ManagedObject(Generic[T]):
     """An object that a :class:`Keeper` enters once, if it is a context, and leaves at the end.
 
     ``name`` names it in tasks and errors, ``fields`` in the log. ``create`` makes it. ``waits``
@@ -185,34 +185,34 @@ class Keeper:
     def __init__(self, tasks: TaskGroup) -> None:
         self._tasks = tasks
         self._host = asyncio.current_task()
-        self.kept: list[Kept[Any]] = []
+        self.objects: list[ManagedObject[Any]] = []
         """Those that are not closed yet."""
 
-    def keep(self, kept: Kept[Any]) -> None:
+    def open(self, managed: ManagedObject[Any]) -> None:
         """Begins to open it, unless that has begun."""
-        if not kept.begun:
-            kept.begun = True
-            self.kept.append(kept)
-            self._tasks.start_soon(self._run, kept, name=f"{kept.name} kept")
+        if not managed.begun:
+            managed.begun = True
+            self.objects.append(managed)
+            self._tasks.start_soon(self._run, managed, name=f"{managed.name} kept open")
 
-    async def _run(self, kept: Kept[Any]) -> None:
+    async def _run(self, managed: ManagedObject[Any]) -> None:
         try:
-            await must_finish(kept.run, f"the task that keeps {kept.name} open")
+            await must_finish(managed.run, f"the task that keeps {managed.name} open")
         except TaskCancelled as error:
             if self._host is not None and self._host.cancelling() and error.__cause__ is not None:
                 raise error.__cause__ from None  # everything was cancelled: the process ends
             raise
         finally:
-            self.kept.remove(kept)
+            self.objects.remove(managed)
 
 
-async def close_all(kept: Iterable[Kept[Any]]) -> None:
+async def close_all(objects: Iterable[ManagedObject[Any]]) -> None:
     """Closes these side by side: one that does not end keeps no other open."""
-    every = [*kept]
-    for each in reversed(every):
-        each.leave()
-    for each in every:
-        await each.close()
+    managed_objects = [*objects]
+    for managed in reversed(managed_objects):
+        managed.leave()
+    for managed in managed_objects:
+        await managed.close()
 
 
 @asynccontextmanager
@@ -226,12 +226,12 @@ async def keeper() -> AsyncIterator[Keeper]:
     failure: BaseException | None = None
     try:
         async with anyio.create_task_group() as tasks:
-            objects = Keeper(tasks)
+            opened = Keeper(tasks)
             try:
-                yield objects
+                yield opened
             except Exception as error:  # noqa: BLE001 - raised below: the group would wrap it
                 failure = error
-            await close_all(objects.kept)
+            await close_all(opened.objects)
     except BaseExceptionGroup as group:
         lost, _ = group.split(TaskCancelled)
         failure = lost.exceptions[0] if lost is not None else group  # the process must end

@@ -55,7 +55,7 @@ class Secret:
             raise Unavailable(f"the secret file {self.file!r} cannot be read: {error}") from error
         if not text:
             raise Unavailable(f"the secret file {self.file!r} is empty")
-        _keep(text)
+        _mask(text)
         return text
 
 
@@ -73,7 +73,7 @@ def secret_of(value: Any) -> Secret:
         return secret
     if isinstance(value, Unresolved) or not isinstance(value, str) or not value.strip():
         raise ValueError("must be a text that is not empty, or {file: PATH}")
-    _keep(str(value))
+    _mask(str(value))
     return Secret(str(value))
 
 
@@ -90,7 +90,7 @@ def plain_texts(given: Mapping[str, Any]) -> dict[str, Any]:
     return {k: v.read() if isinstance(v, Secret) else v for k, v in given.items()}
 
 
-def _keep(text: str) -> None:
+def _mask(text: str) -> None:
     """Masks it from now on: of a URL only what is secret, because other URLs begin like it."""
     keep_secret(*(secrets_of(text) if "://" in text else [text]))
 

@@ -80,9 +80,9 @@ class Supervisor:
     def _run_task(self, name: str, task: ScopeTask, watcher: Watcher | None = None) -> None:
         assert self._tasks is not None  # noqa: S101 - for the type checker
         self._scopes[name] = task
-        self._tasks.start_soon(self._keep, name, task, watcher, name=f"watcher {name}")
+        self._tasks.start_soon(self._run_all, name, task, watcher, name=f"watcher {name}")
 
-    async def _keep(self, name: str, task: ScopeTask, watcher: Watcher | None) -> None:
+    async def _run_all(self, name: str, task: ScopeTask, watcher: Watcher | None) -> None:
         """Runs a watcher until its state ends it, and then the next one, if there is to be one."""
         try:
             while True:

@@ -43,14 +43,14 @@ def messages(
         others = iter(messages(current, scope, envelope, canonical=canonical))
         return [NOTHING if index in older else next(others) for index in range(len(events))]
     kind = envelope, canonical
-    found: list[Message | None] = [event.kept(kind) for event in events]
+    found: list[Message | None] = [event.cached(kind) for event in events]
     missing = events
     if any(found):
         missing = [event for event, message in zip(events, found, strict=True) if message is None]
     if missing:
         made = make(missing, scope, CANONICAL if canonical else RELAXED)
         for event, message in zip(missing, made, strict=True):
-            event.keep(kind, message)
+            event.cache(kind, message)
         if len(made) == len(found):
             return made
         rest = iter(made)

@@ -236,13 +236,13 @@ class ChangeEvent:
         """The bytes between two offsets of :attr:`parts`."""
         return self._buffer[begin:end]
 
-    def kept(self, kind: Hashable) -> Any:
-        """What :meth:`keep` kept last for this kind, if anything."""
+    def cached(self, kind: Hashable) -> Any:
+        """What :meth:`cache` has stored last for this kind, if anything."""
         return None if self._shared is None else self._shared.get((kind, self._start))
 
-    def keep(self, kind: Hashable, value: Any) -> None:
-        """Keeps an immutable result about this event until every handler of its scope has handled
-        it. Events of tests keep nothing."""
+    def cache(self, kind: Hashable, value: Any) -> None:
+        """Stores an immutable result about this event until every handler of its scope has handled
+        it. Events of tests store nothing."""
         if self._shared is not None:
             self._shared[kind, self._start] = value
 

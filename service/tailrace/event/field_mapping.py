@@ -40,7 +40,7 @@ class _Node:
         return self.taken or any(node.takes for node in self.below.values())
 
 
-class _Kept(NamedTuple):
+class _MappedField(NamedTuple):
     """A field that stays: its name, and what happens below it (``None``: nothing)."""
 
     name: bytes
@@ -105,16 +105,16 @@ class FieldMapping:
 
     def _updated(self, raw: bytes) -> Iterator[bytes]:
         for path, kind, at, end in walk(raw, 0):
-            kept = self._path(path)
-            value = None if kept is None else _value(raw[at:end], kind, kept)
-            if kept is not None and value is not None:
-                yield _element(kind, kept.name, value)
+            field = self._path(path)
+            value = None if field is None else _value(raw[at:end], kind, field)
+            if field is not None and value is not None:
+                yield _element(kind, field.name, value)
 
     def _removed(self, raw: bytes) -> Iterator[tuple[int, bytes]]:
         for _, kind, at, end in walk(raw, 0):
-            kept = self._path(string_at(raw, at).encode()) if kind == STRING else None
-            if kept is not None:
-                yield STRING, _string(kept.name)
+            field = self._path(string_at(raw, at).encode()) if kind == STRING else None
+            if field is not None:
+                yield STRING, _string(field.name)
             elif kind != STRING:
                 yield kind, raw[at:end]
 
@@ -124,15 +124,15 @@ class FieldMapping:
             for name, part, begin, stop in walk(raw[at:end], 0) if kind == DOCUMENT else ():
                 value = raw[at + begin : at + stop]
                 if name == b"field" and part == STRING:
-                    kept = self._path(string_at(raw, at + begin).encode())
-                    if kept is None:
+                    field = self._path(string_at(raw, at + begin).encode())
+                    if field is None:
                         break
-                    value = _string(kept.name)
+                    value = _string(field.name)
                 made.append(_element(part, name, value))
             else:
                 yield DOCUMENT, encoded(b"".join(made))
 
-    def _path(self, path: bytes) -> _Kept | None:
+    def _path(self, path: bytes) -> _MappedField | None:
         """What becomes of a dotted path of an update; ``None`` if it goes."""
         node: _Node | None = self._root
         only_taken, names = self._only_taken, list[bytes]()
@@ -140,35 +140,35 @@ class FieldMapping:
             if node is None or (index == 0 and part == b"_id"):
                 node = None
             elif index == 0 or not part.isdigit() or part in node.below:
-                kept = _kept(part, node, only_taken)
-                if kept is None:
+                field = _mapped(part, node, only_taken)
+                if field is None:
                     return None
-                part, node, only_taken = kept
+                part, node, only_taken = field
             names.append(part)
-        return _Kept(b".".join(names), node, only_taken)
+        return _MappedField(b".".join(names), node, only_taken)
 
 
-def _kept(name: bytes, node: _Node, only_taken: bool) -> _Kept | None:
+def _mapped(name: bytes, node: _Node, only_taken: bool) -> _MappedField | None:
     """What becomes of a field of the document at ``node``; ``None`` if it goes."""
     below = node.below.get(name)
     if below is None:
-        return None if only_taken else _Kept(name)
+        return None if only_taken else _MappedField(name)
     only_taken = only_taken and not below.taken
     if below.left_out or (only_taken and not below.takes):
         return None
-    return _Kept(below.name or name, below if below.below else None, only_taken)
+    return _MappedField(below.name or name, below if below.below else None, only_taken)
 
 
-def _value(raw: bytes, kind: int, kept: _Kept) -> bytes | None:
+def _value(raw: bytes, kind: int, field: _MappedField) -> bytes | None:
     """A value of BSON, mapped; ``None`` if nothing below it can be taken from it."""
-    if kept.node is None:
+    if field.node is None:
         return raw
     if kind == DOCUMENT:
-        return _document(raw, 0, kept.node, kept.only_taken)
+        return _document(raw, 0, field.node, field.only_taken)
     if kind == ARRAY:
-        values = [(part, _value(raw[at:end], part, kept)) for _, part, at, end in walk(raw, 0)]
+        values = [(part, _value(raw[at:end], part, field)) for _, part, at, end in walk(raw, 0)]
         return _array([(part, value) for part, value in values if value is not None])
-    return None if kept.only_taken else raw
+    return None if field.only_taken else raw
 
 
 def _document(
@@ -176,10 +176,10 @@ def _document(
 ) -> bytes:
     made: list[bytes] = []
     for name, kind, at, end in walk(raw, start):
-        kept = _Kept(name) if root and name == b"_id" else _kept(name, node, only_taken)
-        value = None if kept is None else _value(raw[at:end], kind, kept)
-        if kept is not None and value is not None:
-            made.append(_element(kind, kept.name, value))
+        field = _MappedField(name) if root and name == b"_id" else _mapped(name, node, only_taken)
+        value = None if field is None else _value(raw[at:end], kind, field)
+        if field is not None and value is not None:
+            made.append(_element(kind, field.name, value))
     return encoded(b"".join(made))
 
 

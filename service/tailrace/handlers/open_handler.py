@@ -15,7 +15,7 @@ from prometheus_client import CollectorRegistry
 from tailrace.config.delivery import DeliverySettings
 from tailrace.config.handlers import AnyHandlerSettings
 from tailrace.destination.handler_type import Opening
-from tailrace.destination.keeper import OPENING_SECONDS, Kept, keeper
+from tailrace.destination.keeper import OPENING_SECONDS, ManagedObject, keeper
 from tailrace.destination.object_handler import forwarded
 from tailrace.engine import Handler, PerEvent
 from tailrace.engine.handle.outage import is_outage
@@ -28,12 +28,12 @@ from tailrace.handlers.types import type_of
 class OpenHandler:
     """A handler of one scope. Others have the same object, if that is shared.
 
-    ``kept``: its object, which is open, is being opened, or is opened with the scope's lease.
+    ``managed``: its object, which is open, is being opened, or is opened with the scope's lease.
     """
 
     opening: Opening
     settings: AnyHandlerSettings
-    kept: Kept[Any]
+    managed: ManagedObject[Any]
     shared: bool
     _object: Any = None
     """What the calls of ``_made`` go to."""
@@ -56,14 +56,14 @@ class OpenHandler:
         kind = type_of(settings)
         kind.require_installed(opening.name)
         shared = create is None and kind.shared(settings)
-        kept = kept_object(opening, settings, create, waits=waits, shared=shared)
-        kept.target  # noqa: B018 - it is made
-        return cls(opening, settings, kept, shared)
+        managed = managed_object(opening, settings, create, waits=waits, shared=shared)
+        managed.target  # noqa: B018 - it is made
+        return cls(opening, settings, managed, shared)
 
     def renew(self) -> None:
         """Takes another object in the place of the one that was left."""
         self.opening = replace(self.opening, registry=CollectorRegistry())
-        self.kept = kept_object(self.opening, self.settings)
+        self.managed = managed_object(self.opening, self.settings)
 
     def handler(self, delivery: DeliverySettings) -> Handler:
         """The handler, with the policy for its failures that holds now.
@@ -73,10 +73,10 @@ class OpenHandler:
         if self._made is not None and isinstance(self._made.calls, PerEvent):
             self._made = None  # it has no state, and depends on delivery.lanes
         self.opening = replace(self.opening, delivery=delivery)
-        target = self.kept.usable() if self.kept.is_open else self.kept.target
+        target = self.managed.usable() if self.managed.is_open else self.managed.target
         found = self._handler_of(target)
         if not self.shared or hasattr(target, "__aenter__"):
-            found = forwarded(found, lambda: self._handler_of(self.kept.usable()))
+            found = forwarded(found, lambda: self._handler_of(self.managed.usable()))
         failure = failure_policy(self.opening.name, self.settings, delivery, found)
         return replace(found, failure=failure)
 
@@ -87,14 +87,14 @@ class OpenHandler:
         return self._made
 
 
-def kept_object(
+def managed_object(
     opening: Opening,
     settings: AnyHandlerSettings,
     create: Callable[[], Any] | None = None,
     *,
     waits: bool | None = None,
     shared: bool = False,
-) -> Kept[Any]:
+) -> ManagedObject[Any]:
     """The object of a handler as a :class:`Keeper` keeps it."""
     outages = outage_classes(opening.name, settings)
 
@@ -108,7 +108,7 @@ def kept_object(
         problem.__cause__ = error
         return problem
 
-    return Kept(
+    return ManagedObject(
         f"handler {opening.name!r}",
         create or partial(type_of(settings).create, opening, settings),
         lambda error: waits is None or (waits and is_outage(error, outages)),
@@ -129,6 +129,6 @@ async def open_handler(
     :meth:`HandlerPool.add`."""
     async with keeper() as objects:
         found = OpenHandler.of(opening, settings, create, waits=waits)
-        objects.keep(found.kept)
-        await found.kept.opened(OPENING_SECONDS if waits else math.inf)
+        objects.open(found.managed)
+        await found.managed.opened(OPENING_SECONDS if waits else math.inf)
         yield found.handler(opening.delivery)

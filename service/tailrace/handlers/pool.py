@@ -33,7 +33,7 @@ from tailrace.destination.keeper import (
     CLOSING_SECONDS,
     OPENING_SECONDS,
     Keeper,
-    Kept,
+    ManagedObject,
     close_all,
     keeper,
 )
@@ -95,10 +95,10 @@ class HandlerPool(Collector):
         self._keeper = keeper
         self.open: dict[Key, OpenHandler] = {}
         """Those to use now."""
-        self._objects: dict[Kept[Any], OpenHandler] = {}
+        self._objects: dict[ManagedObject[Any], OpenHandler] = {}
         """All objects that may be open, with a handler of each: also those that handle what they
         have begun."""
-        self._new: list[Kept[Any]] = []
+        self._new: list[ManagedObject[Any]] = []
         """Those that are not used yet."""
         self._leased = leased
         self._leases: set[str] = set()
@@ -130,8 +130,8 @@ class HandlerPool(Collector):
                         known.append(handler)
                     wanted[scope.name, plan.name] = handler
             deadline = anyio.current_time() + (OPENING_SECONDS if waits else math.inf)
-            for kept in self._new:
-                await kept.opened(deadline - anyio.current_time())
+            for managed in self._new:
+                await managed.opened(deadline - anyio.current_time())
         except BaseException:
             await self.discard()
             raise
@@ -149,19 +149,19 @@ class HandlerPool(Collector):
         """A handler, which is being opened if this process follows its scope."""
         if known and known[0].shared:
             opening = replace(known[0].opening, scope=scope)
-            return OpenHandler(opening, plan.settings, known[0].kept, shared=True)
+            return OpenHandler(opening, plan.settings, known[0].managed, shared=True)
         opening = Opening(plan.name, scope, delivery, CollectorRegistry(), plan.follows)
         shared = type_of(plan.settings).shared(plan.settings)
         if shared or not self._leased or scope.name in self._leases:
             handler = OpenHandler.of(opening, plan.settings, waits=waits)
-            self._new.append(handler.kept)
-            self._keep(handler)
+            self._new.append(handler.managed)
+            self._open_object(handler)
             return handler
         return OpenHandler.of(opening, plan.settings, waits=None)
 
-    def _keep(self, handler: OpenHandler) -> None:
-        self._objects[handler.kept] = handler
-        self._keeper.keep(handler.kept)
+    def _open_object(self, handler: OpenHandler) -> None:
+        self._objects[handler.managed] = handler
+        self._keeper.open(handler.managed)
 
     async def discard(self) -> None:
         """Closes the objects that were opened in vain, the last one first."""
@@ -177,8 +177,8 @@ class HandlerPool(Collector):
 
     def holder(self, held: str) -> str | None:
         """The handler that has what only one may have; ``None`` if none has it."""
-        for kept, of in self._objects.items():
-            if type_of(of.settings).holds(of.settings) == held and not kept.is_closed:
+        for managed, of in self._objects.items():
+            if type_of(of.settings).holds(of.settings) == held and not managed.is_closed:
                 return of.opening.name
         return None
 
@@ -186,9 +186,11 @@ class HandlerPool(Collector):
         """Lets the objects close that neither the open handlers nor those ``used`` by a scope
         have."""
         handlers = [each for each in (*self.open.values(), *used) if isinstance(each, OpenHandler)]
-        for kept in self._objects.keys() - {each.kept for each in handlers} - {*self._new}:
-            kept.leave()
-        self._objects = {kept: of for kept, of in self._objects.items() if not kept.is_closed}
+        for managed in self._objects.keys() - {each.managed for each in handlers} - {*self._new}:
+            managed.leave()
+        self._objects = {
+            managed: of for managed, of in self._objects.items() if not managed.is_closed
+        }
 
     @asynccontextmanager
     async def entered(self, scope: str) -> AsyncIterator[None]:
@@ -199,17 +201,17 @@ class HandlerPool(Collector):
         self._leases.add(scope)
         try:
             for handler in mine:
-                if handler.kept.is_left:
+                if handler.managed.is_left:
                     handler.renew()
-                self._keep(handler)
+                self._open_object(handler)
             deadline = anyio.current_time() + OPENING_SECONDS
             for handler in mine:
-                await handler.kept.opened(deadline - anyio.current_time())
+                await handler.managed.opened(deadline - anyio.current_time())
             yield
         finally:
             self._leases.discard(scope)
             with anyio.move_on_after(CLOSING_SECONDS + 1, shield=True):
-                await close_all(handler.kept for handler in mine)
+                await close_all(handler.managed for handler in mine)
 
     def collect(self) -> Iterable[Metric]:
         """The metrics of handler classes. Those of the same name and labels add up, as those of
@@ -217,7 +219,7 @@ class HandlerPool(Collector):
         registries = dict.fromkeys(
             handler.opening.registry
             for handler in self.open.values()
-            if handler.kept.begun and not handler.kept.is_left
+            if handler.managed.begun and not handler.managed.is_left
         )
         metrics: dict[str, Metric] = {}
         for registry in registries:

@@ -33,10 +33,10 @@ async def probe_handler(
         return await kind.probe(opening, settings, context)
     async with keeper() as objects:
         first, *_ = [
-            OpenHandler.of(replace(opening, scope=of), settings).kept
+            OpenHandler.of(replace(opening, scope=of), settings).managed
             for of in ([scope] if kind.shared(settings) else scopes or [scope])
         ]
-        objects.keep(first)
+        objects.open(first)
         await first.opened()
         probe = getattr(first.usable(), "probe", None)
         if probe is None:

@@ -96,9 +96,9 @@ class Checkpoint(StoredRecord):
         """
         replays = {name: each for name, each in changed.items() if each.replay is not None}
         if replays:
-            kept = replace(self, replays={**self.replays, **replays})
+            replayed = replace(self, replays={**self.replays, **replays})
             rest = {name: each for name, each in changed.items() if name not in replays}
-            return kept.with_subscriptions(rest, followed) if rest else kept
+            return replayed.with_subscriptions(rest, followed) if rest else replayed
         of_all = {**self.subscriptions, **changed}
         now = [each for name, each in of_all.items() if name in followed] or list(of_all.values())
         if not now:

@@ -84,8 +84,8 @@ class LeaseTable:
         """Only the leases of these scopes and of those that live members configure; other scopes
         are not configured any more."""
         configured = frozenset(scopes).union(*(member.scopes for member in self.members))
-        kept = {scope: lease for scope, lease in self.leases.items() if scope in configured}
-        return LeaseTable(kept, self.members, unreadable=self.unreadable)
+        leases = {scope: self.leases[scope] for scope in self.leases if scope in configured}
+        return LeaseTable(leases, self.members, unreadable=self.unreadable)
 
     def alive(self, member: str) -> bool:
         """Whether the member with this id is alive."""

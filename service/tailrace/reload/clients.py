@@ -17,7 +17,7 @@ import anyio
 from tailrace.assembly import stream_options, target
 from tailrace.config.settings import MongodbSettings, Settings
 from tailrace.config.store import MongodbStoreSettings
-from tailrace.destination.keeper import Keeper, Kept, keeper
+from tailrace.destination.keeper import Keeper, ManagedObject, keeper
 from tailrace.drivers import DRIVERS, CommandDriver, files_of, identify
 from tailrace.errors import (
     CommandFailed,
@@ -62,13 +62,13 @@ class OpenClient:
     """A client that is open."""
 
     plan: ClientPlan
-    kept: Kept[CommandDriver]
+    managed: ManagedObject[CommandDriver]
     _commands: int = 0
     _leaving: bool = False
 
     @property
     def driver(self) -> CommandDriver:
-        return self.kept.usable()
+        return self.managed.usable()
 
     async def run(self, database: str, command: Mapping[str, Any]) -> dict[str, Any]:
         """Runs a command; the client is not closed before it has an answer."""
@@ -86,7 +86,7 @@ class OpenClient:
 
     def _close_if_idle(self) -> None:
         if self._leaving and not self._commands:
-            self.kept.leave()
+            self.managed.leave()
 
 
 class Clients:
@@ -117,10 +117,10 @@ class Clients:
         """A client, which connects when it is first used. :meth:`use` makes it the one to use."""
         create = partial(DRIVERS[plan.driver], plan.uri, self.streams)
         name, fields = "the client of mongodb.uri", {"client": plan.driver}
-        kept = Kept[CommandDriver](name, create, fields=fields)
-        self._keeper.keep(kept)
-        await kept.opened()
-        return OpenClient(plan, kept)
+        managed = ManagedObject[CommandDriver](name, create, fields=fields)
+        self._keeper.open(managed)
+        await managed.opened()
+        return OpenClient(plan, managed)
 
     async def open_instead(
         self, plan: ClientPlan, settings: Settings, scopes: Collection[str]
@@ -147,7 +147,7 @@ class Clients:
     async def discard(self, client: OpenClient) -> None:
         """Closes a client that was opened in vain."""
         with anyio.CancelScope(shield=True):  # bounded by the driver
-            await client.kept.close()
+            await client.managed.close()
 
     def use(self, client: OpenClient) -> None:
         """From now on, this is the client to use."""
@@ -156,18 +156,18 @@ class Clients:
 
     def sweep(self, used: Collection[object]) -> None:
         """Lets the clients close that are neither the one to use nor ``used`` by a scope."""
-        kept = {self._now, *used}
+        needed = {self._now, *used}
         for client in self._all:
-            if client not in kept:
+            if client not in needed:
                 client.leave()
-        self._all = [client for client in self._all if client in kept]
+        self._all = [client for client in self._all if client in needed]
 
 
 @asynccontextmanager
 async def source_clients(cluster: ClusterIdentity, streams: int) -> AsyncIterator[Clients]:
     """The clients, which are closed when the block ends."""
-    async with keeper() as kept:
-        yield Clients(kept, cluster, streams)
+    async with keeper() as opened:
+        yield Clients(opened, cluster, streams)
 
 
 async def _try_rights(driver: CommandDriver, settings: Settings, scopes: Collection[str]) -> None:

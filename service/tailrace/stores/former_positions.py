@@ -64,13 +64,13 @@ def superfluous(positions: Sequence[FormerPosition[Id]]) -> Sequence[Id]:
     if len(positions) <= MOST_POSITIONS:
         return ()
     newest, last = positions[0].saved_at, positions[RECENT - 1].saved_at
-    kept = {position.id for position in positions[:RECENT]}
+    needed = {position.id for position in positions[:RECENT]}
     for position in positions[RECENT:]:
         apart = max((newest - last).total_seconds() / _SPARSENESS, 1.0)
         if (last - position.saved_at).total_seconds() >= apart:
-            kept.add(position.id)
+            needed.add(position.id)
             last = position.saved_at
     # A seek raises the generation: the latest position with a smaller one is the one that it left.
     left = [old.id for new, old in itertools.pairwise(positions) if old.is_left_for(new)]
-    kept.update(left[:SEEKS])
-    return [position.id for position in positions if position.id not in kept]
+    needed.update(left[:SEEKS])
+    return [position.id for position in positions if position.id not in needed]

@@ -90,15 +90,16 @@ class MemoryDesiredStates:
         return self._states[desired.scope] == desired
 
     async def note(self, former: Checkpoint) -> None:
-        kept = self._positions.setdefault(former.scope, {})
+        positions = self._positions.setdefault(former.scope, {})
         version = former.version
-        kept[version] = former, FormerPosition.of(version, former.to_document())
-        for version in superfluous([kept[each][1] for each in sorted(kept, reverse=True)]):
-            del kept[version]
+        positions[version] = former, FormerPosition.of(version, former.to_document())
+        latest_first = sorted(positions, reverse=True)
+        for version in superfluous([positions[version][1] for version in latest_first]):
+            del positions[version]
 
     async def positions(self, scope: str) -> Sequence[Checkpoint]:
-        kept = self._positions.get(scope, {})
-        return [kept[version][0] for version in sorted(kept, reverse=True)]
+        positions = self._positions.get(scope, {})
+        return [positions[version][0] for version in sorted(positions, reverse=True)]
 
 
 class MemoryVerifications:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tailrace.destination import Batch, DocumentId, HeldKey, HeldKeys, HeldRows, Row, ScopeContext
-from tailrace.destination.keeper import Kept
+from tailrace.destination.keeper import ManagedObject
 from tailrace.destination.object_handler import forwarded, object_handler
 from tailrace.destination.position import position_text
 from tailrace.destinations.python import PythonHandlerSettings
@@ -90,8 +90,8 @@ async def test_a_destination_without_a_position_has_none() -> None:
 
 
 def test_it_is_unavailable_while_the_object_is_not_open() -> None:
-    kept: Kept[Any] = Kept("handler", Holding)
-    shape = forwarded(handler(kept.target), lambda: handler(kept.usable()))
+    managed: ManagedObject[Any] = ManagedObject("handler", Holding)
+    shape = forwarded(handler(managed.target), lambda: handler(managed.usable()))
     assert shape.comparison is not None
     with pytest.raises(Unavailable, match="Holding is not open"):
         shape.comparison(OWNER)

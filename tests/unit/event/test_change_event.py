@@ -39,7 +39,7 @@ WHOLE = {
 NEVER_NONE = {
     *("id", "token", "raw", "document", "operation_type", "fresh", "from_raw", "from_document"),
     *("full_document_image", "full_document_before_change_image", "is_ddl", "size"),
-    *("field_bytes", "parts", "between", "kept", "keep"),
+    *("field_bytes", "parts", "between", "cached", "cache"),
 }
 
 

@@ -54,7 +54,7 @@ class BatchSender(Sender):
             self._size = max(size // 2, 1)
             raise
         finally:
-            self.keep(halving.accepted)
+            self.remember(halving.accepted)
         if halving.divided:
             self._size = max(size // 2, 1)
         elif size < count:

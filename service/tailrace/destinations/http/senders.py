@@ -46,7 +46,7 @@ class Sender:
     async def _connected(self) -> str:
         return await probe_connection(self._endpoint.access(), self._settings.timeout_seconds)
 
-    def keep(self, accepted: EndpointRequest | None) -> None:
+    def remember(self, accepted: EndpointRequest | None) -> None:
         """Notes what was accepted last."""
         large = accepted is not None and len(accepted.body) > _LARGEST_KEPT
         self._last = None if large else accepted
@@ -108,7 +108,7 @@ class EventSender(Sender):
             self._lone.accepted(known_as, number)
             raise
         self._lone.accepted(known_as, number)
-        self.keep(request)
+        self.remember(request)
         self._last_key = event.key
 
     async def _repeat(self) -> None:

@@ -178,9 +178,9 @@ class Lane(ABC):
             self._started += 1
             self._running += 1
             name = f"{self.delivery.name} worker {self._started}"
-            self._tasks.start_soon(self._keep, name, name=f"beside {name}")
+            self._tasks.start_soon(self._run_worker, name, name=f"beside {name}")
 
-    async def _keep(self, name: str) -> None:
+    async def _run_worker(self, name: str) -> None:
         work, assigned = in_own_task(self._work, name), Assignment[Any]()
         try:
             while True:
