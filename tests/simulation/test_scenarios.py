@@ -88,6 +88,30 @@ TABLE = {
     "a handler's own snapshot is over, and the scope never had one": of(
         EVENTS, replace(BATCHES, begins_apart=True, snapshot=True), before=10, crashes=[5.0]
     ),
+    "a handler ends a snapshot alone that is paused for the others, and then goes on": of(
+        BATCHES,
+        EVENTS,
+        parts={0: away(0.5, 2.5)},
+        before=20,
+        orders=[
+            (0.9, "snapshot", "all"),
+            (1.1, "snapshot pause", "all"),
+            (3.0, "pause", "batches-0"),
+            (5.0, "snapshot resume", "batches-0"),
+            (7.0, "resume", "batches-0"),
+            (12.0, "snapshot resume", "all"),
+        ],
+        seconds=15.0,
+    ),
+    "a handler ends its first snapshot while the one of the others is paused": of(
+        BATCHES,
+        replace(EVENTS, begins_apart=True, snapshot=True),
+        parts={0: away(0.05, 2.5), 1: away(0.05, 6.0)},
+        snapshot=True,
+        before=20,
+        orders=[(0.5, "snapshot pause", "all"), (12.0, "snapshot resume", "all")],
+        seconds=15.0,
+    ),
     "a pause of a handler's snapshot comes when that has just ended": of(
         replace(COMMITS, commit_events=5),
         EVENTS,

@@ -247,8 +247,11 @@ class HandlerRuns:
 
     def _read_to(self) -> ResumeToken | None:
         """Where a handler may join; ``None`` while none can."""
-        # Rows that are read already would come to it, too: the end of a snapshot that it lacks.
-        reads_rows = self.course.rows.active or self.order.gate.locked()
+        # Rows would come to it, too, also of a snapshot that is paused now: the end of one that it
+        # lacks, or those that it has read on its own.
+        rows = self.course.rows
+        under_way = (now := rows.observed()) is not None and not now.progress.over
+        reads_rows = under_way or rows.active or self.order.gate.locked()
         return None if self.interrupt.is_set or reads_rows else self.watermarks.read_token
 
     def _attach(self, routed: Routed, former: HandlerRun, token: ResumeToken) -> HandlerRun:
