@@ -49,6 +49,8 @@ tailrace reload --json
 tailrace verify orders
 tailrace verify orders --collection orders --sample 0.01 --documents-per-second 500 --json
 tailrace verify orders --key '{"$oid": "65a0b0c0d0e0f0a0b0c0d0e0"}' --values
+tailrace verify orders --repair --dry-run
+tailrace verify orders --repair
 tailrace verify orders --status
 tailrace verify orders --cancel
 tailrace snapshot start orders

@@ -1,13 +1,14 @@
 """``tailrace verify``: lets the daemon compare the rows of a destination with the source.
 
-Exit codes: 0 all compared rows are equal, 1 there are differences, 2 nothing was compared to the
-end: wrong usage, refused, no daemon, failed or cancelled.
+Exit codes: 0 all compared rows are equal (with --repair: now), 1 there are differences, 2 nothing
+was compared to the end: wrong usage, refused, no daemon, failed or cancelled.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import sys
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -41,7 +42,15 @@ def add(parser: argparse.ArgumentParser) -> None:
     """Adds the command's arguments."""
     add_config(parser)
     parser.add_argument("scope", help="the scope's name")
-    add_options(parser, VerifyBody, ("action",))
+    add_options(parser, VerifyBody, ("action", "dry_run"))
+    parser.add_argument(
+        "--repair",
+        action="store_true",
+        help="let the documents come again whose rows differ, and compare once more",
+    )
+    parser.add_argument(
+        "--dry-run", action="store_true", help="with --repair: only say what would come again"
+    )
     what = parser.add_mutually_exclusive_group()
     what.add_argument("--status", action="store_true", help="show the last one, and begin none")
     for name in _OTHERS:
@@ -65,7 +74,10 @@ def _run(options: argparse.Namespace) -> int:
     require_scope(options.scope, options.handler, served.handlers, options.config)
     client = client_of(served, options.config)
     given, action = given_in(options, VerifyBody), _action(options)
-    if action != "start" and given.keys() - {"handler"}:
+    given.pop("dry_run", None)  # of the repair
+    if options.dry_run and not options.repair:
+        refuse("--dry-run", "needs --repair")
+    if action != "start" and (options.repair or given.keys() - {"handler"}):
         refuse(f"--{action}", "takes only --handler: what is compared was said at the start")
     path = f"/scopes/{quote(options.scope, safe='')}/verify"
     if action in _OTHERS:
@@ -77,6 +89,14 @@ def _run(options: argparse.Namespace) -> int:
         read_body(VerifyBody, json.dumps(given).encode(), "")
         begun: Mapping[str, Any] = client.act(path, given)
         found = _ended(client, path + query, begun["handlers"])
+        if options.repair and _differences(found) and found["state"] == "done":
+            repaired = _repaired(client, path, options)
+            if options.dry_run:
+                found = {**found, "repairs": repaired["repairs"]}
+            else:
+                again: Mapping[str, Any] = client.act(path, given)
+                found = _ended(client, path + query, again["handlers"])
+                found = {**found, "repairs": repaired["repairs"]}
     else:
         last = client.get(path + query)["verification"]
         if last is None:
@@ -117,4 +137,36 @@ def _exit_code(found: Mapping[str, Any], *, waited: bool) -> int:
         raise ActionRefused(409, message)
     if not waited and found["state"] != "done":
         return NO_RESULT
-    return DIFFERENT if found["different"] + found["missing"] + found["too_many"] else EQUAL
+    return DIFFERENT if _differences(found) else EQUAL
+
+
+def _differences(found: Mapping[str, Any]) -> int:
+    total: int = found["different"] + found["missing"] + found["too_many"]
+    return total
+
+
+def _repaired(client: Client, path: str, options: argparse.Namespace) -> Mapping[str, Any]:
+    """Lets the documents come again, and waits until the handlers have them."""
+    body = {"action": "repair", "handler": options.handler, "dry_run": options.dry_run}
+    done: Mapping[str, Any] = client.act(path, body)
+    print(done["message"], file=sys.stderr)
+    if options.dry_run:
+        return done
+    with waiting_bar("repairing", _USUAL_SECONDS):
+        for one in done["repairs"]:
+            while not _is_over(client, options.scope, one):
+                time.sleep(_LOOK_SECONDS)
+    return done
+
+
+def _is_over(client: Client, scope: str, repair: Mapping[str, Any]) -> bool:
+    """Whether the handler has the rows of the snapshot that repairs it."""
+    shown = client.get("/status")["scopes"].get(scope, {})
+    own = shown.get("handlers", {}).get(repair["handler"], {}).get("snapshot")
+    for seen in (own, shown.get("snapshot")):
+        if seen is not None and seen["id"] == repair["snapshot"]:
+            if seen["state"] == "cancelled":
+                why = seen["reason"] or "it was cancelled"
+                raise ActionRefused(409, f"snapshot {seen['id']} of the repair has ended: {why}")
+            return bool(seen["state"] == "done")
+    return False

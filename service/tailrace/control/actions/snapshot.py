@@ -41,7 +41,7 @@ async def _snapshot(control: Control, scope: str, body: SnapshotBody, by: str) -
     if subject.is_halted:
         message = f"{subject} is halted, and its snapshot with it: restart it first"
         raise ActionRefused(409, message)
-    rows = _rows(subject, action)
+    rows = rows_of(subject, action)
     calls: dict[str, Callable[[], SnapshotRequest | str]] = {
         "start": lambda: rows.start(tuple(body.collections), body.filter),
         "pause": lambda: rows.pause(paused=True),
@@ -58,12 +58,12 @@ async def _snapshot(control: Control, scope: str, body: SnapshotBody, by: str) -
         if isinstance(wanted, str):
             raise ActionRefused(409, wanted)
         if action == "start":
-            _require_handled(subject.status)
+            require_handled(subject.status)
         await request_snapshot(control.desired_states, watcher, wanted, by, subject.handler)
     return Done(f"{subject}: {action} of its snapshot is accepted", before, action)
 
 
-def _require_handled(status: Status) -> None:
+def require_handled(status: Status) -> None:
     """Refuses a further snapshot while handlers have still to handle what the last one read.
 
     One that is cancelled, but not for the reader of the stream yet, is no reason.
@@ -75,7 +75,7 @@ def _require_handled(status: Status) -> None:
         raise ActionRefused(409, f"snapshot {read.progress.id} is not over: {handled.trouble}")
 
 
-def _rows(subject: Subject, action: str) -> RowSource:
+def rows_of(subject: Subject, action: str) -> RowSource:
     """The reader of documents that is to apply it."""
     watcher, handler = subject.watcher, subject.handler
     if handler is None or handler in watcher.apart or len(watcher.plan.routed) == 1:

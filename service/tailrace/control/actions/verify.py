@@ -21,8 +21,9 @@ if TYPE_CHECKING:
 class VerifyBody(HandlerQuery):
     """Compares the rows of a destination with the documents of the source, beside the stream."""
 
-    action: Literal["start", "pause", "resume", "cancel"] = "start"
-    """What to do with the verification."""
+    action: Literal["start", "pause", "resume", "cancel", "repair"] = "start"
+    """What to do with the verification. `repair` reads the documents again whose rows the last one
+    found to differ, for that handler alone."""
     collections: Annotated[list[str], Metavar("NAME")] = Field(default=[], max_length=1000)
     """`start`: only these collections (`name` or `database.name`); without any, all."""
     filter: Annotated[str, Metavar("JSON")] = ""
@@ -36,6 +37,8 @@ class VerifyBody(HandlerQuery):
     """`start`: compare at most so many documents a second; 0: no limit."""
     values: bool = False
     """`start`: tell the values that differ, too. They are stored with the result."""
+    dry_run: bool = False
+    """`repair`: only say what would be read again."""
 
 
 class LastVerificationQuery(HandlerQuery):
@@ -43,13 +46,17 @@ class LastVerificationQuery(HandlerQuery):
 
 
 async def _verify(control: Control, scope: str, body: VerifyBody, by: str) -> Done:
-    """Begins, pauses, resumes or cancels verifications."""
+    """Begins, pauses, resumes or cancels verifications, or repairs what they have found."""
     from tailrace.control.follower import require_followed, require_here
 
     subject = control.subject(scope, body.handler)
     require_here(subject.watcher)
     async with control.locks["verify"]:  # of two requests at once, one is refused
         await control.verifications.adopt(subject.watcher)
+        if body.action == "repair":
+            from tailrace.control.actions.repair import repair
+
+            return await repair(control, subject, by, dry_run=body.dry_run)
         if body.action != "start":
             return await _change(control, subject, body.action)
         require_followed(subject.watcher)
