@@ -209,7 +209,7 @@ def test_a_replay_is_refused_while_there_is_no_primary_and_done_afterwards(
     with replica_set.without_primary():
         _, code, errors = letters.replay()
         assert (code, "dead_letters: ServerSelectionTimeoutError" in errors) == (1, True), errors
-        assert errors.endswith("ask again when it answers\n")
+        assert errors.endswith("try again when it answers\n")
         since = datetime.now(UTC).isoformat()
         status, answer = act(run, "/scopes/orders/replay", **{"from": since, "handler": "note"})
         assert (status, "nothing was changed" in answer) == (503, True), answer

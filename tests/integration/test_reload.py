@@ -1,4 +1,4 @@
-"""Reloads of a running daemon: only what changed is begun anew, and a mistake changes nothing."""
+"""Reloads of a running daemon: only what changed is restarted, and a mistake changes nothing."""
 
 import json
 import signal
@@ -17,7 +17,7 @@ def reloaded(orders: Orders) -> Reloaded:
     return Reloaded(orders)
 
 
-def test_only_what_has_changed_is_begun_anew(reloaded: Reloaded) -> None:
+def test_only_what_has_changed_is_restarted(reloaded: Reloaded) -> None:
     """A handler of one scope is opened anew, a scope is added, which gets an object of its own, and
     then all is taken away again."""
     run, config = reloaded.run.start(), reloaded.config
@@ -220,7 +220,7 @@ def test_a_secret_that_was_replaced_in_its_file_is_read_again(reloaded: Reloaded
 
 
 def test_handlers_that_inherit_a_default_of_retries_get_the_new_one(reloaded: Reloaded) -> None:
-    """Only their scopes are begun anew, and they stay open."""
+    """Only their scopes are restarted, and they stay open."""
     run, config = reloaded.run, reloaded.config
     config["delivery"] = {"retry": {"attempts": 100, "first_seconds": 0.01, "cap_seconds": 0.01}}
     config["handlers"]["note"]["retry"] = {"attempts": 1}

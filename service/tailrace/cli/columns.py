@@ -1,4 +1,4 @@
-"""``tailrace columns``: proposes typed columns, and publishes tables anew with the declared ones.
+"""``tailrace columns``: proposes typed columns, and rebuilds tables with the declared ones.
 
 Exit codes: 0 done, 1 tables that cannot be read or written, 2 wrong usage or configuration.
 """
@@ -52,7 +52,7 @@ def run(options: argparse.Namespace) -> int:
         if not all(name.partition(".")):
             refuse("--collection", f"must be written database.collection, not {name!r}")
     if options.verb == "republish":
-        with waiting_bar("publishing tables anew", _REPUBLISH_SECONDS) as bar:
+        with waiting_bar("rebuilding tables", _REPUBLISH_SECONDS) as bar:
 
             def report(line: str, share: float | None) -> None:
                 bar.share = share

@@ -27,7 +27,7 @@ def through_daemon(client: Client, options: argparse.Namespace) -> int:
             code, done = _through(client, options, bar)
     except NoDaemon as error:
         message = f"to {options.verb} dead letters, the daemon has to run: {error} Start it with"
-        raise ActionRefused(503, f"{message} 'tailrace run', then ask again; {_SHOWS}") from error
+        raise ActionRefused(503, f"{message} 'tailrace run', then try again; {_SHOWS}") from error
     except ActionRefused as error:
         if error.status != NO_ANSWER:
             raise

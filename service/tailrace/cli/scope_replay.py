@@ -46,9 +46,9 @@ def run(options: argparse.Namespace) -> int:
     served = load_served(options.config)
     require_scope(options.scope, None, served.handlers, options.config)
     if options.to_file is not None and (options.handler is not None or options.cancel):
-        refuse("--to-file", "stands in place of --handler, and is no replay that --cancel ends")
+        refuse("--to-file", "cannot be combined with --handler or --cancel")
     if options.canonical and options.to_file is None:
-        refuse("--canonical", "is the form of a file: give --to-file, too")
+        refuse("--canonical", "needs --to-file")
     given = given_in(options, ReplayBody)
     body = read_body(ReplayBody, json.dumps(given).encode(), "")
     with waiting_bar("replaying", 60) as progress:

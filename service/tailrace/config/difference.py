@@ -60,7 +60,7 @@ def at_once(old: Settings, new: Settings) -> list[str]:
 def scope_changes(
     old: Settings, new: Settings, reopened: Collection[str], of_all: Collection[str] = ()
 ) -> Mapping[str, ScopeChange]:
-    """By scope of either configuration. ``reopened``: handlers that are opened anew.
+    """By scope of either configuration. ``reopened``: handlers that are opened again.
 
     ``of_all``: what else has changed for each scope.
     """

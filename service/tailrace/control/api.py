@@ -23,7 +23,7 @@ from tailrace.observe.exchange import Answer, Call, Request, line
 from tailrace.observe.page import PAGE, POLICY
 from tailrace.observe.redaction import redacted
 
-_STARTING = "the service is starting: ask again when /readyz answers 200"
+_STARTING = "the service is starting: try again when /readyz answers 200"
 
 
 class _Values(Collector):

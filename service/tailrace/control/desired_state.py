@@ -74,9 +74,9 @@ async def store_desired_state(
             409, f"scope {scope!r}: another operator is changing this scope; try again"
         )
     if tried is None:
-        raise ActionRefused(503, f"nothing was changed: {failure}. Ask again when it answers")
+        raise ActionRefused(503, f"nothing was changed: {failure}. Try again when it answers")
     message = f"the store did not confirm it: {failure}. It is done if /status shows it"
-    raise ActionRefused(503, f"{message}; ask again when the store answers")
+    raise ActionRefused(503, f"{message}; try again when the store answers")
 
 
 def subject_text(scope: str, handler: str | None) -> str:

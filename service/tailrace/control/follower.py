@@ -19,7 +19,7 @@ def require_here(watcher: Watcher) -> None:
 def require_followed(watcher: Watcher) -> None:
     """Refuses what needs the epoch in which this process follows the scope."""
     if not watcher.claim.epoch:
-        message = f"scope {watcher.name!r} is starting: ask again when it is followed"
+        message = f"scope {watcher.name!r} is starting: try again when it is followed"
         raise ActionRefused(409, message)
 
 

@@ -23,10 +23,10 @@ BY_SNAPSHOT = (
 )
 _MOST_DOCUMENTS = 500
 """So many documents a snapshot: each checkpoint holds its filter until it is over."""
-_NO_DOCUMENT = "failed: its event names no document: apply it by hand, then discard the letter"
+_NO_DOCUMENT = "failed: its event names no document: apply it by hand, then discard the dead letter"
 _DELETED = (
     "failed: its document was deleted, and a snapshot has no row of it: remove it from the "
-    "destination by hand, then discard the letter"
+    "destination by hand, then discard the dead letter"
 )
 
 

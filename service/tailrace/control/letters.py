@@ -66,7 +66,7 @@ class _Outcome:
         if self.refused and not self.letters:
             raise next(iter(self.refused.values()))
         message = f"{verb} {number(self.done)}{more}"
-        message += f"; {self.waits}: ask again" if self.waits else ""
+        message += f"; {self.waits}: try again" if self.waits else ""
         message += "".join(f". Not those of {of}: {why}" for of, why in self.refused.items())
         details: dict[str, Any] = {"failed": self.failed, "left": self.left}
         details |= {verb: self.done, "letters": self.letters}
@@ -198,7 +198,7 @@ class DeadLetters:
         def require() -> None:
             if self.supervisor.find(watcher.name) is not watcher:
                 message = f"scope {watcher.name!r} was restarted, or changed by a reload"
-                raise CheckpointFenced(f"{message}: ask again")
+                raise CheckpointFenced(f"{message}: try again")
             if claim is not watcher.claim or watcher.status.state is WatcherState.STANDBY:
                 message = f"scope {watcher.name!r} is followed by another process now"
                 raise CheckpointFenced(f"{message}: ask there")
@@ -244,7 +244,7 @@ class DeadLetters:
         watcher = self.supervisor.find(scope)
         if watcher is None:
             message = f"scope {scope!r} of that dead letter is not configured here"
-            raise ActionRefused(409, f"{message}: add it again, or discard the letter")
+            raise ActionRefused(409, f"{message}: add it again, or discard the dead letter")
         require_here(watcher)
         require_followed(watcher)
         return watcher
@@ -257,7 +257,7 @@ class DeadLetters:
             lock.acquire_nowait()
         except anyio.WouldBlock as error:
             message = f"the dead letters of scope {scope!r} are being replayed or discarded"
-            raise ActionRefused(409, f"{message}: ask again when that has ended") from error
+            raise ActionRefused(409, f"{message}: try again when that has ended") from error
         try:
             yield
         finally:
@@ -273,7 +273,7 @@ async def _stored(call: Awaitable[T]) -> T:
     try:
         return await call
     except DeadLetterError as error:
-        raise ActionRefused(503, f"{describe(error)}: ask again when it answers") from error
+        raise ActionRefused(503, f"{describe(error)}: try again when it answers") from error
 
 
 def _unknown(id: str) -> ActionRefused:
@@ -286,5 +286,5 @@ def _text(scope: str, handler: str) -> str:
 
 
 def number(letters: int) -> str:
-    """A number of letters, for people."""
+    """A number of dead letters, for people."""
     return "1 dead letter" if letters == 1 else f"{letters} dead letters"

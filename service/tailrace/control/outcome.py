@@ -28,7 +28,7 @@ def elsewhere(scope: str, owner: str | None, reason: str) -> ActionRefused:
         message = f"scope {scope!r} is followed by {owner}, and not by this process: ask there"
     else:
         why = f" ({reason})" if reason else ""
-        message = f"this process does not follow scope {scope!r}{why}: ask again in a while"
+        message = f"this process does not follow scope {scope!r}{why}: try again in a while"
     return ActionRefused(409, message)
 
 

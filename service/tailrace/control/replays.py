@@ -81,7 +81,7 @@ def replay_document(watcher: Watcher, handler: str) -> Mapping[str, Any] | None:
     document = _document(handler, replay, at)
     if known.halted:
         since = moment(at or replay.request.since)
-        document |= {"state": "failed", "reason": f"{known.halted}; from {since} it can go on"}
+        document |= {"state": "failed", "reason": f"{known.halted}; resume from {since}"}
     elif running is not None:
         document |= {"reason": running.status.explanation, "handled": running.span.handled}
     return document

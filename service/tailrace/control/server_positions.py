@@ -108,7 +108,7 @@ class OplogRange:
 
 def _silent(scope: Scope, error: DriverError) -> ActionRefused:
     message = f"scope {scope.name!r}: nothing was changed: {describe(error)}"
-    return ActionRefused(503, f"{message}. Ask again when the server answers")
+    return ActionRefused(503, f"{message}. Try again when the server answers")
 
 
 def end_of_second(time: Timestamp) -> Timestamp:

@@ -88,7 +88,7 @@ async def find_unsendable(
         unsent = await find_unsent(server.driver, scope, server.options, start)
     except DriverError as error:
         message = f"scope {name!r}: nothing was changed: {describe(error)}"
-        raise ActionRefused(503, f"{message}. Ask again when the server answers") from error
+        raise ActionRefused(503, f"{message}. Try again when the server answers") from error
     if unsent is None:
         message = f"scope {name!r}: the server can send its next change, or there is none"
         advice = f"a scope that is halted continues with 'tailrace scopes restart {name}'"

@@ -143,7 +143,7 @@ class Supervisor:
     def unchangeable(self) -> str:
         """Why scopes cannot be added, changed or removed now; empty if they can."""
         if self._tasks is None or not self.watchers:
-            return "the service is starting: ask again when /readyz answers 200"
+            return "the service is starting: try again when /readyz answers 200"
         if self._over:
             return "the process is ending: start it again instead"
         return ""

@@ -1,6 +1,6 @@
 """The handlers of a process: an object for each scope that a handler follows, each kept alone.
 
-So a reload can open one anew while the others, and the object that it replaces, stay open, and a
+So a reload can open one again while the others, and the object that it replaces, stay open, and a
 scope that is removed or handed over takes only its own objects along. An object that is shared
 serves all scopes of its handler, and stays open as long as there is one.
 """
@@ -52,7 +52,7 @@ Key = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class HandlerPlan:
-    """With what a handler is opened. ``follows``: the scopes whose changes it gets."""
+    """The inputs that a handler is opened with. ``follows``: the scopes whose changes it gets."""
 
     name: str
     settings: AnyHandlerSettings

@@ -33,7 +33,7 @@ _ALWAYS = (
     (b"x-content-type-options", b"nosniff"),
 )
 
-_STOPPING = line(503, "the process stops: ask again when it runs")
+_STOPPING = line(503, "the process stops: try again when it runs")
 
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
@@ -151,7 +151,7 @@ async def _read(receive: Receive) -> bytes | None:
 
 
 _BUSY = line(
-    503, "too many requests at once: ask again", (b"retry-after", b"1"), (b"connection", b"close")
+    503, "too many requests at once: try again", (b"retry-after", b"1"), (b"connection", b"close")
 )
 
 

@@ -38,7 +38,7 @@ def suggested(options: argparse.Namespace) -> Iterator[str]:
 def republish_columns(
     options: argparse.Namespace, report: Callable[[str, float | None], None]
 ) -> int:
-    """Publishes the tables anew. Returns the exit code.
+    """Rebuilds the tables. Returns the exit code.
 
     ``report`` gets lines, each with how much of a table is done.
     """
@@ -57,7 +57,11 @@ def republish_columns(
         )
     finally:
         spark.stop()
-    message = f"published {done} tables anew" if done else "no table has or needs typed columns"
+    message = (
+        f"rebuilt {done} table{'' if done == 1 else 's'}"
+        if done
+        else "no table has or needs typed columns"
+    )
     report(message, None)
     return 0
 

@@ -40,7 +40,7 @@ def check(tables: TableStore, lake: str, declaration: Declaration) -> None:
 def declare(log: TableVersion, declaration: Declaration, *, rebuild: bool) -> TableVersion:
     """Adds columns to the tables that lack them, and stores the declaration in the log.
 
-    A rebuild makes every table anew, with the declared columns. Returns the log after it.
+    A rebuild makes every table again, with the declared columns. Returns the log after it.
     """
     found = by_table(declaration)
     before = declared_columns(log)

@@ -1,4 +1,4 @@
-"""Publishes tables anew with the declared columns, from the documents that the tables hold.
+"""Rebuilds tables with the declared columns, from the documents that the tables hold.
 
 A table's new files are written in groups, so that there is progress, and committed at once: until
 then readers see the table as it was, and a killed run has changed nothing.
@@ -42,7 +42,7 @@ def republish(
     collections: Collection[str],
     report: Report,
 ) -> int:
-    """Publishes the tables anew that have or lack declared columns; returns how many.
+    """Rebuilds the tables that have or lack declared columns; returns how many.
 
     ``declaration``: ``None`` for the one that the tables have. ``collections``: only these
     (``database.collection``), if any. Raises :class:`PipelineRefused`, :class:`TablesFenced`.

@@ -1,4 +1,4 @@
-"""Applies a changed configuration to the running process: only what changed is begun anew."""
+"""Applies a changed configuration to the running process: only what changed is restarted."""
 
 from tailrace.reload.clients import ClientPlan, Clients, source_clients
 from tailrace.reload.desired_config import DesiredConfig

@@ -38,7 +38,7 @@ _WAIT_SECONDS = 5.0
 
 @dataclass(frozen=True, slots=True)
 class ClientPlan:
-    """With what a client is made. ``files``: a digest of the certificates that the URI names."""
+    """The inputs that a client is made with. ``files``: a digest of the certificates in the URI."""
 
     driver: str
     uri: str = field(repr=False)

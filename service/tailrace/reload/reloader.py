@@ -1,7 +1,7 @@
 """Reloads the configuration, one reload after another.
 
 Whatever can fail comes first: the file is read and checked, a new client of the source is tried,
-and new handlers are opened beside the old ones. Then each changed scope is drained and begun anew
+and new handlers are opened beside the old ones. Then each changed scope is drained and restarted
 from its checkpoint, in its own task. A handler or client is closed when no scope uses it any more.
 """
 
@@ -42,7 +42,7 @@ _READING_SECONDS = 10.0
 """How long reading the file, and importing targets, may take."""
 _LOOK_SECONDS = 0.01
 _PATIENCE_SECONDS = 2.0
-"""How long the answer waits for scopes to begin anew, after the grace period of their drain."""
+"""How long the answer waits for scopes to restart, after the grace period of their drain."""
 _MOST_PATIENCE_SECONDS = 30.0
 _SWITCH_SECONDS = 0.0002
 """How long a thread of the reload computes before the event loop, or a thread of the driver, may

@@ -26,8 +26,8 @@ Entered = Callable[[str], AbstractAsyncContextManager[object]]
 @dataclass(eq=False)
 class LeasedScope:
     """``owner`` is this process's id, and ``grace_seconds`` how long handlers may take to finish
-    started calls when the scope is handed over. ``restart`` starts the watcher of an ended scope
-    anew (:meth:`tailrace.engine.Supervisor.restart`); ``on_wait`` is called when the watcher begins
+    started calls when the scope is handed over. ``restart`` starts an ended scope
+    again (:meth:`tailrace.engine.Supervisor.restart`); ``on_wait`` is called when it begins
     to wait for the lease. ``entered``: keeps the objects of its handlers open in a block.
     """
 

@@ -79,10 +79,10 @@ class FollowedHandler:
         if (watcher := self.watcher) is None:
             return "the scope is not followed here now"
         if watcher.replays.is_wanted(self.handler):
-            return "a replay to the handler is running, and comes first"
+            return "waiting for a running replay to the handler"
         lag = watcher.status_of(self.handler).read_lag
         if lag > MOST_LAG_SECONDS:
-            return f"the stream is {lag:.0f} s behind the server, and comes first"
+            return f"catching up with the stream first ({lag:.0f} s behind)"
         return "" if self._position is not None else "the handler has no position yet"
 
     @property

@@ -149,7 +149,7 @@ def test_without_a_daemon_dead_letters_are_listed_and_neither_replayed_nor_disca
             "",
             f"tailrace: to {verb} dead letters, the daemon has to run: no answer from "
             f"127.0.0.1:{port}: Connection refused. Does the daemon of config.yaml run on this "
-            "machine? Start it with 'tailrace run', then ask again; "
+            "machine? Start it with 'tailrace run', then try again; "
             "'tailrace dead-letters list' shows what still waits\n",
         )
         assert main(["dead-letters", "list"]) == 0

@@ -30,9 +30,9 @@ class Replaying(Service):
     [
         ({"state": "done", "handled": 1, "reason": ""}, 0, "is done: 1 change was handed over"),
         (
-            {"state": "failed", "handled": 2, "reason": "it is down; from 12:00 it can go on"},
+            {"state": "failed", "handled": 2, "reason": "it is down; resume from 12:00"},
             1,
-            "is failed: 2 changes were handed over; it is down; from 12:00 it can go on",
+            "is failed: 2 changes were handed over; it is down; resume from 12:00",
         ),
         (None, 1, "scope 'orders' was reset, and its replay with it: begin again"),
     ],
@@ -54,8 +54,8 @@ def test_the_end_of_a_replay_is_told(
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--handler", "log", "--to-file", "a"), "--to-file: stands in place of --handler"),
-        (("--handler", "log", "--canonical"), "--canonical: is the form of a file"),
+        (("--handler", "log", "--to-file", "a"), "--to-file: cannot be combined with --handler"),
+        (("--handler", "log", "--canonical"), "--canonical: needs --to-file"),
         (("--to-file", "a", "--key", "A-17"), "keys: 'A-17' is not Extended JSON: write text"),
     ],
 )

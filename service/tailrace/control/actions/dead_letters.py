@@ -48,8 +48,8 @@ class LettersBody(LetterFilter):
 
 class ReplayLettersBody(LettersBody):
     """Hands the dead letters that are meant, and all others of their documents, to their handlers
-    again, in order; without a filter, all. To a handler that stores its own position comes a
-    snapshot of their documents in their place. If that takes longer than 8 seconds, `next` is the
+    again, in order; without a filter, all. A handler that stores its own position gets a
+    snapshot of their documents instead. If that takes longer than 8 seconds, `next` is the
     `after` to go on with."""
 
 
@@ -67,7 +67,7 @@ class LetterBody(Body):
 
 class ReplayLetterBody(LetterBody):
     """Hands a dead letter, and all others of its document, to its handler again, in order. If that
-    takes longer than 8 seconds, `next` is the letter to ask for then."""
+    takes longer than 8 seconds, `next` is the dead letter to ask for then."""
 
 
 class DiscardLetterBody(LetterBody):

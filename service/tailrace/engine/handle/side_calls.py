@@ -54,4 +54,4 @@ class SideCalls:
     def _require(self) -> None:
         if self._ended:
             message = f"scope {self.scope!r} was restarted, or changed by a reload"
-            raise CheckpointFenced(f"{message}: ask again")
+            raise CheckpointFenced(f"{message}: try again")

@@ -225,7 +225,7 @@ class Status:
         if self.stream_state not in READING:
             return f"the scope is {self.stream_state.value.replace('_', ' ')}"
         if self.read_lag > MOST_LAG_SECONDS:
-            return f"the stream is {self.read_lag:.0f} s behind the server, and comes first"
+            return f"catching up with the stream first ({self.read_lag:.0f} s behind)"
         return ""
 
     @property

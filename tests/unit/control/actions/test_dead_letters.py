@@ -134,7 +134,7 @@ async def test_a_replay_waits_out_an_outage_of_the_destination(
         monkeypatch.setattr("tailrace.control.letters.MOST_SECONDS", 0.01)
         audit.down = [Unavailable("in the rack", retry_after=3600)]
         done = await ask(control, REPLAY_ONE, letter(4).id, ANY, BY)
-        assert "in the rack: ask again" in done.message
+        assert "in the rack: try again" in done.message
         assert (done.details["failed"], done.details["left"]) == (0, 1)
         done = await ask(control, REPLAY_ONE, done.details["next"], ANY, BY)
         assert done.details["replayed"] == 1
@@ -179,7 +179,7 @@ async def test_a_second_replay_at_once_is_refused() -> None:
     [
         ("unknown", 404, "is not waiting"),
         ("standby", 409, "is followed by two, and not by this process: ask there"),
-        ("starting", 409, "is starting: ask again"),
+        ("starting", 409, "is starting: try again"),
         ("other scope", 409, "is not configured here"),
         ("other handler", 409, "gets no changes of scope 'orders' any more"),
         ("store", 503, "the disk is full"),
@@ -261,7 +261,7 @@ async def test_a_handler_is_not_closed_in_the_call_of_a_replay(ends: bool) -> No
             assert not closed
             audit.held = set()
         await until(lambda: bool(closed and refusals))
-        assert "was restarted, or changed by a reload: ask again" in refusals[0]
+        assert "was restarted, or changed by a reload: try again" in refusals[0]
         assert refusals[0].startswith(f"replayed {'1 dead letter' if ends else '0 dead letters'}")
     assert len(await store.letters()) == (2 if ends else 3)
 
@@ -350,7 +350,7 @@ async def test_letters_are_replayed_and_discarded_by_filter_in_steps(
         assert done.message == (
             "replayed 2 dead letters; 0 failed again, 0 left. Not those of handler 'audit' of "
             "scope 'gone': scope 'gone' of that dead letter is not configured here: add it again, "
-            "or discard the letter"
+            "or discard the dead letter"
         )
         assert (await ask(control, DISCARD, "", LettersBody(scope="gone"), BY)).details["discarded"]
     assert await store.letters() == []

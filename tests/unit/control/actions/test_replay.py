@@ -164,7 +164,7 @@ async def test_a_change_that_fails_ends_a_replay_and_says_from_where_it_can_go_o
         found = await ended(control)
         assert (found["state"], found["handled"]) == ("failed", 2)
         assert "poison" in found["reason"]
-        assert f"from {moment(time(4))} it can go on" in found["reason"]
+        assert f"resume from {moment(time(4))}" in found["reason"]
         audit.errors = {"at_5": [ValueError("poison")]}
         await ask(control, REPLAY, "orders", span(4), BY)
         assert (await ended(control))["state"] == "done"
@@ -433,8 +433,8 @@ async def test_a_span_that_cannot_be_is_refused(
     ("owner", "reason", "message"),
     [
         ("two", "two follows it", "is followed by two, and not by this process: ask there"),
-        ("", "its lease is old", r"not follow scope 'orders' \(its lease is old\): ask again"),
-        (None, "the store is down", r"not follow scope 'orders' \(the store is down\): ask again"),
+        ("", "its lease is old", r"not follow scope 'orders' \(its lease is old\): try again"),
+        (None, "the store is down", r"not follow scope 'orders' \(the store is down\): try again"),
     ],
 )
 async def test_a_process_that_stands_by_names_the_owner(
