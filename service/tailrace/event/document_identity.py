@@ -71,9 +71,12 @@ def key_after(event: ChangeEvent) -> dict[str, Any] | None:
 def key_after_text(event: ChangeEvent) -> str:
     """:func:`key_after` as canonical Extended JSON."""
     key = event.field_bytes("documentKey") or encoded(b"")
-    after = key_after(event) if shard_key(key) else None
-    unchanged = after == event.fresh().document_key
-    return key_text(key if after is None or unchanged else bson.encode(after))
+    if not shard_key(key):
+        return key_text(key)
+    after = key_after(event)
+    if after is None or after == event.fresh().document_key:
+        return key_text(key)
+    return key_text(bson.encode(after))
 
 
 def shard_key_of_text(text: str) -> ShardKey:
@@ -150,10 +153,13 @@ def last_changes(events: Sequence[ChangeEvent]) -> list[LastChange]:
     last: dict[object, int] = {}
     sharded: set[object] = set()
     for index, event in enumerate(events):
-        key: object = event.key or index
+        key = event.key
+        if key is None:
+            last[index] = index
+            continue
         last.pop(key, None)
         last[key] = index
-        if event.key is not None and has_shard_key(event):
+        if has_shard_key(event):
             sharded.add(key)
     if not sharded:
         return [LastChange(index) for index in last.values()]

@@ -66,17 +66,13 @@ class TableComparison:
     async def expected(self, documents: Sequence[ChangeEvent]) -> Sequence[Row]:
         tables = await converted(self._rows, documents)
         made, refused = dict[bytes, Row](), dict[bytes, str]()
+        ids: Sequence[bytes] = ()
         for namespace, rows in tables.items():
-            table = self._form.table_of(self._scope, namespace)
-            columns: Sequence[list[Any]] = (
-                rows.ids,
-                rows.keys,
-                rows.documents,
-                rows.versions,
-                *rows.values,
-            )
-            made |= await self._made(table, columns, refused)
-        ids = [row_id(event.key or b"", len(event.parts[NAMESPACE] or b"")) for event in documents]
+            table, ids = self._form.table_of(self._scope, namespace), rows.ids
+            columns: list[list[Any]] = [rows.ids, rows.keys, rows.documents, rows.versions]
+            made |= await self._made(table, columns + rows.values, refused)
+        if len(ids) != len(documents):  # of several shards, with one _id
+            ids = [row_id(each.key or b"", len(each.parts[NAMESPACE] or b"")) for each in documents]
         if refused:
             raise Refused({at: refused[each] for at, each in enumerate(ids) if each in refused})
         return [made[each] for each in ids]
@@ -138,7 +134,7 @@ class TableComparison:
         async with self._connection.cursor(binary=True) as cursor:
             rows: Any = await (await cursor.execute(statement, parameters)).fetchall()
         names = table.compared
-        return {found: dict(zip(names, values, strict=True)) for found, *values in rows}
+        return {row[0]: dict(zip(names, row[1:], strict=True)) for row in rows}
 
     @asynccontextmanager
     async def _transaction(self) -> AsyncIterator[None]:

@@ -77,8 +77,7 @@ class RowMaker:
         if self.fields is not None:
             documents = [self.fields.of_document(raw) for raw in documents]
         texts = iter(json_texts(documents, RELAXED))
-        for number, change, event, document in changed:
-            key = event.key or b""
+        for number, change, event, key, document in changed:
             text = None if document is None else next(texts)
             parts = event.parts
             seconds, namespace = parts[SECONDS], event.ns
@@ -129,23 +128,24 @@ class RowMaker:
 
 def _last_changes(
     events: Mapping[int, ChangeEvent], refused: dict[int, str]
-) -> list[tuple[int, LastChange, ChangeEvent, bytes | None]]:
-    """Of each document the number of its last change, the event, and its document if it exists.
+) -> list[tuple[int, LastChange, ChangeEvent, bytes, bytes | None]]:
+    """Of each document the number of its last change, the event, its key, and its document if it
+    exists.
 
     In the order of the stream: a unique value may have gone from one document to another.
     """
     numbers = list(events)
-    changes: list[tuple[int, LastChange, ChangeEvent, bytes | None]] = []
+    changes: list[tuple[int, LastChange, ChangeEvent, bytes, bytes | None]] = []
     for change in last_changes(list(events.values())):
         number = numbers[change.index]
         event = events[number]
-        document = event.field_bytes("fullDocument")
-        if event.key is None:
+        document, key = event.field_bytes("fullDocument"), event.key
+        if key is None:
             refused[number] = "it has no document key: a pipeline removed documentKey"
         elif event.parts[OPERATION] == b"delete":
-            changes.append((number, change, event, None))
+            changes.append((number, change, event, key, None))
         elif document is not None:
-            changes.append((number, change, event, document))
+            changes.append((number, change, event, key, document))
         elif event.operation_type != "update" or event.full_document_image is not Image.NULL:
             refused[number] = _refusal(event, "it has no document")
         # Otherwise it was updated, and deleted since: its delete follows.
