@@ -6,7 +6,10 @@ from collections import Counter
 from collections.abc import Iterator
 
 HEADINGS = (
-    ("runs", ("runs", "scopes", "processes", "changes", "rows", "snapshots", "handled again")),
+    (
+        "runs",
+        ("runs", "scopes", "processes", "changes", "rows", "snapshots", "replays", "handled again"),
+    ),
     ("ends of processes", ("kills", "stops", "forced stops", "sleeps")),
     ("repairs by the operator", ("repairs ",)),
     ("handlers", ("handler: ",)),
@@ -52,6 +55,7 @@ REQUIRED = (
     "server: streams refused",
     "server: resumes within a split event",
     "server: upgrades",
+    "replays",
     "destination: restored",
     "destination: emptied",
     "log: snapshot.paused",

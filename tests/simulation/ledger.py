@@ -11,7 +11,9 @@ from bson.timestamp import Timestamp
 
 from tailrace.event import ChangeEvent
 from tailrace.event.snapshot_events import SNAPSHOT_BEGIN, SNAPSHOT_END, of_snapshot
+from tailrace.model.replay import Replay
 from tests.simulation.expected import Document, Expected, Violation
+from tests.simulation.replayed import Replays
 
 
 @dataclass(eq=False)
@@ -48,6 +50,7 @@ class Ledger:
         self.applied: list[str] = []
         """In the order in which the destination took them, with repetitions."""
         self.repeated = self.rows = self.snapshots = 0
+        self.replays = Replays(expected)
         self._expected = expected
         self._reasons = reasons
         self._taken: set[int] = set()
@@ -90,6 +93,11 @@ class Ledger:
         ]
 
     def _take(self, number: int) -> None:
+        is_repetition = self._comes_in_replay(number)
+        self.replays.note(number)
+        if is_repetition:
+            self.applied.append(f"{number} again")
+            return
         self._order(number)
         if number in self._taken:
             self._again(number)
@@ -105,6 +113,40 @@ class Ledger:
             is_older = time is not None and self._expected.time(number) <= time
             if is_older and self._answered.get((row, document)) == self._reasons.number:
                 self._fail(f"got {self._name(number)} after a row as of {time}")
+
+    def _comes_in_replay(self, number: int) -> bool:
+        """Whether it comes in a replay, as far as can be told: the handler has it, or it is not its
+        turn."""
+        if not self.replays.has(number):
+            return False
+        if not self._done(number):
+            try:
+                self._order(number)
+            except Violation:
+                return True
+            self.replays.first(number)
+            return False
+        document = self._expected.document(number)
+        if self._answered.get(number, -1) != self._reasons.number:
+            self.replays.first(number)  # the handler's own course may bring it again, too
+        elif not self.replays.again(number):
+            return False
+        else:
+            before = [
+                each
+                for each in self._expected.before(number)
+                if each not in self._aside and not self._is_passed(each, document)
+            ]
+            if lacking := self.replays.lacking(number, before):
+                self._fail(f"got {self._name(number)} again before {self.describe(lacking)}")
+        if document is not None:
+            self._last_of[document] = max(number, self._last_of.get(document, -1))
+        return True
+
+    def replayed(self, replay: Replay, *, failed: bool) -> None:
+        """How far a replay is, as the process that makes it has stored."""
+        if missing := self.replays.ended(replay, failed=failed):
+            self._fail(f"got a replay without {self.describe(missing)}")
 
     def _take_of_snapshot(self, event: ChangeEvent) -> None:
         assert event.cluster_time is not None
@@ -211,7 +253,8 @@ class Ledger:
         before = self._expected.before(number) if document is not None else ()
         same = [each for each in before if self._expected.document(each) == document]
         early = [each for each in same if not self._done(each)]
-        if early:
+        self.replays.note(number)
+        if early and not self.replays.has(number):
             self._fail(f"set {self._name(number)} aside before {self.describe(early)}")
         self._aside.add(number)
 

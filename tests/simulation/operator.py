@@ -10,9 +10,11 @@ import structlog
 from bson.timestamp import Timestamp
 
 from tailrace.control.desired_state import store_desired_state
+from tailrace.control.follower import replay_refusal
 from tailrace.control.outcome import ActionRefused
 from tailrace.engine import WatcherState
 from tailrace.model import Position, PositionKind
+from tailrace.model.replay import ReplayRequest
 from tests.simulation.process import Process
 from tests.simulation.world import SimulatedScope, World
 
@@ -49,6 +51,8 @@ class Operator:
         elif what == "seek":
             if changes := scope.expected.changes:
                 await self.seek(scope, handler, scope.expected.time(self._random.choice(changes)))
+        elif what.startswith("replay"):
+            await self._replay(scope, handler or names[0], process, cancels=what != "replay")
         elif what.startswith("snapshot"):
             await self._snapshot(scope, handler, process, what.partition(" ")[2])
         else:
@@ -81,15 +85,37 @@ class Operator:
         if not isinstance(wanted, str):
             await self._store(scope, {"snapshot": wanted}, handler)
 
+    async def _replay(
+        self, scope: SimulatedScope, handler: str, process: Process | None, *, cancels: bool
+    ) -> None:
+        """As ``tailrace scopes replay``, of some span that the oplog has."""
+        watcher = process.supervisor.find(scope.name) if process is not None else None
+        routed = [] if watcher is None else [e for e in watcher.plan.routed if e.name == handler]
+        if watcher is None or not routed or not watcher.claim.epoch:
+            return
+        request, is_wanted = None, watcher.replays.is_wanted(handler)
+        if not cancels:
+            commits = routed[0].handler.commit is not None and watcher.runs(handler)
+            times = [scope.expected.time(each) for each in scope.expected.changes]
+            times = [each for each in times if each >= self._world.server.first]
+            if is_wanted or commits or replay_refusal(routed[0].handler) or not times:
+                return
+            request = ReplayRequest(*sorted(self._random.choice(times) for _ in range(2)))
+        elif not is_wanted:
+            return
+        if generation := await self._store(scope, {"replay": request}, handler):
+            scope.find(handler).ledger.replays.order(generation, request)
+
     async def _store(
         self, scope: SimulatedScope, changes: dict[str, object], handler: str | None
-    ) -> None:
-        """Stores what is wanted; processes read it within a second."""
+    ) -> int:
+        """Stores what is wanted; processes read it within a second. Returns its generation; 0 if it
+        was refused."""
         try:
             states = self._world.desired_states
             stored = await store_desired_state(states, scope.name, "ann", changes, handler)
         except ActionRefused:
-            return
+            return 0
         structlog.get_logger().debug(
             "simulation.ordered",
             scope=scope.name,
@@ -97,6 +123,7 @@ class Operator:
             order=list(changes),
             generation=stored.desired.generation,
         )
+        return stored.desired.generation
 
     def reload(self) -> None:
         """Adds, removes or changes a handler of a scope."""

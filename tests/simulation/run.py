@@ -330,6 +330,8 @@ class Simulation:
             generations = watcher.generations
             if generations["generation"] != generations["observed_generation"]:
                 return False
+            if any(watcher.replays.is_wanted(name) for name in names):
+                return False
             snapshot = watcher.status.handled_snapshot
             if snapshot is not None and not snapshot.progress.over:
                 return False
@@ -386,6 +388,7 @@ class Simulation:
         ledgers = [each.ledger for each in world.destinations]
         found["handled again"] = sum(each.repeated for each in ledgers)
         found["rows"] = sum(each.rows for each in ledgers)
+        found["replays"] = sum(each.replays.done for each in ledgers)
         found["snapshots"] = sum(each.snapshots for each in ledgers)
         for reason, count in self._reasons.counts.items():
             found[f"reason to repeat: {reason}"] += count

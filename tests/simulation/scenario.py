@@ -111,11 +111,24 @@ def scenario(seed: int) -> Scenario:
         orders=[
             *((at, of.choice(ORDERS), "") for at, _ in _times(of, seconds, [0, 0, 0, 1, 4], [0])),
             *_snapshot_orders(rare, seconds),
+            *_replay_orders(rare, seconds),
         ],
         reloads=[at for at, _ in _times(of, seconds, [0, 0, 0, 1, 3], [0])],
         upgrade=upgrade,
         restores=[(at * of_run, at) for at, of_run in _restores(rare, seconds)],
     )
+
+
+def _replay_orders(of: random.Random, seconds: float) -> Iterator[tuple[float, str, str]]:
+    """Some replays, of which some are cancelled; handlers that commit have to be paused for one."""
+    for at, pauses in _times(of, seconds, [0, 0, 0, 1, 3], [0.0, 0.0, 1.0]):
+        if pauses:
+            yield at, "pause", "all"
+        yield at + pauses, "replay", ""
+        if of.random() < 0.3:
+            yield at + of.uniform(0, 3), "replay cancel", ""
+        if pauses:
+            yield at + of.uniform(0, 10), "resume", "all"
 
 
 def _restores(of: random.Random, seconds: float) -> list[tuple[float, float]]:

@@ -210,6 +210,51 @@ SHOWS: dict[str, tuple[Scenario, str]] = {
         of(STORES, BATCHES, changes=100, snapshot=True, before=20, restores=[(0.0, 5.0)]),
         "destination: emptied",
     ),
+    "a replay that waits out an outage while its process loses the lease, and takes it again": (
+        of(
+            BATCHES,
+            EVENTS,
+            members=1,
+            changes=100,
+            parts={0: away(3.0, 25.0)},
+            orders=[(3.5, "replay", "batches-0")],
+            leases=Part(outages=[(4.0, 18.0, Outage.ERROR)]),
+            seconds=30.0,
+        ),
+        "replays",
+    ),
+    "replays of split events and of transactions, and kills in the middle": (
+        of(
+            BATCHES,
+            EVENTS,
+            splits=True,
+            batch_size=1,
+            transactions=0.3,
+            changes=60,
+            parts={1: Part(Rates(latency_seconds=0.3))},
+            orders=[
+                (float(at), "replay", f"{('batches-0', 'events-1')[at % 2]}") for at in range(2, 9)
+            ],
+            crashes=[3.6, 5.4],
+        ),
+        "replays",
+    ),
+    "a replay to a handler that is detached, and one that is cancelled": (
+        of(
+            BATCHES,
+            EVENTS,
+            changes=100,
+            budget=1_000,
+            parts={1: away(1.0, 6.0)},
+            orders=[
+                (4.0, "replay", "events-1"),
+                (7.0, "replay", "batches-0"),
+                (7.01, "replay cancel", "batches-0"),
+                (8.0, "replay", "batches-0"),
+            ],
+        ),
+        "replays",
+    ),
 }
 """Each with what some of its runs must have had."""
 

@@ -12,6 +12,7 @@ import anyio
 from tailrace.engine import Routed, ScopePlan
 from tailrace.event import ChangeEvent
 from tailrace.model import Checkpoint, Scope, StartPoint
+from tailrace.model.checkpoint import replay_to
 from tailrace.model.dead_letter import DeadLetter
 from tailrace.model.failure_policy import Backoff
 from tailrace.model.gap import Gap
@@ -155,6 +156,10 @@ class _NotedCheckpoints(MemoryCheckpoints):
         self._note_epoch(checkpoint)
         of = self._world.find(checkpoint.scope)
         for each in of.all:
+            again = checkpoint.replays.get(replay_to(each.name))
+            if again is not None and again.replay is not None:
+                done, failed = again.replay, again.halted != ""
+                each.checked(partial(each.ledger.replayed, done, failed=failed))
             now = checkpoint.of(each.name)
             was = before.of(each.name) if before is not None else None
             if now is None:

@@ -160,6 +160,16 @@ class Replays:
 
     async def _run(self, handler: str, running: RunningReplay, course: Course) -> None:
         """Follows the course to the end of the span, unless something ends it before."""
+        try:
+            await self._follow(handler, running, course)
+        finally:  # also if the lease is lost: in the next term it begins again
+            del self.running[handler]
+            self.scope.desired.release(handler)
+        self.ended()
+        if running.cancelled:  # another one may be wanted
+            self.begin()
+
+    async def _follow(self, handler: str, running: RunningReplay, course: Course) -> None:
         follow, name = Follow(course, SharedStream()), course.names[0]
         with self.scope.stop.child() as running.ends:
             if running.cancelled:
@@ -184,11 +194,6 @@ class Replays:
             reason=course.status.reason,
             handled=running.span.handled,
         )
-        del self.running[handler]
-        self.scope.desired.release(handler)
-        self.ended()
-        if running.cancelled:  # another one may be wanted
-            self.begin()
 
     async def _save(self, name: str, replay: Replay) -> None:
         """Stores how a replay has ended; if that fails, its last changes may come once more."""

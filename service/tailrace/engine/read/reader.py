@@ -159,7 +159,8 @@ class Reader:
             if self._single and not opening:
                 self._single = max(0, self._single - events) if events else 0
                 whole = not self._single
-            exhausted = not (events or opening)
+            # A reply without a position has the first fragments of a split event.
+            exhausted = not (events or opening) and batch.token is not None
             wait, opening = not self.admission.wants_more, False
             if size < _SMALL_REPLY_BYTES:
                 # Let handlers run first: the code below, and the driver's part of the next read,
