@@ -159,8 +159,7 @@ class Reader:
             if self._single and not opening:
                 self._single = max(0, self._single - events) if events else 0
                 whole = not self._single
-            # A reply without a position has the first fragments of a split event.
-            exhausted = not (events or opening) and batch.token is not None
+            exhausted = batch.token is not None and not (events or opening)  # no fragments
             wait, opening = not self.admission.wants_more, False
             if size < _SMALL_REPLY_BYTES:
                 # Let handlers run first: the code below, and the driver's part of the next read,
