@@ -71,8 +71,8 @@ class Api:
         """Refuses a request, or says how it is answered."""
         if refusal := self.access.stranger(request.headers):
             return _refused(refusal)
-        found = {route: values_in(request.path, route) for route in self.routes}
-        there = {route: values for route, values in found.items() if values is not None}
+        matches = {route: values_in(request.path, route) for route in self.routes}
+        there = {route: values for route, values in matches.items() if values is not None}
         if not there:
             paths = ", ".join(sorted({route.path for route in self.routes}))
             message = f"there is nothing at {request.path!a:.200}; the paths are: {paths}"
@@ -108,10 +108,10 @@ class Api:
         log = self._log(action, values, request)
         about, by = next(iter(values.values()), ""), self.access.sender(request)
         try:
-            asked = read_body(action.request, body, request.query)
+            parameters = read_body(action.request, body, request.query)
             if self.control is None:
                 raise ActionRefused(409, _STARTING)
-            answer = await action.perform(self.control, about, asked, by)
+            answer = await action.perform(self.control, about, parameters, by)
         except ActionRefused as refused:
             if action.changes:
                 log.warning("action.refused", reason=str(refused))

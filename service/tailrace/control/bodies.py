@@ -83,19 +83,19 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _fields(model: type[Body], query: str) -> Mapping[str, Any]:
-    found: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     for name, values in parse_qs(query, keep_blank_values=True).items():
         field = model.model_fields.get(name)
         kind = field.annotation if field is not None else None
-        found[name] = values if kind == list[str] else values[-1]
+        fields[name] = values if kind == list[str] else values[-1]
         if kind in (float, float | None):
             with suppress(ValueError):
-                found[name] = float(values[-1])
+                fields[name] = float(values[-1])
         if kind is int and values[-1].isdecimal():
-            found[name] = int(values[-1][:9])
+            fields[name] = int(values[-1][:9])
         if kind is bool:
-            found[name] = {"true": True, "false": False}.get(values[-1], values[-1])
-    return found
+            fields[name] = {"true": True, "false": False}.get(values[-1], values[-1])
+    return fields
 
 
 def _message(model: type[Body], error: ValidationError) -> str:

@@ -112,9 +112,9 @@ def find_handler(watcher: Watcher, name: str) -> str:
 
     Raises :class:`ActionRefused`.
     """
-    found = {each.name: each.handler for each in watcher.plan.routed}
-    if name not in found:
+    handlers = {routed.name: routed.handler for routed in watcher.plan.routed}
+    if name not in handlers:
         message = f"scope {watcher.name!r} has no handler {name!a:.60}: choose one of "
-        raise ActionRefused(422, message + ", ".join(found))
-    require_replayable(watcher, found[name])
+        raise ActionRefused(422, message + ", ".join(handlers))
+    require_replayable(watcher, handlers[name])
     return name

@@ -55,13 +55,15 @@ class Seeking:
         if undo:
             observed = before.observed_generation if before is not None else 0
             if desired is not None and self._seek_generation(desired) > observed:  # not moved yet
-                found = before
+                subscription = before
             else:
-                found = next((each for each in former if each.observed_generation < observed), None)
-            if found is None:
+                subscription = next(
+                    (at for at in former if at.observed_generation < observed), None
+                )
+            if subscription is None:
                 message = f"{self} was not moved by a seek that is kept: there is none to undo"
                 raise ActionRefused(409, f"{message}; choose a position with at or token")
-            position, of = found.position, found.fingerprint
+            position, of = subscription.position, subscription.fingerprint
         elif token is not None:
             meant = read_token(token)
             known = next((each for each in former if each.position.token == meant), None)
@@ -133,9 +135,9 @@ class Seeking:
         except CheckpointError:
             return target
         if target.moves:
-            each = [(replace(self, alone=move.handlers[0]), move) for move in target.moves]
+            parts = [(replace(self, alone=move.handlers[0]), move) for move in target.moves]
             return replace(
-                target, moves=[one._applied(move, generation, records) for one, move in each]
+                target, moves=[one._applied(move, generation, records) for one, move in parts]
             )
         return self._applied(target, generation, records)
 
@@ -169,16 +171,16 @@ async def positions_of(
     except CheckpointError as error:
         raise ActionRefused(503, describe(error)) from error
     known = [now] if now is not None and not now.is_reset else []
-    found = list[Mapping[str, Any]]()
-    for each in [*known, *former]:
-        for names, of in _together(each, handler):
+    positions = list[Mapping[str, Any]]()
+    for checkpoint in [*known, *former]:
+        for names, of in _together(checkpoint, handler):
             shows = {"handlers": names, **shown(of.position), "kind": of.position.kind.value}
-            if handler is not None and found and shows.items() <= found[-1].items():
+            if handler is not None and positions and shows.items() <= positions[-1].items():
                 continue  # the others have moved
-            saved = {"saved_at": each.saved_at.isoformat(), "epoch": each.epoch}
-            found.append({**shows, **saved, "current": each is now})
+            saved = {"saved_at": checkpoint.saved_at.isoformat(), "epoch": checkpoint.epoch}
+            positions.append({**shows, **saved, "current": checkpoint is now})
     unreadable = sorted(now.damaged) if now is not None else []
-    return {"scope": scope, "positions": found, "unreadable": unreadable}
+    return {"scope": scope, "positions": positions, "unreadable": unreadable}
 
 
 def _together(
@@ -188,14 +190,14 @@ def _together(
     if handler is not None:
         known = checkpoint.of(handler)
         return [] if known is None else [([handler], known)]
-    found = [([name for name in checkpoint.handlers if name], checkpoint.last)]
-    for name, each in checkpoint.apart.items():
-        same = next((names for names, of in found if of.position == each.position), None)
+    groups = [([name for name in checkpoint.handlers if name], checkpoint.last)]
+    for name, subscription in checkpoint.apart.items():
+        same = next((names for names, of in groups if of.position == subscription.position), None)
         if same is None:
-            found.append(([name], each))
+            groups.append(([name], subscription))
         else:
             same.append(name)
-    return found
+    return groups
 
 
 def _moved(before: Position, now: Position) -> bool:
@@ -204,15 +206,16 @@ def _moved(before: Position, now: Position) -> bool:
     return last is not None and before.progress.covers(last, last.cluster_time) is False
 
 
-def read_token(given: str | Mapping[str, Any]) -> ResumeToken:
+def read_token(written: str | Mapping[str, Any]) -> ResumeToken:
     """The token in a document, its Extended JSON, or the hexadecimal text of its ``_data``."""
     message = 'token: it is not a resume token: give a document, as {"_data": "8265..."}'
     try:
-        if isinstance(given, str) and not given.lstrip().startswith("{"):
-            bytes.fromhex(given)
-            token = ResumeToken.of({"_data": given.strip()}) if given.strip() else None
+        if isinstance(written, str) and not written.lstrip().startswith("{"):
+            bytes.fromhex(written)
+            token = ResumeToken.of({"_data": written.strip()}) if written.strip() else None
         else:
-            token = ResumeToken.from_json(given if isinstance(given, str) else json.dumps(given))
+            text = written if isinstance(written, str) else json.dumps(written)
+            token = ResumeToken.from_json(text)
     except (ValueError, OverflowError) as error:
         raise ActionRefused(400, message) from error
     if token is None or not token.document:

@@ -124,15 +124,15 @@ def moment(time: Timestamp | None) -> str:
 def read_time(text: str, key: str = "at") -> Timestamp:
     """The cluster time in an ISO 8601 text with a zone, rounded down to the second."""
     try:
-        found = datetime.fromisoformat(text)
+        parsed = datetime.fromisoformat(text)
     except ValueError as error:
         message = f"{text!a:.60} is not an ISO 8601 time: write it as 2026-11-30T12:00:00Z"
         raise ActionRefused(400, f"{key}: {message}") from error
-    if found.tzinfo is None:
+    if parsed.tzinfo is None:
         message = f"{text} has no time zone: write Z for UTC, or an offset as +02:00"
         raise ActionRefused(400, f"{key}: {message}")
     try:
-        return Timestamp(int(found.astimezone(UTC).timestamp()), 1)
+        return Timestamp(int(parsed.astimezone(UTC).timestamp()), 1)
     except (ValueError, OverflowError) as error:
         message = f"{text} is not a time that MongoDB can store: choose one from 1970 to 2105"
         raise ActionRefused(422, f"{key}: {message}") from error

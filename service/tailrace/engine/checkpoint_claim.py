@@ -75,8 +75,8 @@ class CheckpointClaim:
                 before.with_subscriptions(changed, self.handlers), cluster=identity.cluster
             )
             saved = await self._write(store, after)
-            for name, each in changed.items():
-                if self.unsaved.get(name) == each:
+            for name, subscription in changed.items():
+                if self.unsaved.get(name) == subscription:
                     del self.unsaved[name]
             return saved
 
@@ -114,14 +114,14 @@ class CheckpointClaim:
         Raises :class:`CheckpointFenced` if somebody else has saved since.
         """
         async with self._writing:
-            found = await self._load(store)
-            if found is not None and not (found.handlers or found.is_reset):
-                names = [name for name in self.handlers if name not in found.damaged]
-                found = replace(found, handlers=tuple(sorted(names)))
-            if found is not None and self.unsaved and not found.is_reset:
-                found = found.with_subscriptions(self.unsaved, self.handlers)
-            self._latest = found
-            return None if found is not None and found.is_reset else found
+            checkpoint = await self._load(store)
+            if checkpoint is not None and not (checkpoint.handlers or checkpoint.is_reset):
+                names = [name for name in self.handlers if name not in checkpoint.damaged]
+                checkpoint = replace(checkpoint, handlers=tuple(sorted(names)))
+            if checkpoint is not None and self.unsaved and not checkpoint.is_reset:
+                checkpoint = checkpoint.with_subscriptions(self.unsaved, self.handlers)
+            self._latest = checkpoint
+            return None if checkpoint is not None and checkpoint.is_reset else checkpoint
 
     async def _load(self, store: CheckpointStore) -> Checkpoint | None:
         if self.lease is not None:
@@ -130,15 +130,15 @@ class CheckpointClaim:
                 claimed = await store.claim(self.scope, self.lease.epoch)
                 self.epoch = claimed.epoch
                 return claimed
-        found = await store.load(self.scope)
-        stored = found.version if found else (0, 0)
+        checkpoint = await store.load(self.scope)
+        stored = checkpoint.version if checkpoint else (0, 0)
         if not self.epoch:
             # If two processes start at once, one claims the next epoch and the other is fenced.
-            before = found or Checkpoint.nowhere(self.scope)
+            before = checkpoint or Checkpoint.nowhere(self.scope)
             now = datetime.now(UTC)
-            found = replace(before, epoch=before.epoch + 1, sequence=0, saved_at=now)
-            await store.save(found)
-            self.epoch = found.epoch
+            checkpoint = replace(before, epoch=before.epoch + 1, sequence=0, saved_at=now)
+            await store.save(checkpoint)
+            self.epoch = checkpoint.epoch
         elif stored > (self.epoch, self.sequence):
             # Not ours: even a save whose outcome we never learned has a sequence that we counted.
             raise CheckpointFenced(
@@ -147,12 +147,12 @@ class CheckpointClaim:
                 "follows the scope now, or an operator has set or reset its position. "
                 f"'tailrace scopes restart {self.scope}' follows from there"
             )
-        elif self.saved is not None and found is not None and stored < self.saved.version:
+        elif self.saved is not None and checkpoint is not None and stored < self.saved.version:
             # A store beside the source goes back with it: only ours tells what handlers have.
             log = structlog.get_logger().bind(scope=self.scope)
             log.warning("checkpoint.went_back", stored=stored, saved=self.saved.version)
-            found = self.saved
-        return found
+            checkpoint = self.saved
+        return checkpoint
 
 
 def as_former(checkpoint: Checkpoint) -> Checkpoint:

@@ -107,11 +107,11 @@ class Checkpointer:
             self.status.committed(handled_time)
             return
         checkpoint = await self.saved(changed)
-        before = {each: each.stored for each in positions}
-        for each, at in positions.items():
-            each.stored = at
-        for each, at in positions.items():
-            self._note_end(before[each], at.snapshot)
+        before = {handler: handler.stored for handler in positions}
+        for handler, at in positions.items():
+            handler.stored = at
+        for handler, at in positions.items():
+            self._note_end(before[handler], at.snapshot)
         committed = later(checkpoint.position.cluster_time, handled_time)
         self.status.committed(committed)
         await self._note(checkpoint)

@@ -49,8 +49,8 @@ def final_position(watermark: Watermark, lane: Lane, room: int = MOST_NOTED) -> 
         times += [until] if expected else []
     dated = [each for each in times if each is not None]
     until = max(dated) if dated and len(dated) == len(times) else None
-    found = replace(position, snapshot=snapshot, handled=frozenset(digests), until=until)
-    return position if found == position else found
+    final = replace(position, snapshot=snapshot, handled=frozenset(digests), until=until)
+    return position if final == position else final
 
 
 def reached_position(watermark: Watermark, lane: Lane) -> Position:

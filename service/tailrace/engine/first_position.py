@@ -32,11 +32,11 @@ async def begin_now(
     :class:`tailrace.errors.DriverError`.
     """
     if any(name not in claim.began for name in handlers):
-        found = await runtime.now()
-        if found is None:
+        server_time = await runtime.now()
+        if server_time is None:
             return None
         for name in handlers:
-            claim.began.setdefault(name, found)
+            claim.began.setdefault(name, server_time)
     now = min(claim.began[name] for name in handlers)
     # mongod, change_stream_helpers.cpp: a stream without a start begins one tick later, too.
     time = Timestamp(now.time, now.inc + 1)

@@ -122,12 +122,12 @@ class HandlerRuns:
     async def drain(self) -> None:
         """Waits until each handler has finished what it will, or has left: one that is slower than
         the others does not hold their next run."""
-        for each in list(self.fed):
-            if each.joining:
-                self._remove(each)
-            elif each.lane is not None:
-                each.lane.close()
-        while left := [each for each in self.fed if not each.over.is_set()]:
+        for handler in list(self.fed):
+            if handler.joining:
+                self._remove(handler)
+            elif handler.lane is not None:
+                handler.lane.close()
+        while left := [handler for handler in self.fed if not handler.over.is_set()]:
             slow = (
                 self._can_leave and len(left) < len(self.fed) and not self.course.scope.stop.is_set
             )
@@ -201,8 +201,8 @@ class HandlerRuns:
         returns whether one has left."""
         if not self._can_leave:
             return False
-        last = max(self.fed, key=lambda each: each.watermark.size)
-        least = min(each.watermark.size for each in self.fed)
+        last = max(self.fed, key=lambda handler: handler.watermark.size)
+        least = min(handler.watermark.size for handler in self.fed)
         if last.watermark.size < 2 * max(least, 1):
             return False
         self._detach(last, "the others would have to wait for it")

@@ -16,15 +16,15 @@ def in_flight(handlers: Sequence[HandlerRun], token: ResumeToken) -> Mapping[str
 
     Reads one token for each place before the event's.
     """
-    found = dict[str, InFlight]()
-    for each in handlers:
-        place = _place_of(each, token)
-        if place is not None and each.lane is not None:
-            found[each.name] = _stage(each.lane, place, token)
-    if not found:
+    stages = dict[str, InFlight]()
+    for handler in handlers:
+        place = _place_of(handler, token)
+        if place is not None and handler.lane is not None:
+            stages[handler.name] = _stage(handler.lane, place, token)
+    if not stages:
         return None
     handled = InFlight(Stage.HANDLED, "it is handled")
-    return {each.name: found.get(each.name, handled) for each in handlers}
+    return {handler.name: stages.get(handler.name, handled) for handler in handlers}
 
 
 def _place_of(handler: HandlerRun, token: ResumeToken) -> Place | None:

@@ -54,25 +54,25 @@ async def ask_all(course: Course, calls: Mapping[str, Callable[[], Awaitable[T]]
     questions = [_Question(name, call) for name, call in calls.items()]
     try:
         with anyio.CancelScope() as waiting:
-            for each in questions:
-                name = f"question to {each.name}"
-                course.scope.tasks.start_soon(each.ask, course, waiting, name=name)
-            for each in questions:
-                await each.ended.wait()
-        silent = [each for each in questions if not each.ended.is_set()]
-        answered = _answers(course, [each for each in questions if each not in silent])
+            for question in questions:
+                name = f"question to {question.name}"
+                course.scope.tasks.start_soon(question.ask, course, waiting, name=name)
+            for question in questions:
+                await question.ended.wait()
+        silent = [question for question in questions if not question.ended.is_set()]
+        answered = _answers(course, [question for question in questions if question not in silent])
         if silent and not answered:
             last = silent.pop()
-            for each in silent:
-                _leave(course, each)
+            for question in silent:
+                _leave(course, question)
             await last.ended.wait()  # it holds no other
             return _answers(course, [last])
-        for each in silent:
-            _leave(course, each)
+        for question in silent:
+            _leave(course, question)
         return answered
     finally:
-        for each in questions:
-            each.life.cancel()
+        for question in questions:
+            question.life.cancel()
 
 
 def _answers(course: Course, questions: list[_Question[T]]) -> dict[str, T]:

@@ -142,12 +142,12 @@ class Run:
         handlers.watermarks = status.watermark = Watermarks(start, limit.moved)
         saved = status.checkpoint
         status.committed_time = saved.position.cluster_time if saved else None
-        for each in self.begun:
-            handlers.add(each, self.start)
+        for beginning in self.begun:
+            handlers.add(beginning, self.start)
         self._checkpointer = handlers.checkpointer = Checkpointer(
             plan, runtime, handlers.identity, scope.claim, handlers.all, handlers.watermarks, status
         )
-        save_first = any(each.position.save_first for each in self.begun)
+        save_first = any(beginning.position.save_first for beginning in self.begun)
         save_first = save_first or any(map(self._has_new_snapshot, self.begun))
         admission = Admission(
             plan,
@@ -202,11 +202,11 @@ class Run:
         try:
             async with anyio.create_task_group() as beside:
                 beside.start_soon(self._save_regularly, until_drained, name="checkpointer")
-                for each in handlers.fed:
-                    handlers.start(each)
-                    if each.delivery is not None and each.delivery.handler.ready is not None:
+                for handler in handlers.fed:
+                    handlers.start(handler)
+                    if handler.delivery is not None and handler.delivery.handler.ready is not None:
                         beside.start_soon(
-                            self._opened, each.delivery, until_drained, name="opening"
+                            self._opened, handler.delivery, until_drained, name="opening"
                         )
                 reading_rows = anyio.CancelScope()
                 rows = RowReader(
@@ -231,8 +231,8 @@ class Run:
         finally:
             # A cancelled run saves what is handled; the lanes are cancelled with it.
             await self._save_last()
-            for each in handlers.fed:
-                each.watermark.abandon()
+            for handler in handlers.fed:
+                handler.watermark.abandon()
         if self._failure is not None:
             raise self._failure
         return ending if handlers.watermarks.empty else Ending.STOPPED

@@ -128,21 +128,23 @@ async def beginnings(
         position = _position(course, identity, checkpoint, "", None)
         return [HandlerStart(None, None, position)]
     calls = {
-        each.name: partial(_beginning, course, identity, checkpoint, each, deliveries[each.name])
-        for each in course.routed
+        routed.name: partial(
+            _beginning, course, identity, checkpoint, routed, deliveries[routed.name]
+        )
+        for routed in course.routed
     }
     starts = list((await ask_all(course, calls)).values())
     if not starts:
         return []  # a stop came
     stay = together(
-        [each.position for each in starts],
-        [n for n, each in enumerate(starts) if each.reads_apart],
+        [start.position for start in starts],
+        [n for n, start in enumerate(starts) if start.reads_apart],
     )
     if course.parts is not None:
-        for each, with_others in zip(starts, stay, strict=True):
+        for start, with_others in zip(starts, stay, strict=True):
             if not with_others:
-                course.part(each.name)
-    return [each for each, with_others in zip(starts, stay, strict=True) if with_others]
+                course.part(start.name)
+    return [start for start, with_others in zip(starts, stay, strict=True) if with_others]
 
 
 async def _beginning(
@@ -234,12 +236,14 @@ def after_gap(
 
     Those that begin apart leave, to skip them on their own: a snapshot after a gap is theirs, too.
     """
-    own = [each for each in begun if each.routed is not None and each.routed.begins_apart]
+    own = [one for one in begun if one.routed is not None and one.routed.begins_apart]
     if course.parts is not None and len(own) < len(begun):
-        for each in own:
-            course.part(each.name)
-        begun = [each for each in begun if each not in own]
-    return [replace(each, position=_skipping(start, each.position)) for each in begun]
+        for beginning in own:
+            course.part(beginning.name)
+        begun = [beginning for beginning in begun if beginning not in own]
+    return [
+        replace(beginning, position=_skipping(start, beginning.position)) for beginning in begun
+    ]
 
 
 async def tell_gap(course: Course, begun: Sequence[HandlerStart], gap: Gap) -> None:
@@ -271,7 +275,7 @@ def begin_rows(course: Course, begun: Sequence[HandlerStart], *, gap: bool) -> l
     known = least_snapshot(begun)
     if not begun and first is not None:
         known = first.position.snapshot
-    rows = {e.name: found for e in begun if (found := _rows(e, known)) is not None}
+    rows = {e.name: stored for e in begun if (stored := _rows(e, known)) is not None}
     generation = desired.of(course.names[0]).snapshot_generation
     snapshot = course.rows.begin(
         known, fresh=first is None, gap=gap, rows=rows, generation=generation

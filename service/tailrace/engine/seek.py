@@ -54,7 +54,7 @@ async def seek(
         some = None if set(missed) >= set(claim.handlers) else tuple(missed)
         await runtime.store.record_gap(replace(gap, handlers=some))
     after = await claim.save(runtime.store, identity, changed)
-    for name, each in changed.items():
+    for name, subscription in changed.items():
         at = before.of(name) if before is not None else None
         structlog.get_logger().info(
             "scope.seek_generation",
@@ -62,7 +62,7 @@ async def seek(
             handler=name,
             by=desired.by,
             **{"from": at and str(at.position.start_point)},
-            to=str(each.position.start_point),
+            to=str(subscription.position.start_point),
         )
     return after
 
@@ -92,10 +92,10 @@ def furthest(handler: str, now: Subscription, former: Sequence[Checkpoint]) -> P
     """
     if now.position.cluster_time is None:
         return now.position
-    found = [each.of(handler) if handler else each.last for each in former]
-    of_it = [one.position for one in found if one is not None]
-    known = [each for each in of_it if each.cluster_time is not None]
-    return max([now.position, *known], key=lambda each: each.cluster_time or Timestamp(0, 0))
+    subscriptions = [each.of(handler) if handler else each.last for each in former]
+    of_it = [one.position for one in subscriptions if one is not None]
+    known = [position for position in of_it if position.cluster_time is not None]
+    return max([now.position, *known], key=lambda at: at.cluster_time or Timestamp(0, 0))
 
 
 def _gap(desired: DesiredState, wish: DesiredHandler, reached: Position) -> Gap | None:

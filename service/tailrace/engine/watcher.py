@@ -168,13 +168,13 @@ class Watcher:
         newer = self._desired.receive(desired)
         if self._following and self.claim.epoch:
             self.replays.begin()
-        for each in [self._shared, *self._apart.values()]:
-            if each.course.status.state is not WatcherState.STANDBY:
+        for follow in [self._shared, *self._apart.values()]:
+            if follow.course.status.state is not WatcherState.STANDBY:
                 self._desired.request_snapshot(
-                    each.course.rows, each.course.names, self.claim.snapshot_of
+                    follow.course.rows, follow.course.names, self.claim.snapshot_of
                 )
             if newer:
-                self._end_run(each)
+                self._end_run(follow)
 
     def _end_run(self, follow: Follow) -> None:
         """Ends a run, or lets handlers leave it, if the desired state demands that."""

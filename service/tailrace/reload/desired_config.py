@@ -27,9 +27,9 @@ class DesiredConfig:
         client = ClientPlan.of(settings.mongodb)
         follows = followed_by(settings)
         handlers, problems = dict[str, HandlerPlan](), list[Problem]()
-        for name, each in settings.handlers.items():
+        for name, handler_settings in settings.handlers.items():
             try:
-                handlers[name] = HandlerPlan.of(name, each, follows.get(name, ()))
+                handlers[name] = HandlerPlan.of(name, handler_settings, follows.get(name, ()))
             except Unavailable as error:
                 problems.append(Problem(f"handlers.{name}", str(error)))
         if problems:

@@ -95,13 +95,13 @@ class Reloader:
                 raise ActionRefused(503 if passes else 422, message) from error
 
     async def _reload(self, *, dry_run: bool) -> Done:
-        new, found = await self._read_in_time()
-        details = {"dry_run": dry_run, **found.document()}
+        new, difference = await self._read_in_time()
+        details = {"dry_run": dry_run, **difference.document()}
         await require_readable(new.settings, self.runtime.now)
         if dry_run:
-            return Done(f"{found}. Dry run: nothing was changed", details=details)
+            return Done(f"{difference}. Dry run: nothing was changed", details=details)
         self._require_changeable()
-        pending = self._begin_all(found, new, *await self._open(found, new))
+        pending = self._begin_all(difference, new, *await self._open(difference, new))
         patience = new.settings.shutdown.grace_seconds + _PATIENCE_SECONDS
         with anyio.move_on_after(min(patience, _MOST_PATIENCE_SECONDS)):
             for done in pending.values():
@@ -109,7 +109,7 @@ class Reloader:
             while self._without_start(pending):  # noqa: ASYNC110 - rare, and soon over
                 await anyio.sleep(_LOOK_SECONDS)
         late = [name for name, done in pending.items() if not done.is_set()]
-        message = f"{found}"
+        message = f"{difference}"
         if late:
             message += (
                 f". Still draining, and done when its handler calls have ended: {listed(late)}"
@@ -119,7 +119,7 @@ class Reloader:
                 ". Not begun yet, and what is written before that does not come: "
                 f"{listed(unknown)}; /status says why"
             )
-        return Done(message, after=str(found), details={**details, "draining": late})
+        return Done(message, after=str(difference), details={**details, "draining": late})
 
     def _without_start(self, pending: Mapping[str, anyio.Event]) -> list[str]:
         """The scopes that have changed, and for which it is not stored where they begin."""
@@ -166,15 +166,15 @@ class Reloader:
             sys.setswitchinterval(usual)
 
     async def _open(
-        self, found: Difference, new: DesiredConfig
+        self, difference: Difference, new: DesiredConfig
     ) -> tuple[Mapping[Key, OpenHandler], OpenClient]:
         """All handlers and the client, those that changed opened. If one cannot be, none is."""
-        same = [name for name, effect in found.handlers.items() if effect == "kept"]
+        same = [name for name, effect in difference.handlers.items() if effect == "kept"]
         plans, client = new.handlers.values(), self.clients.now
         try:
             with anyio.fail_after(_OPENING_SECONDS):
-                if found.client:
-                    scopes = set(found.begun) - set(self.supervisor.halted)
+                if difference.client:
+                    scopes = set(difference.begun) - set(self.supervisor.halted)
                     client = await self.clients.open_instead(new.client, new.settings, scopes)
                 handlers = await self.pool.add(plans, new.settings.delivery, same)
             self._require_changeable()  # the process may have been stopped meanwhile
@@ -191,7 +191,7 @@ class Reloader:
                     if plan.name not in same
                     or any((each.name, plan.name) not in self.pool.open for each in plan.follows)
                 ]
-                names += ["mongodb.uri"] if found.client else []
+                names += ["mongodb.uri"] if difference.client else []
                 message = f"could not be opened within {_OPENING_SECONDS:g} s: {', '.join(names)}"
                 raise StartRefused(message, may_pass=True) from None
             raise
@@ -199,7 +199,7 @@ class Reloader:
 
     def _begin_all(
         self,
-        found: Difference,
+        difference: Difference,
         new: DesiredConfig,
         handlers: Mapping[Key, OpenHandler],
         client: OpenClient,
@@ -207,7 +207,7 @@ class Reloader:
         """Begins all changes; gives, by scope, what is set when its change is done."""
         settings, server, delivery = new.settings, client.driver, new.settings.delivery
         changes = {
-            name: each.effect for name, each in found.scopes.items() if each.effect != "kept"
+            name: each.effect for name, each in difference.scopes.items() if each.effect != "kept"
         }
         # Only these: a hundred plans would keep the event loop busy for milliseconds.
         changed = scope_plans(settings, handlers_of(handlers, delivery), server, changes)

@@ -49,14 +49,14 @@ def _placed(rounds: Iterable[tuple[_Pairs, int]], held: Counter[str]) -> dict[st
 
     In each round, its members get scopes until they follow that many.
     """
-    found, taken = dict[str, str](), Counter(held)
+    members_by_scope, taken = dict[str, str](), Counter(held)
     for pairs, most in rounds:
         for scope, member in pairs:
             room = min(most, member.max_scopes or most) - taken[member.id]
-            if scope not in found and room > 0:
-                found[scope] = member.id
+            if scope not in members_by_scope and room > 0:
+                members_by_scope[scope] = member.id
                 taken[member.id] += 1
-    return found
+    return members_by_scope
 
 
 def _ranked(scopes: Iterable[str], members: Sequence[Member]) -> _Pairs:
@@ -157,10 +157,10 @@ def _recruits(members: Sequence[Member], seconds: float) -> Sequence[Member]:
 
     In a rolling update these members will stay, while the others are about to leave.
     """
-    found, before = [], 0.0
-    for member in sorted(members, key=lambda each: each.age_seconds):
+    recruits, before = [], 0.0
+    for member in sorted(members, key=lambda candidate: candidate.age_seconds):
         if member.age_seconds - before >= seconds:
             break
-        found.append(member)
+        recruits.append(member)
         before = member.age_seconds
-    return found
+    return recruits

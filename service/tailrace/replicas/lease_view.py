@@ -88,7 +88,7 @@ class LeaseView:
                     if lease.owner == member.id and lease.seconds_left > self._age
                 ),
             }
-            for member in sorted(self.members, key=lambda each: each.name)
+            for member in sorted(self.members, key=lambda other: other.name)
         ]
 
     @property

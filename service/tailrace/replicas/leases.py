@@ -217,18 +217,18 @@ class Leases:
         if missing := set(self.names) - table.leases.keys() - table.unreadable.keys():
             await self.store.prepare(missing)  # the first attempt failed, or they were removed
 
-    def _compare(self, scope: LeasedScope, found: Lease, sent: float) -> None:
+    def _compare(self, scope: LeasedScope, stored: Lease, sent: float) -> None:
         """Compares a held lease with the store's, as read by a command sent at ``sent``."""
         lease = scope.lease
         if lease is None:
             return
-        if found.free or (found.owner, found.epoch) != (self.me.id, lease.epoch):
+        if stored.free or (stored.owner, stored.epoch) != (self.me.id, lease.epoch):
             scope.lose("the store says it expired or belongs to another process")
             return
-        lease.extend(sent + found.seconds_left - (self.times.lease - self.times.own))
+        lease.extend(sent + stored.seconds_left - (self.times.lease - self.times.own))
         others = {each.id: each.name for each in self._view.members if each.id != self.me.id}
-        if found.wanted_by in others:
-            scope.hand_over(others[found.wanted_by])
+        if stored.wanted_by in others:
+            scope.hand_over(others[stored.wanted_by])
 
     async def _acquire(self, seen: Lease) -> None:
         scope = self._scopes.get(seen.scope) or self._scope(seen.scope)
@@ -258,12 +258,12 @@ class Leases:
             return None
         if scope.lease is not None and not scope.lease.over:
             return ObservedLease(self.me.name, scope.lease.epoch, held=True)
-        found = self._view.observed(name, self.me.id)
-        if found is None:
+        observed = self._view.observed(name, self.me.id)
+        if observed is None:
             return None
-        trouble = "" if found.owner else self._answers.trouble
-        reason = "; ".join(filter(None, (found.reason, trouble)))
-        return replace(found, reason=reason, outlived=scope.outlived)
+        trouble = "" if observed.owner else self._answers.trouble
+        reason = "; ".join(filter(None, (observed.reason, trouble)))
+        return replace(observed, reason=reason, outlived=scope.outlived)
 
     def degraded(self) -> list[str]:
         """What endangers all leases while changes flow."""

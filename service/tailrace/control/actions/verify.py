@@ -116,10 +116,10 @@ async def _start(control: Control, subject: Subject, body: VerifyBody, by: str) 
 
 def _comparable(subject: Subject) -> Sequence[Routed]:
     """The handlers that are meant, and can be asked. Raises :class:`ActionRefused`."""
-    meant = [each for each in subject.watcher.plan.routed if each.name in subject.handlers]
-    found = [each for each in meant if each.handler.comparison is not None]
-    if found:
-        return found
+    meant = [routed for routed in subject.watcher.plan.routed if routed.name in subject.handlers]
+    comparable = [routed for routed in meant if routed.handler.comparison is not None]
+    if comparable:
+        return comparable
     who = f"{subject}" if subject.handler is not None else f"no handler of {subject}"
     verb = "cannot" if subject.handler is not None else "can"
     raise ActionRefused(

@@ -46,7 +46,7 @@ class CommitDelivery(Delivery):
             aside += more
         if aside:
             order = {event: number for number, event in enumerate(events)}
-            aside.sort(key=lambda each: order[each[0]])
+            aside.sort(key=lambda refusal: order[refusal[0]])
             await self._dead_letter_refused(aside, handled)
         return len(left)
 

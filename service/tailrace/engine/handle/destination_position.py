@@ -101,9 +101,9 @@ class DestinationPosition:
         if chosen and waits:
             await self.load()
             return True
-        found, error = await self._answer(_QUESTION, self.handler.position.load)
+        position, error = await self._answer(_QUESTION, self.handler.position.load)
         if error is None:
-            self._stands_at(found)
+            self._stands_at(position)
             return True
         if not self.outages.is_one(error):
             raise HandlerFailed(self.handler.name, _QUESTION, error) from error
@@ -198,20 +198,20 @@ class DestinationPosition:
             "stored position"
         )
 
-    async def _asked(self, what: str, question: Callable[..., Awaitable[T]], *given: Any) -> T:
-        found, error = await self._answer(what, question, *given)
+    async def _asked(self, what: str, question: Callable[..., Awaitable[T]], *arguments: Any) -> T:
+        answer, error = await self._answer(what, question, *arguments)
         if error is not None and self.outages.is_one(error):
             with self.outages.outage(error) as outage:
                 while error is not None and self.outages.is_one(error):
                     await outage.wait(error)
-                    found, error = await self._answer(what, question, *given)
+                    answer, error = await self._answer(what, question, *arguments)
                 outage.over()
         if error is not None:
             raise HandlerFailed(self.handler.name, what, error) from error
-        return found  # type: ignore[return-value] # without an error it is the answer
+        return answer  # type: ignore[return-value] # without an error it is the answer
 
     async def _answer(
-        self, what: str, question: Callable[..., Awaitable[T]], *given: Any
+        self, what: str, question: Callable[..., Awaitable[T]], *arguments: Any
     ) -> tuple[T | None, BaseException | None]:
         """The answer to one call, or its error, unless that decides about the scope."""
         began = perf_counter()  # noqa: F841 - for :mod:`tailrace.engine.handle.frames`
@@ -226,7 +226,7 @@ class DestinationPosition:
         try:
             with slow:
                 call = in_own_task(question, f"{self.handler.name} {what}")
-                return await call(self.identity, *given), None
+                return await call(self.identity, *arguments), None
         except InvalidPosition as error:
             raise ScopeHalted(
                 f"scope {self.identity.scope!r}: handler {self.handler.name!r}: its begin() "

@@ -103,9 +103,9 @@ def running_calls() -> Iterator[RunningCall]:
         while coroutine is not None:
             frame = getattr(coroutine, "cr_frame", None)
             if frame is not None and frame.f_code in _CALLS:
-                found = frame.f_locals
-                if (began := found.get("began")) is not None:
-                    yield _call(found["self"], began, found)
+                variables = frame.f_locals
+                if (began := variables.get("began")) is not None:
+                    yield _call(variables["self"], began, variables)
             coroutine = getattr(coroutine, "cr_await", None)
 
 

@@ -122,12 +122,12 @@ def together(starts: Sequence[StartPosition], alone: Collection[int] = ()) -> li
     Positions of different snapshots do not go together. ``alone``: the indexes of those whose
     snapshot only a stream of their own reads as it is configured, if there are others.
     """
-    candidates = [each for n, each in enumerate(starts) if n not in alone] or starts
+    candidates = [start for n, start in enumerate(starts) if n not in alone] or starts
     furthest = candidates[0]
-    for each in candidates:
-        if furthest.position.is_before(each.position):
-            furthest = each
-    return [_near(each, furthest) for each in starts]
+    for start in candidates:
+        if furthest.position.is_before(start.position):
+            furthest = start
+    return [_near(start, furthest) for start in starts]
 
 
 def _near(one: StartPosition, furthest: StartPosition) -> bool:

@@ -71,8 +71,8 @@ class Admission:
         if self.save_first and len(batch):
             time = batch.part(0, 1).last().cluster_time
             if time is not None:
-                for each in self.handlers:
-                    each.watermark.begin_at(time)
+                for handler in self.handlers:
+                    handler.watermark.begin_at(time)
         if self._transactions is None:
             slices = batch.slices(size)
         else:
@@ -176,9 +176,9 @@ class Admission:
                 await self.checkpointer.save(first=True)
         else:
             handlers = self.handlers
-        for each, places in zip(handlers, fed, strict=False):
-            if places and each.lane is not None and not each.left:
-                each.lane.feed(places)
+        for handler, places in zip(handlers, fed, strict=False):
+            if places and handler.lane is not None and not handler.left:
+                handler.lane.feed(places)
         return max([len(places) for places in fed], default=0)
 
     @property

@@ -55,8 +55,8 @@ class ReadLimit:
             self._waiting = set()
             self.make_room()  # which frees bytes for the reply that waits
             if self._hold_nothing:
-                for each in waiting:
-                    each.cancel()
+                for cancel_scope in waiting:
+                    cancel_scope.cancel()
             else:
                 self._waiting = waiting
 

@@ -177,8 +177,8 @@ class Reader:
             state = self.status.following(events, opening=self.replies == 1)
             self.status.enter(state)
             if state is WatcherState.CAUGHT_UP:
-                for each in handlers:
-                    each.rest()
+                for handler in handlers:
+                    handler.rest()
             del batch  # a reply may be large, and the next one comes soon
             if self.is_there(exhausted):
                 return Ending.ARRIVED

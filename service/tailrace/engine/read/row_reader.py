@@ -63,13 +63,13 @@ class RowReader:
                 time = await self._caught_up()
                 try:
                     busy = anyio.current_time() - self.order.changed_at < _BUSY_SECONDS
-                    found = await self.source.read(time, briefly=busy)
+                    rows = await self.source.read(time, briefly=busy)
                 except TimeUnavailable:
-                    self._refused, found = time, []
-                if found and not busy:
+                    self._refused, rows = time, []
+                if rows and not busy:
                     tasks.start_soon(self.source.prefetch, time)
-                if found:
-                    places = await self._admit(found)
+                if rows:
+                    places = await self._admit(rows)
 
     async def _admit(self, found: Sequence[Rows]) -> int | None:
         places = 0

@@ -36,9 +36,10 @@ class Transactions:
         if not self._held and TRANSACTION not in batch.buffer:
             return batch, batch.slices(size)
         joined = self._joined(batch)
-        each = iter(joined.bounds)
+        bounds = iter(joined.bounds)
         units = [
-            transaction_at(joined.buffer, begin, end) for begin, end in zip(each, each, strict=True)
+            transaction_at(joined.buffer, begin, end)
+            for begin, end in zip(bounds, bounds, strict=True)
         ]
         ends = [
             index

@@ -48,8 +48,8 @@ def lags(status: Status, handler: str | None = None) -> dict[str, float]:
         committed = saved.position.cluster_time if saved is not None else None
     now = _server_time(status, state)
     stages = {"read": read, "handled": handled, "committed": committed}
-    found = {stage: lag(now, reached) for stage, reached in stages.items()}
-    return {stage: lag for stage, lag in found.items() if lag is not None}
+    by_stage = {stage: lag(now, reached) for stage, reached in stages.items()}
+    return {stage: lag for stage, lag in by_stage.items() if lag is not None}
 
 
 def _server_time(status: Status, state: WatcherState) -> Timestamp | None:

@@ -17,4 +17,4 @@ def scope_snapshot(status: Status) -> ObservedSnapshot | None:
         own = course.snapshot_of(name)
         if own is not None and own.progress.id == seen.progress.id:
             of_all.append(own)
-    return min(of_all, key=lambda each: (each.progress.over, each.progress.documents))
+    return min(of_all, key=lambda observed: (observed.progress.over, observed.progress.documents))

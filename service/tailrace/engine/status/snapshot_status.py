@@ -46,9 +46,9 @@ def least(
     if seen is None:
         return None
     read, known = seen.progress, list[SnapshotProgress]()
-    for name, each in handled.items():
-        if each is not None and each.id == read.id:
-            known.append(each)
+    for name, progress in handled.items():
+        if progress is not None and progress.id == read.id:
+            known.append(progress)
         elif name in busy or not read.over:
             return None
     return min(known, key=lambda one: (one.over, one.documents), default=read)
@@ -116,12 +116,15 @@ def documents_read(seen: ObservedSnapshot | None) -> Mapping[str, tuple[int, int
 
     Until its end is found, at least one is left: there may be more documents than were counted.
     """
-    found: dict[str, tuple[int, int]] = {}
+    by_collection: dict[str, tuple[int, int]] = {}
     if seen is None:
-        return found
-    for each in seen.progress.by_collection:
-        name = f"{each.database}.{each.collection}"
-        documents, left = found.get(name, (0, 0))
-        least = 0 if seen.progress.over or each.over else 1
-        found[name] = documents + each.documents, left + max(_left(seen, each), least)
-    return found
+        return by_collection
+    for collection in seen.progress.by_collection:
+        name = f"{collection.database}.{collection.collection}"
+        documents, left = by_collection.get(name, (0, 0))
+        least = 0 if seen.progress.over or collection.over else 1
+        by_collection[name] = (
+            documents + collection.documents,
+            left + max(_left(seen, collection), least),
+        )
+    return by_collection
