@@ -35,35 +35,35 @@ def destination_type(
     it one ``write``, or as many ``__call__`` as ``delivery.lanes``.
     """
 
-    def require_suitable(name: str, word: str, target: Any, given: S) -> None:
+    def require_suitable(name: str, word: str, target: Any, settings: S) -> None:
         place = f"handlers.{name}.type"
         require_usable(place, word, target)
-        if hasattr(target, "commit") and not isinstance(given, CommitHandlerSettings):
+        if hasattr(target, "commit") and not isinstance(settings, CommitHandlerSettings):
             message = f"{word!r} has commit: let its settings derive from CommitHandlerSettings"
             raise ConfigurationError(Problem(place, message))
-        several = concurrency is not None and concurrency(given) > 1
+        several = concurrency is not None and concurrency(settings) > 1
         if several and (hasattr(target, "commit") or hasattr(target, "begin")):
             message = f"{word!r} has begin or commit, which cannot cover several calls at once"
             raise ConfigurationError(Problem(place, message))
 
-    def checked(name: str, given: S) -> None:
+    def checked(name: str, settings: S) -> None:
         row.require_installed(name)
         if inspect.isclass(create):
-            require_suitable(name, create.__name__, create, given)
-        check(name, given)
+            require_suitable(name, create.__name__, create, settings)
+        check(name, settings)
 
-    def made(opening: Opening, given: S) -> Any:
-        target = created(f"handlers.{opening.name}", create, opening, given)
-        require_suitable(opening.name, type(target).__name__, target, given)
+    def made(opening: Opening, settings: S) -> Any:
+        target = created(f"handlers.{opening.name}", create, opening, settings)
+        require_suitable(opening.name, type(target).__name__, target, settings)
         return target
 
-    def handler(opening: Opening, given: S, target: Any) -> Handler:
-        calls = concurrency(given) if concurrency is not None else None
+    def handler(opening: Opening, settings: S, target: Any) -> Handler:
+        calls = concurrency(settings) if concurrency is not None else None
         return object_handler(
-            opening, target, given, calls or opening.delivery.lanes, batches=calls or 1
+            opening, target, settings, calls or opening.delivery.lanes, batches=calls or 1
         )
 
-    def shared(given: S) -> bool:
+    def shared(settings: S) -> bool:
         return inspect.isclass(create) and is_shared(create)
 
     row = HandlerType(settings, made, handler, checked, needs=needs, install=install, shared=shared)

@@ -42,13 +42,13 @@ def _call(function: Callable[..., Awaitable[Any]], more: Sequence[str]) -> Call:
     which every event would pay for."""
     match tuple(more):
         case ("scope", "epoch"):
-            return lambda given, identity: function(given, identity.scope, identity.epoch)
+            return lambda argument, identity: function(argument, identity.scope, identity.epoch)
         case ("scope",):
-            return lambda given, identity: function(given, identity.scope)
+            return lambda argument, identity: function(argument, identity.scope)
         case ("epoch",):
-            return lambda given, identity: function(given, identity.epoch)
+            return lambda argument, identity: function(argument, identity.epoch)
         case _:
-            return lambda given, identity: function(given)
+            return lambda argument, identity: function(argument)
 
 
 def _signature(function: Any) -> tuple[Callable[..., Any], inspect.Parameter, Sequence[str]]:

@@ -68,14 +68,16 @@ def forwarded(shape: Handler, opened: Callable[[], Handler]) -> Handler:
 
     def to(path: str) -> Any:
         call = attrgetter(path)
-        return (lambda *given: call(opened())(*given)) if call(shape) is not None else None
+        return (lambda *arguments: call(opened())(*arguments)) if call(shape) is not None else None
 
     async def ready(identity: RunIdentity) -> None:
         opened()
 
     calls, position, commit = shape.calls, shape.position, shape.commit
     # Not a coroutine of its own, which every event would pay for.
-    calls = replace(calls, call=lambda given, identity: opened().calls.call(given, identity))
+    calls = replace(
+        calls, call=lambda arguments, identity: opened().calls.call(arguments, identity)
+    )
     if isinstance(calls, PerBatch):
         calls = replace(calls, on_ddl=to("calls.on_ddl"))
     position = position and OwnPosition(to("position.load"), to("position.skipped"))

@@ -43,16 +43,16 @@ def messages(
         others = iter(messages(current, scope, envelope, canonical=canonical))
         return [NOTHING if index in older else next(others) for index in range(len(events))]
     kind = envelope, canonical
-    found: list[Message | None] = [event.cached(kind) for event in events]
+    cached: list[Message | None] = [event.cached(kind) for event in events]
     missing = events
-    if any(found):
-        missing = [event for event, message in zip(events, found, strict=True) if message is None]
+    if any(cached):
+        missing = [event for event, message in zip(events, cached, strict=True) if message is None]
     if missing:
         made = make(missing, scope, CANONICAL if canonical else RELAXED)
         for event, message in zip(missing, made, strict=True):
             event.cache(kind, message)
-        if len(made) == len(found):
+        if len(made) == len(cached):
             return made
         rest = iter(made)
-        return [next(rest) if message is None else message for message in found]
-    return [message for message in found if message is not None]
+        return [next(rest) if message is None else message for message in cached]
+    return [message for message in cached if message is not None]

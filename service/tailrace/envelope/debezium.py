@@ -64,24 +64,24 @@ def _descriptions(events: Sequence[ChangeEvent]) -> list[bytes]:
     fields = [None if raw is None else elements(raw, 0) for raw in described]
     updated = [
         document_at(raw, at)
-        for raw, each in zip(described, fields, strict=True)
-        if raw is not None and each is not None
-        for kind, at in [each.get(b"updatedFields", (0, 0))]
+        for raw, parts in zip(described, fields, strict=True)
+        if raw is not None and parts is not None
+        for kind, at in [parts.get(b"updatedFields", (0, 0))]
         if kind == DOCUMENT
     ]
     texts = iter(json_texts(updated, RELAXED))
     made: list[bytes] = []
-    for raw, each in zip(described, fields, strict=True):
-        if raw is None or each is None:
+    for raw, parts in zip(described, fields, strict=True):
+        if raw is None or parts is None:
             made.append(b"null")
             continue
-        kind, _ = each.get(b"updatedFields", (0, 0))
+        kind, _ = parts.get(b"updatedFields", (0, 0))
         made.append(
             b'{"removedFields":%b,"updatedFields":%b,"truncatedArrays":%b}'
             % (
-                _list(raw, each.get(b"removedFields")),
+                _list(raw, parts.get(b"removedFields")),
                 quoted(next(texts)) if kind == DOCUMENT else b"null",
-                _list(raw, each.get(b"truncatedArrays")).replace(b'"newSize":', b'"size":'),
+                _list(raw, parts.get(b"truncatedArrays")).replace(b'"newSize":', b'"size":'),
             )
         )
     return made

@@ -42,8 +42,10 @@ def event_texts(events: Sequence[ChangeEvent], form: Form) -> list[EventText]:
         if frame is None:
             made.append((next(texts), event_id(event), key_of(event)))
             continue
-        token, operation, seconds, increment, wall, found, namespace, shown, key, updated = frame
-        image = b'"fullDocument":%b,' % next(texts) if found else b""
+        token, operation, seconds, increment, wall, has_image, namespace, shown, key, updated = (
+            frame
+        )
+        image = b'"fullDocument":%b,' % next(texts) if has_image else b""
         update = b',"updateDescription":%b' % next(texts) if updated else b""
         around = (token, operation, seconds, increment, wall, image, namespace, shown, update)
         made.append((_USUAL % around, token.decode(), key))

@@ -179,10 +179,10 @@ class ChangeEvent:
         if self._keys is not None:
             self._parts, key = shared_key(self._keys, self._buffer, self._start)
             return key
-        found = self._parts
-        if found is None:  # as in parts, but inline: every event needs its key
-            found = self._parts = parts(self._buffer, self._start)
-        return document_key(self._buffer, self._start, found)
+        offsets = self._parts
+        if offsets is None:  # as in parts, but inline: every event needs its key
+            offsets = self._parts = parts(self._buffer, self._start)
+        return document_key(self._buffer, self._start, offsets)
 
     @property
     def key_text(self) -> str | None:
@@ -214,8 +214,8 @@ class ChangeEvent:
         """
         part = _PARTS.get(name)
         if part is not None:
-            found = self.parts
-            begin, end = found[part], found[part + 1]
+            offsets = self.parts
+            begin, end = offsets[part], offsets[part + 1]
             return None if begin < 0 else self._buffer[begin:end]
         kind, at = elements(self._buffer, self._start).get(name.encode(), (0, 0))
         return document_at(self._buffer, at) if kind == DOCUMENT else None
@@ -253,10 +253,10 @@ class ChangeEvent:
             values = self._values = {}
         elif part in values:
             return cast("dict[str, Any] | None", values[part])
-        found = self._parts
-        if found is None:
-            found = self._parts = parts(self._buffer, self._start)
-        begin, end = found[part], found[part + 1]
+        offsets = self._parts
+        if offsets is None:
+            offsets = self._parts = parts(self._buffer, self._start)
+        begin, end = offsets[part], offsets[part + 1]
         if part == DOCUMENT_KEY and begin >= 0:
             key = values[part] = decoded_key(self._buffer, begin, end)
             return key

@@ -167,11 +167,11 @@ def last_changes(events: Sequence[ChangeEvent]) -> list[LastChange]:
     for index, event in enumerate(events):
         if event.key in sharded:
             changes[event.key].append(_key_change(index, event))
-    found = [
+    decided = [
         _decided(changes[key]) if key in sharded else LastChange(index)
         for key, index in last.items()
     ]
-    return sorted(found, key=lambda each: each.index)
+    return sorted(decided, key=lambda change: change.index)
 
 
 def overtaken(events: Sequence[ChangeEvent]) -> frozenset[int]:
@@ -244,7 +244,7 @@ def _key_change(index: int, event: ChangeEvent) -> _KeyChange:
 
 def _overtaken(changes: Iterable[_KeyChange]) -> Iterable[_KeyChange]:
     """See :func:`overtaken`, for the changes of one document."""
-    for time, group in groupby(changes, key=lambda each: each.time):
+    for time, group in groupby(changes, key=lambda change: change.time):
         together = list(group)
         alive_elsewhere = False
         for at, change in enumerate(together if time[0] is not None else ()):

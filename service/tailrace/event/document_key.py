@@ -98,13 +98,13 @@ def identities(keys: Iterable[bytes | None]) -> Mapping[Namespace, Sequence[byte
 
     Keys of events whose namespace a pipeline removed are left out.
     """
-    found: dict[Namespace, list[bytes]] = {}
+    elements: dict[Namespace, list[bytes]] = {}
     for key in keys:
         if key is not None and key.startswith(_NAMESPACE, 4):
             at = INT32(key, 0)[0]
             if (of := namespace(decode(key[:at]))) is not None:
-                found.setdefault(of, []).append(key[at:])
-    return found
+                elements.setdefault(of, []).append(key[at:])
+    return elements
 
 
 def identity(buffer: bytes, key: int) -> bytes:

@@ -63,14 +63,14 @@ def read_key(text: str) -> Key:
     Raises ``ValueError``, with what to write instead.
     """
     try:
-        found = json_util.loads(text, json_options=_OPTIONS)
+        written = json_util.loads(text, json_options=_OPTIONS)
     except _REFUSALS:
         if match := _OBJECT_ID.fullmatch(text):
             advice = f'for an ObjectId write {{"$oid": "{match[1].lower()}"}}'
         else:
             advice = 'write text with quotes ("A-17") and an ObjectId as {"$oid": "65a0…"}'
         raise ValueError(f"{text!a:.60} is not Extended JSON: {advice}") from None
-    value = found["_id"] if isinstance(found, dict) and "_id" in found else found
+    value = written["_id"] if isinstance(written, dict) and "_id" in written else written
     try:
         raw = bson.encode({"_id": value})
     except _REFUSALS as error:

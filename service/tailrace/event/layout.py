@@ -186,27 +186,27 @@ def parts(buffer: bytes, start: int) -> Parts:
 
 
 def _walked(buffer: bytes, start: int) -> Parts:
-    found = dict.fromkeys(FIELDS, _NOWHERE)
+    fields = dict.fromkeys(FIELDS, _NOWHERE)
     with suppress(ValueError):
         for name, kind, value, end in walk(buffer, start):
             if name in FIELDS:
-                found[name] = (value, end) if kind == FIELDS[name] else _NOWHERE
+                fields[name] = (value, end) if kind == FIELDS[name] else _NOWHERE
     operation, time, wall_time, namespace = (
-        buffer[slice(*found[name])]  # empty for a missing value
+        buffer[slice(*fields[name])]  # empty for a missing value
         for name in (b"operationType", b"clusterTime", b"wallTime", b"ns")
     )
     return (
         ABSENT,
-        *found[b"_id"],
+        *fields[b"_id"],
         operation[4:-1] if operation else None,
         int.from_bytes(time[4:], "little") if time else None,
         int.from_bytes(time[:4], "little") if time else None,
         int.from_bytes(wall_time, "little", signed=True) if wall_time else None,
-        *found[b"fullDocument"],
+        *fields[b"fullDocument"],
         namespace or None,
-        *found[b"documentKey"],
-        *found[b"updateDescription"],
-        *found[b"fullDocumentBeforeChange"],
+        *fields[b"documentKey"],
+        *fields[b"updateDescription"],
+        *fields[b"fullDocumentBeforeChange"],
         (),
     )
 

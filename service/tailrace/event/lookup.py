@@ -136,8 +136,8 @@ def fill(
     pieces: list[bytes] = []
     filled: list[int] = []
     append, size = filled.append, 0
-    each = iter(bounds[2 * window.first : 2 * window.end])
-    for begin, end, update in zip(each, each, window.updates, strict=True):
+    pairs = iter(bounds[2 * window.first : 2 * window.end])
+    for begin, end, update in zip(pairs, pairs, window.updates, strict=True):
         more = end - begin
         if update is None:
             event: tuple[bytes, ...] = (buffer[begin:end],)

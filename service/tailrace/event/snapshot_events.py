@@ -93,9 +93,9 @@ class ReadEvents:
         at, append = 0, bounds.append
         known = _OBJECT_ID_BYTES
         head, tail, fixed = self._around(known, len(middle))
-        for found in replies:
-            buffer, each = found.buffer, iter(found.bounds)
-            for begin, end in zip(each, each, strict=True):
+        for reply in replies:
+            buffer, offsets = reply.buffer, iter(reply.bounds)
+            for begin, end in zip(offsets, offsets, strict=True):
                 identity = buffer[begin + 4 : begin + 4 + _OBJECT_ID_BYTES]
                 if not identity.startswith(_ID_OF_OBJECT):
                     identity = document_id(buffer, begin)

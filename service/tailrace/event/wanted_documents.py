@@ -57,8 +57,8 @@ class WantedShardKey:
         if len(documents) == 1:
             return documents[0]
         paths = {*self.before, *self.after}
-        found: Iterator[dict[str, Any]] = (decode(each, CODEC) for each in documents)
-        keys = [shard_key_of(document, paths) for document in found]
+        decoded: Iterator[dict[str, Any]] = (decode(each, CODEC) for each in documents)
+        keys = [shard_key_of(document, paths) for document in decoded]
         for wanted in (self.after, self.before):
             if wanted in keys:
                 return documents[keys.index(wanted)]

@@ -140,8 +140,8 @@ async def count_up_to(
             command["max"] = RawBSONDocument(later[-1].raw)
         if of.last is not None:
             command["min"] = RawBSONDocument(of.last.raw)
-    found = await server.find(Find(of.database, of.collection, uuid, time, command))
-    return sum(map(len, found))
+    replies = await server.find(Find(of.database, of.collection, uuid, time, command))
+    return sum(map(len, replies))
 
 
 def _cut_short(replies: Sequence[Reply]) -> bool:

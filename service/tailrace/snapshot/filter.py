@@ -44,16 +44,16 @@ def canonical(text: str) -> str:
     if not text.strip():
         return ""
     try:
-        found = json_util.loads(text, json_options=_ANY)
+        document = json_util.loads(text, json_options=_ANY)
     except _REFUSALS as error:
         raise ValueError(f"the filter is not Extended JSON: {error}") from error
-    if not isinstance(found, dict):
+    if not isinstance(document, dict):
         raise ValueError('a filter is a document, as in {"status": "open"}')
     try:
-        bson.encode(found)
+        bson.encode(document)
     except _REFUSALS as error:
         raise ValueError(f"the filter holds a value that BSON cannot store: {error}") from error
-    return text_of(found)
+    return text_of(document)
 
 
 def fingerprint(text: str) -> str:

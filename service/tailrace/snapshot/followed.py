@@ -54,16 +54,16 @@ async def examine(server: SnapshotServer, scope: Scope, *, images: bool) -> Foll
 
     A user who may not list collections is told nothing about images. Raises :class:`DriverError`.
     """
-    found = None
+    collections = None
     try:
-        found = [each async for each in listed(server, scope)]
+        collections = [each async for each in listed(server, scope)]
     except CommandFailed as error:
         if error.code != UNAUTHORIZED:
             raise
     missing = ""
-    if scope.collection is not None and not found:
+    if scope.collection is not None and not collections:
         missing = await _missing(server, scope)
-    without = [f"{each.database}.{each.name}" for each in found or () if not each.images]
+    without = [f"{each.database}.{each.name}" for each in collections or () if not each.images]
     return FollowedCollections(without if images else (), missing)
 
 
@@ -71,13 +71,13 @@ async def warn_of_followed(server: SnapshotServer, scope: Scope, *, images: bool
     """Logs what :func:`examine` finds."""
     log = structlog.get_logger().bind(scope=scope.name)
     try:
-        found = await examine(server, scope, images=images)
+        examined = await examine(server, scope, images=images)
     except DriverError:
         return  # the stream meets the same server, and says what is wrong
-    if found.missing:
-        log.warning("collection.missing", consequence=found.missing)
-    if found.refusal:
-        log.warning("images.missing", consequence=found.refusal)
+    if examined.missing:
+        log.warning("collection.missing", consequence=examined.missing)
+    if examined.refusal:
+        log.warning("images.missing", consequence=examined.refusal)
 
 
 async def probe_read(server: SnapshotServer, scope: Scope, read_preference: str | None) -> None:
@@ -85,15 +85,15 @@ async def probe_read(server: SnapshotServer, scope: Scope, read_preference: str 
 
     Raises :class:`ScopeHalted` and :class:`DriverError` if the server cannot.
     """
-    async for each in listed(server, scope):
-        if each.refusal:
+    async for collection in listed(server, scope):
+        if collection.refusal:
             continue
         time = (await server.run("admin", {"ping": 1})).get("operationTime")
         if time is None:
             return
         command = {"filter": {}, "limit": 1, "projection": {"_id": 1}}
-        uuid = bytes.fromhex(each.uuid)
-        find = Find(each.database, each.name, uuid, time, command, read_preference)
+        uuid = bytes.fromhex(collection.uuid)
+        find = Find(collection.database, collection.name, uuid, time, command, read_preference)
         try:
             await server.find(find)
         except CommandFailed as error:

@@ -59,8 +59,8 @@ class ChunkPace:
             self.rest(_BRIEF_REST * seconds)
         if not documents or briefly:
             return
-        each = size / documents
-        fitting = int(CHUNK_BYTES / each) if each else self.most_documents
+        document_bytes = size / documents
+        fitting = int(CHUNK_BYTES / document_bytes) if document_bytes else self.most_documents
         self.documents = max(1, min(self.most_documents, fitting, 4 * self.documents))
         cost = seconds / documents
         if self._usual and cost > _SLOW * self._usual:

@@ -79,39 +79,41 @@ class NothingToRead(Exception):
     """An operator asked for a snapshot of collections that do not exist."""
 
 
-async def plan(server: SnapshotServer, scope: Scope, asked: SnapshotProgress) -> SnapshotProgress:
+async def plan(
+    server: SnapshotServer, scope: Scope, progress: SnapshotProgress
+) -> SnapshotProgress:
     """The snapshot that was asked for, with the collections that exist now.
 
-    If ``asked`` is an earlier plan, the collections that it has are not counted again. The plan
+    If ``progress`` is an earlier plan, the collections that it has are not counted again. The plan
     with which ``snapshotBegin`` is handed over must have every collection that existed then: its
     changes may come before ``snapshotBegin``, which would say that its documents do not exist.
 
     A collection that cannot be read is included as refused, with a warning. A view or a time series
     is included only if it was chosen or is the scope itself. Raises :class:`NothingToRead`.
     """
-    first = asked.state is SnapshotState.PLANNED
+    first = progress.state is SnapshotState.PLANNED
     before: dict[str, dict[str, RangeProgress]] = defaultdict(dict)
-    for name, of in asked.ranges.items():
+    for name, of in progress.ranges.items():
         before[of.uuid or name][name] = of
     ranges: dict[str, RangeProgress] = {}
-    missing = set(asked.collections)
-    async for each in listed(server, scope):
-        named = _names(each) & set(asked.collections)
-        if asked.collections and not named:
+    missing = set(progress.collections)
+    async for collection in listed(server, scope):
+        named = _names(collection) & set(progress.collections)
+        if progress.collections and not named:
             continue
         missing -= named
-        key = each.uuid or f"{each.database}.{each.name}"
+        key = collection.uuid or f"{collection.database}.{collection.name}"
         if key in before:
             parts = before[key].items()
-            ranges |= {name: replace(part, collection=each.name) for name, part in parts}
-        elif first or each.uuid:
-            ranges |= await _ranges(server, scope, asked, each)
+            ranges |= {name: replace(part, collection=collection.name) for name, part in parts}
+        elif first or collection.uuid:
+            ranges |= await _ranges(server, scope, progress, collection)
     if missing:
         names = ", ".join(sorted(missing))
         raise NothingToRead(f"scope {scope.name!r} has no collection {names}")
-    if asked.filter and first:
-        await _require_filter(server, asked, ranges.values())
-    return replace(asked, state=SnapshotState.READING, ranges=ranges)
+    if progress.filter and first:
+        await _require_filter(server, progress, ranges.values())
+    return replace(progress, state=SnapshotState.READING, ranges=ranges)
 
 
 async def replaced(
@@ -125,23 +127,23 @@ async def replaced(
     """
     chosen = set(progress.collections)
     places = {
-        (each.database, each.collection)
-        for each in progress.ranges.values()
-        if each.state is RangeState.DROPPED
+        (collection.database, collection.collection)
+        for collection in progress.ranges.values()
+        if collection.state is RangeState.DROPPED
     }
-    found: dict[str, RangeProgress] = {}
+    ranges: dict[str, RangeProgress] = {}
     if scope.collection is None and not chosen and not places:
-        return found
-    async for each in listed(server, scope):
-        if each.uuid in progress.ranges or not each.uuid:
+        return ranges
+    async for collection in listed(server, scope):
+        if collection.uuid in progress.ranges or not collection.uuid:
             continue
         if chosen or scope.collection is not None:
-            wanted = not chosen or bool(_names(each) & chosen)
+            wanted = not chosen or bool(_names(collection) & chosen)
         else:
-            wanted = (each.database, each.name) in places
+            wanted = (collection.database, collection.name) in places
         if wanted:
-            found |= await _ranges(server, scope, progress, each)
-    return found
+            ranges |= await _ranges(server, scope, progress, collection)
+    return ranges
 
 
 def _names(collection: ListedCollection) -> set[str]:
@@ -150,26 +152,26 @@ def _names(collection: ListedCollection) -> set[str]:
 
 
 async def _ranges(
-    server: SnapshotServer, scope: Scope, asked: SnapshotProgress, each: ListedCollection
+    server: SnapshotServer, scope: Scope, progress: SnapshotProgress, collection: ListedCollection
 ) -> Mapping[str, RangeProgress]:
     """The ranges of a collection; none if it cannot be read and nobody asked for it by name."""
-    namespace = f"{each.database}.{each.name}"
-    if each.refusal:
-        log = structlog.get_logger().bind(scope=scope.name, snapshot=asked.id)
-        log.warning("snapshot.collection_refused", collection=namespace, reason=each.refusal)
-        if scope.collection is None and not asked.collections and not each.uuid:
+    namespace = f"{collection.database}.{collection.name}"
+    if collection.refusal:
+        log = structlog.get_logger().bind(scope=scope.name, snapshot=progress.id)
+        log.warning("snapshot.collection_refused", collection=namespace, reason=collection.refusal)
+        if scope.collection is None and not progress.collections and not collection.uuid:
             return {}
     whole = RangeProgress(
-        each.uuid,
-        each.database,
-        each.name,
-        0 if each.refusal else await _count(server, each),
-        each.clustered,
-        state=RangeState.REFUSED if each.refusal else RangeState.READING,
-        note=each.refusal,
+        collection.uuid,
+        collection.database,
+        collection.name,
+        0 if collection.refusal else await _count(server, collection),
+        collection.clustered,
+        state=RangeState.REFUSED if collection.refusal else RangeState.READING,
+        note=collection.refusal,
     )
-    parts = await _cut(server, whole, asked.parallel)
-    name = each.uuid or namespace
+    parts = await _cut(server, whole, progress.parallel)
+    name = collection.uuid or namespace
     return {f"{name}/{n}" if n else name: part for n, part in enumerate(parts)}
 
 
@@ -186,8 +188,8 @@ async def _cut(server: SnapshotServer, whole: RangeProgress, most: int) -> list[
     stages = [{"$sample": {"size": size}}, {"$project": {"_id": 1}}, {"$sort": {"_id": 1}}]
     command = {"aggregate": whole.collection, "pipeline": stages, "cursor": {"batchSize": size}}
     sample = await server.first_batch(whole.database, command)
-    each = iter(sample.bounds)
-    ids = [sample.buffer[begin:end] for begin, end in zip(each, each, strict=True)]
+    offsets = iter(sample.bounds)
+    ids = [sample.buffer[begin:end] for begin, end in zip(offsets, offsets, strict=True)]
     cuts = [DocumentId(ids[len(ids) * n // count]) for n in range(1, count)] if ids else []
     bounds = [None, *cuts, None]
     share, rest = divmod(whole.estimate, len(bounds) - 1)
@@ -224,7 +226,7 @@ async def listed(server: SnapshotServer, scope: Scope) -> AsyncIterator[ListedCo
                     error.args = (f"{error.args[0]}: {advice}",)
                 raise
             cursor = reply["cursor"]
-            documents = sorted(cursor["firstBatch"], key=lambda each: str(each["name"]))
+            documents = sorted(cursor["firstBatch"], key=lambda document: str(document["name"]))
             for document in documents:
                 if not str(document["name"]).startswith("system."):
                     yield ListedCollection.of(database, document)
@@ -241,9 +243,9 @@ async def count_documents(server: SnapshotServer, scope: Scope) -> int:
     Raises :class:`CommandFailed` if the user may not list the collections.
     """
     documents = collections = 0
-    async for each in listed(server, scope):
-        if not each.refusal:
-            documents, collections = documents + await _count(server, each), collections + 1
+    async for collection in listed(server, scope):
+        if not collection.refusal:
+            documents, collections = documents + await _count(server, collection), collections + 1
         if collections == _MOST_COUNTED:
             break
     return documents
@@ -271,9 +273,13 @@ async def found_again(server: SnapshotServer, of: RangeProgress) -> ListedCollec
     wanted = [{"name": of.collection}, {"info.uuid": Binary(bytes.fromhex(of.uuid), 4)}]
     command = {"listCollections": 1, "filter": {"$or": wanted}, "cursor": {}}
     documents = (await server.run(of.database, command))["cursor"]["firstBatch"]
-    found = [ListedCollection.of(of.database, document) for document in documents]
-    same = (each for each in found if each.uuid == of.uuid)
-    capped = (each for each in found if each.name == of.collection and each.capped)
+    collections = [ListedCollection.of(of.database, document) for document in documents]
+    same = (collection for collection in collections if collection.uuid == of.uuid)
+    capped = (
+        collection
+        for collection in collections
+        if collection.name == of.collection and collection.capped
+    )
     return next(same, None) or next(capped, None)
 
 

@@ -30,11 +30,11 @@ class Rates:
     def now(self) -> dict[str, float]:
         """Documents per second by collection."""
         now = anyio.current_time()
-        found = {}
+        rates = {}
         for collection, samples in self._samples.items():
             while len(samples) > 1 and samples[1][0] < now - _WINDOW_SECONDS:
                 samples.popleft()
             begun, before = samples[0]
             if now > begun:
-                found[collection] = (samples[-1][1] - before) / (now - begun)
-        return found
+                rates[collection] = (samples[-1][1] - before) / (now - begun)
+        return rates

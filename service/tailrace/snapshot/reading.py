@@ -132,24 +132,24 @@ class Reading:
         read = await _at_once(
             [partial(self._chunk, progress, name, time, most, matching) for name in names]
         )
-        errors = [found for found in read if isinstance(found, TailraceError)]
+        errors = [result for result in read if isinstance(result, TailraceError)]
         if len(errors) == len(read) or not all(map(_is_too_slow, errors)):
             raise next((each for each in errors if not _is_too_slow(each)), errors[0])
         took = anyio.current_time() - started
-        chunks = [found[0] for found in read if isinstance(found, tuple)]
+        chunks = [result[0] for result in read if isinstance(result, tuple)]
         if chunks:
             scanned, size = sum(c.scanned for c in chunks), sum(c.size for c in chunks)
             self._pace.note(scanned, size, took, briefly=briefly)
         rows: list[Rows] = []
-        for name, found in zip(names, read, strict=True):
+        for name, result in zip(names, read, strict=True):
             of = progress.ranges[name]
-            if isinstance(found, tuple):
-                chunk, batch = found
+            if isinstance(result, tuple):
+                chunk, batch = result
                 self.rates.note(of.uuid, chunk.scanned, started)
                 after = partial(_after, replace(progress, time=time), name, chunk)
                 rows.append(Rows(batch, time, after))
-            elif isinstance(found, RangeProgress) and found != of:
-                rows.append(progress_rows(time, progress.with_range(name, found)))
+            elif isinstance(result, RangeProgress) and result != of:
+                rows.append(progress_rows(time, progress.with_range(name, result)))
             if rows:
                 progress = rows[-1].progress(len(rows[-1].batch))
         return rows
@@ -191,20 +191,22 @@ class Reading:
     async def _moved(self, of: RangeProgress) -> RangeProgress:
         """The range under its new name in the scope; or ``DROPPED`` or ``REFUSED``, if the rest
         cannot be read."""
-        found = await found_again(self._server, of)
-        if found is not None and found.refusal:
+        collection = await found_again(self._server, of)
+        if collection is not None and collection.refusal:
             self._log.warning(
                 "snapshot.collection_refused",
-                collection=f"{of.database}.{found.name}",
-                reason=found.refusal,
+                collection=f"{of.database}.{collection.name}",
+                reason=collection.refusal,
             )
-            return replace(of, state=RangeState.REFUSED, note=found.refusal)
-        if found is not None and found.name == of.collection:
+            return replace(of, state=RangeState.REFUSED, note=collection.refusal)
+        if collection is not None and collection.name == of.collection:
             return of
-        if found is not None and self._scope.collection is None:
-            self._log.info("snapshot.collection_renamed", collection=of.collection, to=found.name)
-            return replace(of, collection=found.name)
-        note = "it was dropped" if found is None else f"it was renamed to {found.name!r}"
+        if collection is not None and self._scope.collection is None:
+            self._log.info(
+                "snapshot.collection_renamed", collection=of.collection, to=collection.name
+            )
+            return replace(of, collection=collection.name)
+        note = "it was dropped" if collection is None else f"it was renamed to {collection.name!r}"
         self._log.info("snapshot.collection_left", collection=of.collection, reason=note)
         return replace(of, state=RangeState.DROPPED, note=note)
 
@@ -225,21 +227,21 @@ class Reading:
 
 async def _at_once(calls: Sequence[Callable[[], Awaitable[T]]]) -> list[T | TailraceError]:
     """The results of concurrent calls, or their errors, after all have ended."""
-    given: dict[int, T | TailraceError] = {}
+    results: dict[int, T | TailraceError] = {}
 
     async def wait(index: int, call: Callable[[], Awaitable[T]]) -> None:
         try:
-            given[index] = await call()
+            results[index] = await call()
         except TailraceError as error:
-            given[index] = error
+            results[index] = error
 
     if len(calls) == 1:
         await wait(0, calls[0])
-        return [given[0]]
+        return [results[0]]
     async with anyio.create_task_group() as tasks:
         for index, call in enumerate(calls):
             tasks.start_soon(wait, index, call)
-    return [given[index] for index in range(len(calls))]
+    return [results[index] for index in range(len(calls))]
 
 
 def _is_too_slow(error: TailraceError) -> bool:

@@ -171,11 +171,11 @@ class Snapshots:
         if progress is None or not progress.active:
             return []
         self._earliest.require(time)
-        found = await self._asked(self._next(progress, time, briefly=briefly), progress) or []
-        for rows in found:
+        chunks = await self._asked(self._next(progress, time, briefly=briefly), progress) or []
+        for rows in chunks:
             self._failures, self._trouble = 0, ""
             self.progress = rows.progress(len(rows.batch))
-        return found
+        return chunks
 
     async def prefetch(self, time: Timestamp) -> None:
         """Reads the next chunks early, for a call of :meth:`read` with the same time."""
@@ -191,10 +191,10 @@ class Snapshots:
                 return []
             # The plan took a while: what was created meanwhile is added in turn.
             self._planned = await plan(self._server, self.scope, self._planned)
-            found = [self._reading.begin(self._planned, time)]
+            rows = [self._reading.begin(self._planned, time)]
         else:
-            found = await self._reading.next(progress, time, briefly=briefly)
-        return await self._stored.noted(progress, found)
+            rows = await self._reading.next(progress, time, briefly=briefly)
+        return await self._stored.noted(progress, rows)
 
     def observed(self) -> ObservedSnapshot | None:
         """The progress of the snapshot, or the one that an operator has just asked for."""

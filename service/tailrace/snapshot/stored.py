@@ -21,16 +21,16 @@ class StoredBefore:
         self._server = server
         self._rows = {**rows}
 
-    async def noted(self, progress: SnapshotProgress, found: Sequence[Rows]) -> Sequence[Rows]:
+    async def noted(self, progress: SnapshotProgress, chunks: Sequence[Rows]) -> Sequence[Rows]:
         """The rows, with how many of them each handler has. They follow ``progress`` in order.
 
         Raises :class:`tailrace.errors.DriverError`.
         """
         ours = {name: each for name, each in self._rows.items() if each.id == progress.id}
         if not ours:
-            return found
+            return chunks
         noted, rest = [], ours
-        for rows in found:
+        for rows in chunks:
             stored, of = await self._already_stored(progress, rows, ours)
             noted.append(replace(rows, already_stored=stored))
             rest = {
@@ -49,14 +49,17 @@ class StoredBefore:
         if progress.state is SnapshotState.PLANNED:
             return dict.fromkeys(ours, count), ""  # all of them have ``snapshotBegin``
         after = rows.progress(count).ranges
-        of = next((name for name, each in progress.ranges.items() if after[name] != each), "")
-        stored = {name: count for name, each in ours.items() if each.ended}
-        for name, each in ours.items():
-            if count and of in each.last:
+        of = next(
+            (name for name, stored_rows in progress.ranges.items() if after[name] != stored_rows),
+            "",
+        )
+        stored = {name: count for name, stored_rows in ours.items() if stored_rows.ended}
+        for name, stored_rows in ours.items():
+            if count and of in stored_rows.last:
                 stored[name] = await count_up_to(
                     self._server,
                     progress.ranges[of],
-                    each.last[of],
+                    stored_rows.last[of],
                     rows.time,
                     count,
                     matching=filter_of(progress.filter),

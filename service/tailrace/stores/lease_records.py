@@ -25,23 +25,23 @@ def read_table(
     A field that is missing, or not of its type, is ``None``. ``where`` says where a lease or a
     member of a name is.
     """
-    found, alive, unreadable = list[Lease](), list[Member](), dict[str, str]()
-    for each in leases:
-        if reason := _damage_of_lease(each):
-            name = each["scope"]
+    readable, alive, unreadable = list[Lease](), list[Member](), dict[str, str]()
+    for record in leases:
+        if reason := _damage_of_lease(record):
+            name = record["scope"]
             unreadable[name] = f"{where(name)}: the lease cannot be read: {reason}. {_REMEDY}"
         else:
-            found.append(Lease(**each))
-    for each in members:
-        if missing := [name for name, value in each.items() if value is None]:
-            name = f"member:{each['id']}"
+            readable.append(Lease(**record))
+    for record in members:
+        if missing := [name for name, value in record.items() if value is None]:
+            name = f"member:{record['id']}"
             unreadable[name] = (
                 f"{where(name)}: the member cannot be read: it lacks {', '.join(missing)}, or has "
                 "another type there. It is ignored. Remove this record"
             )
         else:
-            alive.append(Member(**each))
-    return LeaseTable({each.scope: each for each in found}, alive, unreadable)
+            alive.append(Member(**record))
+    return LeaseTable({record.scope: record for record in readable}, alive, unreadable)
 
 
 def _damage_of_lease(record: Mapping[str, Any]) -> str:

@@ -54,12 +54,12 @@ class MemoryLeases:
             _, joined, _ = self._members.get(heartbeat.id, (heartbeat, now, now))
             self._members[heartbeat.id] = heartbeat, joined, now + seconds
         held = [
-            each
-            for scope, each in self._leases.items()
-            if scope in scopes and each.lease.owner == owner and each.until > now
+            entry
+            for scope, entry in self._leases.items()
+            if scope in scopes and entry.lease.owner == owner and entry.until > now
         ]
-        for each in held:
-            each.until = now + seconds
+        for entry in held:
+            entry.until = now + seconds
         return len(held)
 
     async def release(self, scope: str, owner: str, epoch: int) -> None:

@@ -122,9 +122,9 @@ class MongoCheckpoints:
                 return
             # The filter did not match, so the server tried to insert and met the stored document.
             # If two first writes come at once, the lesser one may refuse the greater.
-            found = await self._records.find({"_id": checkpoint.scope}, where, level="local")
-            if found:
-                stored = found[0].get("epoch"), found[0].get("sequence")
+            records = await self._records.find({"_id": checkpoint.scope}, where, level="local")
+            if records:
+                stored = records[0].get("epoch"), records[0].get("sequence")
                 numbers = all(isinstance(each, int) for each in stored)
                 if not (numbers and checkpoint.version > stored):
                     raise fenced(checkpoint, stored, where=where)

@@ -71,12 +71,12 @@ class RecordCollection:
     ) -> Documents:
         """Every match, in the order of ``_id``."""
         # Pages by _id instead of getMore, so that an election between two pages does no harm.
-        found: Documents = []
+        documents: Documents = []
         rest = query
         while page := await self.find(rest, where, level=level, limit=PAGE, fields=fields):
-            found += page
+            documents += page
             rest = {"$and": [query, {"_id": {"$gt": page[-1]["_id"]}}]}
-        return found
+        return documents
 
     async def aggregate(
         self, *pipeline: Mapping[str, Any], where: str, limit: int, level: str = "local"
@@ -104,8 +104,8 @@ class RecordCollection:
             "writeConcern": self._concern,
         }
         reply = await self._run(command, where)
-        found: dict[str, Any] | None = reply["value"]
-        return found
+        document: dict[str, Any] | None = reply["value"]
+        return document
 
     async def create_indexes(self, *indexes: Mapping[str, Any], where: str) -> None:
         """Creates indexes, unless they exist."""

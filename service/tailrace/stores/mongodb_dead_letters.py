@@ -76,7 +76,7 @@ class MongoDeadLetters(IndexedLetters):
             query["handler"] = handler
         if after:  # a page begins with those that have no time: only damaged ones have none
             query["sequence"] = {"$gt": _sequence(after)}
-        found = await self._records.find(
+        documents = await self._records.find(
             query,
             self._name,
             level="majority",
@@ -84,7 +84,7 @@ class MongoDeadLetters(IndexedLetters):
             fields=_HEAD_FIELDS,
             sort="sequence",
         )
-        return [self._head(each) for each in found]
+        return [self._head(each) for each in documents]
 
     async def queue(self, queue: Key) -> Sequence[LetterHead]:
         query = _LETTERS | below(_key_prefix(*queue))

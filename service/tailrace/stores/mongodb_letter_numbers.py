@@ -105,7 +105,7 @@ class LetterNumbers:
 
     async def _last(self, scope: str) -> int:
         """The greatest number of the scope; 0 if there is none."""
-        found = await self._letters.aggregate(
+        latest = await self._letters.aggregate(
             {"$match": {"scope": scope, **_NUMBERED}},
             {"$sort": {"number": -1}},
             {"$limit": 1},
@@ -113,7 +113,7 @@ class LetterNumbers:
             where=f"{self._letters}, scope {scope!r}",
             limit=1,
         )
-        return int(found[0]["number"]) if found else 0
+        return int(latest[0]["number"]) if latest else 0
 
 
 def _seal(scope: str, number: int) -> str:

@@ -24,11 +24,11 @@ class MongoVerifications:
         query = {"_id": {"$gt": f"{scope}:", "$lt": f"{scope};"}}
         for record in await self._records.find_all(query, where, level="majority"):
             try:
-                found = read_record(Verification, record, scope=scope, where=where)
+                verification = read_record(Verification, record, scope=scope, where=where)
             except CheckpointCorrupt as error:
                 structlog.get_logger().warning("verification.unreadable", error=str(error))
             else:
-                verifications.append(found)
+                verifications.append(verification)
         return verifications
 
     async def save(self, verification: Verification) -> None:

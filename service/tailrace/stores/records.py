@@ -43,11 +43,11 @@ def fenced(checkpoint: Checkpoint, stored: object, *, where: str) -> CheckpointF
     """The error for a save that is not newer than the ``stored`` (epoch, sequence)."""
     match stored:
         case (epoch, sequence):
-            found = f"epoch {epoch}, sequence {sequence} is stored"
+            reason = f"epoch {epoch}, sequence {sequence} is stored"
         case _:  # removed between the refused write and the read after it
-            found = "something newer was stored"
+            reason = "something newer was stored"
     return CheckpointFenced(
-        f"{where}: {found}, so epoch {checkpoint.epoch}, sequence {checkpoint.sequence} was not "
+        f"{where}: {reason}, so epoch {checkpoint.epoch}, sequence {checkpoint.sequence} was not "
         "saved: another process follows this scope now, or an operator has set or reset its "
         "position. 'tailrace scopes restart SCOPE' follows from there"
     )

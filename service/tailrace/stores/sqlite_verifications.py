@@ -31,13 +31,13 @@ class SqliteVerifications:
         where, verifications = f", scope {scope!r}", list[Verification]()
         for (text,) in (await self._file.run(_LOAD, (scope,), where)).rows:
             try:
-                found = read_json(
+                verification = read_json(
                     Verification, text, scope=scope, where=f"{self._file.path}{where}"
                 )
             except CheckpointCorrupt as error:
                 structlog.get_logger().warning("verification.unreadable", error=str(error))
             else:
-                verifications.append(found)
+                verifications.append(verification)
         return verifications
 
     async def save(self, verification: Verification) -> None:

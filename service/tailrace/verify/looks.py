@@ -57,9 +57,11 @@ class Looker:
         documents, moment = await self._documents(of, keys, moment, read)
         expected = await expected_rows(self.comparison, list(documents.events.values()))
         places = {of_document: at for at, of_document in enumerate(documents.events)}
-        found = [places.get(one) for one in identities(keys)]
-        whole = documents.whole or (len(keys) == 1 and found != [None])
-        result = compared(keys, found, expected, held.rows, whole=whole, expires=held.expires)
+        rows_of_keys = [places.get(one) for one in identities(keys)]
+        whole = documents.whole or (len(keys) == 1 and rows_of_keys != [None])
+        result = compared(
+            keys, rows_of_keys, expected, held.rows, whole=whole, expires=held.expires
+        )
         return Looked(result, moment, documents.size, len(documents.events))
 
     async def _documents(

@@ -26,17 +26,21 @@ async def planned(
     the server's refusal of a filter.
     """
     snapshot = asked_for(scope, SnapshotMode.REQUESTED, request.filter, 1)
-    found = await plan(server, scope, replace(snapshot, collections=request.collections))
+    plan_of_scope = await plan(server, scope, replace(snapshot, collections=request.collections))
     collections: dict[str, ComparedCollection] = {}
-    for each in found.ranges.values():
-        if not is_wanted(routed, each.database, each.collection):
+    for collection in plan_of_scope.ranges.values():
+        if not is_wanted(routed, collection.database, collection.collection):
             continue
         one = ComparedCollection(
-            each.uuid, each.database, each.collection, each.estimate, each.clustered
+            collection.uuid,
+            collection.database,
+            collection.collection,
+            collection.estimate,
+            collection.clustered,
         )
-        if each.state is RangeState.REFUSED:
-            one = replace(one, phase=Phase.REFUSED, note=each.note)
-        elif not is_copied(routed, each.database, each.collection):
+        if collection.state is RangeState.REFUSED:
+            one = replace(one, phase=Phase.REFUSED, note=collection.note)
+        elif not is_copied(routed, collection.database, collection.collection):
             one = replace(one, phase=Phase.REFUSED, note=_NOT_COPIED)
         collections[one.name] = one
     return collections

@@ -87,7 +87,7 @@ def _collection(of: ComparedCollection) -> dict[str, Any]:
 
 
 def _difference(handler: str, difference: Difference) -> dict[str, Any]:
-    found: dict[str, Any] = {
+    document: dict[str, Any] = {
         "handler": handler,
         "collection": difference.collection,
         "key": difference.key,
@@ -97,5 +97,5 @@ def _difference(handler: str, difference: Difference) -> dict[str, Any]:
     }
     if difference.expected or difference.stored:
         pairs = zip(difference.fields, difference.expected, difference.stored, strict=True)
-        found["values"] = {name: {"expected": one, "stored": two} for name, one, two in pairs}
-    return found
+        document["values"] = {name: {"expected": one, "stored": two} for name, one, two in pairs}
+    return document

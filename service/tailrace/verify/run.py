@@ -191,12 +191,12 @@ class Run:
             return False
         try:
             scope, request = watcher.plan.scope, self.record.request
-            found = await planned(self._source.server, scope, request, routed)
+            collections = await planned(self._source.server, scope, request, routed)
         except NothingToRead:
             return False
         new = {
             name: one
-            for name, one in found.items()
+            for name, one in collections.items()
             if name not in known
             or known[name].uuid != one.uuid
             or known[name].phase is Phase.DROPPED

@@ -218,13 +218,15 @@ def _documents(
     of: ComparedCollection, replies: Sequence[Reply], time: Timestamp, *, whole: bool
 ) -> Documents:
     batch = ReadEvents("verify", of.uuid, of.database, of.collection).batch(replies, time)
-    found: list[bytes] = []
+    document_ids: list[bytes] = []
     for reply in replies:
         buffer = reply.buffer
         for begin in reply.bounds[::2]:
             first = buffer[begin + 4 : begin + _OBJECT_ID_END]
-            found.append(first if first.startswith(_ID_OF_OBJECT) else identity(buffer, begin))
-    return Documents(dict(zip(found, batch.events(), strict=True)), whole, batch.size)
+            document_ids.append(
+                first if first.startswith(_ID_OF_OBJECT) else identity(buffer, begin)
+            )
+    return Documents(dict(zip(document_ids, batch.events(), strict=True)), whole, batch.size)
 
 
 def _range(of: ComparedCollection) -> RangeProgress:

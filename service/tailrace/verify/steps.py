@@ -185,12 +185,12 @@ class Steps:
     async def _moved(self, of: ComparedCollection) -> bool:
         """Notes that a collection was dropped or renamed; returns whether it was."""
         place = RangeProgress(of.uuid, of.database, of.collection)
-        found = await found_again(self.source.server, place)
-        if found is not None and (found.name, found.refusal) == (of.collection, ""):
+        collection = await found_again(self.source.server, place)
+        if collection is not None and (collection.name, collection.refusal) == (of.collection, ""):
             return False
         note = "it was dropped meanwhile"
-        if found is not None:
-            note = found.refusal or f"it was renamed to {found.name} meanwhile"
+        if collection is not None:
+            note = collection.refusal or f"it was renamed to {collection.name} meanwhile"
         structlog.get_logger().info(
             "verification.collection_gone",
             scope=self.findings.record.scope,

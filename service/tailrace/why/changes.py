@@ -57,25 +57,25 @@ async def find_changes(
     if collection is not None:
         match["ns"] = {"db": collection[0], "coll": collection[1]}
     search = _Search(server, scope, options, match)
-    found = FoundChanges()
+    changes = FoundChanges()
     with anyio.move_on_after(seconds) as bounded:
         try:
-            found = await search.back(found)
+            changes = await search.back(changes)
         except (DriverError, StreamError) as error:
             message = f"The server did not tell the changes: {describe(error)}."
-            found = replace(search.found, unknown=[message])
+            changes = replace(search.found, unknown=[message])
     if bounded.cancelled_caught:
-        found = search.found
-    if not found.whole and not found.unknown:
+        changes = search.found
+    if not changes.whole and not changes.unknown:
         message = (
             "The server did not answer in time."
-            if found.now is None
+            if changes.now is None
             else "Changes before that are not searched: the time was up. Ask with more --seconds."
             if bounded.cancelled_caught
             else "Earlier changes are not searched: these are the last ones."
         )
-        found = replace(found, unknown=[message])
-    return found
+        changes = replace(changes, unknown=[message])
+    return changes
 
 
 @dataclass(slots=True)
@@ -87,11 +87,11 @@ class _Search:
     found: FoundChanges = field(default_factory=FoundChanges)
     """What is known so far, if the time is up."""
 
-    async def back(self, found: FoundChanges) -> FoundChanges:
+    async def back(self, changes: FoundChanges) -> FoundChanges:
         now = (await self.server.run("admin", {"ping": 1})).get("operationTime")
         if not isinstance(now, Timestamp):
-            return replace(found, unknown=["The server does not tell its time."])
-        self.found = replace(found, now=now)
+            return replace(changes, unknown=["The server does not tell its time."])
+        self.found = replace(changes, now=now)
         oldest = await self._oldest()
         for span in _SPANS:
             since = Timestamp(max(now.time - span, 1), 1)

@@ -57,7 +57,7 @@ class Inquiry:
         and the errors of the store.
         """
         of = self._collection(collection)
-        found = await find_changes(self.server, self.scope, self.options, key, of, seconds)
+        searched = await find_changes(self.server, self.scope, self.options, key, of, seconds)
         checkpoint = await self.checkpoints.load(self.scope.name)
         if checkpoint is not None and checkpoint.is_reset:
             checkpoint = None
@@ -67,11 +67,11 @@ class Inquiry:
             if of in (None, _named(ChangeEvent.from_raw(letter.raw)))
         ]
         # The lake is searched for the same changes, or further back if the oplog has none.
-        since = min((time for each in found.events if (time := _time(each))), default=None)
+        since = min((time for each in searched.events if (time := _time(each))), default=None)
         landed = await landed_in(self.lakes, self.scope.name, key, of, since, seconds)
         changes = _Changes()
         for source, events in (
-            ("oplog", found.events),
+            ("oplog", searched.events),
             (DEAD_LETTERS, [ChangeEvent.from_raw(letter.raw) for letter in letters]),
             ("lake", landed.events),
         ):
@@ -87,7 +87,7 @@ class Inquiry:
             self.followed,
             self.elsewhere,
         )
-        outcomes = [self._outcome(evidence, found, *each) for each in changes.last()]
+        outcomes = [self._outcome(evidence, searched, *each) for each in changes.last()]
         places = [event for event, _ in changes.last()] + [*landed.events]
         place = of or next(filter(None, map(_named, places)), None)
         exists = None
@@ -101,18 +101,18 @@ class Inquiry:
             key=key.text,
             collection=".".join(place) if place is not None else None,
             exists=exists,
-            asked_at=found.now,
+            asked_at=searched.now,
             started_at=evidence.started,
             checkpoint_at=checkpoint.position.cluster_time if checkpoint is not None else None,
             read_to=self.followed.read_to if self.followed is not None else None,
-            searched_since=found.since,
+            searched_since=searched.since,
             summary="",
             changes=outcomes,
             landed=landed.rows,
             tables=tables,
             unknown=[
-                *found.unknown,
-                *_forgotten(found, evidence.started),
+                *searched.unknown,
+                *_forgotten(searched, evidence.started),
                 *landed.unknown,
                 *doubts,
                 *_doubts(outcomes),
@@ -136,10 +136,10 @@ class Inquiry:
         return database, name
 
     def _outcome(
-        self, evidence: Evidence, found: FoundChanges, event: ChangeEvent, sources: Sequence[str]
+        self, evidence: Evidence, searched: FoundChanges, event: ChangeEvent, sources: Sequence[str]
     ) -> ChangeOutcome:
         if "oplog" in sources:
-            evidence = replace(evidence, passed=found.passed)
+            evidence = replace(evidence, passed=searched.passed)
         return ChangeOutcome(
             event.operation_type,
             str(event.ns or ""),

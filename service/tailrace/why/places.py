@@ -66,17 +66,17 @@ async def landed_in(
         from tailrace.lake.document_search import SoughtDocument, search  # needs pyarrow
 
         sought = SoughtDocument(list(key.written()), key.element, collection, since)
-        found, why = await _searched(
+        landed, why = await _searched(
             partial(search, path, scope, sought, seconds), seconds, "it did not answer in time"
         )
-        if found is None:
+        if landed is None:
             unknown.append(f"Handler {handler!r}: its lake was not read: {why}.")
             continue
-        rows += [_row(handler, each) for each in found.events]
-        events += [each.event for each in found.events]
-        identities.add(found.lake)
-        if not found.complete:
-            message = f"only the last {found.searched} of {found.segments} segments were searched"
+        rows += [_row(handler, each) for each in landed.events]
+        events += [each.event for each in landed.events]
+        identities.add(landed.lake)
+        if not landed.complete:
+            message = f"only the last {landed.searched} of {landed.segments} segments were searched"
             unknown.append(f"Handler {handler!r}: {message}: ask with more --seconds.")
     return InLakes(rows, events, frozenset(identities), unknown)
 
@@ -99,10 +99,10 @@ async def published_in(
     if collection is None:
         return (), ["What the tables have: name the collection with --collection."]
     search = partial(tables, place, scope, collection, key.element, seconds)
-    found, why = await _searched(search, seconds, "they did not answer in time")
-    if found is None:
+    published, why = await _searched(search, seconds, "they did not answer in time")
+    if published is None:
         return (), [f"The tables were not read: {why}."]
-    lake, states = found
+    lake, states = published
     if lakes and lake not in lakes:
         return (), [
             f"The tables are made of the lake {lake}, which no handler of the scope writes."

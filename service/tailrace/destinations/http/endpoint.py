@@ -127,10 +127,10 @@ class Endpoint:
             proxy=access.proxy,
             ssl=access.tls,
         ) as response:
-            status, found = response.status, response.headers
-            redirect = found.get("location", "") if 300 <= status < 400 else None
+            status, received = response.status, response.headers
+            redirect = received.get("location", "") if 300 <= status < 400 else None
             start = await _beginning(response)
-            return EndpointAnswer(status, found.get("retry-after"), start, redirect)
+            return EndpointAnswer(status, received.get("retry-after"), start, redirect)
 
 
 async def _beginning(response: aiohttp.ClientResponse) -> bytes:

@@ -28,12 +28,12 @@ class KafkaConnection:
 
         Raises :class:`Unavailable` if a secret cannot be read.
         """
-        given = self.settings
-        found = common_options(given)
-        found["error_cb"] = note
-        if given.password is not None:
-            found["sasl.password"] = given.password.read()
-        return found
+        settings = self.settings
+        options = common_options(settings)
+        options["error_cb"] = note
+        if settings.password is not None:
+            options["sasl.password"] = settings.password.read()
+        return options
 
     def admin(self, note: Callable[[KafkaError], Any] = lambda error: None) -> AdminClient:
         """A client for questions about topics, and for their creation."""

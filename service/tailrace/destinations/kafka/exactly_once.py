@@ -66,10 +66,10 @@ class ExactlyOnceKafka(Kafka):
 
         ``more``: further options of librdkafka.
         """
-        given = self.connection.settings
+        settings = self.connection.settings
         options: dict[str, Any] = {
-            "transactional.id": f"{given.positions_topic}.{self.connection.name}.{self._scope}",
-            "transaction.timeout.ms": round(given.transaction_timeout_seconds * 1000),
+            "transactional.id": f"{settings.positions_topic}.{self.connection.name}.{self._scope}",
+            "transaction.timeout.ms": round(settings.transaction_timeout_seconds * 1000),
         }
         with classified(self.connection.name, "positions_topic: no transaction can begin"):
             sender = Sender(self.connection, options | (more or {}))

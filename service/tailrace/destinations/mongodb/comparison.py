@@ -77,20 +77,20 @@ class CopyComparison:
                 positions = self._cluster.database(self._state)[POSITIONS]
                 record = await positions.find_one({"_id": self._own_id}, session=session) or {}
                 for query in _queries(keys) if copy is not None and keys else ():
-                    async for found in copy.find(query, session=session):
-                        raw = bytes(found.raw)  # of 4 KiB and more it is a view
+                    async for document in copy.find(query, session=session):
+                        raw = bytes(document.raw)  # of 4 KiB and more it is a view
                         held[_identity(raw)] = DocumentRow(raw)
         return HeldRows([held.get(_identity(key.raw)) for key in keys], record.get("position"))
 
     async def stored_keys(self, collection: Namespace, after: str | None, most: int) -> HeldKeys:
-        found: list[Any] = []
+        documents: list[Any] = []
         with outages():
             copy = await self._copy(collection)
             if copy is not None:
                 query = {} if after is None else _later(DocumentId.from_text(after).raw)
                 cursor = copy.find(query, {"_id": 1}, sort={"_id": 1}, hint={"_id": 1}, limit=most)
-                found = await cursor.to_list()
-        keys = [DocumentId(bytes(each.raw)) for each in found]
+                documents = await cursor.to_list()
+        keys = [DocumentId(bytes(each.raw)) for each in documents]
         following = keys[-1].to_text() if len(keys) == most else None
         return HeldKeys([HeldKey(key_text(key.raw), key) for key in keys], following)
 

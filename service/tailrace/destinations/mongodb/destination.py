@@ -189,10 +189,10 @@ class MongodbDestination:
             await self._copy(run, _NOWHERE)
             plan += self._inserts(enumerate(batch), again=order != "last")
         else:
-            for each in await self._wanted(run, batch, order):
-                plan += changes(each.copy, each.changes, order=order)
+            for wanted in await self._wanted(run, batch, order):
+                plan += changes(wanted.copy, wanted.changes, order=order)
                 if run.sweeps:
-                    plan += run.unseen.named(each.copy, each.keys)
+                    plan += run.unseen.named(wanted.copy, wanted.keys)
         await run.transact(plan, batch)
 
     async def _wanted(

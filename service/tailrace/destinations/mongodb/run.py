@@ -79,5 +79,5 @@ class DestinationRun:
         except DocumentTooLarge as error:
             index = command.indices[0] if len(command.indices) == 1 else -1
             raise Rejected(str(place), index, {"code": TOO_LARGE, "errmsg": str(error)}) from error
-        for found in reply.get("writeErrors", ()):
-            raise Rejected(str(place), command.indices[found["index"]], found)
+        for write_error in reply.get("writeErrors", ()):
+            raise Rejected(str(place), command.indices[write_error["index"]], write_error)

@@ -77,7 +77,7 @@ def key_of(document_key: bytes) -> bytes:
 
 
 def changes(
-    place: Namespace, found: Iterable[Change], *, order: Order = "last"
+    place: Namespace, wanted: Iterable[Change], *, order: Order = "last"
 ) -> Iterator[BulkWrite]:
     """The commands that make these changes of one collection.
 
@@ -86,12 +86,12 @@ def changes(
     exchange; ``stream`` makes the changes one after another, which may be of one document.
     """
     if order == "stream":
-        for change in found:
+        for change in wanted:
             yield from changes(place, [change], order="last")
         return
     deletes: list[tuple[int, bytes]] = []
     updates: list[tuple[int, bytes]] = []
-    for index, key, document, only_if in found:
+    for index, key, document, only_if in wanted:
         literal = document is not None and _needs_literal(document)
         if document is None or order == "anew" or literal:
             deletes.append((index, deletion(key, only_if)))
@@ -126,11 +126,11 @@ def insertions(
     if not again:
         yield from commands(place, "insert", documents)
         return
-    found = (
+    statements = (
         (at, encoded(_filter(key_of(raw)) + b"\x03u\0" + _unless_there(raw) + _UPSERT))
         for at, raw in documents
     )
-    yield from commands(place, "update", found)
+    yield from commands(place, "update", statements)
 
 
 def _unless_there(document: bytes) -> bytes:

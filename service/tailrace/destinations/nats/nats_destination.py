@@ -154,12 +154,12 @@ def _runs(outgoing: Sequence[Outgoing]) -> Iterator[list[Outgoing]]:
     """
     run: list[Outgoing] = []
     keys: set[bytes | None] = set()
-    for each in outgoing:
-        if each.key in keys or len(run) == MOST_PENDING:
+    for message in outgoing:
+        if message.key in keys or len(run) == MOST_PENDING:
             yield run
             run, keys = [], set()
-        run.append(each)
-        keys.add(each.key)
+        run.append(message)
+        keys.add(message.key)
     if run:
         yield run
 

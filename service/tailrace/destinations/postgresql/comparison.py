@@ -171,18 +171,18 @@ def _without_shard_key(text: str | None, alone: str) -> str | None:
     return alone if len(fields) > 1 and found == expected["_id"] else text
 
 
-def _held_key(found: bytes, text: str) -> HeldKey | None:
+def _held_key(row: bytes, text: str) -> HeldKey | None:
     """The key of a row with this id and this text of its document key.
 
     An id is the ``_id`` itself, as MongoDB compares it, or the hash of a long one: then it is that
     of the text. ``None`` if the text has another one, so that nobody can tell which one it is.
     """
-    if found.startswith(HASHED) and len(found) == HASHED_BYTES:
+    if row.startswith(HASHED) and len(row) == HASHED_BYTES:
         raw = _raw_id(text)
-        return None if raw is None or _row_id(raw) != found else HeldKey(text, raw)
-    raw = DocumentId(encoded(found[:1] + b"_id\0" + found[1:]))
+        return None if raw is None or _row_id(raw) != row else HeldKey(text, raw)
+    raw = DocumentId(encoded(row[:1] + b"_id\0" + row[1:]))
     try:
-        is_ours = _row_id(raw) == found
+        is_ours = _row_id(raw) == row
     except ValueError:
         is_ours = False
     return HeldKey(text, raw if is_ours else None)

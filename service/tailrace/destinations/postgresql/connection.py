@@ -70,9 +70,9 @@ _BEGIN = b"BEGIN; SET LOCAL idle_in_transaction_session_timeout = '10s'"
 
 async def connected(dsn: Secret) -> Connection:
     """A connection without a transaction. Raises :class:`Unavailable`."""
-    given = dsn.read()
+    text = dsn.read()
     with outages():
-        conninfo = make_conninfo(**{**_DEFAULTS, **conninfo_to_dict(given)})
+        conninfo = make_conninfo(**{**_DEFAULTS, **conninfo_to_dict(text)})
         # No prepared statements: a pooler such as PgBouncer may give each transaction another
         # session.
         connection: Connection = await psycopg.AsyncConnection.connect(

@@ -65,8 +65,8 @@ class PositionsTable:
 
         Waits for a transaction that is still being committed. Raises :class:`Fenced`.
         """
-        found = await connection.execute(self._own, self._of(scope))
-        row: Any = await found.fetchone()
+        result = await connection.execute(self._own, self._of(scope))
+        row: Any = await result.fetchone()
         if row is None:
             raise Fenced(
                 f"the row of handler {self._handler!r}, scope {scope.name!r} {self._fence}"

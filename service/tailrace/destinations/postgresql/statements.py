@@ -225,11 +225,11 @@ class LogStatements:
     def append(self) -> bytes:
         """Gets the scope, and arrays: ids, operations, namespaces, keys, seconds, events."""
         arrays = ("text", "text", "text", "text", "float8", "bytea")
-        given = ", ".join(f"%b::{kind}[]" for kind in arrays)
+        parameters = ", ".join(f"%b::{kind}[]" for kind in arrays)
         return (
             f"INSERT INTO {self._table} "
             "(scope, id, op, namespace, key, cluster_time, event) "
             "SELECT %b, i, o, n, k, to_timestamp(s), convert_from(e, 'UTF8')::jsonb "
-            f"FROM unnest({given}) WITH ORDINALITY AS r(i, o, n, k, s, e, number) "
+            f"FROM unnest({parameters}) WITH ORDINALITY AS r(i, o, n, k, s, e, number) "
             "ORDER BY number"
         ).encode()

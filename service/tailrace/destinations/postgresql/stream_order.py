@@ -20,15 +20,15 @@ Store = Callable[[Mapping[int, ChangeEvent]], Awaitable[None]]
 
 def runs(events: Mapping[int, ChangeEvent]) -> Sequence[Mapping[int, ChangeEvent]]:
     """Consecutive events of one collection that all delete, or none of which does."""
-    found: list[dict[int, ChangeEvent]] = []
+    parts: list[dict[int, ChangeEvent]] = []
     former = None
     for number, event in events.items():
         kind = event.ns, event.operation_type == "delete"
-        if not found or kind != former:
-            found.append({})
+        if not parts or kind != former:
+            parts.append({})
             former = kind
-        found[-1][number] = event
-    return found
+        parts[-1][number] = event
+    return parts
 
 
 async def refusals(

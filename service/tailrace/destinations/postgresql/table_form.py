@@ -212,12 +212,12 @@ class TableForm:
         snapshot = SnapshotBarrier.of(event)
         if snapshot.began is None:
             return
-        kept, follows = identities(scope.dead_letter_keys), self._policy == "follow"
+        set_aside, follows = identities(scope.dead_letter_keys), self._policy == "follow"
         for namespace, name in (await self._registry.tables(connection, scope.name)).items():
             if snapshot.is_complete(namespace, dropped=follows):
-                ids = [row_id(each) for each in kept.get(namespace, ())]
-                given = {"at": version_of(snapshot.began), "kept": ids}
-                await connection.execute(self._table(name).sweep, given)
+                ids = [row_id(each) for each in set_aside.get(namespace, ())]
+                parameters = {"at": version_of(snapshot.began), "kept": ids}
+                await connection.execute(self._table(name).sweep, parameters)
 
 
 def _checked_key(namespace: Namespace, table: str) -> str:

@@ -44,11 +44,11 @@ class Values:
         Of fields with the same name it is the first, as the server reads it. Raises
         :class:`NulRefused`.
         """
-        found: list[Any] = [None] * len(self.columns)
+        values: list[Any] = [None] * len(self.columns)
         misfits: list[str] = []
         if self.columns:
-            self._read(raw, 0, self._root, found, misfits)
-        return found, misfits
+            self._read(raw, 0, self._root, values, misfits)
+        return values, misfits
 
     def _read(
         self, raw: bytes, start: int, node: _ColumnNode, values: list[Any], misfits: list[str]

@@ -82,13 +82,13 @@ class RedisConnection:
         """The answers to commands that are sent together; errors of the server are among them."""
         packed = b"".join([_packed(command) for command in commands])
         await self._connection.send_packed_command([packed], check_health=False)
-        found: list[Any] = []
+        answers: list[Any] = []
         for _ in commands:
             try:
-                found.append(await self._connection.read_response())
+                answers.append(await self._connection.read_response())
             except ResponseError as error:
-                found.append(error)
-        return found
+                answers.append(error)
+        return answers
 
     async def each(self, commands: Sequence[Command]) -> list[Any]:
         """The same; raises the first error of the server."""

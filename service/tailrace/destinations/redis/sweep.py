@@ -24,8 +24,8 @@ async def found_keys(
     cursor: bytes | int = 0
     while True:
         cursor, keys = await connection.one("SCAN", cursor, "MATCH", pattern, "COUNT", _COUNT)
-        if found := [key for key in keys if owns(key)]:
-            yield found
+        if ours := [key for key in keys if owns(key)]:
+            yield ours
         if int(cursor) == 0:
             return
 
