@@ -85,6 +85,19 @@ TABLE = {
         leases=Part(outages=[(2.0, 20.0, Outage.ERROR)]),
         seconds=21.0,
     ),
+    "a handler comes back while the last rows of the others' snapshot wait for room": of(
+        EVENTS,
+        replace(BATCHES, begins_apart=True),
+        parts={
+            0: Part(Rates(latency_seconds=0.5)),
+            1: Part(outages=[(at, at + 0.8, Outage.ERROR) for at in (1.0, 2.0, 3.0, 4.5, 6.0)]),
+        },
+        snapshot=True,
+        before=60,
+        changes=100,
+        budget=1_000,
+        orders=[(float(at), "snapshot", "all") for at in range(2, 10, 2)],
+    ),
     "a handler's own snapshot is over, and the scope never had one": of(
         EVENTS, replace(BATCHES, begins_apart=True, snapshot=True), before=10, crashes=[5.0]
     ),
