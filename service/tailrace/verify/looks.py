@@ -62,6 +62,8 @@ class Looker:
         result = compared(
             keys, rows_of_keys, expected, held.rows, whole=whole, expires=held.expires
         )
+        if read is None and result.suspects and moment.stands < moment.at:
+            await self._settle_as_of_position(of, result, moment)
         return Looked(result, moment, documents.size, len(documents.events))
 
     async def _documents(
@@ -83,6 +85,28 @@ class Looker:
             if error.code not in READ_LATER or moment.at == moment.high:
                 raise
         return await read(moment.high), replace(moment, at=moment.high)
+
+    async def _settle_as_of_position(
+        self, of: ComparedCollection, result: Compared, moment: Window
+    ) -> None:
+        """Settles suspects that are equal to their documents as of where the destination stands:
+        most that change often are, though not to those of now."""
+        suspects = {each.id: each for each in result.suspects if each.stored is not None}
+        keys = list(suspects)
+        if not keys:
+            return
+        try:
+            documents = await self.source.documents(of, keys, moment.stands)
+        except CommandFailed as error:
+            if error.code not in READ_LATER:
+                raise
+            return
+        expected = await expected_rows(self.comparison, list(documents.events.values()))
+        rows = dict(zip(documents.events, expected.rows, strict=True))
+        for key, one in zip(keys, identities(keys), strict=True):
+            if (row := rows.get(one)) is not None and row == suspects[key].stored:
+                result.suspects.remove(suspects[key])
+                result.equal += 1
 
     async def settled(self, of: ComparedCollection, looked: Looked) -> Settled:
         """Which suspects are certain: no change touched their documents meanwhile."""

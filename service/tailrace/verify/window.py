@@ -27,9 +27,11 @@ class Reached:
 @dataclass(frozen=True, slots=True)
 class Window:
     """``at``: as of when the documents are read. Rows have everything up to ``reached``, and
-    nothing after ``high``."""
+    nothing after ``high``. ``stands``: where the destination stands, except for what it has looked
+    up, or later."""
 
     reached: Reached
+    stands: Timestamp
     at: Timestamp
     high: Timestamp
 
@@ -46,4 +48,4 @@ def window(
     stands = max(reached.time, position) if position is not None else reached.time
     high = max(now, stands)
     exact = position is not None and full_document not in _LOOKS_UP
-    return Window(reached, stands if exact else high, high)
+    return Window(reached, stands, stands if exact else high, high)

@@ -114,11 +114,28 @@ async def test_a_document_that_changes_at_each_look_is_in_flux() -> None:
     def hot() -> None:
         one.change(2, one.moment)
         one.handled = len(one.changes) - 1
+        one.rows[list(one.rows)[2]] = {"n": "between"}
 
     one.on["now"] = [hot] * 50
+    one.on["stored"] = [lambda: one.rows.update({list(one.rows)[2]: {"n": "between"}})] * 50
     record = await verified(one)
     assert record.counts == Counts(compared=6, equal=5, in_flux=1)
     assert one.reads.count("touched") == MOST_LOOKS
+
+
+async def test_a_row_that_has_a_document_as_of_the_position_is_equal_however_often_it_changes() -> (
+    None
+):
+    one = world()
+
+    def hot() -> None:
+        one.change(2, one.moment)
+        one.follow(len(one.changes) - 1)
+
+    one.on["stored"] = [hot] * 3
+    record = await verified(one, full_document="lookup")
+    assert record.counts == Counts(compared=6, equal=6)
+    assert "touched" not in one.reads
 
 
 async def test_a_moment_that_cannot_be_read_any_more_is_replaced_by_now() -> None:

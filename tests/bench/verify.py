@@ -1,0 +1,114 @@
+"""What a verification costs the daemon, with PostgreSQL: CPU microseconds for each document.
+
+``python -m tests.bench.verify [--quick]``. The documents are copied first, and then compared twice.
+Nothing is written meanwhile. The bound that counts is CPU time; seconds depend on other load.
+"""
+
+import argparse
+import os
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tests.daemon import Daemon, until
+from tests.destinations.postgresql import serve
+from tests.machine import free_port
+from tests.mongod import ReplicaSet
+from tests.verifying import verified
+
+DOCUMENTS = 200_000
+QUICK_DOCUMENTS = 20_000
+PAD_BYTES = 600
+MOST_US = 25.0
+"""The goal for a document of about 700 B."""
+_DATABASE = "bench"
+_PART = 5000
+_COPY_SECONDS = 600.0
+
+
+def cpu_seconds(run: Daemon) -> float:
+    """User and system time of the daemon."""
+    assert run.process is not None
+    fields = Path(f"/proc/{run.process.pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def peak_mb(run: Daemon) -> float:
+    """The most memory that the daemon has had."""
+    assert run.process is not None
+    lines = Path(f"/proc/{run.process.pid}/status").read_text().splitlines()
+    peak = next(line for line in lines if line.startswith("VmHWM"))
+    return int(peak.split()[1]) / 1024
+
+
+def insert(server: ReplicaSet, documents: int) -> None:
+    """Documents of about 700 B."""
+    with server.client() as client:
+        for first in range(0, documents, _PART):
+            client[_DATABASE].orders.insert_many(
+                {"_id": number, "name": "a customer", "tags": ["a", "b"], "pad": "x" * PAD_BYTES}
+                for number in range(first, min(first + _PART, documents))
+            )
+
+
+def measure(documents: int) -> list[dict[str, float]]:
+    """The cost of each of two verifications."""
+    with tempfile.TemporaryDirectory(prefix="tailrace-bench-") as directory, serve() as made:
+        server = ReplicaSet(Path(directory) / "mongod")
+        run = Daemon(Path(directory) / "run", server.uri, **_sections(made("bench").handler))
+        try:
+            insert(server, documents)
+            run.start()
+            until(lambda: _is_copied(run), "the copy", _COPY_SECONDS)
+            return [_measured(run) for _ in range(2)]
+        finally:
+            if run.process is not None and run.process.poll() is None:
+                run.kill()
+            server.stop()
+
+
+def _sections(handler: Mapping[str, Any]) -> dict[str, Any]:
+    scope = {"name": "orders", "database": _DATABASE, "collection": "orders"}
+    return {
+        "http": {"port": free_port()},
+        "scopes": [{**scope, "full_document": "lookup", "snapshot": "initial"}],
+        "handlers": {"copy": {**handler, "batch_size": 1000}},
+        "routes": [{"scope": "orders", "handlers": ["copy"]}],
+    }
+
+
+def _is_copied(run: Daemon) -> bool:
+    snapshot = run.status()["snapshot"]
+    return snapshot is not None and bool(snapshot["state"] == "done")
+
+
+def _measured(run: Daemon) -> dict[str, float]:
+    before, began = cpu_seconds(run), time.monotonic()
+    found = verified(run)
+    seconds, used = time.monotonic() - began, cpu_seconds(run) - before
+    if found["equal"] != found["compared"] or not found["compared"]:
+        raise RuntimeError(f"the copy differs: {found['keys'][:3]}")
+    return {
+        "documents": found["compared"],
+        "us": used / found["compared"] * 1e6,
+        "seconds": seconds,
+        "peak_mb": peak_mb(run),
+    }
+
+
+def main() -> int:
+    options = argparse.ArgumentParser(description=__doc__)
+    options.add_argument("--quick", action="store_true", help=f"{QUICK_DOCUMENTS:,} documents")
+    documents = QUICK_DOCUMENTS if options.parse_args().quick else DOCUMENTS
+    for each in measure(documents):
+        print(
+            f"{each['documents']:,.0f} documents: {each['us']:.1f} µs of CPU each "
+            f"(goal {MOST_US:g}), {each['seconds']:.1f} s, {each['peak_mb']:.0f} MB at most"
+        )
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
