@@ -23,7 +23,7 @@ CODEC: CodecOptions[dict[str, Any]] = CodecOptions(
 
 MAJORITY_MS = 30_000
 """How long a write waits for a majority."""
-_MAJORITY = WriteConcern("majority", wtimeout=MAJORITY_MS)
+MAJORITY = WriteConcern("majority", wtimeout=MAJORITY_MS)
 CLOSING_SECONDS = 2.0
 
 _OLDEST = 9
@@ -47,7 +47,7 @@ class Cluster:
 
     def database(self, name: str) -> AsyncDatabase[dict[str, Any]]:
         """A database, whatever the URI says about reads: of the primary, written by a majority."""
-        return self.client.get_database(name, CODEC, ReadPreference.PRIMARY, _MAJORITY)
+        return self.client.get_database(name, CODEC, ReadPreference.PRIMARY, MAJORITY)
 
     async def close(self) -> None:
         """Closes the client, within a time limit and whatever is cancelled."""
@@ -74,7 +74,7 @@ async def connect(uri: str) -> Cluster:
         raise
     concern = client.write_concern
     if "w" not in concern.document:
-        concern = _MAJORITY
+        concern = MAJORITY
     return Cluster(uri, client, identity, concern)
 
 

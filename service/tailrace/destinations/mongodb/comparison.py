@@ -7,7 +7,7 @@ from typing import Any
 import anyio
 from bson.codec_options import CodecOptions
 from bson.raw_bson import RawBSONDocument
-from pymongo import ReadPreference, WriteConcern
+from pymongo import ReadPreference
 from pymongo.asynchronous.client_session import AsyncClientSession
 from pymongo.read_concern import ReadConcern
 
@@ -20,7 +20,7 @@ from tailrace.destination import (
     Namespace,
     Row,
 )
-from tailrace.destinations.mongodb.cluster import CLOSING_SECONDS, Cluster
+from tailrace.destinations.mongodb.cluster import CLOSING_SECONDS, MAJORITY, Cluster
 from tailrace.destinations.mongodb.copy_changes import CopyChanges
 from tailrace.destinations.mongodb.names import POSITIONS, Names
 from tailrace.destinations.mongodb.outcomes import outages
@@ -107,7 +107,7 @@ class CopyComparison:
         session = self._cluster.client.start_session(causal_consistency=False)
         try:
             await session.start_transaction(
-                ReadConcern("snapshot"), WriteConcern("majority"), ReadPreference.PRIMARY
+                ReadConcern("snapshot"), MAJORITY, ReadPreference.PRIMARY
             )
             yield session
             await session.commit_transaction()

@@ -41,6 +41,8 @@ _BEGIN = b"""
 """
 """With these settings the texts of different values differ, whatever the role's own ones are."""
 
+_WHOLE = {b"\x07": 13, b"\x12": 9}
+"""The sizes of ids that are ObjectIds or integers: every value of such a size is one."""
 _OPTIONS = json_util.CANONICAL_JSON_OPTIONS.with_options(
     datetime_conversion=DatetimeConversion.DATETIME_AUTO
 )
@@ -181,6 +183,8 @@ def _held_key(row: bytes, text: str) -> HeldKey | None:
         raw = _raw_id(text)
         return None if raw is None or _row_id(raw) != row else HeldKey(text, raw)
     raw = DocumentId(encoded(row[:1] + b"_id\0" + row[1:]))
+    if len(row) == _WHOLE.get(row[:1]):  # by far the most
+        return HeldKey(text, raw)
     try:
         is_ours = _row_id(raw) == row
     except ValueError:
