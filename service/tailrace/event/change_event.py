@@ -14,7 +14,7 @@ from bson.timestamp import Timestamp
 from tailrace.event import layout
 from tailrace.event.bson import DOCUMENT, INT32, NULL, document_at, elements
 from tailrace.event.codec import CODEC, decoded_field, decoded_key
-from tailrace.event.document_key import Keys, document_key, id_alone, key_text, shared_key
+from tailrace.event.document_key import Keys, document_key, id_alone, key_text
 from tailrace.event.image import Image
 from tailrace.event.layout import DOCUMENT_KEY, FULL_DOCUMENT, NAMESPACE, parts
 from tailrace.event.memo import Memo
@@ -176,13 +176,16 @@ class ChangeEvent:
 
         ``None`` for an event that is not about one document: it is a barrier for all documents.
         """
-        if self._keys is not None:
-            self._parts, key = shared_key(self._keys, self._buffer, self._start)
+        keys, start = self._keys, self._start
+        if keys is not None and (known := keys.get(start)) is not None:
+            self._parts, key = known
             return key
-        offsets = self._parts
-        if offsets is None:  # as in parts, but inline: every event needs its key
-            offsets = self._parts = parts(self._buffer, self._start)
-        return document_key(self._buffer, self._start, offsets)
+        # As in parts, but inline: every event needs its key.
+        offsets = self._parts = self._parts or parts(self._buffer, start)
+        key = document_key(self._buffer, start, offsets)
+        if keys is not None:
+            keys[start] = offsets, key
+        return key
 
     @property
     def key_text(self) -> str | None:
@@ -227,9 +230,7 @@ class ChangeEvent:
     @property
     def parts(self) -> layout.Parts:
         """The offsets of :mod:`tailrace.event.layout`, for this service's own code."""
-        found = self._parts
-        if found is None:
-            found = self._parts = parts(self._buffer, self._start)
+        found = self._parts = self._parts or parts(self._buffer, self._start)
         return found
 
     def between(self, begin: int, end: int) -> bytes:

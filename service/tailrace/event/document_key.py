@@ -25,7 +25,7 @@ from typing import TypeAlias
 from bson import decode
 from bson.decimal128 import Decimal128, create_decimal128_context
 
-from tailrace.event import bson, layout
+from tailrace.event import bson
 from tailrace.event.bson import FLOAT64, INT32, encoded, walk, walk_between
 from tailrace.event.extended_json import to_json
 from tailrace.event.layout import DOCUMENT_KEY, NAMESPACE, Parts
@@ -82,15 +82,6 @@ def document_key(buffer: bytes, start: int, parts: Parts) -> bytes | None:
         if kind in _SIZES:
             return namespace + first[: _SIZES[kind]]
     return namespace + (identity(buffer, key) or _NO_ID)
-
-
-def shared_key(keys: Keys, buffer: bytes, start: int) -> tuple[Parts, bytes | None]:
-    """Parts and key of the event at ``start``: those in ``keys``, or new ones that it then has."""
-    known = keys.get(start)
-    if known is None:
-        found = layout.parts(buffer, start)
-        known = keys[start] = found, document_key(buffer, start, found)
-    return known
 
 
 def identities(keys: Iterable[bytes | None]) -> Mapping[Namespace, Sequence[bytes]]:
