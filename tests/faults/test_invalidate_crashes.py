@@ -1,7 +1,9 @@
-"""SIGKILL at every point around an invalidate: the restart continues after what was handled."""
+"""SIGKILL around an invalidate of a real server: the restart continues after what was handled.
+
+Kills at any other step are in tests/simulation.
+"""
 
 import os
-import signal
 from typing import Any
 
 import pytest
@@ -11,18 +13,6 @@ from tests.mongod import ReplicaSet
 from tests.orders import Orders
 
 WHOLE = ["insert", "drop", "invalidate", "insert"]
-
-DEADLY = """
-import os
-
-
-async def handle(event):
-    with open("given", "a") as file:
-        print(event.operation_type, file=file)
-    if event.operation_type == "invalidate" and not os.path.exists("once"):
-        open("once", "w").close()
-        os.kill(os.getpid(), 9)
-"""
 
 
 @pytest.fixture
@@ -47,9 +37,9 @@ def checkpoint(run: Daemon) -> dict[str, Any]:
     return run.status().get("checkpoint") or {}
 
 
-def reading(orders: Orders, run: Daemon | None = None) -> Daemon:
+def reading(orders: Orders) -> Daemon:
     """A daemon that has handled one event and saved its position."""
-    run = (run or orders.daemon()).start()
+    run = orders.daemon().start()
     orders.insert(0)
     run.until_events(1)
     until(lambda: checkpoint(run).get("kind") == "event", "its checkpoint")
@@ -72,24 +62,6 @@ def test_a_crash_before_an_invalidate_is_delivered(orders: Orders) -> None:
     assert_goes_on(run, orders)
     assert kinds(run) == WHOLE
     assert starts(run) == ["startAtOperationTime", "resumeAfter", "startAfter"]
-
-
-def test_a_crash_while_an_invalidate_is_handled(orders: Orders) -> None:
-    """Delivered but not saved: it comes again to the handler that had not finished it. The other
-    one may have, and has saved that or not; it gets all in the same order, with the same tokens."""
-    run = orders.daemon(
-        targets={"mine": {"target": "mine:handle"}},
-        source=DEADLY,
-    )
-    run.configuration["handlers"]["file"] = {"type": "jsonl", "path": "events.jsonl"}
-    run.configuration["routes"][0]["handlers"].append("file")
-    reading(orders, run)
-    orders.drop()
-    assert run.wait() == -signal.SIGKILL
-    assert_goes_on(run, orders)
-    by_token = {event["_id"]["_data"]: event["operationType"] for event in run.events()}
-    assert list(by_token.values()) == WHOLE
-    assert (run.directory / "given").read_text().split().count("invalidate") == 2
 
 
 def test_a_crash_between_the_checkpoint_of_an_invalidate_and_the_reopening(orders: Orders) -> None:

@@ -34,6 +34,7 @@ def of(
     parts: dict[int, Part] | None = None,
     batch_size: int | None = None,
     splits: bool = False,
+    collection: str | None = None,
     **fields: Any,
 ) -> Scenario:
     """A run without faults but those of ``fields``: a scope of a database, with handlers."""
@@ -41,7 +42,7 @@ def of(
     options = ChangeStreamOptions(
         batch_size=batch_size, max_await_time_ms=1000, split_large_events=splits
     )
-    scope = ScopeShape(Scope("orders", "shop", None), options, shapes, **of_scope)
+    scope = ScopeShape(Scope("orders", "shop", collection), options, shapes, **of_scope)
     destinations = [(parts or {}).get(n, Part()) for n in range(len(shapes))]
     return Scenario(0, [scope], [destinations], **{"seconds": 10.0, **fields})
 
@@ -143,6 +144,18 @@ def test_no_promise_is_broken_where_it_was(scenario: Scenario) -> None:
 
 
 SHOWS: dict[str, tuple[Scenario, str]] = {
+    "crashes while one of two handlers has an invalidate, and the other may have it": (
+        of(
+            BATCHES,
+            EVENTS,
+            collection="orders",
+            changes=60,
+            ddl=0.3,
+            parts={0: Part(Rates(latency_seconds=0.2))},
+            crashes=[at * 0.37 for at in range(1, 27)],
+        ),
+        "handled again",
+    ),
     "a primary that is lost between the fragments of an event, and one handler on its own": (
         of(
             BATCHES,
