@@ -82,6 +82,7 @@ class Destination:
         """The greatest epoch that has reached it."""
         self._expected = expected
         self.position: SinkPosition | None = None
+        self._restorations = 0
         self._poison = random.Random(f"poison {name} {faults.random.random()}")
         self._refused: dict[str, bool] = {}
 
@@ -125,10 +126,17 @@ class Destination:
         return position
 
     def back_up(self) -> Callable[[], None]:
-        """Copies what it holds; returns what restores that."""
-        position, restored = self.position, self.ledger.back_up()
+        """Copies what it holds; returns what restores that.
+
+        A backup from before another one was restored may be later than what it holds now. That
+        looks like another process, and halts the handler (docs/handlers.md, ``Fenced``).
+        """
+        position, restored, before = self.position, self.ledger.back_up(), self._restorations
 
         def restore() -> None:
+            if self._restorations > before:
+                return
+            self._restorations += 1
             self.position = position
             emptied = position is None or position.token == NO_TOKEN  # or has rows alone
             restored(emptied=emptied)
