@@ -128,10 +128,13 @@ class Ledger:
             return False
         document = self._expected.document(number)
         if self._answered.get(number, -1) != self._reasons.number:
-            self.replays.first(number)  # the handler's own course may bring it again, too
+            if number not in self.replays.calls:
+                self.replays.first(number)  # the handler's own course may bring it again, too
         elif not self.replays.again(number):
             return False
         else:
+            del self._answered[number]  # until this call is answered, it may come once more
+            self.replays.calls.add(number)
             before = [
                 each
                 for each in self._expected.before(number)
@@ -204,7 +207,9 @@ class Ledger:
         """The call returned: from now on they may come again only for a new reason."""
         for event in events:
             if not of_snapshot(event.raw):
-                self._answered[self._expected.number(event)] = self._reasons.number
+                number = self._expected.number(event)
+                self._answered[number] = self._reasons.number
+                self.replays.calls.discard(number)
             elif event.document_key is not None:
                 document = self._expected.of_row(event)
                 self._answered[str(event.id["snapshot"]), document] = self._reasons.number

@@ -170,6 +170,23 @@ SHOWS: dict[str, tuple[Scenario, str]] = {
         ),
         "server: resumes within a split event",
     ),
+    "a stream that is opened anew within a split event, while earlier changes have no answer": (
+        of(
+            BATCHES,
+            EVENTS,
+            splits=True,
+            batch_size=1,
+            changes=100,
+            budget=2_000,
+            server=Part(Rates(fail=0.2)),
+            parts={
+                0: Part(Rates(latency_seconds=2.0, fail=0.05)),
+                1: Part(Rates(hang=0.1, hang_seconds=5.0)),
+            },
+            stops=2,
+        ),
+        "log: stream.reopening",
+    ),
     "an upgrade that changes the tokens between a handler's own stream and the shared one": (
         of(
             STORES,

@@ -219,8 +219,8 @@ class Follow:
         """Whether the next run can start elsewhere at once; each start point is tried once."""
         course = self.course
         if isinstance(error, StreamBeganInMidEvent):
-            time = error.cluster_time
-            return isinstance(time, Timestamp) and course.history.rewind(time)
+            time, begun = error.cluster_time, run.replies <= 1  # not past what is in flight
+            return begun and isinstance(time, Timestamp) and course.history.rewind(time)
         restored = isinstance(error, SourceRestored)
         if decision.reason != Reason.HISTORY_LOST:
             return False

@@ -73,11 +73,15 @@ class ChangeStream:
         few = min(_FIRST_EVENTS, self._options.batch_size or _FIRST_EVENTS)
         self._most = few if reply_bytes < SERVER_REPLY_BYTES else None
         self._joiner = Joiner(scope.name) if self._options.splits else None
+        self._whole: ResumeToken | None = None
+        """After the last reply that ended with a whole event, or its last whole event."""
 
     @property
     def resume_token(self) -> ResumeToken | None:
-        """The cached token of the specification."""
-        return self._position.token
+        """The cached token of the specification. Within a split event, that of the event before it:
+        another stream needs all fragments."""
+        within = self._joiner is not None and self._joiner.holds_part
+        return self._whole if within else self._position.token
 
     @property
     def invalidated(self) -> bool:
@@ -221,8 +225,11 @@ class ChangeStream:
         if self._joiner is not None:
             buffer, bounds = self._joiner.join(buffer, bounds)
             if self._joiner.holds_part:
-                return RawBatch(buffer, bounds, None)  # no position inside an event
-            return RawBatch(buffer, bounds, self._position.token, reply.operation_time)
+                batch = RawBatch(buffer, bounds, None)  # no position inside an event
+                self._whole = batch.last.token if batch.last is not None else self._whole
+                return batch
+            self._whole = self._position.token
+            return RawBatch(buffer, bounds, self._whole, reply.operation_time)
         return RawBatch(buffer, bounds, self._position.token, reply.operation_time, seen.operations)
 
     def _abandon(self) -> None:

@@ -46,6 +46,28 @@ async def test_it_resumes_after_each_resumable_error_with_the_position_only() ->
     assert len(stream.activity.errors.documents()) == 2
 
 
+async def test_within_a_split_event_another_stream_continues_before_it() -> None:
+    """Its own resume continues with the next fragment."""
+    parts = [{"splitEvent": {"fragment": number, "of": 2}, "ns": {}} for number in (1, 2)]
+    driver = FakeDriver(
+        [reply(post_batch="p0"), reply(post_batch="c1")],
+        [
+            reply("a", post_batch="a"),
+            reply("b", {"_id": {"_data": "c1"}, **parts[0]}, post_batch="c1"),
+            NETWORK,
+            reply({"_id": {"_data": "c2"}, **parts[1]}, post_batch="c2"),
+        ],
+    )
+    options = ChangeStreamOptions(split_large_events=True)
+    async with ChangeStream(driver, SCOPE, options) as stream:
+        seen = []
+        for _ in range(4):
+            events = tokens((await stream.next_batch()).events())
+            seen.append((events, position(stream)))
+    assert seen == [([], "p0"), (["a"], "a"), (["b"], "b"), (["c2"], "c2")]
+    assert driver.starts == [{}, {"resumeAfter": "c1"}]
+
+
 async def test_reads_of_an_idle_stream_wait_longer_until_a_change_comes() -> None:
     driver = FakeDriver([reply()], [*[reply(post_batch="p")] * 6, reply("a"), reply()])
     options = ChangeStreamOptions(max_await_time_ms=1000, idle_await_ms=4000)
