@@ -57,7 +57,7 @@ async def seek(
     for name, subscription in changed.items():
         at = before.of(name) if before is not None else None
         structlog.get_logger().info(
-            "scope.seek_generation",
+            "scope.sought",
             scope=claim.scope,
             handler=name,
             by=desired.by,
