@@ -1,6 +1,8 @@
 """``tailrace verify`` with a real server: sabotaged rows are found, and nothing else differs."""
 
 import json
+import sqlite3
+from pathlib import Path
 from typing import Any
 
 import bson
@@ -115,6 +117,39 @@ def test_it_goes_on_after_a_pause_and_a_restart_and_says_no_to_what_cannot_be(
     assert verified(run, "--filter", '{"_id": {"$lt": 2}}')["compared"] == 2
     assert 0 < verified(run, "--sample", "0.5")["compared"] < 400
     assert run.stop() == 0
+
+
+def test_another_process_that_takes_the_scope_over_goes_on(orders: Orders, tmp_path: Path) -> None:
+    orders.insert(*range(300), n=0)
+    source = TABLE.replace('"table.db"', repr(str(tmp_path / "table.db")))
+    store = {"type": "mongodb", "database": f"{orders.database}_store"}
+    one, other = (
+        orders.daemon(
+            name,
+            scope={"full_document": "lookup", "snapshot": "initial"},
+            targets={"mine": {"target": "mine:Positioned"}},
+            source=source,
+            store=store,
+            replicas={"name": name, "lease_seconds": 2},
+            http={"port": free_port()},
+        )
+        for name in ("one", "other")
+    )
+    one.start()
+    until(lambda: is_done(one), "the snapshot")
+    other.start()
+    assert "ask there" in other.refused("verify", "orders")[1]
+    connection = sqlite3.connect(tmp_path / "table.db", timeout=20)
+    with connection:
+        connection.execute("DELETE FROM rows WHERE key = ?", (key(299),))
+    connection.close()
+    with one.begun("verify", "orders", "--documents-per-second", "40"):
+        until(lambda: shown(one)["compared"] > 10, "the first documents")
+        assert one.stop() == 0
+    until(lambda: shown(other).get("state") == "done", "the end, in the other process")
+    assert differing(shown(other)) == [("missing", '{"$numberInt":"299"}', ())]
+    assert shown(other)["compared"] == 300
+    assert other.stop() == 0
 
 
 def test_a_handler_that_holds_no_rows_cannot_be_asked(orders: Orders) -> None:
