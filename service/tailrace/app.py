@@ -187,7 +187,7 @@ class _Service:
             self._apply(settings, runtime, driver)
             asked = self._asked(settings, server=driver)
             now = (lambda: supervisor.watchers), (lambda: clients.now.driver)
-            compared = Verifications(*now, store.verifications, store.dead_letters)
+            compared = Verifications(*now, store.verifications, store.dead_letters, self.metrics)
             self.api.control = Control(supervisor, runtime, clients, asked, reload, compared)
             self.log.info("service.started", cluster=str(cluster), scopes=len(planned))
             with self._running, settled_memory():

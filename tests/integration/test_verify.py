@@ -113,6 +113,8 @@ def test_it_goes_on_after_a_pause_and_a_restart_and_says_no_to_what_cannot_be(
     ):
         code, errors = run.refused("verify", "orders", *arguments)
         assert (code, told in errors, errors.count("\n")) == (2, True, 1), errors
+    labels = {"scope": "orders", "handler": "mine"}
+    assert run.metric("tailrace_differing_documents", **labels) == 1
     assert verified(run, "--key", "2", "--values")["missing"] == 1
     assert verified(run, "--filter", '{"_id": {"$lt": 2}}')["compared"] == 2
     assert 0 < verified(run, "--sample", "0.5")["compared"] < 400

@@ -63,6 +63,11 @@ class VerificationRequest:
     documents_per_second: float = 0.0
     values: bool = False
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether all documents of the scope are compared."""
+        return not (self.collections or self.filter or self.keys) and self.sample >= 1
+
 
 @dataclass(frozen=True, slots=True)
 class Counts:

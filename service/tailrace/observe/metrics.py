@@ -6,7 +6,7 @@ bytes in flight are computed when Prometheus scrapes. A value is absent while un
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 
-from prometheus_client import CollectorRegistry, Counter, Histogram, disable_created_metrics
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics
 from prometheus_client.core import Metric
 from prometheus_client.gc_collector import GCCollector
 from prometheus_client.platform_collector import PlatformCollector
@@ -36,6 +36,12 @@ class Metrics(Collector):
         )
         self.lease_transfers = self._counter(
             "lease_transfers", "Leases that this process has acquired.", "scope", "reason"
+        )
+        self.differing = Gauge(
+            "tailrace_differing_documents",
+            "Documents that differed from their rows in the last whole verification.",
+            ("scope", "handler"),
+            registry=self.registry,
         )
         self.loop_lag = Histogram(
             "tailrace_event_loop_lag_seconds",
@@ -81,6 +87,7 @@ class Metrics(Collector):
         for pair in [*self._recorders]:
             if pair[0] == scope and pair[1] not in (handlers or ()):
                 del self._recorders[pair]
+                self.differing.remove(*pair)
 
     def letters_waiting(self, counts: Mapping[tuple[str, str], int]) -> None:
         """Sets how many dead letters wait, by scope and handler; 0 for pairs not in ``counts``."""

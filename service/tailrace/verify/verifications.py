@@ -21,6 +21,7 @@ from tailrace.model.verification import (
     VerificationRequest,
     VerificationState,
 )
+from tailrace.observe.metrics import Metrics
 from tailrace.verify.findings import Findings
 from tailrace.verify.followed import FollowedHandler
 from tailrace.verify.ports import VerificationStore
@@ -53,6 +54,7 @@ class Verifications:
     server: Callable[[], SourceServer]
     store: VerificationStore
     letters: DeadLetterStore
+    metrics: Metrics
     _tasks: dict[Key, _Task] = field(default_factory=dict)
     _adopted: dict[str, int] = field(default_factory=dict)
     """By scope, the epoch in which its stored verifications were taken over."""
@@ -95,6 +97,7 @@ class Verifications:
             return
         self._failed, self._adopted[scope] = False, epoch
         for record in stored:
+            self._tell(record)
             if not record.is_over and (scope, record.handler) not in self._tasks:
                 self._begin(replace(record, epoch=epoch))
 
@@ -115,6 +118,7 @@ class Verifications:
         try:
             with task.scope:
                 await run.run()
+                self._tell(run.record)
         except CheckpointFenced as error:
             log.info("verification.left", reason=describe(error))
         finally:
@@ -125,6 +129,12 @@ class Verifications:
                 ):
                     await run.save()
             del self._tasks[record.scope, record.handler]
+
+    def _tell(self, record: Verification) -> None:
+        """Lets the metrics show the result of a verification of everything."""
+        if record.state is VerificationState.DONE and record.request.is_whole:
+            gauge = self.metrics.differing.labels(record.scope, record.handler)
+            gauge.set(record.counts.differences)
 
     # --- what operators ask for ----------------------------------------------------------------
 

@@ -33,7 +33,13 @@ def control_of(one: Watching, **fields: Any) -> Control:
     """With a scope that a test scripts."""
     supervisor = supervisor_of(one)
     letters = one.runtime.letters
-    compared = Verifications(lambda: supervisor.watchers, no_server, MemoryVerifications(), letters)
+    compared = Verifications(
+        lambda: supervisor.watchers,
+        no_server,
+        MemoryVerifications(),
+        letters,
+        one.runtime.metrics,
+    )
     parts: dict[str, Any] = {"server": NoTimes(), "inquiries": {}, "reload": no_reload}
     parts["verifications"] = compared
     return Control(supervisor, one.runtime, **{**parts, **fields})

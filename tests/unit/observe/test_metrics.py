@@ -27,6 +27,7 @@ CONTRACT = {
     "tailrace_invalidates_total": ("counter", {"scope"}),
     "tailrace_last_round_trip_timestamp_seconds": ("gauge", {"scope"}),
     "tailrace_dead_letters_waiting": ("gauge", {"scope", "handler"}),
+    "tailrace_differing_documents": ("gauge", {"scope", "handler"}),
     "tailrace_server_up": ("gauge", set()),
     "tailrace_oplog_window_seconds": ("gauge", set()),
     "tailrace_oplog_window_age_seconds": ("gauge", set()),
@@ -63,6 +64,7 @@ class Service:
         metrics = self.metrics
         metrics.events.labels("orders", "insert").inc(3)
         metrics.saves.labels("orders", "ok").inc()
+        metrics.differing.labels("orders", "audit").set(2)
         metrics.restarts.labels("orders", "handler").inc()
         metrics.invalidates.labels("orders").inc()
         metrics.lease_transfers.labels("orders", "expired").inc()
