@@ -113,15 +113,15 @@ class ActionCommand:
         scope, handler = getattr(options, "scope", None), getattr(options, "handler", None)
         if scope is not None:
             require_scope(scope, handler, served.handlers, options.config)
-        given = given_in(options, self.action.request)
+        parameters = given_in(options, self.action.request)
         try:
-            return self._of_daemon(client_of(served, options.config), scope, given)
+            return self._of_daemon(client_of(served, options.config), scope, parameters)
         except NoDaemon:
             if self.action.offline is None or isinstance(served.store, MemoryStoreSettings):
                 raise
         import anyio
 
-        return anyio.run(self._without_daemon, options, served, given)
+        return anyio.run(self._without_daemon, options, served, parameters)
 
     def _of_daemon(
         self, client: Client, scope: str | None, given: Mapping[str, Any]
@@ -135,12 +135,12 @@ class ActionCommand:
         return answer
 
     async def _without_daemon(
-        self, options: argparse.Namespace, served: ServedSettings, given: Mapping[str, Any]
+        self, options: argparse.Namespace, served: ServedSettings, parameters: Mapping[str, Any]
     ) -> Mapping[str, Any]:
         from tailrace.control.offline import OfflineControl
 
         assert self.action.offline is not None  # noqa: S101 - for the type checker
-        request = read_body(self.action.request, json.dumps(given).encode(), "")
+        request = read_body(self.action.request, json.dumps(parameters).encode(), "")
         async with _store(options, served) as store:
             handlers, server = served.handlers[options.scope], partial(_server, options)
             control = OfflineControl(store.checkpoints, store.desired_states, handlers, server)

@@ -14,7 +14,7 @@ from tailrace.observe.terminal_text import UNKNOWN, age, columns, fields
 _HEADINGS = ("SCOPE", "KIND", "CLUSTER TIME", "EPOCH", "SEQUENCE", "SAVED AT", "AGE", "GAPS")
 
 
-def table(found: Sequence[tuple[Checkpoint, int]], now: datetime) -> str:
+def table(counted: Sequence[tuple[Checkpoint, int]], now: datetime) -> str:
     """One line for each checkpoint with its number of gaps, under headings; times in UTC."""
     rows = [
         (
@@ -27,7 +27,7 @@ def table(found: Sequence[tuple[Checkpoint, int]], now: datetime) -> str:
             age(now - checkpoint.saved_at),
             str(gaps),
         )
-        for checkpoint, gaps in found
+        for checkpoint, gaps in counted
     ]
     return columns(_HEADINGS, rows)
 

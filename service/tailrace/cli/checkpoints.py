@@ -78,8 +78,8 @@ async def _answer(options: argparse.Namespace) -> str:
             await opened.desired_states.write(desired.without_snapshots())
         if options.json:
             after = await _record(store, scope)
-            found = {"dry_run": options.dry_run, "before": before, "after": after}
-            return json.dumps({"message": text + followed, **found}, indent=2)
+            records = {"dry_run": options.dry_run, "before": before, "after": after}
+            return json.dumps({"message": text + followed, **records}, indent=2)
         return text + followed
 
 
@@ -137,13 +137,13 @@ async def _before(
     The epoch is ``None`` if the record cannot be read: only the clock's seconds are surely greater.
     """
     try:
-        found = await store.load(scope)
+        checkpoint = await store.load(scope)
     except CheckpointCorrupt as error:
         return None, f"(unreadable) {error}\n", None
-    if found is None or found.is_reset:
+    if checkpoint is None or checkpoint.is_reset:
         # A daemon that has not saved anything yet has epoch 1.
-        return None, "(nothing)\n", found.epoch + 1 if found else 2
-    return found, details(found, now), found.epoch + 1
+        return None, "(nothing)\n", checkpoint.epoch + 1 if checkpoint else 2
+    return checkpoint, details(checkpoint, now), checkpoint.epoch + 1
 
 
 async def _record(store: CheckpointStore, scope: str) -> dict[str, Any] | None:

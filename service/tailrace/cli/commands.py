@@ -80,9 +80,9 @@ def _fill(name: str, parser: argparse.ArgumentParser) -> None:
     command(name).add(parser)
 
 
-def main(given: Sequence[str], signals: StopSignals) -> int:
+def main(arguments: Sequence[str], signals: StopSignals) -> int:
     """Runs a command and returns the exit code; prints one message if something is wrong."""
-    options = parser().parse_args(given, argparse.Namespace(signals=signals))
+    options = parser().parse_args(arguments, argparse.Namespace(signals=signals))
     try:
         return command(options.command).run(options)
     except TailraceError as error:

@@ -42,12 +42,12 @@ def row(letter: DeadLetter, now: datetime) -> Row:
 def table(rows: Sequence[Row]) -> str:
     """One line for each letter, oldest first; times in UTC; counts at the end."""
     first, records, waiting = dict[LetterQueue, str](), list[dict[str, str]](), 0
-    for each in rows:
-        ahead = first.setdefault(each.queue, each.id)
-        waits = f"(waits for {ahead}) " if ahead != each.id else ""
+    for row in rows:
+        ahead = first.setdefault(row.queue, row.id)
+        waits = f"(waits for {ahead}) " if ahead != row.id else ""
         waiting += bool(waits)
-        error = f"{waits}{_short(each.fields['error'], _ERROR)}".rstrip() or UNKNOWN
-        records.append(each.fields | {"key": _short(each.fields["key"], _KEY), "error": error})
+        error = f"{waits}{_short(row.fields['error'], _ERROR)}".rstrip() or UNKNOWN
+        records.append(row.fields | {"key": _short(row.fields["key"], _KEY), "error": error})
     counts = number(len(rows))
     if waiting:
         counts += f", {waiting} of them wait for another of the same document"

@@ -40,19 +40,19 @@ def _through(
     client: Client, options: argparse.Namespace, bar: WaitingBar
 ) -> tuple[int, Mapping[str, Any]]:
     """The exit code, and what was done."""
-    asked = {name: getattr(options, name) for name in ("scope", "handler", "key", "error")}
-    body: dict[str, Any] = {name: said for name, said in asked.items() if said is not None}
+    filters = {name: getattr(options, name) for name in ("scope", "handler", "key", "error")}
+    body: dict[str, Any] = {name: said for name, said in filters.items() if said is not None}
     body |= {"ids": options.id, "dry_run": options.dry_run}
     reported, refused, failed = list[Mapping[str, str]](), dict[str, str](), 0
     while True:
         answer = client.act(f"/dead-letters/{options.verb}", body, _SECONDS)
         if options.dry_run:
             return 0, answer
-        for each in answer["letters"]:
-            reported.append(each)
+        for letter in answer["letters"]:
+            reported.append(letter)
             if not options.json:
-                outcome, handler = printable(each["outcome"]), printable(each["handler"])
-                bar.print(f"{each['id']}  {each['scope']}  {handler}  {outcome}")
+                outcome, handler = printable(letter["outcome"]), printable(letter["handler"])
+                bar.print(f"{letter['id']}  {letter['scope']}  {handler}  {outcome}")
         failed += answer["failed"]
         refused |= answer["refused"]
         if answer["next"] is None:

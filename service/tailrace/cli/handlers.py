@@ -21,14 +21,14 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Prints the types, and a warning for each that is broken."""
-    found = list(listed_types())
-    for each in found:
-        if each.broken:
-            print(f"tailrace: warning: {each.broken}", file=sys.stderr)
+    types = list(listed_types())
+    for kind in types:
+        if kind.broken:
+            print(f"tailrace: warning: {kind.broken}", file=sys.stderr)
     if options.json:
-        print(json.dumps([_record(each) for each in found], indent=2, ensure_ascii=False))
+        print(json.dumps([_record(kind) for kind in types], indent=2, ensure_ascii=False))
     else:
-        rows = [_row(each) for each in found if not each.broken]
+        rows = [_row(kind) for kind in types if not kind.broken]
         print(columns(_HEADINGS, rows), end="")
     return 0
 

@@ -183,8 +183,8 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Prints what is wrong, and what was meant or the usage; exits with 2."""
         near = ""
-        if found := _CHOICE.search(message):
-            near = meant(found[1], [each.strip(" '") for each in found[2].split(",")])
+        if choice := _CHOICE.search(message):
+            near = meant(choice[1], [each.strip(" '") for each in choice[2].split(",")])
         elif message.startswith(_MISSING):  # a mistyped option may be why
             for word in self._given:
                 if word.startswith("--") and (near := self._meant_option(word)):

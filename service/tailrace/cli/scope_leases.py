@@ -58,8 +58,8 @@ async def _answer(options: argparse.Namespace) -> str:
             done = await release(store.leases, options.scope, dry_run=options.dry_run)
             return result_text(options, {"message": done.rstrip(), "dry_run": options.dry_run})
         if getattr(options, "json", False):
-            found = await scope_records(store, names, shared=settings.replicas is not None)
-            return json.dumps(found, indent=2) + "\n"
+            records = await scope_records(store, names, shared=settings.replicas is not None)
+            return json.dumps(records, indent=2) + "\n"
         if settings.replicas is not None:
             return await list_scopes(store, names, now)
         return await list_scopes(store, names, now, shared=False) + f"\n{_ALONE}"
@@ -113,12 +113,12 @@ def _apart(checkpoint: Checkpoint) -> str:
     scope, text = checkpoint.scope, ""
     of_all = checkpoint.subscriptions
     known = [each.position.cluster_time for each in of_all.values()]
-    furthest = max((each.time for each in known if each is not None), default=0)
-    for name, each in sorted(of_all.items()):
-        at = each.position.cluster_time
+    furthest = max((time.time for time in known if time is not None), default=0)
+    for name, subscription in sorted(of_all.items()):
+        at = subscription.position.cluster_time
         what = f"\nHandler {name!r} of scope {scope!r}"
-        if each.halted and not all(other.halted for other in of_all.values()):
-            text += f"{what} is halted: {each.halted}: when that is mended, "
+        if subscription.halted and not all(other.halted for other in of_all.values()):
+            text += f"{what} is halted: {subscription.halted}: when that is mended, "
             text += f"'tailrace scopes restart {scope} --handler {name}'.\n"
         elif at is not None and furthest - at.time > _FAR_SECONDS:
             behind = age(timedelta(seconds=furthest - at.time))

@@ -49,8 +49,8 @@ def run(options: argparse.Namespace) -> int:
         refuse("--to-file", "cannot be combined with --handler or --cancel")
     if options.canonical and options.to_file is None:
         refuse("--canonical", "needs --to-file")
-    given = given_in(options, ReplayBody)
-    body = read_body(ReplayBody, json.dumps(given).encode(), "")
+    parameters = given_in(options, ReplayBody)
+    body = read_body(ReplayBody, json.dumps(parameters).encode(), "")
     with waiting_bar("replaying", 60) as progress:
         if options.to_file is not None:
             from tailrace.cli import replay_file
@@ -58,16 +58,20 @@ def run(options: argparse.Namespace) -> int:
             done = replay_file.write(body, options, progress)
         else:
             client = client_of(served, options.config)
-            done = _through_daemon(body, given, client, options.scope, progress)
+            done = _through_daemon(body, parameters, client, options.scope, progress)
     print(result_text(options, done), end="")
     return 0
 
 
 def _through_daemon(
-    body: ReplayBody, given: Mapping[str, Any], client: Client, scope: str, progress: WaitingBar
+    body: ReplayBody,
+    parameters: Mapping[str, Any],
+    client: Client,
+    scope: str,
+    progress: WaitingBar,
 ) -> Mapping[str, Any]:
     """Asks for a replay, and waits for its end."""
-    begun: Mapping[str, Any] = client.act(f"/scopes/{quote(scope, safe='')}/replay", given)
+    begun: Mapping[str, Any] = client.act(f"/scopes/{quote(scope, safe='')}/replay", parameters)
     if body.dry_run or body.cancel:
         return begun
     path = f"/scopes/{quote(scope, safe='')}/replay?handler={quote(str(body.handler), safe='')}"

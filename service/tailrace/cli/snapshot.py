@@ -95,11 +95,12 @@ class _Daemon:
         if scopes[self.scope]["state"] == "standby":
             owner = (scopes[self.scope]["lease"] or {}).get("owner")
             raise elsewhere(self.scope, owner, scopes[self.scope]["reason"] or "")
-        found: Snapshot | None = scopes[self.scope]["snapshot"]
+        of_scope: Snapshot | None = scopes[self.scope]["snapshot"]
         if self.handler is None:
-            return found
+            return of_scope
         own: Snapshot | None = scopes[self.scope]["handlers"].get(self.handler, {}).get("snapshot")
-        return found if own is not None and found is not None and own["id"] == found["id"] else own
+        same = own is not None and of_scope is not None and own["id"] == of_scope["id"]
+        return of_scope if same else own
 
     def request(self, action: str, **more: Any) -> Snapshot:
         """Sends an action; returns the answer if the daemon accepts it."""

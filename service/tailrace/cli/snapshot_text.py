@@ -25,10 +25,10 @@ def lines(snapshot: Mapping[str, Any] | None, most: int | None = None) -> list[s
         head += f"; {_progress(snapshot, snapshot)}"
     left_out = 0
     if most is not None and len(collections) + 1 > most:
-        collections = sorted(collections, key=lambda each: bool(each["state"] != "reading"))
+        collections = sorted(collections, key=lambda row: bool(row["state"] != "reading"))
         left_out = len(collections) + 2 - most
         collections = collections[: len(collections) - left_out]
-    shown = [head, *(_line(snapshot, each) for each in collections)]
+    shown = [head, *(_line(snapshot, row) for row in collections)]
     return [*shown, f"  and {left_out} more"] if left_out else shown
 
 

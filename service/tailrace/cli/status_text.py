@@ -114,18 +114,18 @@ def _handler(scope: str, of: Status, name: str, handler: Status) -> dict[str, An
 
 def _next(name: str, scope: Status, texts: Iterable[str], halted: Iterable[str]) -> Iterable[str]:
     """The commands that the texts name, then the one for the state."""
-    found = [command for text in texts for command in _COMMAND.findall(text)]
+    commands = [command for text in texts for command in _COMMAND.findall(text)]
     quoted = shlex.quote(name)
     match scope["state"]:
         case "halted":
-            found.append(f"tailrace scopes restart {quoted}")
+            commands.append(f"tailrace scopes restart {quoted}")
         case "paused":
-            found.append(f"tailrace scopes resume {quoted}")
+            commands.append(f"tailrace scopes resume {quoted}")
     for handler in halted:
-        found.append(f"tailrace scopes restart {quoted} --handler {shlex.quote(handler)}")
+        commands.append(f"tailrace scopes restart {quoted} --handler {shlex.quote(handler)}")
     if (scope["snapshot"] or {}).get("state") == "paused":
-        found.append(f"tailrace snapshot resume {quoted}")
-    return dict.fromkeys(found)
+        commands.append(f"tailrace snapshot resume {quoted}")
+    return dict.fromkeys(commands)
 
 
 def _about(name: str, lines: Iterable[str]) -> list[str]:
@@ -155,16 +155,16 @@ def _shown(scope: Status) -> str:
 
 
 def _rows(scope: Status) -> Iterable[tuple[str, ...]]:
-    counts = [each["dead_letters"] for each in scope["handlers"]]
+    counts = [handler["dead_letters"] for handler in scope["handlers"]]
     letters = UNKNOWN if None in counts else str(sum(counts))
     in_flight = str(scope["in_flight"])
     yield scope["scope"], "", _shown(scope), _behind(scope) or UNKNOWN, in_flight, letters
-    for each in scope["handlers"]:
-        waits = UNKNOWN if each["dead_letters"] is None else str(each["dead_letters"])
-        state, since = _words(each["state"]), each["since"]
+    for handler in scope["handlers"]:
+        waits = UNKNOWN if handler["dead_letters"] is None else str(handler["dead_letters"])
+        state, since = _words(handler["state"]), handler["since"]
         state = f"{state} since {since[:19]}Z" if since else state
-        in_flight = "" if each["in_flight"] is None else str(each["in_flight"])
-        yield "", each["handler"], state, _behind(each), in_flight, waits
+        in_flight = "" if handler["in_flight"] is None else str(handler["in_flight"])
+        yield "", handler["handler"], state, _behind(handler), in_flight, waits
 
 
 def _behind(of: Status) -> str:

@@ -40,25 +40,25 @@ def run(options: argparse.Namespace) -> int:
         from tailrace.pipeline.tables import DeltaStore
     lake, tables = places.chosen_tables(options)
     with waiting_bar("reading the tables", 30):
-        found = status.read(DeltaStore(tables), LandedLake.open(lake) if lake else None)
-    print(json.dumps(found, indent=2) if options.json else _text(found), end="\n")
+        record = status.read(DeltaStore(tables), LandedLake.open(lake) if lake else None)
+    print(json.dumps(record, indent=2) if options.json else _text(record), end="\n")
     return 0
 
 
-def _text(found: Mapping[str, Any]) -> str:
-    log = found["changes"]
+def _text(record: Mapping[str, Any]) -> str:
+    log = record["changes"]
     lines = [f"changes: {log['rows']:,} events in {log['files']:,} files, {_bytes(log['bytes'])}"]
-    for scope, each in (found["lake"] or {}).items():
-        line = f"scope {scope}: read through segment {each['read_segment']} of "
-        line += f"{each['landed_segment']}"
-        if each["events_waiting"]:
-            line += f"; {each['events_waiting']:,} events wait, for {_age(each['lag_seconds'])}"
-        if each["missing_segment"] is not None:
-            line += f"; segment {each['missing_segment']} is missing"
+    for scope, lag in (record["lake"] or {}).items():
+        line = f"scope {scope}: read through segment {lag['read_segment']} of "
+        line += f"{lag['landed_segment']}"
+        if lag["events_waiting"]:
+            line += f"; {lag['events_waiting']:,} events wait, for {_age(lag['lag_seconds'])}"
+        if lag["missing_segment"] is not None:
+            line += f"; segment {lag['missing_segment']} is missing"
         lines.append(line)
-    if found["set_aside_without_table"]:
-        lines.append(f"set aside, without a table: {found['set_aside_without_table']:,} events")
-    return "\n".join([*lines, columns(_HEADINGS, [_row(each) for each in found["tables"]])])[:-1]
+    if record["set_aside_without_table"]:
+        lines.append(f"set aside, without a table: {record['set_aside_without_table']:,} events")
+    return "\n".join([*lines, columns(_HEADINGS, [_row(table) for table in record["tables"]])])[:-1]
 
 
 def _row(table: Mapping[str, Any]) -> list[str]:

@@ -73,37 +73,37 @@ def _run(options: argparse.Namespace) -> int:
     served = load_served(options.config)
     require_scope(options.scope, options.handler, served.handlers, options.config)
     client = client_of(served, options.config)
-    given, action = given_in(options, VerifyBody), _action(options)
-    given.pop("dry_run", None)  # of the repair
+    parameters, action = given_in(options, VerifyBody), _action(options)
+    parameters.pop("dry_run", None)  # of the repair
     if options.dry_run and not options.repair:
         refuse("--dry-run", "needs --repair")
-    if action != "start" and (options.repair or given.keys() - {"handler"}):
+    if action != "start" and (options.repair or parameters.keys() - {"handler"}):
         refuse(f"--{action}", "takes only --handler: what is compared was said at the start")
     path = f"/scopes/{quote(options.scope, safe='')}/verify"
     if action in _OTHERS:
-        done: Mapping[str, Any] = client.act(path, {**given, "action": action})
+        done: Mapping[str, Any] = client.act(path, {**parameters, "action": action})
         print(result_text(options, done), end="")
         return EQUAL
     query = f"?handler={quote(options.handler, safe='')}" if options.handler else ""
     if action == "start":
-        read_body(VerifyBody, json.dumps(given).encode(), "")
-        begun: Mapping[str, Any] = client.act(path, given)
-        found = _ended(client, path + query, begun["handlers"])
-        if options.repair and _differences(found) and found["state"] == "done":
+        read_body(VerifyBody, json.dumps(parameters).encode(), "")
+        begun: Mapping[str, Any] = client.act(path, parameters)
+        verification = _ended(client, path + query, begun["handlers"])
+        if options.repair and _differences(verification) and verification["state"] == "done":
             repaired = _repaired(client, path, options)
             if options.dry_run:
-                found = {**found, "repairs": repaired["repairs"]}
+                verification = {**verification, "repairs": repaired["repairs"]}
             else:
-                again: Mapping[str, Any] = client.act(path, given)
-                found = _ended(client, path + query, again["handlers"])
-                found = {**found, "repairs": repaired["repairs"]}
+                again: Mapping[str, Any] = client.act(path, parameters)
+                verification = _ended(client, path + query, again["handlers"])
+                verification = {**verification, "repairs": repaired["repairs"]}
     else:
         last = client.get(path + query)["verification"]
         if last is None:
             raise ActionRefused(409, f"scope {options.scope!r} was never verified")
-        found = last
-    print(json.dumps(found, indent=2) if options.json else "\n".join(lines(found)))
-    return _exit_code(found, waited=action == "start")
+        verification = last
+    print(json.dumps(verification, indent=2) if options.json else "\n".join(lines(verification)))
+    return _exit_code(verification, waited=action == "start")
 
 
 def _action(options: argparse.Namespace) -> str:
@@ -115,19 +115,23 @@ def _ended(client: Client, path: str, handlers: list[str]) -> Mapping[str, Any]:
     with waiting_bar("comparing", _USUAL_SECONDS) as progress:
         while True:
             try:
-                found: Mapping[str, Any] | None = client.get(path)["verification"]
+                verification: Mapping[str, Any] | None = client.get(path)["verification"]
             except NoDaemon as error:
                 message = "the verification goes on when the daemon runs again; --status shows it"
                 raise ActionRefused(503, f"{message}: {error}") from error
             states = [
-                one["state"] for name, one in (found or {})["handlers"].items() if name in handlers
+                one["state"]
+                for name, one in (verification or {})["handlers"].items()
+                if name in handlers
             ]
-            if found is not None and not {"running", "paused"} & {*states}:
-                return found
-            if found is not None:
-                progress.what = f"comparing, {found['compared']:,} so far"
-                progress.what += f"; {found['reason']}" if found["reason"] else ""
-                progress.share = min(found["compared"] / max(found["estimate"], 1), 1.0)
+            if verification is not None and not {"running", "paused"} & {*states}:
+                return verification
+            if verification is not None:
+                progress.what = f"comparing, {verification['compared']:,} so far"
+                progress.what += f"; {verification['reason']}" if verification["reason"] else ""
+                progress.share = min(
+                    verification["compared"] / max(verification["estimate"], 1), 1.0
+                )
             time.sleep(_LOOK_SECONDS)
 
 

@@ -9,23 +9,24 @@ _MOST_KEYS = 50
 _NAMES = ("equal", "different", "missing", "too_many", "in_flux", "set_aside")
 
 
-def lines(found: Mapping[str, Any]) -> Iterator[str]:
+def lines(verification: Mapping[str, Any]) -> Iterator[str]:
     """The result of a verification."""
-    for name, one in found["collections"].items():
+    for name, one in verification["collections"].items():
         yield f"{name}: {_counts(one)}{_state(one)}"
-    for key in found["keys"][:_MOST_KEYS]:
+    for key in verification["keys"][:_MOST_KEYS]:
         yield from _key(key)
-    if (left := len(found["keys"]) - _MOST_KEYS) > 0:
+    if (left := len(verification["keys"]) - _MOST_KEYS) > 0:
         yield f"  and {left:,} more: --json lists them"
-    if found["dead_letters"]:
-        ids = ", ".join(found["dead_letters"][:_MOST_KEYS])
+    if verification["dead_letters"]:
+        ids = ", ".join(verification["dead_letters"][:_MOST_KEYS])
         yield f"set aside, with dead letters: {ids}"
-    if found["snapshot"]:
-        yield f"snapshot {found['snapshot']} goes on: rows that it has still to read are missing"
-    if found["in_flux"]:
+    if verification["snapshot"]:
+        rest = "rows that it has still to read are missing"
+        yield f"snapshot {verification['snapshot']} goes on: {rest}"
+    if verification["in_flux"]:
         yield "in flux: these changed at every look, and their rows with them"
-    reason = f": {found['reason']}" if found["reason"] else ""
-    yield f"{found['state']}{reason}: {_counts(found)}"
+    reason = f": {verification['reason']}" if verification["reason"] else ""
+    yield f"{verification['state']}{reason}: {_counts(verification)}"
 
 
 def _counts(one: Mapping[str, Any]) -> str:

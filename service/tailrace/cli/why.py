@@ -66,7 +66,7 @@ def run(options: argparse.Namespace) -> int:
 def _answer(served: ServedSettings, options: argparse.Namespace, key: Key) -> dict[str, Any]:
     """The answer of the daemon, or the one without it."""
     try:
-        found: dict[str, Any] = client_of(served, options.config).get(
+        answer: dict[str, Any] = client_of(served, options.config).get(
             f"/scopes/{quote(options.scope, safe='')}/why",
             patience_seconds=3 * options.seconds + 30,
             key=options.key,
@@ -78,8 +78,8 @@ def _answer(served: ServedSettings, options: argparse.Namespace, key: Key) -> di
             raise
         return anyio.run(_ask, options, key).to_document()
     if options.tables:
-        anyio.run(_add_tables, found, options, key)
-    return found
+        anyio.run(_add_tables, answer, options, key)
+    return answer
 
 
 async def _ask(options: argparse.Namespace, key: Key) -> DocumentOutcome:

@@ -110,10 +110,10 @@ def _routes(routes: list[Data], scopes: list[Data], handlers: Data | None) -> It
     """Routes must name existing scopes and handlers, and no handler twice."""
     names = _all(scopes, "name")
     for index, route in enumerate(routes):
-        scope, given = _text(route.get("scope")), route.get("handlers")
+        scope, listed = _text(route.get("scope")), route.get("handlers")
         if scope and names and scope not in names:
             yield ("routes", index, "scope"), _unknown("scope", scope, names)
-        wanted = [_text(name) for name in given] if isinstance(given, list) else []
+        wanted = [_text(name) for name in listed] if isinstance(listed, list) else []
         for number, name in enumerate(wanted):
             place = ("routes", index, "handlers", number)
             if name and name in wanted[:number]:
@@ -127,14 +127,14 @@ def _beginnings(routes: list[Data]) -> Iterator[Finding]:
     for key in ("start_at", "snapshot"):
         first: dict[tuple[str, str], tuple[int, Any]] = {}
         for index, route in enumerate(routes):
-            scope, given = _text(route.get("scope")), route.get("handlers")
-            if not scope or not isinstance(given, list) or not _has(route, key):
+            scope, names = _text(route.get("scope")), route.get("handlers")
+            if not scope or not isinstance(names, list) or not _has(route, key):
                 continue
             try:
                 begins = getattr(_Beginning.model_validate({key: route[key]}), key)
             except ValidationError:
                 continue
-            for handler in filter(None, map(_text, given)):
+            for handler in filter(None, map(_text, names)):
                 number, other = first.setdefault((scope, handler), (index, begins))
                 if other != begins:
                     yield (
@@ -158,8 +158,8 @@ def _grouped(scopes: list[Data], routes: list[Data], handlers: Data) -> Iterator
     for index, scope in enumerate(scopes):
         if scope.get("transactions") != "grouped" or not _text(scope.get("name")):
             continue
-        given = [route.get("handlers") for route in routes if route.get("scope") == scope["name"]]
-        names = [name for each in given if isinstance(each, list) for name in each]
+        lists = [route.get("handlers") for route in routes if route.get("scope") == scope["name"]]
+        names = [name for each in lists if isinstance(each, list) for name in each]
         for name in sorted(by_key.keys() & set(map(_text, names)), key=str):
             message = (
                 f"grouped does not fit handler {name!r}: its {by_key[name]} divides transactions"

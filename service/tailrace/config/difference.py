@@ -69,10 +69,10 @@ def scope_changes(
     keys = _all_changed(old, new)
     of_all = [*(key for key in keys if _is_in(key, OF_ALL_SCOPES)), *of_all]
     of_failures = [key for key in keys if _is_in(key, OF_FAILURES)]
-    found = {name: ScopeChange("stopped") for name in before if name not in after}
+    changes = {name: ScopeChange("stopped") for name in before if name not in after}
     for name, scope in after.items():
         if name not in before:
-            found[name] = ScopeChange("begun")
+            changes[name] = ScopeChange("begun")
             continue
         because = [*_changed(before[name], scope), *of_all]
         if _routes(old, name) != _routes(new, name):
@@ -85,8 +85,8 @@ def scope_changes(
         }
         because += sorted(inherited)
         because += [f"handler {each}" for each in _handlers(new, name) if each in reopened]
-        found[name] = ScopeChange("restarted" if because else "kept", tuple(because))
-    return found
+        changes[name] = ScopeChange("restarted" if because else "kept", tuple(because))
+    return changes
 
 
 def _routes(settings: Settings, scope: str) -> list[Any]:

@@ -95,14 +95,14 @@ class Document:
             self._note(location, problem)
         if problems:
             return Unresolved()
-        found = Interpolated(text)
-        found.quoted = node.style is not None
+        interpolated = Interpolated(text)
+        interpolated.quoted = node.style is not None
         try:
             tag = self._yaml.resolver.resolve(ScalarNode, text, (True, False))
-            found.value = self._read(ScalarNode(tag, text))
+            interpolated.value = self._read(ScalarNode(tag, text))
         except (ValueError, KeyError):
-            found.value = text
-        return found
+            interpolated.value = text
+        return interpolated
 
     def _read(self, node: Any) -> Any:
         value = self._yaml.constructor.construct_object(node)
@@ -113,7 +113,7 @@ class Document:
     def _mapping(self, node: Any, location: Location) -> dict[str, Any]:
         self._yaml.constructor.flatten_mapping(node)
         merged = len(node.merge or ())  # keys from << come first; the mapping's own keys override
-        found: dict[str, Any] = {}
+        mapping: dict[str, Any] = {}
         own: set[str] = set()
         for number, (key, value) in enumerate(node.value):
             name = key.value if isinstance(key.value, str) else "?"
@@ -127,8 +127,8 @@ class Document:
             if str(key.tag) not in _TEXT:
                 self._note(place, "a key must be text; put it in quotes")
             else:
-                found[name] = self.build(value, place)
-        return found
+                mapping[name] = self.build(value, place)
+        return mapping
 
 
 def read(text: str, environ: Mapping[str, str], source: str = "") -> Document:

@@ -59,21 +59,21 @@ class _Files:
                 raise _refused(document, place, message, source, chain[0])
             self.seen[real] = source
             try:
-                found = self.read_file(file)
+                included = self.read_file(file)
             except ValueError as error:
                 message = f"{file}: {error}"
                 raise _refused(document, place, message, source, chain[0]) from None
-            self._add(found, file)
-            self.add_all(found, file, (*chain, file))
+            self._add(included, file)
+            self.add_all(included, file, (*chain, file))
 
-    def _add(self, found: Document, file: str) -> None:
+    def _add(self, included: Document, file: str) -> None:
         moved = dict[Location, Location]()
         """Where the parts of the file are in the whole."""
-        for place in _places(found.data):
+        for place in _places(included.data):
             section, *name = map(str, place)
-            value = found.data[section]
+            value = included.data[section]
             if place in self.homes and section not in _LISTS:
-                lines = found.mark(place)[0], self.whole.mark(place)[0]
+                lines = included.mark(place)[0], self.whole.mark(place)[0]
                 message = f"is given in {self.homes[place]} (line {lines[1]})"
                 self.whole.findings.append((place, f"{message} and in {file} (line {lines[0]})"))
                 continue
@@ -92,10 +92,10 @@ class _Files:
             self.whole.files[there_] = file
             self.whole.marks |= {
                 (*there_, *place[len(here) :]): mark
-                for place, mark in found.marks.items()
+                for place, mark in included.marks.items()
                 if place[: len(here)] == here
             }
-        for place, message in found.findings:
+        for place, message in included.findings:
             at = next((each for each in moved if place[: len(each)] == each), ())
             self.whole.findings.append(((*moved.get(at, ()), *place[len(at) :]), message))
 

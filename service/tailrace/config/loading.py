@@ -99,8 +99,8 @@ def located(error: ConfigurationError, path: str | os.PathLike[str]) -> Configur
         problem if problem.line else _at(problem, document, _nearest(problem.path, places))
         for problem in error.problems
     ]
-    found = any(problem.line for problem in problems)
-    return ConfigurationError(*problems, source=error.source or (source if found else ""))
+    in_file = any(problem.line for problem in problems)
+    return ConfigurationError(*problems, source=error.source or (source if in_file else ""))
 
 
 def _at(problem: Problem, document: Document, place: Location) -> Problem:
@@ -129,9 +129,9 @@ def _handler_types(
     handlers = document.data.get("handlers")
     sections = handlers.items() if isinstance(handlers, dict) else ()
     used = {n: h for n, h in sections if isinstance(h, dict) and isinstance(h.get("type"), str)}
-    found = handler_models({str(handler["type"]) for handler in used.values()})
+    models = handler_models({str(handler["type"]) for handler in used.values()})
     for name, handler in used.items():
-        if isinstance(reason := found.get(handler["type"]), str):
+        if isinstance(reason := models.get(handler["type"]), str):
             document.findings.append((("handlers", name, "type"), reason))
             handler["type"] = Unresolved()
-    return [model for model in found.values() if not isinstance(model, str)]
+    return [model for model in models.values() if not isinstance(model, str)]

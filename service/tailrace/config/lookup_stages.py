@@ -28,16 +28,16 @@ def refusal(stage: Any) -> str:
     """Why a stage is refused, after its path; empty if it is accepted."""
     if not isinstance(stage, Mapping) or len(stage) != 1:
         return ""  # the model reports it
-    [(name, given)] = stage.items()
+    [(name, argument)] = stage.items()
     match name:
         case "$match":
-            return _reads(given)
+            return _reads(argument)
         case "$addFields" | "$set":
-            return _sets(name, given)
+            return _sets(name, argument)
         case "$unset":
-            return _touches(name, [given] if isinstance(given, str) else given)
+            return _touches(name, [argument] if isinstance(argument, str) else argument)
         case "$project":
-            return _projects(given)
+            return _projects(argument)
         case "$changeStreamSplitLargeEvent":
             return ""
     return (
@@ -47,20 +47,20 @@ def refusal(stage: Any) -> str:
     )
 
 
-def _projects(given: Any) -> str:
-    if not isinstance(given, Mapping):
+def _projects(projection: Any) -> str:
+    if not isinstance(projection, Mapping):
         return ""  # the server refuses it
-    rest = {name: each for name, each in given.items() if name != "_id" or not _includes(each)}
+    rest = {name: each for name, each in projection.items() if name != "_id" or not _includes(each)}
     if rest and all(map(_excludes, rest.values())):
         return _touches("$project", rest)
-    included = {name for name, value in given.items() if _includes(value)}
-    included |= {"_id"} - {str(name).partition(".")[0] for name in given}
+    included = {name for name, value in projection.items() if _includes(value)}
+    included |= {"_id"} - {str(name).partition(".")[0] for name in projection}
     if missing := [name for name in _NEEDED if name not in included]:
         return (
             f"$project removes or changes {', '.join(missing)}, which full_document: lookup needs: "
             f"include each with the value 1, or exclude other fields, or {_INSTEAD}"
         )
-    computed = {name: value for name, value in given.items() if not _includes(value)}
+    computed = {name: value for name, value in projection.items() if not _includes(value)}
     return _sets("$project", computed)
 
 
@@ -80,9 +80,9 @@ def _touches(name: str, fields: Any, names: Iterable[str] = _NEEDED) -> str:
     return ""
 
 
-def _reads(given: Any) -> str:
+def _reads(argument: Any) -> str:
     """Refuses a condition or an expression that reads the document, or may read it."""
-    for word in _words(given):
+    for word in _words(argument):
         if _IS_DOCUMENT(word):
             return (
                 "names fullDocument, which updates get only after the pipeline with "

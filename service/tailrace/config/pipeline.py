@@ -38,9 +38,9 @@ def _column_name(name: str) -> str:
             f"every table has a column of that name; give this one another: "
             f"NAME: {{path: {name}, type: …}}"
         )
-    if found := set(name) & set(_FORBIDDEN):
+    if forbidden := set(name) & set(_FORBIDDEN):
         raise ValueError(
-            f"a column's name must not have {min(found)!r}; give it a name: "
+            f"a column's name must not have {min(forbidden)!r}; give it a name: "
             f"NAME: {{path: '{name}', type: …}}"
         )
     return name

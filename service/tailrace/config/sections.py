@@ -94,7 +94,7 @@ def refused(document: Document, source: str) -> ConfigurationError:
     files = ["", *dict.fromkeys(document.files.values())]
     ordered = sorted(
         document.findings,
-        key=lambda found: (files.index(document.file(found[0])), document.mark(found[0])),
+        key=lambda finding: (files.index(document.file(finding[0])), document.mark(finding[0])),
     )
     problems = [
         Problem(path_of(place), message, document.mark(place)[0], document.file(place))

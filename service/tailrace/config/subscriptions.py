@@ -38,18 +38,18 @@ def beginning_of(scope: ScopeSettings, path: str = "") -> Beginning:
 def beginnings(settings: Settings, scope: ScopeSettings) -> Mapping[str, Beginning]:
     """How each handler of the scope begins, by name."""
     index = next(n for n, each in enumerate(settings.scopes) if each.name == scope.name)
-    usual, found = beginning_of(scope, f"scopes[{index}]"), dict[str, Beginning]()
+    usual, by_handler = beginning_of(scope, f"scopes[{index}]"), dict[str, Beginning]()
     for number, route in enumerate(settings.routes):
         for handler in route.handlers if route.scope == scope.name else ():
-            begins = found.get(handler, usual)
+            begins = by_handler.get(handler, usual)
             if route.start_at is not None:
                 start, path = StartPoint(at_operation_time=_time(route.start_at)), "start_at"
                 begins = replace(begins, start=start, start_path=f"routes[{number}].{path}")
             if route.snapshot is not None:
                 path = f"routes[{number}].snapshot"
                 begins = replace(begins, snapshot=route.snapshot, snapshot_path=path)
-            found[handler] = begins
-    return found
+            by_handler[handler] = begins
+    return by_handler
 
 
 def routes_of(settings: Settings) -> Sequence[Route]:

@@ -44,15 +44,15 @@ def of_footer(metadata: parquet.FileMetaData) -> Bounds:
     groups = [metadata.row_group(group) for group in range(metadata.num_row_groups)]
     for at in range(metadata.num_columns):
         name = metadata.schema.column(at).path
-        found = [group.column(at).statistics for group in groups]
-        if not all(each is not None and each.has_null_count for each in found):
+        statistics = [group.column(at).statistics for group in groups]
+        if not all(one is not None and one.has_null_count for one in statistics):
             continue
-        nulls[name] = sum(each.null_count for each in found)
-        filled = [each for each in found if each.num_values]
+        nulls[name] = sum(one.null_count for one in statistics)
+        filled = [one for one in statistics if one.num_values]
         with suppress(*_ImpossibleTime):
-            if filled and all(each.has_min_max for each in filled):
-                low[name] = min(each.min for each in filled)
-                high[name] = max(each.max for each in filled)
+            if filled and all(one.has_min_max for one in filled):
+                low[name] = min(one.min for one in filled)
+                high[name] = max(one.max for one in filled)
     return low, high, nulls
 
 

@@ -73,14 +73,14 @@ def statements(
 ) -> list[tuple[str, int, Statement]]:
     """Each with its scope and segment. They are few, so this process reads them."""
     names = ("segment", "operation", "database", "collection", "extra", "position")
-    found = []
-    files_of_none = [each for each in chosen if each.partition["table"] == NO_TABLE]
-    for each, rows in files.read_here(log.table, files_of_none, names):
+    logged = []
+    files_of_none = [file for file in chosen if file.partition["table"] == NO_TABLE]
+    for file, rows in files.read_here(log.table, files_of_none, names):
         some = rows.filter(pc.field("operation").isin([*operations]))
-        found += [(each.partition["scope"] or "", row) for row in some.to_pylist()]
+        logged += [(file.partition["scope"] or "", row) for row in some.to_pylist()]
     return [
         (scope, row["segment"], statement)
-        for scope, row in found
+        for scope, row in logged
         for statement in Statement.all_of(row)
     ]
 

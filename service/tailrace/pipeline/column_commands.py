@@ -29,10 +29,12 @@ def suggested(options: argparse.Namespace) -> Iterator[str]:
     yield "  columns:"
     for name in sorted(wanted or names):
         table = CURRENT_STATE.table(tables, lake, name).load()
-        found = suggest(table, options.rows)
-        count = f"{found.rows:,}" + (f" of {found.of_rows:,}" * (found.rows < found.of_rows))
+        suggestion = suggest(table, options.rows)
+        count = f"{suggestion.rows:,}" + (
+            f" of {suggestion.of_rows:,}" * (suggestion.rows < suggestion.of_rows)
+        )
         yield f"    {yaml_key(collection_of(name))}:  # {count} documents"
-        yield from (f"      {line}" for line in found.lines())
+        yield from (f"      {line}" for line in suggestion.lines())
 
 
 def republish_columns(

@@ -91,15 +91,15 @@ def replayed(
 
     ``spared``: by scope, the tables that have events only of other scopes.
     """
-    found = Histories()
+    histories = Histories()
     moments: list[tuple[int, bool, Any]] = [(each.at, False, each) for each in set(statements)]
     moments += [(at, True, scope) for scope, at in gaps.items()]
     for at, is_gap, what in sorted(moments):
         if is_gap:
-            found.skip(at, spared.get(what, ()))
+            histories.skip(at, spared.get(what, ()))
         else:
-            found.apply(what)
-    return found
+            histories.apply(what)
+    return histories
 
 
 def histories_of(log: TableVersion) -> Histories:

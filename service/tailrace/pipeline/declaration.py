@@ -42,17 +42,17 @@ def declare(log: TableVersion, declaration: Declaration, *, rebuild: bool) -> Ta
 
     A rebuild makes every table again, with the declared columns. Returns the log after it.
     """
-    found = by_table(declaration)
+    columns_by_table = by_table(declaration)
     before = declared_columns(log)
     if not rebuild:
-        for name, columns in found.items():
+        for name, columns in columns_by_table.items():
             if columns == before.get(name):
                 continue
             for table, missing in _lacking(log.table.store, log.table.lake, name, columns):
                 table.add_columns([stored_field(*each) for each in missing.items()])
     stored = {
         name: {key: column.model_dump() for key, column in columns.items()}
-        for name, columns in found.items()
+        for name, columns in columns_by_table.items()
     }
     return log.set_properties({COLUMNS: stored})
 

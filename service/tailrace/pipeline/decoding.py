@@ -76,7 +76,7 @@ def _keys_after(
     keys: Sequence[str | None], operations: Sequence[str], texts: Mapping[str, list[str | None]]
 ) -> list[str | None]:
     """The document keys after the events; ``None`` for keys that are only an ``_id``."""
-    found: list[str | None] = [None] * len(keys)
+    changed_keys: list[str | None] = [None] * len(keys)
     rows = zip(
         keys,
         operations,
@@ -96,8 +96,8 @@ def _keys_after(
                 None if document is None else json.loads(document),
                 None if description is None else json.loads(description),
             )
-            found[at] = json.dumps(changed, ensure_ascii=False, separators=(",", ":"))
-    return found
+            changed_keys[at] = json.dumps(changed, ensure_ascii=False, separators=(",", ":"))
+    return changed_keys
 
 
 def key_of(document_key: str) -> str | None:
@@ -113,10 +113,10 @@ def key_of(document_key: str) -> str | None:
     try:
         key = bson.encode(json_util.loads(document_key, json_options=_OPTIONS))
     except (*NOT_A_DOCUMENT, ValueError):
-        found = json.loads(document_key)
-        if "_id" not in found:
+        document = json.loads(document_key)
+        if "_id" not in document:
             return None
-        return json.dumps(found["_id"], ensure_ascii=False, separators=(",", ":"))
+        return json.dumps(document["_id"], ensure_ascii=False, separators=(",", ":"))
     element = identity(key, 0)
     return to_json(encoded(element), canonical=True)[7:-1] if element else None
 

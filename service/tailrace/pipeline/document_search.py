@@ -33,10 +33,10 @@ def find_document(
     name = table_name(*collection)
     current = Table(store, f"current/{name}", CURRENT, lake).load()
     history = Table(store, f"history/{name}", HISTORY, lake).load()
-    found = [_with_row(current, scope, element, seconds)]
+    states = [_with_row(current, scope, element, seconds)]
     if history.exists:
-        found.append(_state(history, scope))
-    return lake, found
+        states.append(_state(history, scope))
+    return lake, states
 
 
 def _state(table: TableVersion, scope: str) -> TableState:
@@ -46,14 +46,14 @@ def _state(table: TableVersion, scope: str) -> TableState:
 
 def _with_row(table: TableVersion, scope: str, element: bytes, seconds: float) -> TableState:
     key = key_of(to_json(encoded(element), canonical=True)) or ""
-    found = table.row_with("key", key, *_ROW, seconds=seconds)
+    search = table.row_with("key", key, *_ROW, seconds=seconds)
     state = _state(table, scope)
-    if found.row is None:
-        if found.searched == found.files:
+    if search.row is None:
+        if search.searched == search.files:
             return replace(state, has_document=False)
-        message = f"only {found.searched} of its {found.files} files were searched"
+        message = f"only {search.searched} of its {search.files} files were searched"
         return replace(state, unknown=f"{message}: ask with more --seconds")
-    row = found.row
+    row = search.row
     second = row["cluster_seconds"]
     return replace(
         state,

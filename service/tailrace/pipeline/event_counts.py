@@ -27,10 +27,10 @@ def counts_of(
     once, and the keys of one table.
     """
     parts: dict[tuple[str, str], list[DataFile]] = {}
-    for each in news:
-        part = each.partition["scope"] or "", each.partition["table"] or ""
-        parts.setdefault(part, []).append(each)
-    found: dict[tuple[str, str | None, str | None], dict[str, Any]] = {}
+    for file in news:
+        part = file.partition["scope"] or "", file.partition["table"] or ""
+        parts.setdefault(part, []).append(file)
+    counts: dict[tuple[str, str | None, str | None], dict[str, Any]] = {}
     for (scope, table), some in parts.items():
         is_new = pc.field("segment") > through.get(scope, -1)
         keys: list[pa.Array] = []
@@ -39,13 +39,13 @@ def counts_of(
             events = rows.filter(is_new)
             for row in _counted(events, table):
                 collection = scope, row["database"], row["collection"]
-                before = found.get(collection)
-                found[collection] = {"scope": scope, **(_merged(before, row) if before else row)}
+                before = counts.get(collection)
+                counts[collection] = {"scope": scope, **(_merged(before, row) if before else row)}
             keys += events["key"].chunks
-        if table != NO_TABLE and collection in found:  # all events are of this collection
+        if table != NO_TABLE and collection in counts:  # all events are of this collection
             distinct = pc.count_distinct(pa.chunked_array(keys, pa.string())).as_py()
-            found[collection]["distinct_keys"] += distinct
-    return list(found.values())
+            counts[collection]["distinct_keys"] += distinct
+    return list(counts.values())
 
 
 def _counted(events: pa.Table, table: str) -> Iterator[dict[str, Any]]:

@@ -61,8 +61,8 @@ def quoted(schema: StructType) -> list[str]:
 def read_table(spark: SparkSession, table: Table, files: Sequence[DataFile]) -> DataFrame:
     """The rows in some files of a table, with its partition columns."""
     partitions: dict[tuple[str | None, ...], list[DataFile]] = {}
-    for each in files:
-        partitions.setdefault(tuple(map(each.partition.get, table.partition_by)), []).append(each)
+    for file in files:
+        partitions.setdefault(tuple(map(file.partition.get, table.partition_by)), []).append(file)
     if not partitions:
         return spark.createDataFrame([], table.schema)
     parts = []
@@ -86,8 +86,8 @@ def read_here(
     with ThreadPoolExecutor(_READERS) as readers:
         for at in range(0, len(files), _READERS):
             some = files[at : at + _READERS]
-            found = readers.map(partial(_columns_of, table, columns=columns), some)
-            yield from zip(some, found, strict=True)
+            contents = readers.map(partial(_columns_of, table, columns=columns), some)
+            yield from zip(some, contents, strict=True)
 
 
 def _columns_of(table: Table, file: DataFile, columns: Sequence[str]) -> pa.Table:
@@ -135,9 +135,11 @@ def write(rows: DataFrame, table: Table) -> list[DataFile]:
     try:
         with job_errors(f"{table.location}: nothing was committed"):
             rows.write.partitionBy(*table.partition_by).parquet(place.written)
-        found = [(path, info) for path, info in place.below() if path.endswith(".parquet")]
+        written_files = [(path, info) for path, info in place.below() if path.endswith(".parquet")]
         with ThreadPoolExecutor(_READERS) as readers:
-            described = list(readers.map(lambda each: _describe(place, batch, each, table), found))
+            described = list(
+                readers.map(lambda each: _describe(place, batch, each, table), written_files)
+            )
         count, expected = sum(each.rows for each in described), written.get["rows"] or 0
         if count != expected:
             raise PipelineRefused(

@@ -48,8 +48,8 @@ def by_table(log: TableVersion, through: Mapping[str, Mapping[str, int]],
     ``through``: the last segments that a table has; ``otherwise``: those of all other tables.
     """
     files: dict[str, list[DataFile]] = {}
-    for each in log.files:
-        files.setdefault(each.partition["table"] or NO_TABLE, []).append(each)
+    for file in log.files:
+        files.setdefault(file.partition["table"] or NO_TABLE, []).append(file)
     files.pop(NO_TABLE, None)
     return {name: in_log(found, through.get(name, otherwise)) for name, found in files.items()}
 
@@ -84,14 +84,14 @@ class ScopeInLake:
 def in_lake(lake: LandedLake, log: TableVersion, *, count: bool) -> dict[str, ScopeInLake]:
     """How far the log is behind the lake, by scope. Without ``count``, one footer is read a scope,
     and ``events`` is that of one segment."""
-    found = {}
-    for each in pending(lake, {scope: log.segment(scope) for scope in lake.scopes()}):
-        logged = log.segment(each.scope)
-        numbers = each.numbers if count else each.numbers[:1]
-        footers = [segment.footer for segment in read_footers(lake, each.scope, numbers)]
+    by_scope = {}
+    for segments in pending(lake, {scope: log.segment(scope) for scope in lake.scopes()}):
+        logged = log.segment(segments.scope)
+        numbers = segments.numbers if count else segments.numbers[:1]
+        footers = [segment.footer for segment in read_footers(lake, segments.scope, numbers)]
         times = [each.cluster_time for each in footers if each.rows and each.cluster_time]
         # Only the time of a segment's last event is known without reading the segment.
         waiting = Waiting(sum(each.rows for each in footers), times[0].time if times else None)
-        last = each.numbers[-1] if each.numbers else logged
-        found[each.scope] = ScopeInLake(last, logged, waiting, each.missing)
-    return found
+        last = segments.numbers[-1] if segments.numbers else logged
+        by_scope[segments.scope] = ScopeInLake(last, logged, waiting, segments.missing)
+    return by_scope

@@ -46,14 +46,14 @@ def directory(environment: Mapping[str, str] = os.environ) -> Path:
 def s3_jars(environment: Mapping[str, str] = os.environ) -> list[Path]:
     """The jars. Raises :class:`PipelineRefused` if one is not there."""
     there = directory(environment)
-    found = [there / _file(artifact) for artifact in pinned()]
-    missing = [path.name for path in found if not path.is_file()]
+    jars = [there / _file(artifact) for artifact in pinned()]
+    missing = [path.name for path in jars if not path.is_file()]
     if missing:
         raise PipelineRefused(
-            f"{there}: Spark needs {len(found)} jars for s3://, and {len(missing)} are not there "
+            f"{there}: Spark needs {len(jars)} jars for s3://, and {len(missing)} are not there "
             f"({missing[0]}). Fetch them with: tailrace pipeline --fetch-jars"
         )
-    return found
+    return jars
 
 
 def fetch(there: Path, artifacts: Mapping[str, str]) -> list[Path]:
@@ -81,10 +81,10 @@ def fetch(there: Path, artifacts: Mapping[str, str]) -> list[Path]:
                 lines = [line for line in done.stdout.splitlines() if "ERROR" in line]
                 why = lines[0][:300] if lines else "it printed no error"
                 raise PipelineRefused(f"Maven could not fetch {artifact}: {why}")
-            found = hashlib.sha256(jar.read_bytes()).hexdigest()
-            if found != expected:
+            digest = hashlib.sha256(jar.read_bytes()).hexdigest()
+            if digest != expected:
                 raise PipelineRefused(
-                    f"{artifact}: its SHA-256 is {found}, not {expected}: it was not used"
+                    f"{artifact}: its SHA-256 is {digest}, not {expected}: it was not used"
                 )
             jar.replace(there / jar.name)
     return [there / _file(artifact) for artifact in artifacts]

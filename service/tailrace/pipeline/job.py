@@ -203,15 +203,18 @@ class Job:
     def _batch(self, log: TableVersion) -> Iterator[LandedSegment]:
         """The next segments of each scope: up to its share of the events, but at least one."""
         through = {scope: log.segment(scope) for scope in self.scopes(log)}
-        found = segments.pending(self.lake, through)
+        waiting = segments.pending(self.lake, through)
         self.progress.looked_at = time.time()
-        self.progress.missing = {p.scope: p.missing for p in found if p.missing is not None}
-        self.progress.segments_left = sum(len(each.numbers) for each in found)
-        self.progress.waiting = {**self.progress.waiting, LOG: freshness.first_of(self.lake, found)}
-        share = max(1, self.settings.batch_events // max(1, sum(bool(p.numbers) for p in found)))
-        for each in found:
+        self.progress.missing = {p.scope: p.missing for p in waiting if p.missing is not None}
+        self.progress.segments_left = sum(len(of_scope.numbers) for of_scope in waiting)
+        self.progress.waiting = {
+            **self.progress.waiting,
+            LOG: freshness.first_of(self.lake, waiting),
+        }
+        share = max(1, self.settings.batch_events // max(1, sum(bool(p.numbers) for p in waiting)))
+        for of_scope in waiting:
             events = 0
-            for segment in segments.read_footers(self.lake, each.scope, each.numbers):
+            for segment in segments.read_footers(self.lake, of_scope.scope, of_scope.numbers):
                 if events and events + segment.footer.rows > share:
                     break
                 events += segment.footer.rows
@@ -259,13 +262,13 @@ class Job:
     def _publish_some(
         self, chosen: list[tuple[TableKind, str]], log_snapshot: LogSnapshot, threads: Executor
     ) -> None:
-        found = list(
+        publications = list(
             threads.map(lambda each: publication_of(each[0], each[1], log_snapshot), chosen)
         )
-        for work in found:
+        for work in publications:
             if not work.is_needed:
                 self._has_published(work, log_snapshot)
-        groups, alone = grouped([work for work in found if work.is_needed], log_snapshot)
+        groups, alone = grouped([work for work in publications if work.is_needed], log_snapshot)
         for group in groups:
             if not publish_together(group, log_snapshot, threads):
                 alone += group

@@ -95,7 +95,7 @@ class Statement:
                 return []
         at = row["position"]
         tables = [table_name(each["db"], each["coll"]) for each in collections]
-        found = [
+        statements = [
             cls(at, SNAPSHOT_END, each["db"], table, "", since)
             for each, table in zip(collections, tables, strict=True)
             if each.get("state") == "done"
@@ -104,8 +104,8 @@ class Statement:
             database, collection = row["database"] or "", row["collection"]
             table = table_name(database, collection) if collection is not None else ""
             if table not in tables:
-                found.append(cls(at, SNAPSHOT_END, database, table, "", since, tuple(tables)))
-        return found
+                statements.append(cls(at, SNAPSHOT_END, database, table, "", since, tuple(tables)))
+        return statements
 
     @property
     def begin(self) -> int:
@@ -176,7 +176,7 @@ class VersionRoute:
 def routes(tables: Iterable[str], statements: Sequence[Statement]) -> list[VersionRoute]:
     """The routes of every table. A table's routes cover all of time without overlapping."""
     ordered = sorted(set(statements))
-    found = []
+    of_tables = []
     for table in sorted(tables):
         reached = _reached(table, ordered)
         moves = {each.at for each in ordered if each.since is None and each.concerns(table)}
@@ -185,8 +185,8 @@ def routes(tables: Iterable[str], statements: Sequence[Statement]) -> list[Versi
             for made_after, made_before in _spans(snapshots):
                 line, hops = _follow(table, after, made_after, ordered)
                 route = VersionRoute(table, after, before, made_after, made_before, line, hops)
-                found.append(route)
-    return found
+                of_tables.append(route)
+    return of_tables
 
 
 def _spans(bounds: Iterable[int | None]) -> list[tuple[int | None, int | None]]:

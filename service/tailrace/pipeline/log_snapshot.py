@@ -120,10 +120,10 @@ def log_snapshot_of(
 ) -> LogSnapshot:
     """The log, with the statements that tables of these kinds may not have applied yet."""
     published = {} if rebuild else log.property(PUBLISHED)
-    found = LogSnapshot(spark, tables, log, tuple(scopes), (), {}, rebuild)
+    snapshot = LogSnapshot(spark, tables, log, tuple(scopes), (), {}, rebuild)
     # A kind that has no table yet is built from the whole log.
-    settled = {kind.name: published if found.existing(kind) else {} for kind in kinds}
-    made_anew = any(found.logged() - found.existing(kind) for kind in kinds)
+    settled = {kind.name: published if snapshot.existing(kind) else {} for kind in kinds}
+    made_anew = any(snapshot.logged() - snapshot.existing(kind) for kind in kinds)
     news = changes.newer(log.files, published)
     first = changes.first_position(news)
     unseen = [
@@ -133,4 +133,4 @@ def log_snapshot_of(
         or each.high.get("position", BEFORE_ALL) >= first
     ]
     statements = tuple(changes.statements(log, unseen, STATEMENTS))
-    return replace(found, statements=statements, settled=settled)
+    return replace(snapshot, statements=statements, settled=settled)

@@ -23,7 +23,7 @@ keys from the environment, then the machine's role."""
 def spark_settings(environment: Mapping[str, str]) -> dict[str, str]:
     """Hadoop's settings for S3, from the variables that every other client reads."""
     access = S3Access.of(environment)
-    found = {
+    settings = {
         "endpoint": access.endpoint,
         # Hadoop would ask AWS for the region of a bucket that is somewhere else.
         "endpoint.region": access.region or ("us-east-1" if access.endpoint else ""),
@@ -33,8 +33,8 @@ def spark_settings(environment: Mapping[str, str]) -> dict[str, str]:
     }
     if not environment.get("AWS_ACCESS_KEY_ID"):
         chosen = (name for variable, name in _FROM_VARIABLE.items() if environment.get(variable))
-        found["aws.credentials.provider"] = next(chosen, "")
-    return {f"spark.hadoop.fs.s3a.{name}": value for name, value in found.items() if value}
+        settings["aws.credentials.provider"] = next(chosen, "")
+    return {f"spark.hadoop.fs.s3a.{name}": value for name, value in settings.items() if value}
 
 
 def require_conditional_writes(tables: Location) -> None:

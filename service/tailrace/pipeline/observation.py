@@ -57,7 +57,7 @@ class _Views:
     java_ended: Callable[[], bool]
 
     def find(self, request: Request) -> Answer | Call:
-        found = {
+        views = {
             "/livez": self._alive,
             "/readyz": self._ready,
             "/status": self._status,
@@ -65,9 +65,9 @@ class _Views:
         }
         if refusal := self.access.stranger(request.headers):
             return line(refusal.status, refusal.message)
-        view = found.get(request.path)
+        view = views.get(request.path)
         if view is None:
-            return line(404, f"the paths are: {', '.join(found)}")
+            return line(404, f"the paths are: {', '.join(views)}")
         if request.method not in ("GET", "HEAD"):
             return line(405, "only GET", (b"allow", b"GET, HEAD"))  # RFC 9110, 15.5.6
         probe = request.path in ("/livez", "/readyz")

@@ -21,10 +21,10 @@ def require_spark() -> None:
     """
     from pyspark.version import __version__ as version
 
-    found = tuple(int(part) for part in re.findall(r"\d+", version)[:2])
-    if OLDEST_SPARK <= found < FIRST_UNKNOWN_SPARK:
+    release = tuple(int(part) for part in re.findall(r"\d+", version)[:2])
+    if OLDEST_SPARK <= release < FIRST_UNKNOWN_SPARK:
         return
-    age = "too old" if found < OLDEST_SPARK else "newer than what was tested"
+    age = "too old" if release < OLDEST_SPARK else "newer than what was tested"
     oldest, newest = (".".join(map(str, each)) for each in (OLDEST_SPARK, FIRST_UNKNOWN_SPARK))
     raise PipelineRefused(
         f"Spark {version} is {age}: the pipeline needs pyspark >={oldest},<{newest}"
@@ -49,7 +49,7 @@ def require_java() -> None:
         raise PipelineRefused(f"{java}: does not run: {describe(error)}") from error
     version = re.search(r'version "(?:1\.)?(\d+)', answer.stderr + answer.stdout)
     if version is None or int(version[1]) < OLDEST_JAVA:
-        found = f"is Java {version[1]}" if version else "does not print its version"
+        reported = f"is Java {version[1]}" if version else "does not print its version"
         raise PipelineRefused(
-            f"{java}: {found}; the pipeline needs {OLDEST_JAVA} or newer. Set JAVA_HOME to one"
+            f"{java}: {reported}; the pipeline needs {OLDEST_JAVA} or newer. Set JAVA_HOME to one"
         )

@@ -121,14 +121,14 @@ def publication_of(kind: TableKind, name: str, log_snapshot: LogSnapshot) -> Pub
 def _source(
     name: str, snapshot: TableVersion, log_snapshot: LogSnapshot, settled: Mapping[str, int]
 ) -> TableInput:
-    found = log_snapshot.of(name)
+    logged = log_snapshot.of(name)
     if snapshot.exists and not log_snapshot.rebuild:
         through = {scope: snapshot.segment(scope) for scope in log_snapshot.scopes}
-    elif len(changes.newer(found, settled)) == len(found):  # no event of it is published yet
+    elif len(changes.newer(logged, settled)) == len(logged):  # no event of it is published yet
         through = {scope: settled.get(scope, -1) for scope in log_snapshot.scopes}
     else:
         through = dict.fromkeys(log_snapshot.scopes, -1)
-    return TableInput(name, snapshot, through, changes.newer(found, through))
+    return TableInput(name, snapshot, through, changes.newer(logged, through))
 
 
 def _as_of(table: Table, through: Mapping[str, int]) -> TableVersion:
@@ -265,15 +265,16 @@ def known_files(work: Publication, source: TableInput, log_snapshot: LogSnapshot
 
 
 def _touched(
-    spark: SparkSession, table: Table, found: Sequence[DataFile], keys: DataFrame
+    spark: SparkSession, table: Table, candidates: Sequence[DataFile], keys: DataFrame
 ) -> list[DataFile]:
     """The files with a changed key, and the small ones if there are many."""
-    rows = files.read(spark, table, found)
+    rows = files.read(spark, table, candidates)
     named = rows.select("key", F.col("_metadata.file_name").alias("file"))
     with files.job_errors(f"{table.location}: nothing was committed"):
         touched = named.join(keys, "key", "left_semi").select("file").distinct().collect()
     names = {row.file for row in touched}
-    by_name = {each.path.rpartition("/")[2]: each for each in found}  # unique: Spark adds a UUID
+    # Names are unique: Spark adds a UUID.
+    by_name = {each.path.rpartition("/")[2]: each for each in candidates}
     small = {name for name, each in by_name.items() if files.is_small(each)}
     if len(small) > _SMALL_FILES:
         names |= small

@@ -105,10 +105,10 @@ def _segments(lake: LandedLake, scope: str, after: int, last: int) -> list[dict[
         return []
     footers = [read_footer(lake, scope, number) for number in present]
     landed = sum(footer.rows for footer in footers)
-    kept = footers[-1].last_ordinal - footers[0].first_ordinal + 1
+    distinct = footers[-1].last_ordinal - footers[0].first_ordinal + 1
     base: dict[str, Any] = {"stage": "landed", "scope": scope}
     span = {"first_segment": present[0], "last_segment": present[-1]}
-    rows = [base | span | {"events": landed, "duplicates_dropped": landed - kept}]
+    rows = [base | span | {"events": landed, "duplicates_dropped": landed - distinct}]
     for footer in footers:
         if footer.gap is not None:
             gap = json.dumps(footer.gap, separators=(",", ":"))
@@ -170,8 +170,8 @@ def _publication(kind: TableKind, name: str, counted: Mapping[str, Any]) -> list
         complete["since"] = datetime.fromisoformat(complete["since"])
     counts = {name: counted[name] for name in names}
     rescued = counted["rescued"].items()
-    found = [{**base, "stage": "current", **counts, **complete}] if kind is CURRENT_STATE else []
+    rows = [{**base, "stage": "current", **counts, **complete}] if kind is CURRENT_STATE else []
     return [
-        *found,
+        *rows,
         *({**base, "stage": "columns", "field": path, "rescued": count} for path, count in rescued),
     ]

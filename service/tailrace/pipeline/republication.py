@@ -66,17 +66,17 @@ def _chosen(
     tables: TableStore, lake: str, declared: Mapping[str, Columns], collections: Collection[str]
 ) -> Iterator[tuple[TableKind, TableVersion]]:
     only = {table_of(each): each for each in collections}
-    found: set[str] = set()
+    names: set[str] = set()
     for kind in (CURRENT_STATE, HISTORY_STATE):
         for name, _ in (tables.location / kind.name).names():
             if only and name not in only:
                 continue
             version = kind.table(tables, lake, name).load()
             if version.exists:
-                found.add(name)
+                names.add(name)
                 if name in declared or stored_columns(version.table.schema):
                     yield kind, version
-    for name in only.keys() - found:
+    for name in only.keys() - names:
         raise PipelineRefused(f"{tables.location}: there is no table of {only[name]}")
 
 

@@ -107,7 +107,7 @@ def pending(lake: LandedLake, through: Mapping[str, int]) -> list[Pending]:
 
     Raises :class:`PipelineRefused` if the lake ends before the tables do.
     """
-    found = []
+    by_scope = []
     for scope in lake.scopes():
         committed = through.get(scope, -1)
         numbers = lake.numbers(scope)
@@ -121,24 +121,25 @@ def pending(lake: LandedLake, through: Mapping[str, int]) -> list[Pending]:
         later = [number for number in numbers if number > committed]
         consecutive = [n for at, n in enumerate(later, committed + 1) if n == at]
         missing = committed + 1 + len(consecutive) if len(consecutive) < len(later) else None
-        found.append(Pending(scope, tuple(consecutive), missing))
-    return found
+        by_scope.append(Pending(scope, tuple(consecutive), missing))
+    return by_scope
 
 
 def all_segments(lake: LandedLake) -> list[LandedSegment]:
     """Every segment, for a rebuild. Raises :class:`PipelineRefused` if one is missing."""
-    found: list[LandedSegment] = []
-    for each in pending(lake, {}):
-        if each.missing is not None:
+    landed: list[LandedSegment] = []
+    for of_scope in pending(lake, {}):
+        if of_scope.missing is not None:
+            file = lake.file(of_scope.scope, of_scope.missing)
             raise PipelineRefused(
-                f"{lake.file(each.scope, each.missing)}: is missing, so the tables cannot be "
+                f"{file}: is missing, so the tables cannot be "
                 "rebuilt from segments. Nothing was changed. Restore it; where retention removed "
                 "it, only the tables have its events"
             )
-        found += read_footers(lake, each.scope, each.numbers)
-    if not found:
+        landed += read_footers(lake, of_scope.scope, of_scope.numbers)
+    if not landed:
         raise PipelineRefused(f"{lake.location}: has no segments to rebuild the tables from")
-    return found
+    return landed
 
 
 def in_batches(segments: Iterable[LandedSegment], events: int) -> Iterator[list[LandedSegment]]:

@@ -104,10 +104,10 @@ def spark_conf(settings: PipelineSettings, *, s3: bool, submitted: bool) -> dict
             own["spark.sql.shuffle.partitions"] = _LOCAL_PARTITIONS
     if settings.master or not submitted:
         own["spark.master"] = settings.master or "local[*]"
-    found = {**_SETTINGS, **own, **settings.spark}
+    conf = {**_SETTINGS, **own, **settings.spark}
     if not submitted:
-        found[_JAVA_OPTIONS] = _java_options(settings.spark.get(_JAVA_OPTIONS, ""))
-    return found
+        conf[_JAVA_OPTIONS] = _java_options(settings.spark.get(_JAVA_OPTIONS, ""))
+    return conf
 
 
 def _java_options(given: str) -> str:

@@ -48,36 +48,36 @@ def publish_together(
     columns: Columns = {name: each for work in works for name, each in work.columns.items()}
     made = _versions(works, log_snapshot)
     targets = _among("home", (work.target.name for work in works))
-    kept = f"coalesce(there AND {targets}, false)"
+    stays = f"coalesce(there AND {targets}, false)"
     if kind is CURRENT_STATE:
-        kept += " AND end IS NULL"
+        stays += " AND end IS NULL"
     where = {
         name: _among("home", (work.target.name for work in works if name in work.columns))
         for name in columns
     }
     some = _among("home", (work.target.name for work in works if work.columns))
     counts_rescued = kind.name == log_snapshot.counts_rescued
-    wanted = "live AND NOT gone" if counts_rescued else kept
-    rows = located(made).where(f"({kept}) OR (stage = {NEW} AND coalesce(number, 0) = 0)")
+    wanted = "live AND NOT gone" if counts_rescued else stays
+    rows = located(made).where(f"({stays}) OR (stage = {NEW} AND coalesce(number, 0) = 0)")
     rows = evaluated(rows, f"IF({wanted} AND {some}, document, NULL)", columns, where)
     tests = [test for _, test in misfits(columns)] if counts_rescued else []
     more = [
-        *("table", "home", f"{kept} AS kept", f"coalesce(number, 0) = 0 AND stage = {NEW} AS new"),
+        *("table", "home", f"{stays} AS kept", f"coalesce(number, 0) = 0 AND stage = {NEW} AS new"),
         *_FLAGS,
         *(f"typed_{at}" for at in range(len(columns))),
         *tests,
         rescued(columns),
     ]
-    found = _collected(located_intervals(rows, more), log_snapshot)
-    if found is None:
+    collected = _collected(located_intervals(rows, more), log_snapshot)
+    if collected is None:
         return False
     names = list(columns)
 
     def committed(work: Publication) -> None:
-        mine = found.filter((pc.field("home") == work.target.name) & pc.field("kept"))
+        mine = collected.filter((pc.field("home") == work.target.name) & pc.field("kept"))
         adds = files.write_arrow(_rows_of(mine, work, names), work.target.snapshot.table)
         replaced = kind.open_files(work.target.snapshot)
-        counts = _counts(found, work, [*names, UNREADABLE] if tests else [])
+        counts = _counts(collected, work, [*names, UNREADABLE] if tests else [])
         commit(work, log_snapshot, adds, replaced, counts)
 
     for _ in threads.map(committed, works):
@@ -169,8 +169,8 @@ def _events(
 ) -> list[DataFrame]:
     """One scan for each scope. The name of the table, of which a file has none, is computed."""
     by_scope: dict[str, list[DataFile]] = {}
-    for each in chosen:
-        by_scope.setdefault(each.partition["scope"] or "", []).append(each)
+    for file in chosen:
+        by_scope.setdefault(file.partition["scope"] or "", []).append(file)
     full = F.concat_ws(".", "database", "collection")
     name: Column = full
     for table in sources:
@@ -199,11 +199,11 @@ def _is_new(scope: str, sources: Mapping[str, TableInput]) -> Column:
 
 def _open(works: Sequence[Publication], log_snapshot: LogSnapshot) -> list[DataFrame]:
     """One scan of the open versions. The name of the table is a part of the file's path."""
-    kind, found = works[0].kind, open_files(works)
-    if not found:
+    kind, named_files = works[0].kind, open_files(works)
+    if not named_files:
         return []
     above = replace(works[0].target.snapshot.table, name=kind.name, schema=kind.schema)
-    chosen = [replace(each, path=f"{name}/{each.path}") for name, each in found]
+    chosen = [replace(each, path=f"{name}/{each.path}") for name, each in named_files]
     rows = files.read(log_snapshot.spark, above, chosen)
     pattern = rf"/{kind.name}/([^/]+)/(?:[0-9a-f]{{32}}/)?(?:is_current=true/)?[^/]+$"
     name = F.url_decode(F.regexp_extract(F.col("_metadata.file_path"), pattern, 1))

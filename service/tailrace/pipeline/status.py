@@ -35,7 +35,7 @@ def read(store: TableStore, lake: LandedLake | None = None) -> dict[str, Any]:
     if lake is not None and lake.identity != identity:
         raise PipelineRefused(f"{store.location}: its tables are not of the lake {lake.location}")
     log, now = changes_table(store, identity).load(), time.time()
-    found = None if lake is None else freshness.in_lake(lake, log, count=True)
+    in_lake = None if lake is None else freshness.in_lake(lake, log, count=True)
     files: dict[str, list[DataFile]] = {}
     for each in log.files:
         files.setdefault(each.partition["table"] or NO_TABLE, []).append(each)
@@ -49,7 +49,7 @@ def read(store: TableStore, lake: LandedLake | None = None) -> dict[str, Any]:
         scopes = {each.partition["scope"] or "" for each in own}
         waiting = freshness.in_log(own, {scope: current.segment(scope) for scope in scopes})
         lags = [waiting.seconds(now)]
-        lags += [each.waiting.seconds(now) for scope, each in (found or {}).items()
+        lags += [each.waiting.seconds(now) for scope, each in (in_lake or {}).items()
                  if scope in scopes]  # fmt: skip
         return {
             "table": name,
@@ -69,7 +69,7 @@ def read(store: TableStore, lake: LandedLake | None = None) -> dict[str, Any]:
         "tables": tables,
         "changes": {**_size(log), "committed_at": published_at(log)},
         "set_aside_without_table": set_aside[NO_TABLE],
-        "lake": None if found is None else {name: _scope(found[name], now) for name in found},
+        "lake": None if in_lake is None else {name: _scope(in_lake[name], now) for name in in_lake},
     }
 
 

@@ -80,18 +80,18 @@ class Suggestion:
 
 def suggest(table: TableVersion, most_rows: int) -> Suggestion:
     """Reads up to ``most_rows`` documents of ``current``, the same number from each file."""
-    found = Suggestion(of_rows=sum(each.rows for each in table.files))
+    suggestion = Suggestion(of_rows=sum(file.rows for file in table.files))
     left, remaining = most_rows, len(table.files)
-    for each in table.files:
+    for file in table.files:
         share = -(-left // remaining)
         read = 0
-        for text in _documents(table, each.path, min(share, each.rows)):
+        for text in _documents(table, file.path, min(share, file.rows)):
             read += 1
             if text is not None:
-                _count(orjson.loads(text), "", found.paths)
-        found.rows += read
+                _count(orjson.loads(text), "", suggestion.paths)
+        suggestion.rows += read
         left, remaining = left - read, remaining - 1
-    return found
+    return suggestion
 
 
 def _documents(table: TableVersion, path: str, most: int) -> Iterator[str | None]:

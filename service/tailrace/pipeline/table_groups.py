@@ -84,9 +84,9 @@ def grouped(
             full.append(group)
             group = groups[key] = _Group()
         group.add(work, size, rows)
-    found = [group.works for group in (*full, *groups.values())]
-    alone += [work for group in found for work in group if len(group) < FEWEST]
-    return [group for group in found if len(group) >= FEWEST], alone
+    of_groups = [group.works for group in (*full, *groups.values())]
+    alone += [work for group in of_groups for work in group if len(group) < FEWEST]
+    return [group for group in of_groups if len(group) >= FEWEST], alone
 
 
 def _is_plain(work: Publication) -> bool:

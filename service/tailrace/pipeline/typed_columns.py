@@ -113,16 +113,16 @@ def evaluated(
     trees = _trees(columns)
     casts = (f"try_variant_get(parsed, '$', '{_shape(tree)}')" for tree in trees)
     rows = rows.selectExpr("*", *(f"{cast} AS tree_{at}" for at, cast in enumerate(casts)))
-    found = {
+    values_of = {
         name: f"tree_{at}.{_fields(column)}"
         for at, tree in enumerate(trees)
         for name, column in tree.items()
     }
     variants = [name for name, column in columns.items() if FORMS[column.type] == "variant"]
     texts = {name: f"json_{at}" for at, name in enumerate(variants)}
-    rows = rows.selectExpr("*", *(f"to_json({found[name]}) AS {texts[name]}" for name in texts))
-    found |= texts
-    values = {name: VALUES[column.type](found[name]) for name, column in columns.items()}
+    rows = rows.selectExpr("*", *(f"to_json({values_of[name]}) AS {texts[name]}" for name in texts))
+    values_of |= texts
+    values = {name: VALUES[column.type](values_of[name]) for name, column in columns.items()}
     if where is not None:
         values = {name: f"IF({where[name]}, {value}, NULL)" for name, value in values.items()}
     typed = (f"{values[name]} AS typed_{at}" for at, name in enumerate(columns))

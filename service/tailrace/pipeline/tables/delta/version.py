@@ -109,9 +109,9 @@ class DeltaVersion:
                 if done and time.monotonic() > until:
                     return RowSearch(None, done, len(fragments))
                 # Row groups whose bounds exclude the value are not read.
-                found = fragment.head(1, columns=[*columns], filter=wanted).to_pylist()
-                if found:
-                    return RowSearch(found[0], done + 1, len(fragments))
+                rows = fragment.head(1, columns=[*columns], filter=wanted).to_pylist()
+                if rows:
+                    return RowSearch(rows[0], done + 1, len(fragments))
         return RowSearch(None, len(fragments), len(fragments))
 
     def set_properties(self, values: Mapping[str, Mapping[str, Any]]) -> TableVersion:
@@ -219,11 +219,11 @@ class DeltaVersion:
     def limit_log(self, commits: int, hours: int) -> bool:
         if self._delta is None or len((self.table.location / "_delta_log").names()) <= commits:
             return False
-        kept = {"delta.logRetentionDuration": f"interval {hours} hours"}
-        if self._delta.metadata().configuration.items() >= kept.items():
+        properties = {"delta.logRetentionDuration": f"interval {hours} hours"}
+        if self._delta.metadata().configuration.items() >= properties.items():
             return True
         with commit_errors(self.table.location):
-            self._delta.alter.set_table_properties(kept)
+            self._delta.alter.set_table_properties(properties)
             self._delta.create_checkpoint()
             self._delta.cleanup_metadata()
         return True
