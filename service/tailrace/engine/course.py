@@ -52,8 +52,9 @@ Part = Callable[[Routed, Exception | None, Former | None], None]
 class FollowedScope:
     """What the courses of a scope share.
 
-    ``turns``: by handler that gets one call at a time, held during a call. ``streams``: taken by
-    each course that reads a stream of its own. ``tasks`` runs the handlers' lanes until ``stop``.
+    ``call_slots``: by handler that gets one call at a time, held during a call. ``streams``: taken
+    by each course that reads a stream of its own. ``tasks`` runs the handlers' lanes until
+    ``stop``.
     """
 
     plan: ScopePlan
@@ -61,7 +62,7 @@ class FollowedScope:
     claim: CheckpointClaim
     desired: CurrentDesiredState
     breakers: Mapping[str, Breaker]
-    turns: Mapping[str, anyio.Semaphore]
+    call_slots: Mapping[str, anyio.Semaphore]
     streams: StreamSlots
     status: Status
     side_calls: SideCalls
@@ -90,14 +91,15 @@ class FollowedScope:
     ) -> Delivery:
         """Makes the deliveries to a handler. ``errors``: where its errors are noted; ``waits`` ends
         its waits."""
-        letters, lease, turn = self.runtime.letters, self.claim.lease, self.turns.get(handler.name)
+        letters, lease = self.runtime.letters, self.claim.lease
+        call_slot = self.call_slots.get(handler.name)
         held = letters.held(identity.scope, handler.name)
         observed = self.claim.observed_by(handler.name)
         identity = replace(identity, observed_generation=observed, dead_letter_keys=held)
         breaker = self.breakers[handler.name]
         retry = Retry(identity, handler.name, letters, breaker, errors, waits, lease)
         kind = Delivery if handler.commit is None else CommitDelivery
-        return kind(handler, retry, identity, self.runtime.share, lease, turn)
+        return kind(handler, retry, identity, self.runtime.share, lease, call_slot)
 
     async def again(
         self, handler: Handler, event: ChangeEvent, until: Interrupt

@@ -19,7 +19,7 @@ from tailrace.observe.listener import Connections, server_of
 LARGEST_BODY_BYTES = 64 * 1024
 
 _MOST_WAITING = 16
-"""How many requests may wait for their turn."""
+"""How many requests may wait in a queue."""
 _MOST_AT_ONCE = 8
 """How many requests may wait for a store, a server or a handler at once."""
 _MOST_CHANGES = 64

@@ -64,7 +64,7 @@ class Reloader:
     runtime: Runtime
     leases: Leases | None
     apply: Callable[[Settings, Runtime, CommandDriver], None]
-    _turn: anyio.Lock = field(default_factory=anyio.Lock)
+    _lock: anyio.Lock = field(default_factory=anyio.Lock)
     _used: dict[str, Collection[object]] = field(init=False)
     """By scope, the handlers and the client that its watcher uses."""
     _code: dict[str, str] = field(init=False)
@@ -81,7 +81,7 @@ class Reloader:
         Raises :class:`ActionRefused`; then everything goes on as before. A second call waits for
         the first one, and compares with what that has applied.
         """
-        async with self._turn:
+        async with self._lock:
             try:
                 return await self._reload(dry_run=dry_run)
             except ActionRefused:

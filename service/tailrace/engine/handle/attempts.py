@@ -39,9 +39,9 @@ class Attempts:
         identity: RunIdentity,
         share: LoopShare,
         lease: HeldLease | None = None,
-        turn: anyio.Semaphore | None = None,
+        call_slot: anyio.Semaphore | None = None,
     ) -> None:
-        """``turn``: calls with several events wait for it, as replays of letters do."""
+        """``call_slot``: calls with several events wait for it, as replays of letters do."""
         self.handler = handler
         self.share = share
         self.name = handler.name
@@ -50,7 +50,7 @@ class Attempts:
         self._call = handler.calls.call
         self.identity = identity
         self._lease = lease
-        self._turn = turn
+        self._call_slot = call_slot
         self.clock = perf_counter if lease is None else lease.clock
         self.recorder = self._recorder = retry.recorder
         self._retry = retry
@@ -117,18 +117,18 @@ class Attempts:
             return None
         call, payload = called_with(self._calls, events)
         attempt = in_own_task(self.share.measured(call, self), f"{self.name} attempt")
-        error = await self._attempt_in_turn(attempt, payload, events[0], len(events))
+        error = await self._attempt_in_slot(attempt, payload, events[0], len(events))
         if error is None and self._owns and call is self._call:
             self.position.stored(events)
         return error
 
-    async def _attempt_in_turn(
+    async def _attempt_in_slot(
         self, call: Call, payload: Any, first: ChangeEvent, count: int
     ) -> BaseException | None:
         """An attempt of a handler that gets one call at a time, also while letters are replayed."""
-        if self._turn is None:
+        if self._call_slot is None:
             return await self._attempt(call, payload, first, count)
-        async with self._turn:
+        async with self._call_slot:
             return await self._attempt(call, payload, first, count)
 
     async def _attempt(

@@ -126,7 +126,7 @@ class BatchLane(Lane):
         if self._calls.linger_seconds:
             await self._linger()
         if self.delivery.share.closed:
-            await self.delivery.share.next_turn(self.delivery)
+            await self.delivery.share.next_slice(self.delivery)
         work = Gathered()
         events = size = 0  # wanted or not: else a filter would block the loop for a long time
         most_events, most_bytes = self._room
@@ -178,7 +178,7 @@ class BatchLane(Lane):
             await anyio.lowlevel.checkpoint()
         while work.done < len(work.events):
             if work.done and self.delivery.share.closed:
-                await self.delivery.share.next_turn(self.delivery)
+                await self.delivery.share.next_slice(self.delivery)
             if self._halted:
                 raise DeliveryInterrupted(f"handler {self.delivery.name!r}: stopped between calls")
             some = self._next_call(work)

@@ -99,7 +99,7 @@ class CommitLane(BatchLane):
             self._deadline = anyio.current_time() + self._commit.seconds
         while work.done < len(work.events):
             if work.done and self.delivery.share.closed:
-                await self.delivery.share.next_turn(self.delivery)
+                await self.delivery.share.next_slice(self.delivery)
             if work.done and self._halted:
                 await self._commit_accepted(work)
                 raise DeliveryInterrupted(f"handler {self.delivery.name!r}: stopped between calls")

@@ -63,7 +63,7 @@ class Delivery(Attempts):
         call, payload = called_with(self._calls, events)
         error = self._outages.lasting
         if error is None:
-            error = await self._attempt_in_turn(call, payload, events[0], len(events))
+            error = await self._attempt_in_slot(call, payload, events[0], len(events))
         if error is not None:
             await self.recover(events, error, handled)
             return

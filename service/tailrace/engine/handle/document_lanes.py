@@ -8,7 +8,7 @@ A worker takes the next event that may run, calls the handler, and goes on with 
 wait for the same document. A worker that starts, or has opened a slice, wakes another one: if the
 handler suspends, the other worker takes over, up to the handler's concurrency. If the handler never
 suspends, its worker yields to other tasks once per slice, and workers woken then take nothing. It
-takes nothing either while handlers have spent their share of the event loop's turn (loop_share).
+takes nothing either while handlers have spent their slice of the event loop (loop_share).
 """
 
 from collections import deque
@@ -84,13 +84,13 @@ class DocumentLanes(SharedLane):
                     if key is None or (item is not None and self._blocked == MOST_WAITING - 1):
                         self._wake_one()  # more may be taken than before
                     if item is not None and share.closed:
-                        await share.next_turn(self.delivery, begun=True)
+                        await share.next_slice(self.delivery, begun=True)
                 if opened_one:
                     await self._give_way()
                     woken = True
                 assigned.last = again = False
                 if share.closed:
-                    await share.next_turn(self.delivery)
+                    await share.next_slice(self.delivery)
                 place = self.opened
                 superfluous = woken and self._giving_way > 0
                 item = None

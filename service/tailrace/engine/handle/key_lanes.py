@@ -110,7 +110,7 @@ class KeyLanes(SharedLane):
                 assigned.work, assigned.last = None, False
             while True:
                 if share.closed:
-                    await share.next_turn(self.delivery)
+                    await share.next_slice(self.delivery)
                 call = self._take()
                 if call is None:
                     if self._over:

@@ -1,8 +1,11 @@
-"""Bounds how long all handlers of a process together may run in one turn of the event loop.
+"""Bounds how long all handlers of a process together may run in one slice of the event loop.
+
+A slice is one pass of the loop over what is ready.
 
 A handler that blocks the loop for 10 ms a call would otherwise block it for 10 ms times the workers
-of all scopes. When the share of a turn is spent, workers that want a further event wait in a queue,
-and so do calls that want to go on after an ``await``. Each further turn releases as many as fit.
+of all scopes. When the share of a slice is spent, workers that want a further event wait in a
+queue, and so do calls that want to go on after an ``await``. Each further slice releases as
+many as fit.
 
 Calls are measured step by step, from one ``await`` to the next. That costs some tenths of a
 microsecond a call, so only the time at their ends is looked at while handlers do not block.
@@ -17,18 +20,18 @@ from types import CoroutineType, coroutine
 from typing import Any
 
 SHARE_SECONDS = 0.02
-"""How long handlers may run in one turn. The call that spends it may take longer."""
+"""How long handlers may run in one slice. The call that spends it may take longer."""
 
-_CALM_TURNS = 256
-"""After so many turns with calls, but without a spent share, calls are not measured."""
+_CALM_SLICES = 256
+"""After so many slices with calls, but without a spent share, calls are not measured."""
 _IDLE_SECONDS = 1.0
-"""After a pause of this length calls are measured again: many may begin in one turn."""
-_TURNS_OF_BEGUN = 4
-"""Begun calls go first, but for every fourth turn, in which a worker may begin another one."""
+"""After a pause of this length calls are measured again: many may begin in one slice."""
+_SLICES_OF_BEGUN = 4
+"""Begun calls go first, but for every fourth slice, in which a worker may begin another one."""
 
 
 class _Queue:
-    """Those who wait: lanes in turn, and first come, first served within a lane."""
+    """Those who wait: lanes one by one, and first come, first served within a lane."""
 
     def __init__(self) -> None:
         self._lanes: OrderedDict[object, deque[asyncio.Future[None]]] = OrderedDict()
@@ -62,7 +65,7 @@ async def _awaited(call: Awaitable[Any]) -> Any:
 
 
 class LoopShare:
-    """The share of the current turn. One object serves all scopes of a process."""
+    """The share of the current slice. One object serves all scopes of a process."""
 
     __slots__ = (
         "_begun",
@@ -71,8 +74,8 @@ class LoopShare:
         "_last",
         "_released",
         "_scheduled",
+        "_slices",
         "_spent",
-        "_turns",
         "_used",
         "_workers",
         "closed",
@@ -84,23 +87,23 @@ class LoopShare:
         self.measuring = True
         """Whether calls are made by way of :meth:`measured`."""
         self.closed = False
-        """Whether to ask :meth:`next_turn` before a further call: the share is spent, or others
+        """Whether to ask :meth:`next_slice` before a further call: the share is spent, or others
         wait already."""
         self.ends = inf
         """Calls that end later, by the clock of deliveries, are told to :meth:`ended`."""
         self._spent = False
         self._used = 0.0
         self._released: set[object] = set()
-        """The lanes that may go on in this turn until its share is spent."""
+        """The lanes that may go on in this slice until its share is spent."""
         self._scheduled = False
         self._begun, self._workers = _Queue(), _Queue()
         self._fits = 1
-        """How many to release in the next turn."""
-        self._turns = 0
+        """How many to release in the next slice."""
+        self._slices = 0
         self._calm = 0
         self._last = -inf
 
-    async def next_turn(self, lane: object, *, begun: bool = False) -> None:
+    async def next_slice(self, lane: object, *, begun: bool = False) -> None:
         """Waits until a worker of this lane may begin a further call; returns at once if it may.
 
         ``begun``: it has its event already, so it comes before those that have none.
@@ -114,7 +117,7 @@ class LoopShare:
     def measured(
         self, call: Callable[..., Awaitable[Any]], lane: object
     ) -> Callable[..., Awaitable[Any]]:
-        """Wraps ``call``: before it goes on after an ``await``, it may wait for a later turn."""
+        """Wraps ``call``: before it goes on after an ``await``, it may wait for a later slice."""
 
         async def measured(*arguments: Any) -> Any:
             return await self.measure(call(*arguments), lane)
@@ -143,11 +146,11 @@ class LoopShare:
             except BaseException as caught:  # noqa: BLE001 - thrown into the call above
                 error = caught
 
-    # --- turns ---------------------------------------------------------------------------------
+    # --- slices --------------------------------------------------------------------------------
 
     def ended(self, now: float) -> None:
         """A call that was not measured has ended, not before :attr:`ends`."""
-        if self.ends > -inf:  # not the first one of this turn
+        if self.ends > -inf:  # not the first one of this slice
             self._close()
             return
         if now - self._last > _IDLE_SECONDS:
@@ -173,15 +176,15 @@ class LoopShare:
         self.measuring, self.ends, self._calm = True, inf, 0
 
     def _schedule(self) -> None:
-        """What is scheduled now runs in the loop's next turn."""
+        """What is scheduled now runs in the loop's next slice."""
         self._scheduled = True
-        asyncio.get_running_loop().call_soon(self._begin_turn)
+        asyncio.get_running_loop().call_soon(self._begin_slice)
 
-    def _begin_turn(self) -> None:
+    def _begin_slice(self) -> None:
         self._fits = 1 if self._spent else min(2 * self._fits, 64)
         self._calm = 0 if self._spent else self._calm + 1
         self._spent, self._used, self._scheduled = False, 0.0, False
-        if self.measuring and self._calm >= _CALM_TURNS:
+        if self.measuring and self._calm >= _CALM_SLICES:
             self.measuring = False
             self._last = inf  # no pause before the first call that is not measured
         self.ends = inf if self.measuring else -inf
@@ -192,9 +195,9 @@ class LoopShare:
         self.closed = bool(self._begun or self._workers)
 
     def _release(self) -> None:
-        self._turns += 1
+        self._slices += 1
         first, then = self._begun, self._workers
-        if self._turns % _TURNS_OF_BEGUN == 0:
+        if self._slices % _SLICES_OF_BEGUN == 0:
             first, then = then, first
         released = first.release(self._fits)
         self._released.update(released, then.release(self._fits - len(released)))

@@ -152,13 +152,13 @@ async def test_a_cancelled_worker_keeps_nobody_from_its_turn() -> None:
     went_on = anyio.Event()
 
     async def worker() -> None:
-        await share.next_turn("a lane")
+        await share.next_slice("a lane")
         went_on.set()
 
     async with anyio.create_task_group() as tasks:
         with anyio.CancelScope() as cancelled:
             cancelled.cancel()
-            await share.next_turn("a lane")
+            await share.next_slice("a lane")
         tasks.start_soon(worker)
         with against_hanging():
             await went_on.wait()
