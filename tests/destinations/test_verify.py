@@ -1,5 +1,6 @@
 """``tailrace verify`` with real destinations: rows that were changed by hand, and no others."""
 
+import json
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 
 from tailrace.destinations.postgresql.rows import row_id
 from tailrace.event.document_key import identity
-from tests.daemon import Daemon, until
+from tests.daemon import WAIT_SECONDS, Daemon, until
 from tests.destinations.copying import Copying
 from tests.destinations.destination import Destination
 from tests.verifying import differing, verified
@@ -74,3 +75,28 @@ def test_rows_that_were_changed_by_hand_are_found_beside_writers(
         assert repaired["filter"] == f'{{"_id": {{"$in": [{number(905)}]}}}}'
     copied.until_equal()
     assert run.stop() == 0
+
+
+def test_an_outage_and_a_reload_in_the_middle_are_waited_out(
+    copied: Copying, destination: Any
+) -> None:
+    copied.insert(range(1000), text="a")
+    run = copied.daemon(scope={"full_document": "lookup", "snapshot": "initial"}).start()
+    until(lambda: is_copied(run), "the snapshot")
+    with run.begun("verify", "orders", "--documents-per-second", "200") as command:
+        until(lambda: shown(run)["compared"] > 30, "the first documents")
+        destination.stop()
+        until(lambda: shown(run)["reason"], "the outage")
+        destination.start()
+        run.configuration["handlers"]["it"]["batch_size"] = 33
+        run.configured()
+        assert "scopes restarted: orders" in run.command("reload")
+        _, errors = command.communicate(WAIT_SECONDS)
+        assert command.returncode == 0, errors
+    assert (shown(run)["compared"], shown(run)["equal"]) == (1000, 1000)
+    assert run.stop() == 0
+
+
+def shown(run: Daemon) -> dict[str, Any]:
+    found: dict[str, Any] | None = json.loads(run.get("/scopes/orders/verify")[1])["verification"]
+    return found or {"compared": 0}
