@@ -24,6 +24,7 @@ from tailrace.model.verification import Phase, Verification, VerificationState
 from tailrace.snapshot.error_codes import ACCESS, is_refusal
 from tailrace.snapshot.pace import ChunkPace
 from tailrace.snapshot.plan import NothingToRead
+from tailrace.verify.bounded import BoundedComparison
 from tailrace.verify.findings import Findings
 from tailrace.verify.followed import FollowedHandler
 from tailrace.verify.looks import Looker
@@ -84,7 +85,7 @@ class Run:
             try:
                 await self._ready()
                 async with self._followed.open() as comparison:
-                    await self._compare(comparison)
+                    await self._compare(BoundedComparison(comparison))
             except CheckpointFenced:
                 raise
             except (ScopeHalted, InvalidPosition) as error:

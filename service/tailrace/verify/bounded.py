@@ -1,0 +1,33 @@
+"""A comparison whose calls end: a destination that was paused, or is cut off, never answers."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import anyio
+
+from tailrace.engine import Comparison, HeldKeys, HeldRows, Row
+from tailrace.event import ChangeEvent, Namespace
+from tailrace.model.snapshot import DocumentId
+
+CALL_SECONDS = 60.0
+"""How long a call may take, of at most 1000 rows."""
+
+
+@dataclass(frozen=True, slots=True)
+class BoundedComparison:
+    """Raises ``TimeoutError`` for a call that takes longer than this many seconds."""
+
+    comparison: Comparison
+    seconds: float = CALL_SECONDS
+
+    async def expected(self, documents: Sequence[ChangeEvent]) -> Sequence[Row]:
+        with anyio.fail_after(self.seconds):
+            return await self.comparison.expected(documents)
+
+    async def stored(self, collection: Namespace, keys: Sequence[DocumentId]) -> HeldRows:
+        with anyio.fail_after(self.seconds):
+            return await self.comparison.stored(collection, keys)
+
+    async def stored_keys(self, collection: Namespace, after: str | None, most: int) -> HeldKeys:
+        with anyio.fail_after(self.seconds):
+            return await self.comparison.stored_keys(collection, after, most)
