@@ -69,6 +69,8 @@ class CheckpointClaim:
 
         Raises :class:`CheckpointError`.
         """
+        # Those replace what the store did not take before, also by an operator's move.
+        replaced = {name: self.unsaved.get(name) for name in changed}
         async with self._writing:
             before = self._latest or Checkpoint.nowhere(self.scope)
             after = replace(
@@ -76,8 +78,8 @@ class CheckpointClaim:
             )
             saved = await self._write(store, after)
             for name, subscription in changed.items():
-                if self.unsaved.get(name) == subscription:
-                    del self.unsaved[name]
+                if self.unsaved.get(name) in (subscription, replaced[name]):
+                    self.unsaved.pop(name, None)
             return saved
 
     async def note_halt(

@@ -59,6 +59,19 @@ async def test_a_save_that_failed_changes_nothing_for_the_others() -> None:
     assert claim.of("lake") == at(5)
 
 
+async def test_a_move_replaces_what_the_store_did_not_take_before() -> None:
+    """Else the handler would be back there at each load, and be moved again, for ever."""
+    store = ScriptedStore()
+    claim = await claimed(store)
+    await claim.save(store, IDENTITY, {"audit": at(5)})
+    claim.unsaved["audit"] = at(7)
+    await claim.load(store)
+    assert claim.of("audit") == at(7)
+    await claim.save(store, IDENTITY, {"audit": at(2)})
+    await claim.load(store)
+    assert (claim.of("audit"), claim.unsaved) == (at(2), {})
+
+
 async def test_a_position_for_everybody_is_that_of_each_handler() -> None:
     """As an operator sets it in the store."""
     claim = await claimed(store := ScriptedStore(checkpoint(5)))
