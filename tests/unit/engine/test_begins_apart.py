@@ -26,7 +26,7 @@ class Rows(NoRows):
         fresh: bool,
         gap: bool,
         rows: Mapping[str, StoredRows],
-        asked: int = 0,
+        generation: int = 0,
     ) -> SnapshotProgress | None:
         self.after_gap = self.after_gap or gap
         return stored
