@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -11,7 +11,15 @@ from tailrace.testing.changes import Changes
 from tailrace.testing.comparison import Mismatch, of_log, of_state
 from tailrace.testing.harness import Harness, NotHandled
 from tailrace.testing.history import ChangeHistory, Document, numbered
-from tailrace.testing.scenarios import Backup, FaultKind, Scenario, answer, emptied, scenarios
+from tailrace.testing.scenarios import (
+    Backup,
+    FaultKind,
+    Scenario,
+    answer,
+    emptied,
+    scenarios,
+    series,
+)
 
 Holds: TypeAlias = Callable[[], Any | Awaitable[Any]]
 """Reads what the destination holds: a mapping of each ``_id`` to its row, or a sequence with the
@@ -42,6 +50,7 @@ async def each_change_once(
     drops: bool | None = None,
     backup: Backup | None = None,
     empty: Callable[[], Any] | None = None,
+    seeds: Iterable[int] = (),
     **more: Any,
 ) -> Sequence[str]:
     """Asserts that the destination gets each change once, whatever happens.
@@ -56,10 +65,13 @@ async def each_change_once(
     of a collection (by default, if its class has ``on_ddl``). ``backup`` copies what the
     destination holds, with its positions, and returns a function that puts the copy back: then
     restored backups are tried. ``empty`` deletes all of it; then a snapshot brings it back, if
-    ``holds`` returns rows. ``target``, ``options`` and ``more`` are as for
-    :class:`tailrace.testing.Harness`.
+    ``holds`` returns rows. Each of the ``seeds`` then is a series of these faults that meet one
+    another (but no restored backup), always the same for the same number. ``target``, ``options``
+    and ``more`` are as for :class:`tailrace.testing.Harness`.
     """
-    check = _Check(target, holds, document, row, drops, once=True, backup=backup, empty=empty)
+    check = _Check(
+        target, holds, document, row, drops, once=True, backup=backup, empty=empty, seeds=seeds
+    )
     return await check.run(options, **more)
 
 
@@ -71,6 +83,7 @@ async def at_least_once(
     document: Document = numbered,
     row: Callable[[dict[str, Any]], Any] = lambda document: document,
     drops: bool | None = None,
+    seeds: Iterable[int] = (),
     **more: Any,
 ) -> Sequence[str]:
     """Asserts that the destination gets each change at least once, in order per document.
@@ -78,7 +91,7 @@ async def at_least_once(
     As :func:`each_change_once`, but changes may be repeated, and there are no hand-overs from a
     process that still writes: without a position of its own, no destination withstands those.
     """
-    check = _Check(target, holds, document, row, drops, once=False)
+    check = _Check(target, holds, document, row, drops, once=False, seeds=seeds)
     return await check.run(options, **more)
 
 
@@ -92,6 +105,7 @@ class _Check:
     once: bool
     backup: Backup | None = None
     empty: Callable[[], Any] | None = None
+    seeds: Iterable[int] = ()
     _first: int = 0
     _tried: list[str] = field(default_factory=list)
 
@@ -114,6 +128,9 @@ class _Check:
                 step = 1
                 while await self._try(harness, history, each, step) and each.by_step:
                     step += 1 + step // 3  # a call may await hundreds of times
+            for seed in self.seeds:
+                several = series(seed, once=self.once, drops=drops)
+                await self._try(harness, history, several, 1)
             if self.empty is not None and isinstance(await answer(self.holds()), Mapping):
                 await self._try(harness, history, emptied(self.empty), 1)
         return self._tried

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -82,6 +82,7 @@ def of_log(
     come again, as long as none is left out.
     """
     names, wanted = _expected(changes, delivered, first)
+    rows = {_identity(event) for event in delivered if event.operation_type == "read"}
     got: dict[bytes, list[str]] = defaultdict(list)
     for each in held:
         identity = _identity(each)
@@ -94,7 +95,7 @@ def of_log(
         twice = [each for each in dict.fromkeys(have) if have.count(each) > 1] if once else []
         found += [Mismatch(Symptom.MISSING, names[each][1]) for each in missing]
         found += [Mismatch(Symptom.TWICE, names[each][1]) for each in twice]
-        if not (missing or twice) and (early := _early(expected, have)):
+        if not (missing or twice) and (early := _early(expected, have, rows)):
             found.append(Mismatch(Symptom.DISORDER, names[early][1]))
     return found
 
@@ -122,14 +123,17 @@ def _expected(
     return names, wanted
 
 
-def _early(expected: Sequence[str], have: Sequence[str]) -> str:
-    """The first change that came before one that belongs before it; empty if none did."""
+def _early(expected: Sequence[str], have: Sequence[str], rows: Collection[str]) -> str:
+    """The first change that came before one that belongs before it; empty if none did.
+
+    One of the ``rows`` that comes again was read anew, with the changes until then.
+    """
     last = -1
-    for each in have:
-        at = expected.index(each)
+    for identity in have:
+        at = expected.index(identity)
         if at > last + 1:
-            return each
-        last = at
+            return identity
+        last = max(at, last) if identity in rows else at
     return ""
 
 

@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
+from random import Random
 from typing import Any, TypeAlias
 
 from tailrace.testing.faults import Fault, Method, When
@@ -85,6 +86,34 @@ def scenarios(*, once: bool, drops: bool, backup: Backup | None = None) -> Itera
         yield from _restores(backup)
     if once:
         yield from _hand_overs()
+
+
+def series(seed: int, *, once: bool, drops: bool) -> Scenario:
+    """Two to four of the faults at once: one may happen while another one is recovered from.
+
+    The same seed is the same series. None has a restored backup: one of the rows of a snapshot
+    alone counts as empty, and these do not come again.
+    """
+    random = Random(seed)
+    possible = list(scenarios(once=once, drops=drops))
+    chosen = random.sample(possible, random.randint(2, 4))
+    steps = [random.randint(1, 12) for _ in chosen]
+
+    def plan(harness: Harness, step: int) -> None:
+        for scenario, at in zip(chosen, steps, strict=True):
+            scenario.plan(harness, at)
+
+    async def happens(harness: Harness, history: ChangeHistory) -> None:
+        for scenario in chosen:
+            await scenario.happens(harness, history)
+
+    parts = [
+        f"{one.name} {at}" if one.by_step else one.name
+        for one, at in zip(chosen, steps, strict=True)
+    ]
+    kinds = list(FaultKind)
+    kind = max((scenario.kind for scenario in chosen), key=kinds.index)
+    return Scenario(kind, f"seed {seed} ({', '.join(parts)})", plan, happens)
 
 
 def _errors() -> Iterator[Scenario]:

@@ -41,6 +41,23 @@ async def test_a_handler_that_does_it_right_gets_each_change_once(what: str) -> 
         assert fault in tried
 
 
+@pytest.mark.parametrize("what", ["rows", "log"])
+async def test_faults_of_a_seed_meet_one_another_and_are_the_same_each_time(what: str) -> None:
+    runs = []
+    for _ in range(2):
+        database = Database()
+        tried = await each_change_once(
+            lambda database=database: of.Good(database),
+            holds=lambda database=database: getattr(database, what),
+            seeds=range(8),
+            drops=True,
+        )
+        runs.append([fault for fault in tried if fault.startswith("seed")])
+    assert len(runs[0]) == 8
+    assert runs[0] == runs[1]
+    assert any("a kill" in fault and "takes over" in fault for fault in runs[0])
+
+
 async def test_a_destination_of_messages_may_be_checked_by_their_ids() -> None:
     sent: list[str] = []
 
@@ -130,7 +147,9 @@ async def test_a_handler_without_a_position_gets_each_change_at_least_once(
     handler: Any, what: str
 ) -> None:
     database = Database()
-    await at_least_once(handler(database), holds=lambda: getattr(database, what))
+    await at_least_once(
+        handler(database), holds=lambda: getattr(database, what), seeds=range(100, 110)
+    )
 
 
 @pytest.mark.parametrize(
