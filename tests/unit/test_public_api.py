@@ -66,7 +66,7 @@ KIT = (
     "destination_type",
     "followed_collections",
     "is_before",
-    "place_of",
+    "namespace_of",
     "probe_directory",
     "raw_documents",
     "raw_list",

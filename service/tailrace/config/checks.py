@@ -59,22 +59,22 @@ def _names(scopes: list[Data], routes: list[Data]) -> Iterator[Finding]:
             yield ("scopes", index), f"no route hands the changes of {name!r} to a handler"
 
 
-def _scope(place: Location, scope: Data, store: Data, http: Data) -> Iterator[Finding]:
+def _scope(location: Location, scope: Data, store: Data, http: Data) -> Iterator[Finding]:
     if _has(scope, "collection") and not _has(scope, "database"):
-        yield (*place, "collection"), "needs the key database beside it"
+        yield (*location, "collection"), "needs the key database beside it"
     if _text(scope.get("full_document")) == LOOKUP:
-        yield from _looks_up(place, scope.get("pipeline"))
+        yield from _looks_up(location, scope.get("pipeline"))
     if store.get("type") == "mongodb":
-        yield from _own_changes(place, scope, _given(store, "database", MongodbStoreSettings))
+        yield from _own_changes(location, scope, _given(store, "database", MongodbStoreSettings))
     # An idle stream is silent for max_await_time_ms, and must not count as dead meanwhile.
     limit = from_environment(_given(http, "liveness_seconds", HttpSettings))
     wait = from_environment(_given(scope, "max_await_time_ms", ScopeSettings))
     if isinstance(limit, int | float) and isinstance(wait, int) and wait >= limit * 1000:
         message = f"must be less than http.liveness_seconds ({limit:g} s)"
-        yield (*place, "max_await_time_ms"), f"{message}, or an idle stream would count as dead"
+        yield (*location, "max_await_time_ms"), f"{message}, or an idle stream would count as dead"
 
 
-def _parallel(place: Location, section: Data, budget: Any) -> Iterator[Finding]:
+def _parallel(location: Location, section: Data, budget: Any) -> Iterator[Finding]:
     """Chunks that wait for the budget, and those read ahead, must fit into half of it."""
     budget = from_environment(budget)
     parallel = from_environment(_mapping(section.get("snapshot")).get("parallel"))
@@ -84,26 +84,26 @@ def _parallel(place: Location, section: Data, budget: Any) -> Iterator[Finding]:
             message = (
                 f"must be at most {most}: twice as many chunks of {CHUNK_BYTES} bytes fit half of"
             )
-            yield (*place, "snapshot", "parallel"), f"{message} delivery.max_in_flight_bytes"
+            yield (*location, "snapshot", "parallel"), f"{message} delivery.max_in_flight_bytes"
 
 
-def _looks_up(place: Location, pipeline: Any) -> Iterator[Finding]:
+def _looks_up(location: Location, pipeline: Any) -> Iterator[Finding]:
     """No stage may read or change what is looked up after the pipeline."""
     for index, stage in enumerate(pipeline if isinstance(pipeline, list) else ()):
         if message := refusal(stage):
-            yield (*place, "pipeline", index), message
+            yield (*location, "pipeline", index), message
 
 
-def _own_changes(place: Location, scope: Data, database: Any) -> Iterator[Finding]:
+def _own_changes(location: Location, scope: Data, database: Any) -> Iterator[Finding]:
     """No scope may follow a collection to which this process itself writes."""
     where = f"{database}, where checkpoints and dead letters are kept: every save would be a change"
     if not _has(scope, "database"):
         cure = "use another store (a local one), or follow one database"
-        yield place, f"follows the whole cluster, and so {where}; {cure}"
+        yield location, f"follows the whole cluster, and so {where}; {cure}"
     elif scope["database"] == database and (
         not _has(scope, "collection") or scope["collection"] in COLLECTIONS
     ):
-        yield place, f"follows {where}; give the store another database"
+        yield location, f"follows {where}; give the store another database"
 
 
 def _routes(routes: list[Data], scopes: list[Data], handlers: Data | None) -> Iterator[Finding]:
@@ -115,11 +115,11 @@ def _routes(routes: list[Data], scopes: list[Data], handlers: Data | None) -> It
             yield ("routes", index, "scope"), _unknown("scope", scope, names)
         wanted = [_text(name) for name in listed] if isinstance(listed, list) else []
         for number, name in enumerate(wanted):
-            place = ("routes", index, "handlers", number)
+            location = ("routes", index, "handlers", number)
             if name and name in wanted[:number]:
-                yield place, f"{name!r} is given twice"
+                yield location, f"{name!r} is given twice"
             elif name and handlers is not None and name not in handlers:
-                yield place, _unknown("handler", name, list(handlers))
+                yield location, _unknown("handler", name, list(handlers))
 
 
 def _beginnings(routes: list[Data]) -> Iterator[Finding]:
@@ -189,11 +189,11 @@ def _files(store: Data, handlers: Data) -> Iterator[Finding]:
     for name, handler in handlers.items():
         paths["handlers", name, "path"] = _mapping(handler).get("path")
     writers: dict[str, Location] = {}
-    for place, path in paths.items():
+    for location, path in paths.items():
         if text := _text(path):
-            first = writers.setdefault(os.path.abspath(text), place)
-            if first != place:
-                yield place, f"{text!r} is written by {path_of(first)} already"
+            first = writers.setdefault(os.path.abspath(text), location)
+            if first != location:
+                yield location, f"{text!r} is written by {path_of(first)} already"
 
 
 def _items(value: Any) -> list[Data]:

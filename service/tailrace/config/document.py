@@ -117,17 +117,17 @@ class Document:
         own: set[str] = set()
         for number, (key, value) in enumerate(node.value):
             name = key.value if isinstance(key.value, str) else "?"
-            place, line = (*location, name), key.start_mark.line + 1
+            inner, line = (*location, name), key.start_mark.line + 1
             if name in own:
-                self._note(place, f"is given again in line {line}")
+                self._note(inner, f"is given again in line {line}")
                 continue
             if number >= merged:
                 own.add(name)
-                self.marks[place] = (line, key.start_mark.column + 1)
+                self.marks[inner] = (line, key.start_mark.column + 1)
             if str(key.tag) not in _TEXT:
-                self._note(place, "a key must be text; put it in quotes")
+                self._note(inner, "a key must be text; put it in quotes")
             else:
-                mapping[name] = self.build(value, place)
+                mapping[name] = self.build(value, inner)
         return mapping
 
 

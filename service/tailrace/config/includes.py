@@ -46,38 +46,38 @@ class _Files:
     def add_all(self, document: Document, source: str, chain: tuple[str, ...]) -> None:
         """Adds the files that the document of ``source`` includes. ``chain``: how it was found."""
         if not self.homes:
-            for place in _places(document.data):
-                self.homes[place] = source or "the file"
-        for place, name in _names(document, source):
+            for location in _locations(document.data):
+                self.homes[location] = source or "the file"
+        for location, name in _names(document, source):
             file = os.path.join(os.path.dirname(source), name)
             real = os.path.realpath(file)
             if real in map(os.path.realpath, chain):
                 message = f"{' includes '.join([*chain, file])}: a file cannot include itself"
-                raise _refused(document, place, message, source, chain[0])
+                raise _refused(document, location, message, source, chain[0])
             if real in self.seen:
                 message = f"{file} is included by {self.seen[real]} already"
-                raise _refused(document, place, message, source, chain[0])
+                raise _refused(document, location, message, source, chain[0])
             self.seen[real] = source
             try:
                 included = self.read_file(file)
             except ValueError as error:
                 message = f"{file}: {error}"
-                raise _refused(document, place, message, source, chain[0]) from None
+                raise _refused(document, location, message, source, chain[0]) from None
             self._add(included, file)
             self.add_all(included, file, (*chain, file))
 
     def _add(self, included: Document, file: str) -> None:
         moved = dict[Location, Location]()
         """Where the parts of the file are in the whole."""
-        for place in _places(included.data):
-            section, *name = map(str, place)
+        for location in _locations(included.data):
+            section, *name = map(str, location)
             value = included.data[section]
-            if place in self.homes and section not in _LISTS:
-                lines = included.mark(place)[0], self.whole.mark(place)[0]
-                message = f"is given in {self.homes[place]} (line {lines[1]})"
-                self.whole.findings.append((place, f"{message} and in {file} (line {lines[0]})"))
+            if location in self.homes and section not in _LISTS:
+                lines = included.mark(location)[0], self.whole.mark(location)[0]
+                message = f"is given in {self.homes[location]} (line {lines[1]})"
+                self.whole.findings.append((location, f"{message} and in {file} (line {lines[0]})"))
                 continue
-            self.homes.setdefault(place, file)
+            self.homes.setdefault(location, file)
             if name:
                 self.whole.data.setdefault(section, {})[name[0]] = value[name[0]]
             elif section in _LISTS and isinstance(there := self.whole.data.get(section), list):
@@ -87,21 +87,21 @@ class _Files:
                 continue
             else:
                 self.whole.data[section] = value
-            moved[place] = place
+            moved[location] = location
         for here, there_ in moved.items():
             self.whole.files[there_] = file
             self.whole.marks |= {
-                (*there_, *place[len(here) :]): mark
-                for place, mark in included.marks.items()
-                if place[: len(here)] == here
+                (*there_, *location[len(here) :]): mark
+                for location, mark in included.marks.items()
+                if location[: len(here)] == here
             }
-        for place, message in included.findings:
-            at = next((each for each in moved if place[: len(each)] == each), ())
-            self.whole.findings.append(((*moved.get(at, ()), *place[len(at) :]), message))
+        for location, message in included.findings:
+            at = next((each for each in moved if location[: len(each)] == each), ())
+            self.whole.findings.append(((*moved.get(at, ()), *location[len(at) :]), message))
 
 
-def _places(data: Mapping[str, Any]) -> Iterator[Location]:
-    """The sections, and in their place each part of those that may be in several files."""
+def _locations(data: Mapping[str, Any]) -> Iterator[Location]:
+    """The sections; of those that may be in several files, each part instead."""
     for section, value in data.items():
         if section in _MAPPINGS and isinstance(value, dict):
             yield from ((section, name) for name in value)
@@ -122,8 +122,8 @@ def _names(document: Document, source: str) -> Iterator[tuple[Location, str]]:
 
 
 def _refused(
-    document: Document, place: Location, message: str, file: str, source: str
+    document: Document, location: Location, message: str, file: str, source: str
 ) -> ConfigurationError:
-    line = document.mark(place)[0]
-    problem = Problem(path_of(place), message, line, "" if file == source else file)
+    line = document.mark(location)[0]
+    problem = Problem(path_of(location), message, line, "" if file == source else file)
     return ConfigurationError(problem, source=source)

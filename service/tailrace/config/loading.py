@@ -93,28 +93,28 @@ def located(error: ConfigurationError, path: str | os.PathLike[str]) -> Configur
         document = read_sections(read_text(source), None, source)
     except (ValueError, ConfigurationError):
         return error
-    places = {path_of(place): place for place in document.marks if place}
-    places |= {".".join(map(str, place)): place for place in document.marks if place}
+    locations = {path_of(location): location for location in document.marks if location}
+    locations |= {".".join(map(str, location)): location for location in document.marks if location}
     problems = [
-        problem if problem.line else _at(problem, document, _nearest(problem.path, places))
+        problem if problem.line else _at(problem, document, _nearest(problem.path, locations))
         for problem in error.problems
     ]
     in_file = any(problem.line for problem in problems)
     return ConfigurationError(*problems, source=error.source or (source if in_file else ""))
 
 
-def _at(problem: Problem, document: Document, place: Location) -> Problem:
-    """The problem with the line and the file of a place; unchanged if there is none."""
-    if not place:
+def _at(problem: Problem, document: Document, location: Location) -> Problem:
+    """The problem with the line and the file of a location; unchanged if there is none."""
+    if not location:
         return problem
-    return replace(problem, line=document.mark(place)[0], file=document.file(place))
+    return replace(problem, line=document.mark(location)[0], file=document.file(location))
 
 
-def _nearest(path: str, places: Mapping[str, Location]) -> Location:
-    """The place of a path, or of the nearest part of it that is in the file."""
-    while path and path not in places:
+def _nearest(path: str, locations: Mapping[str, Location]) -> Location:
+    """The location of a path, or of the nearest part of it that is in the file."""
+    while path and path not in locations:
         path = _LAST_PART.sub("", path) if _LAST_PART.search(path) else ""
-    return places.get(path, ())
+    return locations.get(path, ())
 
 
 def masked(settings: Settings) -> dict[str, Any]:

@@ -40,7 +40,7 @@ _WORD = re.compile(r"[^\s.\[\]\"'()]+\Z")
 
 
 @dataclass(slots=True)
-class _Place:
+class _Entry:
     """A location in the file, its section, and the types from which that section was chosen."""
 
     location: Location = ()
@@ -77,36 +77,36 @@ def findings_of(error: ValidationError, model: type[Section]) -> Iterator[Findin
     """Everything that Pydantic found wrong in a file of this model, with its location there."""
     for detail in error.errors(include_url=False):
         value, kind = detail["input"], detail["type"]
-        place = _place_of(detail["loc"], model)
+        entry = _entry_of(detail["loc"], model)
         if kind.startswith("union_tag"):
-            place.location += ("type",)
+            entry.location += ("type",)
             value = value.get("type") if isinstance(value, dict) else value
         if isinstance(value, Unresolved) and kind != "extra_forbidden":
             continue  # reported when it was read
         if kind == "too_short" and value:
             continue  # its items are wrong, which is reported
-        yield place.location, _message(detail, value, place)
+        yield entry.location, _message(detail, value, entry)
 
 
-def _message(detail: ErrorDetails, value: Any, place: _Place) -> str:
+def _message(detail: ErrorDetails, value: Any, entry: _Entry) -> str:
     kind, context = detail["type"], detail.get("ctx", {})
-    shown = "" if place.location[-1:] and place.location[-1] in _SECRETS else _shown(value)
+    shown = "" if entry.location[-1:] and entry.location[-1] in _SECRETS else _shown(value)
     if kind == "missing":
-        about = place.section.by_key()[str(place.location[-1])].description or ""
+        about = entry.section.by_key()[str(entry.location[-1])].description or ""
         about = " ".join(about.split())
         return f"is required: {about.split('. ')[0].rstrip('.')}"
     if kind == "extra_forbidden":
-        return _unknown_key(place)
+        return _unknown_key(entry)
     if kind == "literal_error":
         known = [word.strip("'") for word in context["expected"].replace(" or ", ", ").split(", ")]
         return f"must be {_either(known)}{shown}{did_you_mean(value, known)}"
-    words = [_word(each) for each in place.choice]
+    words = [_word(each) for each in entry.choice]
     if kind == "union_tag_not_found":
         return f"is required: {_either(words)}"
     if kind == "union_tag_invalid":
         return f"must be {_either(words)}{shown}{did_you_mean(value, words)}"
     if kind == "too_short":
-        if place.section.by_key()[str(place.location[-1])].is_required():
+        if entry.section.by_key()[str(entry.location[-1])].is_required():
             return "needs at least one entry"
         return "must not be empty; leave the key out for all"
     if kind in _LIMITS:
@@ -124,7 +124,7 @@ def _shown(value: Any) -> str:
     if isinstance(value, Interpolated):
         return ", which the environment's value is not"
     if isinstance(value, str) and ("://" in value or "@" in value):
-        return ""  # a connection string in the wrong place
+        return ""  # a connection string under the wrong key
     if value is None:
         return ", not empty"
     if isinstance(value, bool):
@@ -151,33 +151,33 @@ def _either(known: Iterable[str]) -> str:
     return f"{', '.join(most)} or {last}" if most else last
 
 
-def _unknown_key(place: _Place) -> str:
-    key, known = place.location[-1], place.section.by_key()
-    for other in place.types:
+def _unknown_key(entry: _Entry) -> str:
+    key, known = entry.location[-1], entry.section.by_key()
+    for other in entry.types:
         if key in other.by_key():
-            return f"belongs to type: {_word(other)}, not to type: {_word(place.section)}"
+            return f"belongs to type: {_word(other)}, not to type: {_word(entry.section)}"
     close = did_you_mean(key, known)
     return f"is not a known key{close or '; known here: ' + ', '.join(known)}"
 
 
-def _place_of(location: tuple[str | int, ...], model: type[Section]) -> _Place:
-    """The place of a Pydantic error. Pydantic's location also contains the types of sections."""
-    place = _Place()
+def _entry_of(location: tuple[str | int, ...], model: type[Section]) -> _Entry:
+    """The entry with a Pydantic error. Pydantic's location also contains the types of sections."""
+    entry = _Entry()
     here: Any = model
     sections = _sections(here)
     for part in location:
         if part == "[key]":
             break
         if len(sections) > 1:
-            place.types = sections
+            entry.types = sections
             sections = [each for each in sections if _word(each) == part]
             continue
-        place.location += (part,)
+        entry.location += (part,)
         if sections:
-            [place.section] = sections
-            if place.section not in place.types:
-                place.types = ()
-            known = place.section.by_key().get(str(part))
+            [entry.section] = sections
+            if entry.section not in entry.types:
+                entry.types = ()
+            known = entry.section.by_key().get(str(part))
             here = known.annotation if known else None
         else:  # a list, or a mapping of names, perhaps of mappings
             while get_origin(here) is Annotated:
@@ -185,8 +185,8 @@ def _place_of(location: tuple[str | int, ...], model: type[Section]) -> _Place:
             inner = get_args(here)
             here = next((each for each in inner if _sections(each)), inner[-1] if inner else None)
         sections = _sections(here)
-    place.choice = sections if len(sections) > 1 else ()
-    return place
+    entry.choice = sections if len(sections) > 1 else ()
+    return entry
 
 
 def _word(section: type[Section]) -> str:

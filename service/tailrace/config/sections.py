@@ -97,8 +97,8 @@ def refused(document: Document, source: str) -> ConfigurationError:
         key=lambda finding: (files.index(document.file(finding[0])), document.mark(finding[0])),
     )
     problems = [
-        Problem(path_of(place), message, document.mark(place)[0], document.file(place))
-        for place, message in ordered
+        Problem(path_of(location), message, document.mark(location)[0], document.file(location))
+        for location, message in ordered
     ]
     return ConfigurationError(*dict.fromkeys(problems), source=source)
 

@@ -14,8 +14,8 @@ what only some destinations need.
 - Secrets: fields of :data:`SecretText` and :data:`SecretUri` are a :class:`Secret`, whose file is
   read again at each connection.
 - Names: a field of :data:`NameTemplate` is a :class:`Template` with ``{database}``, …;
-  :func:`require_apart` refuses two collections in one place, :func:`place_of` says where an event
-  without a collection belongs.
+  :func:`require_apart` refuses two collections with one target, :func:`namespace_of` says
+  where an event without a collection belongs.
 - Messages and fields: :class:`MessageMaker` makes messages with the envelope and the fields of the
   settings, :func:`converted` runs that in a thread if it takes long; a destination without messages
   has the :class:`FieldMapping` of :class:`FieldSettings`.
@@ -41,7 +41,7 @@ from tailrace.destination.names import (
     NameTemplate,
     Template,
     followed_collections,
-    place_of,
+    namespace_of,
     require_apart,
 )
 from tailrace.destination.secret import Secret, SecretText, SecretUri
@@ -117,7 +117,7 @@ __all__ = [
     "destination_type",
     "followed_collections",
     "is_before",
-    "place_of",
+    "namespace_of",
     "probe_directory",
     "raw_documents",
     "raw_list",

@@ -36,15 +36,15 @@ def destination_type(
     """
 
     def require_suitable(name: str, word: str, target: Any, settings: S) -> None:
-        place = f"handlers.{name}.type"
-        require_usable(place, word, target)
+        path = f"handlers.{name}.type"
+        require_usable(path, word, target)
         if hasattr(target, "commit") and not isinstance(settings, CommitHandlerSettings):
             message = f"{word!r} has commit: let its settings derive from CommitHandlerSettings"
-            raise ConfigurationError(Problem(place, message))
+            raise ConfigurationError(Problem(path, message))
         several = concurrency is not None and concurrency(settings) > 1
         if several and (hasattr(target, "commit") or hasattr(target, "begin")):
             message = f"{word!r} has begin or commit, which cannot cover several calls at once"
-            raise ConfigurationError(Problem(place, message))
+            raise ConfigurationError(Problem(path, message))
 
     def checked(name: str, settings: S) -> None:
         row.require_installed(name)

@@ -31,7 +31,7 @@ def ddl_mark(event: ChangeEvent) -> str:
 def is_before(event: ChangeEvent, mark: str) -> bool:
     """Whether a change is before the event of a mark: a position was set back, so it comes again.
 
-    Rows of a snapshot have no place among changes.
+    Rows of a snapshot are not among changes.
     """
     time = None if event.operation_type == "read" else cluster_time_digits(event)
     return time is not None and time < mark[:TIME_DIGITS]

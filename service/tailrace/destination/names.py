@@ -59,7 +59,7 @@ NameTemplate = Annotated[
 ]
 
 
-def place_of(event: ChangeEvent, scope: Scope) -> tuple[str, str]:
+def namespace_of(event: ChangeEvent, scope: Scope) -> tuple[str, str]:
     """Database and collection; :data:`NONE` for one that neither event nor scope has."""
     if (found := event.ns) is not None:
         return found.db or NONE, found.coll or NONE
@@ -78,13 +78,13 @@ def followed_collections(scopes: Sequence[Scope]) -> Sequence[tuple[Scope, Names
 def require_apart(
     path: str,
     scopes: Sequence[Scope],
-    place: Callable[[str, Namespace], P],
+    target_of: Callable[[str, Namespace], P],
     shared: Callable[[P, Namespace, Namespace], str],
 ) -> None:
-    """Raises :class:`ConfigurationError` if two scopes, or two collections, would share a place.
+    """Raises :class:`ConfigurationError` if two scopes, or two collections, would share a target.
 
-    ``place``: where the handler writes a collection of the named scope. ``shared``: what to say of
-    a place and its two collections. What is known only from events is not checked.
+    ``target_of``: where the handler writes a collection of the named scope. ``shared``: what to
+    say of a target and its two collections. What is known only from events is not checked.
     """
     for one, other in combinations(scopes, 2):
         for _, source in followed_collections([one, other]):
@@ -95,7 +95,7 @@ def require_apart(
                 )
     sources: dict[P, Namespace] = {}
     for scope, source in followed_collections(scopes):
-        at = place(scope.name, source)
+        at = target_of(scope.name, source)
         former = sources.setdefault(at, source)
         if former != source:
             raise ConfigurationError(Problem(path, shared(at, former, source)))

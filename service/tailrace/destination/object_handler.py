@@ -14,15 +14,15 @@ from tailrace.engine import Handler, OwnPosition, PerBatch, RunIdentity
 from tailrace.errors import ConfigurationError, Problem, describe
 
 
-def created(place: str, kind: Callable[..., Any], *given: Any, **named: Any) -> Any:
-    """An object of a class. Raises :class:`ConfigurationError` with this place."""
+def created(path: str, kind: Callable[..., Any], *given: Any, **named: Any) -> Any:
+    """An object of a class. Raises :class:`ConfigurationError` with this path."""
     try:
         return kind(*given, **named)
     except ConfigurationError:
         raise  # of a destination of our own
     except Exception as error:
         message = f"{getattr(kind, '__name__', kind)} cannot be created: {describe(error)}"
-        raise ConfigurationError(Problem(place, message)) from error
+        raise ConfigurationError(Problem(path, message)) from error
 
 
 def object_handler(

@@ -86,12 +86,12 @@ def _validated(
 
 
 def _message(
-    kind: str, error: str, said: str, place: tuple[int | str, ...], known: list[str]
+    kind: str, error: str, said: str, location: tuple[int | str, ...], known: list[str]
 ) -> str:
     if error == "missing":
         return f"is required by {kind}"
     if error == "extra_forbidden":
-        close = did_you_mean(place[-1], known)
+        close = did_you_mean(location[-1], known)
         takes = f"; it takes {', '.join(known)}" if known else "; it takes none"
         return f"is not an option of {kind}{close or takes}"
     return f"does not fit {kind}: {said[:1].lower()}{said[1:]}"

@@ -23,13 +23,13 @@ def imported_target(name: str, target: str) -> Any:
         return _imported(target)
 
 
-def require_usable(place: str, target: str, found: Any) -> bool:
+def require_usable(path: str, target: str, found: Any) -> bool:
     """Returns whether ``found``, which ``target`` names, gets several events in a call.
 
-    Raises :class:`ConfigurationError` if it cannot be a handler. ``place``: the key in the
+    Raises :class:`ConfigurationError` if it cannot be a handler. ``path``: the key in the
     configuration.
     """
-    with _refusing(place, target):
+    with _refusing(path, target):
         return _takes_batches(found)
 
 
@@ -40,12 +40,12 @@ def is_shared(target: Any) -> bool:
 
 
 @contextmanager
-def _refusing(place: str, target: str) -> Iterator[None]:
+def _refusing(path: str, target: str) -> Iterator[None]:
     """Turns a ``ValueError`` with the words after the target's name into a refusal."""
     try:
         yield
     except ValueError as error:
-        problem = Problem(place, f"{target!r} {error}")
+        problem = Problem(path, f"{target!r} {error}")
         raise ConfigurationError(problem) from error
 
 

@@ -82,7 +82,7 @@ def test_a_useless_retry_after_leaves_the_delay_to_the_engine(header: str | None
 
 
 @pytest.mark.parametrize("status", [each for each in HTTPStatus if each >= 300])
-def test_every_status_is_about_the_event_or_about_the_place(status: HTTPStatus) -> None:
+def test_every_status_is_about_the_event_or_about_the_endpoint(status: HTTPStatus) -> None:
     """What may be about either is an outage that may turn out to be of one event."""
     redirect = "https://elsewhere.example/" if status < 400 else None
     with pytest.raises((Refused, Unavailable)) as raised:

@@ -1,4 +1,4 @@
-"""What an error of Kafka says something about: this event, or the place where all events go."""
+"""What an error of Kafka says something about: this event, or the destination."""
 
 import pytest
 from confluent_kafka import KafkaError
@@ -21,8 +21,8 @@ RECORD = {
     KafkaError.INVALID_RECORD: About.RECORD,
     KafkaError._INVALID_DIFFERENT_RECORD: About.BATCH,
 }
-"""All others are about the place. Those that look as if they were about the event are:"""
-PLACE = {
+"""All others are about the destination. Those that look as if they were about the event are:"""
+DESTINATION = {
     KafkaError.INVALID_TIMESTAMP: "topic: .* compare the clocks",
     KafkaError.POLICY_VIOLATION: "Policy violation",
     KafkaError.INVALID_MSG: "damaged on its way",
@@ -49,18 +49,18 @@ def record(at: int = 0, key: bytes | None = b"k") -> Record:
 
 
 @pytest.mark.parametrize("code", sorted(CODES), ids=lambda code: CODES[code])
-def test_every_code_is_about_the_record_or_about_the_place(code: int) -> None:
+def test_every_code_is_about_the_record_or_about_the_destination(code: int) -> None:
     """A wrong wait can be seen and loses nothing, a wrong refusal sets events aside."""
-    assert about(KafkaError(code)) is RECORD.get(code, About.PLACE)
+    assert about(KafkaError(code)) is RECORD.get(code, About.DESTINATION)
 
 
-@pytest.mark.parametrize("code", PLACE, ids=lambda code: CODES[code])
-def test_what_is_about_the_place_is_waited_for_and_says_what_to_look_at(code: int) -> None:
+@pytest.mark.parametrize("code", DESTINATION, ids=lambda code: CODES[code])
+def test_what_is_about_the_destination_is_waited_for_and_says_what_to_look_at(code: int) -> None:
     for events in (1, 2):
         raised = failure("bus", [record()], {0: KafkaError(code)}, events)
         assert isinstance(raised, Unavailable)
         assert str(raised).startswith("handlers.bus")
-    with pytest.raises(Unavailable, match=PLACE[code]):
+    with pytest.raises(Unavailable, match=DESTINATION[code]):
         raise outage("bus", KafkaError(code))
 
 

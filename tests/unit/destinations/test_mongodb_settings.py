@@ -16,7 +16,7 @@ from pymongo.errors import (
 from tailrace.destination.names import Template, require_apart
 from tailrace.destinations.mongodb import MONGODB, MongodbHandlerSettings
 from tailrace.destinations.mongodb.copy_changes import CopyChanges
-from tailrace.destinations.mongodb.names import Names, followed, places, shared
+from tailrace.destinations.mongodb.names import Names, followed, known_targets, shared
 from tailrace.destinations.mongodb.outcomes import outages
 from tailrace.destinations.mongodb.statements import (
     BulkWrite,
@@ -103,7 +103,7 @@ def test_what_a_handler_follows_it_never_writes(
     names: tuple[str, str], scope: Scope, message: str
 ) -> None:
     ours = ClusterIdentity("rs0", "1")
-    known = list(places(Names(*map(Template, names)), "copy", [scope]))
+    known = list(known_targets(Names(*map(Template, names)), "copy", [scope]))
     found = followed(ours, "rs0/1", known, [scope])
     assert message in found
     assert bool(message) == ("leads to the same cluster" in found)

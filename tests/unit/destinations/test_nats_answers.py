@@ -1,4 +1,4 @@
-"""What an answer of JetStream says something about: this event, or the place where all go."""
+"""What an answer of JetStream says something about: this event, or the destination."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from tailrace.destinations.nats.answers import NotStored, failure
 from tailrace.errors import PermanentError, Refused, Unavailable
 
 MESSAGE = {10054: "message size exceeds maximum", 10097: "header size exceeds maximum"}
-PLACE = {
+DESTINATION = {
     0: "an answer without a code",
     10002: "resource limits exceeded for account",
     10008: "JetStream system temporarily unavailable",
@@ -49,9 +49,9 @@ def test_a_message_that_is_too_large_is_refused_if_it_was_alone(code: int) -> No
     assert isinstance(failure(error, 2), PermanentError)
 
 
-@pytest.mark.parametrize("code", PLACE)
+@pytest.mark.parametrize("code", DESTINATION)
 @pytest.mark.parametrize("events", [1, 2])
-def test_what_is_about_the_place_is_waited_for(code: int, events: int) -> None:
-    raised = failure(NotStored("app.shop.orders", code, PLACE[code]), events)
+def test_what_is_about_the_destination_is_waited_for(code: int, events: int) -> None:
+    raised = failure(NotStored("app.shop.orders", code, DESTINATION[code]), events)
     assert isinstance(raised, Unavailable)
-    assert PLACE[code] in str(raised)
+    assert DESTINATION[code] in str(raised)

@@ -63,7 +63,7 @@ class BatchSender(Sender):
     async def request(
         self, events: Sequence[ChangeEvent], part: Sequence[int]
     ) -> EndpointRequest | None:
-        """Sends a request with the events at these places; returns it if there is one."""
+        """Sends a request with the events at these indices; returns it if there is one."""
         some = [events[at] for at in part]
         if sum(event.size for event in some) < _IN_THREAD_BYTES:
             made = self._requests.of_batch(some, self._scope)

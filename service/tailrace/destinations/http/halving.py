@@ -21,7 +21,7 @@ from tailrace.model.failure_policy import Backoff
 _BETWEEN_TRIES = Backoff(0.5, 5.0)
 
 Part = Sequence[int]
-"""Places in the batch."""
+"""Indices in the batch."""
 Request = Callable[[Sequence[ChangeEvent], Part], Awaitable[EndpointRequest | None]]
 
 
@@ -45,7 +45,7 @@ class Halving:
     _is_up: bool = False
     """Whether something was accepted since the last failure."""
     _failing: dict[int, RequestFailed] = field(default_factory=dict)
-    """Single events by their place, and their errors."""
+    """Single events by their index, and their errors."""
     _held: list[int] = field(default_factory=list)
     """Later events of their documents."""
 

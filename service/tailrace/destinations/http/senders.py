@@ -70,7 +70,7 @@ class EventSender(Sender):
     def __init__(self, opening: Opening, settings: HttpHandlerSettings) -> None:
         super().__init__(opening, settings)
         self._lone = LoneFailures()
-        self._places = anyio.Semaphore(settings.at_once)
+        self._slots = anyio.Semaphore(settings.at_once)
         """For as many requests as may be sent at once. Events that failed, and wait until they are
         tried again, have none."""
         self._busy: set[bytes | None] = set()
@@ -88,7 +88,7 @@ class EventSender(Sender):
             await repeated.wait()
         self._busy.add(event.key)
         try:
-            async with self._places:
+            async with self._slots:
                 await self._deliver(request, event)
         finally:
             self._busy.discard(event.key)

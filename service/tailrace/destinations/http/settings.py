@@ -26,7 +26,7 @@ REFUSED_STATUSES = (
     422,  # Unprocessable Content: 15.5.21
     431,  # Request Header Fields Too Large: RFC 6585, 5
 )
-"""About what is in a request. The others are about the place: where it is (3xx, 404, 405, 410,
+"""About what is in a request. The others are about the endpoint: where it is (3xx, 404, 405, 410,
 414, 501), who may use it (401, 403, 407, 511), the form in which everything is sent (406, 411, 415,
 505), how it is (409, 423, 425, 5xx) or how much it takes (402, 408, 429, 507)."""
 CONCURRENCY = 16

@@ -130,7 +130,7 @@ def failure(
     reasons = {
         at: f"the broker says: {error.str()}"
         for at, error in failed.items()
-        if at != POSITION and about(error, keyed=at not in keyless) is not About.PLACE
+        if at != POSITION and about(error, keyed=at not in keyless) is not About.DESTINATION
     }
     if reasons and events > 1:
         return PermanentError("; ".join(f"event {at}: {why}" for at, why in reasons.items()))

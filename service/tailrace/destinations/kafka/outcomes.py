@@ -20,7 +20,7 @@ class About(Enum):
     """This record: another attempt cannot help."""
     BATCH = auto()
     """The records that were sent together: another one of them is at fault."""
-    PLACE = auto()
+    DESTINATION = auto()
     """Brokers, topic, clock, rights, quota: any record would fail, until that changes."""
 
 
@@ -35,8 +35,9 @@ _ABOUT = {
     # librdkafka, for the others if the broker names records (KIP-467).
     KafkaError._INVALID_DIFFERENT_RECORD: About.BATCH,
 }
-"""By code, for errors of records. Every other code is about the place: a wrong wait can be seen and
-loses nothing, a wrong refusal sets events aside. Names in brackets: where the code comes from."""
+"""By code, for errors of records. Every other code is about the destination: a wrong wait can be
+seen and loses nothing, a wrong refusal sets events aside. Names in brackets: where the code comes
+from."""
 _FENCED = {
     KafkaError._FENCED,
     KafkaError.PRODUCER_FENCED,
@@ -96,8 +97,8 @@ def about(error: KafkaError, *, keyed: bool = True) -> About:
     Without one a compacted topic refuses every record, whatever the event.
     """
     if error.code() == KafkaError.INVALID_RECORD and not keyed:
-        return About.PLACE
-    return _ABOUT.get(error.code(), About.PLACE)
+        return About.DESTINATION
+    return _ABOUT.get(error.code(), About.DESTINATION)
 
 
 def fences(error: KafkaError) -> bool:
@@ -113,12 +114,12 @@ def is_late(error: KafkaError) -> bool:
 def outage(name: str, error: KafkaError, during: str = "") -> Unavailable:
     """The outage of handler ``name``, with the key to look at."""
     key = _KEYS.get(error.code(), "")
-    place = f"handlers.{name}.{key}" if key else f"handlers.{name}"
+    path = f"handlers.{name}.{key}" if key else f"handlers.{name}"
     said = error.str()
     if hint := _HINTS.get(error.code()):
         said = f"{said}: {hint}"
     message = f"{during}: {said}" if during else said
-    return Unavailable(f"{place}: {message}")
+    return Unavailable(f"{path}: {message}")
 
 
 @contextmanager

@@ -115,10 +115,10 @@ def _check(name: str, settings: MongodbHandlerSettings) -> None:
         uri = settings.uri.read()
     except Unavailable:
         return  # its file is being replaced
-    place = f"handlers.{name}.uri"
+    path = f"handlers.{name}.uri"
     if not _URI.fullmatch(uri):
         message = "must be a connection string: mongodb://… or mongodb+srv://…, no spaces"
-        raise ConfigurationError(Problem(place, message))
+        raise ConfigurationError(Problem(path, message))
     if uri.startswith("mongodb+srv"):
         return  # only a name server can tell
     try:
@@ -129,7 +129,7 @@ def _check(name: str, settings: MongodbHandlerSettings) -> None:
         if "@" not in uri:
             message = str(error).partition(". Hint:")[0]
         message = f"is not a usable connection string: {message}"
-        raise ConfigurationError(Problem(place, message)) from None
+        raise ConfigurationError(Problem(path, message)) from None
 
 
 def mongodb(opening: Opening, settings: MongodbHandlerSettings) -> "MongodbDestination":

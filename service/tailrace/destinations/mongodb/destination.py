@@ -15,7 +15,7 @@ from tailrace.destinations.mongodb.cluster import CLOSING_SECONDS, Cluster, conn
 from tailrace.destinations.mongodb.comparison import CopyComparison
 from tailrace.destinations.mongodb.copy_changes import CopyChanges
 from tailrace.destinations.mongodb.ddl import Barriers
-from tailrace.destinations.mongodb.names import followed, places
+from tailrace.destinations.mongodb.names import followed, known_targets
 from tailrace.destinations.mongodb.outcomes import (
     DUPLICATE_KEYS,
     INVALID_NAMESPACE,
@@ -81,7 +81,7 @@ class MongodbDestination:
     async def probe(self, context: ProbeContext) -> str:
         """Tries what it would write, in a transaction that it aborts."""
         cluster = await self._connected()
-        known = list(places(self._names, self._settings.state, context.scopes))
+        known = list(known_targets(self._names, self._settings.state, context.scopes))
         reason = followed(cluster.identity, context.cluster, known, context.scopes)
         reason = reason or await refusal(cluster, known)
         if reason:
@@ -273,6 +273,6 @@ class MongodbDestination:
 
     def _require_apart(self, cluster: Cluster, source: str) -> None:
         """Raises :class:`ScopeHalted` if it would write what it follows."""
-        known = list(places(self._names, self._settings.state, self._follows))
+        known = list(known_targets(self._names, self._settings.state, self._follows))
         if reason := followed(cluster.identity, source, known, self._follows):
             raise ScopeHalted(f"handlers.{self._name}: {reason}")

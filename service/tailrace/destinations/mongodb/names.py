@@ -27,11 +27,11 @@ class Names:
         )
 
 
-def covers(scope: Scope, place: Namespace) -> bool:
+def covers(scope: Scope, target: Namespace) -> bool:
     """Whether the scope follows the collection; for a database: any collection of it."""
-    if place.coll is None:
-        return scope.database in (None, place.db)
-    return scope.covers(place.db, place.coll)
+    if target.coll is None:
+        return scope.database in (None, target.db)
+    return scope.covers(target.db, target.coll)
 
 
 def shared(copy: Namespace, former: Namespace, source: Namespace) -> str:
@@ -43,20 +43,20 @@ def shared(copy: Namespace, former: Namespace, source: Namespace) -> str:
 
 
 def followed(
-    ours: ClusterIdentity, theirs: str, places: Sequence[Namespace], scopes: Sequence[Scope]
+    ours: ClusterIdentity, theirs: str, targets: Sequence[Namespace], scopes: Sequence[Scope]
 ) -> str:
-    """Why the handler may not write to these places: it follows them. Empty if it may.
+    """Why the handler may not write to these targets: it follows them. Empty if it may.
 
     ``ours`` is the cluster to which it writes, ``theirs`` that which it follows ("" if unknown).
-    A place without a collection is any collection of its database.
+    A target without a collection is any collection of its database.
     """
     source = ClusterIdentity.parse(theirs)
     if not theirs or not ours.may_be(source):
         return ""
-    for place in places:
+    for target in targets:
         for scope in scopes:
-            if covers(scope, place):
-                message = f"it would write to {place}, which scope {scope.name!r} follows"
+            if covers(scope, target):
+                message = f"it would write to {target}, which scope {scope.name!r} follows"
                 if ours.unique and source.unique:
                     return f"{message}: its uri leads to the same cluster. Choose another database"
                 return (
@@ -67,7 +67,7 @@ def followed(
     return ""
 
 
-def places(names: Names, state: str, scopes: Sequence[Scope]) -> Iterator[Namespace]:
+def known_targets(names: Names, state: str, scopes: Sequence[Scope]) -> Iterator[Namespace]:
     """What a handler of these scopes writes, as far as it is known before the first change."""
     yield Namespace(state, POSITIONS)
     for scope in scopes:

@@ -13,30 +13,30 @@ from tailrace.event import Namespace
 _NOBODY = "tailrace:check"
 
 
-async def refusal(cluster: Cluster, places: Iterable[Namespace]) -> str:
+async def refusal(cluster: Cluster, targets: Iterable[Namespace]) -> str:
     """Tries to write a document in each collection. Returns why it cannot; empty if it can."""
-    for place in places:
-        if place.coll is None:
+    for target in targets:
+        if target.coll is None:
             continue
         try:
             with outages():
-                await _write(cluster, place)
+                await _write(cluster, target)
         except OperationFailure as error:
             if error.code != NOT_IN_TRANSACTION:
-                return f"{place}: {message(error)}"
+                return f"{target}: {message(error)}"
             # This server makes no collection in a transaction, and it is not there yet.
         except (Unavailable, PyMongoError) as error:
-            return f"{place}: {message(error)}"
+            return f"{target}: {message(error)}"
     return ""
 
 
-async def _write(cluster: Cluster, place: Namespace) -> None:
+async def _write(cluster: Cluster, target: Namespace) -> None:
     """Makes and deletes a document, in vain. A rule of the collection may reject it: then the user
     may write all the same."""
     query = {"_id": _NOBODY}
-    update = {"update": place.coll, "updates": [{"q": query, "u": query, "upsert": True}]}
-    delete = {"delete": place.coll, "deletes": [{"q": query, "limit": 1}]}
-    database = cluster.database(place.db)
+    update = {"update": target.coll, "updates": [{"q": query, "u": query, "upsert": True}]}
+    delete = {"delete": target.coll, "deletes": [{"q": query, "limit": 1}]}
+    database = cluster.database(target.db)
     async with cluster.client.start_session(causal_consistency=False) as session:
         await session.start_transaction(read_preference=ReadPreference.PRIMARY)
         reply = await database.command(update, session=session, codec_options=CODEC)

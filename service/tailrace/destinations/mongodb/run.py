@@ -70,14 +70,14 @@ class DestinationRun:
 
     async def _send(self, command: BulkWrite) -> None:
         """Runs one command in the transaction. Raises :class:`Rejected` for a statement."""
-        place = command.place
+        target = command.target
         try:
-            database = self.cluster.database(place.db)
+            database = self.cluster.database(target.db)
             reply: dict[str, Any] = await database.command(
                 command.body, session=self.session, codec_options=CODEC
             )
         except DocumentTooLarge as error:
             index = command.indices[0] if len(command.indices) == 1 else -1
-            raise Rejected(str(place), index, {"code": TOO_LARGE, "errmsg": str(error)}) from error
+            raise Rejected(str(target), index, {"code": TOO_LARGE, "errmsg": str(error)}) from error
         for write_error in reply.get("writeErrors", ()):
-            raise Rejected(str(place), command.indices[write_error["index"]], write_error)
+            raise Rejected(str(target), command.indices[write_error["index"]], write_error)

@@ -56,7 +56,7 @@ class Change(NamedTuple):
 class BulkWrite:
     """A bulk write to one collection. ``indices``: by statement, that of its event, or -1."""
 
-    place: Namespace
+    target: Namespace
     verb: Literal["update", "delete", "insert"]
     statements: list[bytes]
     indices: list[int]
@@ -66,7 +66,7 @@ class BulkWrite:
         """The command as the driver takes it."""
         name = {"update": "updates", "delete": "deletes", "insert": "documents"}[self.verb]
         raw = [RawBSONDocument(statement) for statement in self.statements]
-        return {self.verb: self.place.coll, name: raw, "ordered": True}
+        return {self.verb: self.target.coll, name: raw, "ordered": True}
 
 
 def key_of(document_key: bytes) -> bytes:
@@ -77,7 +77,7 @@ def key_of(document_key: bytes) -> bytes:
 
 
 def changes(
-    place: Namespace, wanted: Iterable[Change], *, order: Order = "last"
+    target: Namespace, wanted: Iterable[Change], *, order: Order = "last"
 ) -> Iterator[BulkWrite]:
     """The commands that make these changes of one collection.
 
@@ -87,7 +87,7 @@ def changes(
     """
     if order == "stream":
         for change in wanted:
-            yield from changes(place, [change], order="last")
+            yield from changes(target, [change], order="last")
         return
     deletes: list[tuple[int, bytes]] = []
     updates: list[tuple[int, bytes]] = []
@@ -97,22 +97,22 @@ def changes(
             deletes.append((index, deletion(key, only_if)))
         if document is not None:
             updates.append((index, _upsert(key, document, literal=literal)))
-    yield from commands(place, "delete", deletes)
-    yield from commands(place, "update", updates)
+    yield from commands(target, "delete", deletes)
+    yield from commands(target, "update", updates)
 
 
 def commands(
-    place: Namespace,
+    target: Namespace,
     verb: Literal["update", "delete", "insert"],
     statements: Iterable[tuple[int, bytes]],
 ) -> Iterator[BulkWrite]:
     """The statements, with the indices of their events, in as few commands as possible."""
-    command, size = BulkWrite(place, verb, [], []), 0
+    command, size = BulkWrite(target, verb, [], []), 0
     for index, raw in statements:
         size += len(raw)
         if command.statements and (size > MOST_BYTES or len(command.statements) >= MOST_STATEMENTS):
             yield command
-            command, size = BulkWrite(place, verb, [], []), len(raw)
+            command, size = BulkWrite(target, verb, [], []), len(raw)
         command.statements.append(raw)
         command.indices.append(index)
     if command.statements:
@@ -120,17 +120,17 @@ def commands(
 
 
 def insertions(
-    place: Namespace, documents: Iterable[tuple[int, bytes]], *, again: bool
+    target: Namespace, documents: Iterable[tuple[int, bytes]], *, again: bool
 ) -> Iterator[BulkWrite]:
     """The commands that insert documents. ``again``: those that are there stay as they are."""
     if not again:
-        yield from commands(place, "insert", documents)
+        yield from commands(target, "insert", documents)
         return
     statements = (
         (at, encoded(_filter(key_of(raw)) + b"\x03u\0" + _unless_there(raw) + _UPSERT))
         for at, raw in documents
     )
-    yield from commands(place, "update", statements)
+    yield from commands(target, "update", statements)
 
 
 def _unless_there(document: bytes) -> bytes:

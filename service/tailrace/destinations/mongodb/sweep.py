@@ -32,7 +32,7 @@ class Unseen:
     def __init__(self, cluster: Cluster, database: str, of: str) -> None:
         self._cluster = cluster
         self._of = of
-        self._place = Namespace(database, UNSEEN)
+        self._list = Namespace(database, UNSEEN)
         self._collection: Any = cluster.database(database).get_collection(UNSEEN, _RAW)
 
     async def begin(self, copies: Iterable[Namespace]) -> bool:
@@ -45,7 +45,7 @@ class Unseen:
     async def rename(self, copy: Namespace, to: Namespace) -> None:
         """Lists under its new name what a copy had when it was renamed."""
         project = {"$project": {"_id": self._key("$_id._id", to)}}
-        await self._merge(self._place, [{"$match": self._range(copy)}, project])
+        await self._merge(self._list, [{"$match": self._range(copy)}, project])
 
     def named(self, copy: Namespace, keys: Iterable[bytes]) -> Iterable[BulkWrite]:
         """The commands that take documents of a copy, by their ``{_id: …}``, from the list."""
@@ -53,7 +53,7 @@ class Unseen:
         found = (
             (-1, deletion(encoded(nested(b"_id", encoded(before + key[4:-1]))))) for key in keys
         )
-        return commands(self._place, "delete", found)
+        return commands(self._list, "delete", found)
 
     async def page(self, copy: Namespace) -> list[bytes]:
         """Some of what is still listed of a copy, each as ``{_id: …}``; empty if nothing is."""
@@ -65,10 +65,10 @@ class Unseen:
         """Removes the list."""
         await self._collection.delete_many(self._range())
 
-    async def _merge(self, place: Namespace, stages: list[Mapping[str, Any]]) -> None:
-        into = {"db": self._place.db, "coll": self._place.coll}
+    async def _merge(self, source: Namespace, stages: list[Mapping[str, Any]]) -> None:
+        into = {"db": self._list.db, "coll": self._list.coll}
         merge = {"$merge": {"into": into, "whenMatched": "keepExisting"}}
-        collection = self._cluster.database(place.db)[str(place.coll)]
+        collection = self._cluster.database(source.db)[str(source.coll)]
         await (await collection.aggregate([*stages, merge])).to_list()
 
     def _key(self, path: str, copy: Namespace) -> Mapping[str, Any]:

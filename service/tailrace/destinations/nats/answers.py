@@ -18,7 +18,7 @@ _ABOUT_MESSAGE = frozenset(
         10097,  # JSStreamHeaderExceedsMaximumErr: headers larger than 64 KiB
     }
 )
-"""Every other code is about the place, as a wrong wait can be seen and loses nothing.
+"""Every other code is about the destination, as a wrong wait can be seen and loses nothing.
 
 The stream: 10060 JSStreamNotMatchErr, 10077 JSStreamStoreFailedF (full), 10109 JSStreamSealedErr,
 10118 and 10194 (offline), 10169 JSMessageIncrMissingErr (a stream of counters). The account: 10002,

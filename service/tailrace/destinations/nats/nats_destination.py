@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 from hashlib import sha256
 from typing import Self
 
-from tailrace.destination import Batch, MessageMaker, Opening, ProbeContext, converted, place_of
+from tailrace.destination import Batch, MessageMaker, Opening, ProbeContext, converted, namespace_of
 from tailrace.destinations.nats import NatsHandlerSettings
 from tailrace.destinations.nats.answers import LARGEST_HEADERS, NotStored, failure
 from tailrace.destinations.nats.publisher import ConnectionLost, Outgoing, Publisher
@@ -38,7 +38,7 @@ class NatsDestination:
         self._messages = MessageMaker(settings)
         self._stream = {} if settings.stream is None else {"Nats-Expected-Stream": settings.stream}
         self._subjects: Memo[tuple[str, str, str], str] = Memo(
-            lambda place: subject_of(settings.subject, *place)
+            lambda source: subject_of(settings.subject, *source)
         )
         self._largest: int | None = None
         """The ``max_msg_size`` of the stream at the start, if it has one."""
@@ -98,7 +98,7 @@ class NatsDestination:
             if message.is_empty:
                 made.append(None)
                 continue
-            database, collection = place_of(event, self._scope)
+            database, collection = namespace_of(event, self._scope)
             headers = {
                 "Nats-Msg-Id": _message_id(message.id),
                 **self._stream,

@@ -170,7 +170,7 @@ class Publisher:
 
 
 @contextmanager
-def unavailable(place: str) -> Iterator[None]:
+def unavailable(path: str) -> Iterator[None]:
     """Turns errors of the client and of the network into :class:`Unavailable`."""
     try:
         yield
@@ -181,7 +181,7 @@ def unavailable(place: str) -> Iterator[None]:
         if isinstance(error, AuthorizationError) or _REFUSED_LOGIN.search(str(error)):
             message = (
                 "the NATS server refuses the login: correct user, password, token or "
-                f"credentials_file of {place}"
+                f"credentials_file of {path}"
             )
         raise (ConnectionLost if isinstance(error, _ENDED) else Unavailable)(message) from error
 

@@ -124,8 +124,8 @@ def postgresql(opening: Opening, settings: PostgreSQLSettings) -> "PostgreSQL":
     from tailrace.destinations.postgresql.destination import PostgreSQL
 
     if settings.table is not None:
-        place = partial(table_name, settings.table)
-        require_apart(f"handlers.{opening.name}.table", opening.follows, place, shared)
+        name_of = partial(table_name, settings.table)
+        require_apart(f"handlers.{opening.name}.table", opening.follows, name_of, shared)
     return PostgreSQL(opening, settings)
 
 

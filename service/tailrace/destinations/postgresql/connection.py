@@ -22,39 +22,39 @@ _DEFAULTS: Mapping[str, Any] = {
 }
 """What the connection string does not say: a peer that vanished is noticed within 30 s."""
 
-Meaning = Literal["place", "limit", "event"]
+Meaning = Literal["destination", "limit", "event"]
 """What an error is about: the server, which is waited for; a limit that fewer events may not meet;
 or a row, which is refused."""
 
 # https://www.postgresql.org/docs/current/errcodes-appendix.html
 MEANINGS: Mapping[str, Meaning] = {
-    "08": "place",  # connection_exception
+    "08": "destination",  # connection_exception
     "22": "event",  # data_exception
     "23": "event",  # integrity_constraint_violation
-    "25006": "place",  # read_only_sql_transaction: a standby, or a primary that was demoted
-    "25P03": "place",  # idle_in_transaction_session_timeout
+    "25006": "destination",  # read_only_sql_transaction: a standby, or a primary that was demoted
+    "25P03": "destination",  # idle_in_transaction_session_timeout
     "25P04": "limit",  # transaction_timeout
     "27": "event",  # triggered_data_change_violation
-    "28": "place",  # invalid_authorization_specification
+    "28": "destination",  # invalid_authorization_specification
     "38": "event",  # external_routine_exception: of a trigger, like class 39
     "39": "event",  # external_routine_invocation_exception
-    "3D000": "place",  # invalid_catalog_name: the database is not there
-    "40": "place",  # transaction_rollback: serialization, deadlock
-    "42501": "place",  # insufficient_privilege: a right was revoked
+    "3D000": "destination",  # invalid_catalog_name: the database is not there
+    "40": "destination",  # transaction_rollback: serialization, deadlock
+    "42501": "destination",  # insufficient_privilege: a right was revoked
     "44": "event",  # with_check_option_violation, also of row security
-    "53": "place",  # insufficient_resources: disk, connections
+    "53": "destination",  # insufficient_resources: disk, connections
     "53200": "limit",  # out_of_memory
     "53400": "limit",  # configuration_limit_exceeded, such as temp_file_limit
     "54": "event",  # program_limit_exceeded: a row or a key is too large
-    "55000": "place",  # object_not_in_prerequisite_state, as while a server starts
-    "55006": "place",  # object_in_use
+    "55000": "destination",  # object_not_in_prerequisite_state, as while a server starts
+    "55006": "destination",  # object_in_use
     "55P03": "limit",  # lock_not_available: lock_timeout, of all rows together
-    "57": "place",  # operator_intervention: shutdown, crash
+    "57": "destination",  # operator_intervention: shutdown, crash
     "57014": "limit",  # query_canceled: statement_timeout
-    "58": "place",  # system_error: disk
+    "58": "destination",  # system_error: disk
     "P0": "event",  # what a trigger raises
-    "XX001": "place",  # data_corrupted
-    "XX002": "place",  # index_corrupted
+    "XX001": "destination",  # data_corrupted
+    "XX002": "destination",  # index_corrupted
 }
 """By SQLSTATE or its class; the SQL or the table is wrong if a code is missing, such as 42P01."""
 
@@ -91,12 +91,12 @@ def meaning(error: psycopg.Error) -> Meaning | None:
     if isinstance(error, psycopg.DataError):
         return "event"
     away = isinstance(error, (psycopg.OperationalError, psycopg.InterfaceError))
-    return "place" if away else None
+    return "destination" if away else None
 
 
 def is_outage(error: psycopg.Error) -> bool:
     """Whether the server is down or out of something, rather than the data or the SQL wrong."""
-    return meaning(error) in ("place", "limit")
+    return meaning(error) in ("destination", "limit")
 
 
 def is_of_data(error: psycopg.Error) -> bool:

@@ -15,7 +15,7 @@ from tailrace.destination import (
     SnapshotBarrier,
     converted,
     ddl_mark,
-    place_of,
+    namespace_of,
 )
 from tailrace.destinations.redis import RedisHandlerSettings
 from tailrace.destinations.redis.comparison import KeysComparison
@@ -113,7 +113,7 @@ class RedisKeys:
         for event, message in zip(events, self._messages.of(events, self._scope.name), strict=True):
             key = ""
             if message.key is not None:
-                prefix = self._names.prefix(*place_of(event, self._scope))
+                prefix = self._names.prefix(*namespace_of(event, self._scope))
                 key = prefix + message.key.decode()
             made.append((key, message.value))
         return made

@@ -179,7 +179,7 @@ class RedisServer:
 
         Raises :class:`ConfigurationError`, and :class:`Unavailable`.
         """
-        place = f"handlers.{self._name}.url"
+        path = f"handlers.{self._name}.url"
         async with self.connection() as connection:
             (answer,) = await connection.answers([("INFO", "server")])
             if isinstance(answer, exceptions.NoPermissionError):
@@ -189,10 +189,10 @@ class RedisServer:
         version = lines.get("redis_version", "")
         if lines.get("redis_mode") == "cluster":
             message = "Redis Cluster is not supported: name a server that is not in a cluster"
-            raise ConfigurationError(Problem(place, message))
+            raise ConfigurationError(Problem(path, message))
         if version and int(version.partition(".")[0]) < OLDEST:
             message = f"Redis {version} is too old: {OLDEST}.0 or newer is needed"
-            raise ConfigurationError(Problem(place, message))
+            raise ConfigurationError(Problem(path, message))
         return version or "of a version that its ACL hides"
 
     async def _connected(self) -> RedisConnection:

@@ -11,7 +11,7 @@ from tailrace.destination import (
     ScopeContext,
     Template,
     converted,
-    place_of,
+    namespace_of,
 )
 from tailrace.destinations.redis import RedisHandlerSettings
 from tailrace.destinations.redis.fence import claim
@@ -35,7 +35,7 @@ class RedisStreams:
             self._trim = "MAXLEN", "~", settings.max_length
         template = settings.stream or Template("")
         self._streams: Memo[tuple[str, str, str], str] = Memo(
-            lambda place: template.name(*place[:2], scope=place[2])
+            lambda source: template.name(*source[:2], scope=source[2])
         )
 
     async def __aenter__(self) -> Self:
@@ -81,7 +81,7 @@ class RedisStreams:
         for event, message in zip(events, self._messages.of(events, scope), strict=True):
             if message.is_empty:
                 continue
-            database, collection = place_of(event, self._scope)
+            database, collection = namespace_of(event, self._scope)
             made.append(
                 (
                     *("XADD", self._streams[database, collection, scope], *self._trim, "*"),
