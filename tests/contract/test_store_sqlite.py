@@ -3,6 +3,7 @@
 # ruff: noqa: ASYNC240 - the files are small, and the loop has nothing else to do
 
 import errno
+import hashlib
 import json
 import os
 import re
@@ -74,6 +75,20 @@ async def test_a_copy_without_a_log_gets_one(written: Path, tmp_path: Path) -> N
         assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
         assert connection.execute("PRAGMA application_id").fetchone() == (APPLICATION_ID,)
         assert connection.execute("PRAGMA user_version").fetchone() == (SCHEMA_VERSION,)
+
+
+COLUMNS = """
+SELECT of.name, col.name, col.type FROM sqlite_master AS of, pragma_table_info(of.name) AS col
+ORDER BY of.name, col.cid
+"""
+
+
+async def test_another_layout_has_another_version(written: Path) -> None:
+    """Else a file of an older checkout would be opened, and fail at the first missing table."""
+    with closing(sqlite3.connect(written)) as connection:
+        columns = connection.execute(COLUMNS).fetchall()
+    layout = hashlib.sha256(repr(columns).encode()).hexdigest()[:16]
+    assert (SCHEMA_VERSION, layout) == (7, "136c07e02d7dce4f")
 
 
 async def test_many_processes_open_a_new_one_at_once(path: Path) -> None:

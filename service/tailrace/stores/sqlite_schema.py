@@ -13,7 +13,7 @@ from tailrace.errors import CheckpointError, ConfigurationError, Problem, Tailra
 APPLICATION_ID = 0x7461696C
 """``tail``: four bytes of the header that distinguish our files from others."""
 
-SCHEMA_VERSION = 6
+SCHEMA_VERSION = 7
 """``PRAGMA user_version``: the version of the tables, not of the records in them."""
 
 BUSY_SECONDS = 5.0
