@@ -119,10 +119,11 @@ class CopyComparison:
 class DocumentRow(Mapping[str, str]):
     """A document as a row: equal to one of the same bytes, with its fields as canonical JSON."""
 
-    __slots__ = ("raw",)
+    __slots__ = ("_elements", "raw")
 
     def __init__(self, raw: bytes) -> None:
         self.raw = raw
+        self._elements: Mapping[str, tuple[int, int, int]] | None = None
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, DocumentRow) and self.raw == other.raw
@@ -130,17 +131,25 @@ class DocumentRow(Mapping[str, str]):
     __hash__ = None  # type: ignore[assignment]
 
     def __getitem__(self, name: str) -> str:
-        for found, kind, begin, end in walk(self.raw, 0):
-            if found.decode(errors="replace") == name:
-                json = to_json(encoded(b"%c\0%b" % (kind, self.raw[begin:end])), canonical=True)
-                return json.removeprefix('{"":').removesuffix("}")
-        raise KeyError(name)
+        kind, begin, end = self._fields[name]
+        json = to_json(encoded(b"%c\0%b" % (kind, self.raw[begin:end])), canonical=True)
+        return json.removeprefix('{"":').removesuffix("}")
 
     def __iter__(self) -> Iterator[str]:
-        return iter(dict.fromkeys(name.decode(errors="replace") for name, *_ in walk(self.raw, 0)))
+        return iter(self._fields)
 
     def __len__(self) -> int:
-        return sum(1 for _ in self)
+        return len(self._fields)
+
+    @property
+    def _fields(self) -> Mapping[str, tuple[int, int, int]]:
+        """The kind, begin and end of each value; the last of several with one name."""
+        if self._elements is None:  # only those that differ are asked for fields
+            self._elements = {
+                name.decode(errors="replace"): (kind, begin, end)
+                for name, kind, begin, end in walk(self.raw, 0)
+            }
+        return self._elements
 
 
 def _identity(raw: bytes) -> bytes:

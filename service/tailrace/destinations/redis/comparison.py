@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 import bson
 from bson import json_util
 from bson.errors import BSONError
+from bson.objectid import ObjectId
 
 from tailrace.destination import (
     DocumentId,
@@ -61,7 +62,7 @@ class KeysComparison:
         async with self._server.connection() as connection:
             scan = ("SCAN", after or "0", "MATCH", pattern, "COUNT", most)
             cursor, names = await connection.one(*scan)
-        texts = [name[len(prefix.encode()) :].decode() for name in names if owns(name)]
+        texts = [_text(name[len(prefix.encode()) :]) for name in names if owns(name)]
         keys = [_held_key(text) for text in texts]
         following = cursor.decode() if int(cursor) else None
         return HeldKeys([key for key in keys if key is not None], following)
@@ -70,10 +71,19 @@ class KeysComparison:
         return self._names.prefix(collection.db, collection.coll or "")
 
 
+def _text(name: bytes) -> str:
+    return name.decode(errors="backslashreplace")
+
+
 def _held_key(text: str) -> HeldKey | None:
     """The key with this text; ``None`` if the text does not tell the exact ``_id``."""
     try:
-        raw = bson.encode({"_id": json_util.loads(text, json_options=CANONICAL)["_id"]})
+        key = json_util.loads(text, json_options=CANONICAL)
+        raw = bson.encode({"_id": key["_id"]})
     except (ValueError, TypeError, ArithmeticError, LookupError, RecursionError, BSONError):
         return HeldKey(text, None)
-    return HeldKey(text, DocumentId(raw)) if key_text(raw) == text else None
+    if key_text(raw) == text:
+        return HeldKey(text, DocumentId(raw))
+    # Of such a value, a document has no other text.
+    is_ours = len(key) > 1 or not isinstance(key["_id"], int | float | str | ObjectId)
+    return None if is_ours else HeldKey(text, None)
