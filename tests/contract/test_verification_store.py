@@ -42,6 +42,13 @@ async def test_a_verification_comes_back_with_every_field(backing: Backing) -> N
         assert stored == [whole, replace(FIRST, handler="search")]
 
 
+def test_what_is_stored_of_a_difference_is_made_once() -> None:
+    found = Difference("shop.orders", "7", Kind.DIFFERENT, ("n",), Timestamp(1, 1), KEY)
+    whole = replace(FIRST, keys=(found,))
+    later = replace(whole, epoch=2)
+    assert later.to_document()["keys"][0] is whole.to_document()["keys"][0]
+
+
 async def test_a_process_that_was_replaced_stores_no_progress(backing: Backing) -> None:
     async with backing.open() as opened:
         await opened.verifications.save(replace(FIRST, epoch=2))

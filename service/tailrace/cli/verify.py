@@ -112,10 +112,11 @@ def _action(options: argparse.Namespace) -> str:
 
 def _ended(client: Client, path: str, handlers: list[str]) -> Mapping[str, Any]:
     """The verification of these handlers, when it is over."""
+    shown = f"{path}{'&' if '?' in path else '?'}keys=false"
     with waiting_bar("comparing", _USUAL_SECONDS) as progress:
         while True:
             try:
-                verification: Mapping[str, Any] | None = client.get(path)["verification"]
+                verification: Mapping[str, Any] | None = client.get(shown)["verification"]
             except NoDaemon as error:
                 message = "the verification goes on when the daemon runs again; --status shows it"
                 raise ActionRefused(503, f"{message}: {error}") from error
@@ -125,7 +126,8 @@ def _ended(client: Client, path: str, handlers: list[str]) -> Mapping[str, Any]:
                 if name in handlers
             ]
             if verification is not None and not {"running", "paused"} & {*states}:
-                return verification
+                ended: Mapping[str, Any] = client.get(path)["verification"]
+                return ended
             if verification is not None:
                 progress.what = f"comparing, {verification['compared']:,} so far"
                 progress.what += f"; {verification['reason']}" if verification["reason"] else ""

@@ -29,6 +29,21 @@ INLINE = {"inline": True}
 _DIGESTS = re.compile(rf"(?:[0-9a-f]{{{DIGEST}}})*\Z")
 
 
+class WrittenOnce:
+    """A base of dataclasses of which one record may have thousands, and is written often: what is
+    stored of such an instance is made once."""
+
+    __slots__ = ("_stored",)
+    _stored: Mapping[str, Any]
+
+    @property
+    def stored_fields(self) -> Mapping[str, Any]:
+        """It as a mapping of JSON types."""
+        if not hasattr(self, "_stored"):
+            object.__setattr__(self, "_stored", document(self))
+        return self._stored
+
+
 def document(record: Any) -> dict[str, Any]:
     """A dataclass as a mapping of JSON types, without empty mappings and ``None`` defaults."""
     made: dict[str, Any] = {}
@@ -63,6 +78,8 @@ def instance(kind: type[T], record: Any, version: int | None = None) -> T:
 
 def _written(value: Any) -> Any:
     match value:
+        case WrittenOnce():
+            return value.stored_fields
         case ResumeToken():
             return value.to_json()
         case DocumentId():

@@ -10,7 +10,7 @@ from typing import ClassVar
 
 from bson.timestamp import Timestamp
 
-from tailrace.model.record_codec import INLINE
+from tailrace.model.record_codec import INLINE, WrittenOnce
 from tailrace.model.snapshot import DocumentId
 from tailrace.model.stored_record import StoredRecord
 
@@ -102,7 +102,7 @@ class Counts:
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class Difference(WrittenOnce):
     """A row that differs from its document. ``key``: its ``_id`` as canonical Extended JSON.
 
     ``fields``: those that differ. ``since``: a cluster time at which it differed. ``id``: the

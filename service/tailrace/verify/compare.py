@@ -15,6 +15,8 @@ from tailrace.model.verification import Kind
 
 _AT_ONCE = 256
 """After so many documents, the stream may go on."""
+_MOST_SHOWN = 1000
+"""Characters or bytes of a value that is told."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,8 +114,10 @@ def compared(
 
 
 def value_text(row: Row | None, name: str) -> str:
-    """A value for people, as Python writes it."""
+    """A value for people, as Python writes it; the beginning of a long one."""
     if row is None or name not in row:
         return ""
     value = row[name]
-    return value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else str(value)
+    if isinstance(value, bytes):
+        return value[:_MOST_SHOWN].decode("utf-8", "backslashreplace")
+    return str(value)[:_MOST_SHOWN]

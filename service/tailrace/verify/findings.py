@@ -22,6 +22,8 @@ from tailrace.verify.compare import Suspect, value_text
 
 MOST_LISTED = 10_000
 """So many differences are listed; more are counted only."""
+MOST_LISTED_BYTES = 4 * 1024 * 1024
+"""Nor are more listed than have so much text: a record of MongoDB has at most 16 MB."""
 _BEFORE, _AFTER = len('{"_id":'), -len("}")
 
 
@@ -71,21 +73,28 @@ class Findings:
         self, of: ComparedCollection, suspects: Sequence[Suspect], since: Timestamp
     ) -> ComparedCollection:
         """Counts differences, and lists them."""
-        values, listed = self.record.request.values, list(self.record.keys)
+        values = self.record.request.values
         for suspect in suspects:
             of = self.count(of, **{suspect.kind.value: 1})
-            if len(listed) < MOST_LISTED:
-                listed.append(_difference(of, suspect, since, values=values))
-        self.record = replace(self.record, keys=tuple(listed))
+        self._list([_difference(of, each, since, values=values) for each in suspects])
         return of
+
+    def _list(self, differences: Sequence[Difference]) -> None:
+        listed = list(self.record.keys)
+        room = MOST_LISTED_BYTES - sum(map(_size, listed))
+        for each in differences:
+            room -= _size(each)
+            if len(listed) == MOST_LISTED or room < 0:
+                break
+            listed.append(each)
+        self.record = replace(self.record, keys=tuple(listed))
 
     def has_no_document(
         self, of: ComparedCollection, texts: Sequence[str], since: Timestamp
     ) -> ComparedCollection:
         """Counts rows with keys that no document can have."""
-        found = [Difference(of.name, text, Kind.TOO_MANY, (), since) for text in texts]
-        self.record = replace(self.record, keys=(*self.record.keys, *found)[:MOST_LISTED])
-        return self.count(of, too_many=len(found)) if found else of
+        self._list([Difference(of.name, text, Kind.TOO_MANY, (), since) for text in texts])
+        return self.count(of, too_many=len(texts)) if texts else of
 
     def gone(self, of: ComparedCollection, note: str) -> None:
         """A collection is not there any more: nothing of it counts."""
@@ -97,6 +106,12 @@ class Findings:
 def text_of(key: DocumentId) -> str:
     """The ``_id`` as canonical Extended JSON."""
     return key_text(key.raw)[_BEFORE:_AFTER].strip()
+
+
+def _size(difference: Difference) -> int:
+    """About how much text it has."""
+    texts = (difference.key, *difference.fields, *difference.expected, *difference.stored)
+    return sum(map(len, texts)) + (len(difference.id.raw) if difference.id is not None else 0)
 
 
 def _difference(

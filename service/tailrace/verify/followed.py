@@ -74,6 +74,17 @@ class FollowedHandler:
         raise Unavailable(f"handler {self.handler!r} has no position yet")
 
     @property
+    def ended(self) -> str:
+        """Why it can be compared no more, since a reload; empty while it can."""
+        if (watcher := self.watcher) is None:
+            return ""
+        if (routed := self.routed) is None:
+            return f"scope {self.scope!r} has no handler {self.handler!r} any more"
+        if routed.handler.comparison is None:
+            return f"handler {self.handler!r} cannot be asked for its rows any more"
+        return f"scope {self.scope!r} has a pipeline now" if watcher.plan.options.pipeline else ""
+
+    @property
     def obstacle(self) -> str:
         """Why nothing is compared now; empty if it may be."""
         if (watcher := self.watcher) is None:

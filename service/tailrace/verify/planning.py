@@ -14,7 +14,7 @@ from tailrace.snapshot.server import SnapshotServer
 from tailrace.snapshot.target import asked_for
 from tailrace.verify.followed import is_copied, is_wanted
 
-_NOT_COPIED = "the routes of the handler leave out some of its changes"
+NOT_COPIED = "the routes of the handler leave out some of its changes"
 
 
 async def planned(
@@ -41,6 +41,6 @@ async def planned(
         if collection.state is RangeState.REFUSED:
             one = replace(one, phase=Phase.REFUSED, note=collection.note)
         elif not is_copied(routed, collection.database, collection.collection):
-            one = replace(one, phase=Phase.REFUSED, note=_NOT_COPIED)
+            one = replace(one, phase=Phase.REFUSED, note=NOT_COPIED)
         collections[one.name] = one
     return collections

@@ -13,6 +13,7 @@ from tailrace.errors import (
     CheckpointError,
     CheckpointFenced,
     CommandFailed,
+    DeadLetterError,
     DriverError,
     InvalidPosition,
     ScopeHalted,
@@ -26,9 +27,9 @@ from tailrace.snapshot.pace import ChunkPace
 from tailrace.snapshot.plan import NothingToRead
 from tailrace.verify.bounded import BoundedComparison
 from tailrace.verify.findings import Findings
-from tailrace.verify.followed import FollowedHandler
+from tailrace.verify.followed import FollowedHandler, is_copied
 from tailrace.verify.looks import Looker
-from tailrace.verify.planning import planned
+from tailrace.verify.planning import NOT_COPIED, planned
 from tailrace.verify.ports import VerificationStore
 from tailrace.verify.source import Source
 from tailrace.verify.steps import Steps
@@ -37,9 +38,13 @@ _CHUNK_DOCUMENTS = 1000
 """Documents at once: more would let the stream wait for too long."""
 _FIRST_DOCUMENTS = 16
 """The size of the first chunk, while the size of documents is unknown."""
-_SAVE_SECONDS = 1.0
+SAVE_SECONDS = 1.0
+_SAVE_SHARE = 20
+"""A save of thousands of differences takes a while: so many times longer passes until the next."""
 _OBSTACLE_SECONDS = 0.2
 _PAUSED_SECONDS = 60.0
+_PASSING = (DriverError, Unavailable, OSError, TimeoutError, DeadLetterError)
+"""Errors of the source, the destination or the store that a later try may not have."""
 _MOST_FAILURES = 5
 """So many errors in a row that are neither of the server nor of an outage end the verification."""
 
@@ -67,7 +72,8 @@ class Run:
         self._pace.documents = _FIRST_DOCUMENTS
         self._steps = Steps(findings, source, self._pace, followed.reached)
         self._backoff = Backoff(0.1, 5.0)
-        self._saved_at = 0.0
+        self._save_at = 0.0
+        self._saved: Verification | None = None
         self._log = structlog.get_logger().bind(
             scope=followed.scope, handler=followed.handler, verification=findings.record.id
         )
@@ -84,13 +90,15 @@ class Run:
             before = self.record.counts.compared
             try:
                 await self._ready()
+                if self.record.is_over:
+                    break
                 async with self._followed.open() as comparison:
                     await self._compare(BoundedComparison(comparison))
             except CheckpointFenced:
                 raise
             except (ScopeHalted, InvalidPosition) as error:
                 await self.end(VerificationState.FAILED, describe(error))
-            except (DriverError, Unavailable, OSError, TimeoutError) as error:
+            except _PASSING as error:
                 if isinstance(error, CommandFailed) and _is_final(error):
                     await self.end(VerificationState.FAILED, describe(error))
                     break
@@ -131,13 +139,27 @@ class Run:
 
     async def save(self) -> None:
         """Stores how far it is; if that fails, the next one may work."""
+        record, began = self.record, anyio.current_time()
         try:
-            await self._store.save(self.record)
+            await self._store.save(record)
+            self._saved = record
         except CheckpointFenced:
             raise
         except CheckpointError as error:
             self._log.warning("verification.not_saved", error=describe(error))
-        self._saved_at = anyio.current_time()
+        now = anyio.current_time()
+        self._save_at = now + max(SAVE_SECONDS, _SAVE_SHARE * (now - began))
+
+    @property
+    def is_saved(self) -> bool:
+        """Whether the store has all of it."""
+        return self._saved is self.record
+
+    async def save_end(self) -> None:
+        """Returns when its end is stored: else another process would go on with it."""
+        while not self.is_saved:
+            await anyio.sleep(SAVE_SECONDS)
+            await self.save()
 
     # --- when ----------------------------------------------------------------------------------
 
@@ -147,6 +169,9 @@ class Run:
             if self.record.state is VerificationState.PAUSED:
                 await self._sleep(_PAUSED_SECONDS)
                 continue
+            if ended := self._followed.ended:
+                await self.end(VerificationState.FAILED, ended)
+                return
             obstacle = self._followed.obstacle
             if not obstacle:
                 self.trouble = ""
@@ -167,7 +192,8 @@ class Run:
     async def _compare(self, comparison: Comparison) -> None:
         full_document = self._followed.plan.options.full_document
         looker = Looker(self._source, comparison, self._followed.reached, full_document)
-        while not self.record.is_over:
+        self._refuse_left_out()
+        while self.record.state is VerificationState.RUNNING:  # while paused, nothing is open
             await self._ready()
             if self.record.is_over:
                 return
@@ -177,8 +203,15 @@ class Run:
                 return
             if of is not None:
                 await self._steps.step(looker, of)
-            if anyio.current_time() >= self._saved_at + _SAVE_SECONDS:
+            if anyio.current_time() >= self._save_at:
                 await self.save()
+
+    def _refuse_left_out(self) -> None:
+        """Ends collections of which the handler gets only some changes since a reload."""
+        routed = self._followed.routed
+        for of in self.record.collections.values():
+            if routed and not of.is_over and not is_copied(routed, of.database, of.collection):
+                self.findings.update(replace(of, phase=Phase.REFUSED, note=NOT_COPIED))
 
     async def _replanned(self) -> bool:
         """Adds what took the place of collections that are gone; returns whether there is any."""

@@ -58,6 +58,8 @@ class Verifications:
     _tasks: dict[Key, _Task] = field(default_factory=dict)
     _adopted: dict[str, int] = field(default_factory=dict)
     """By scope, the epoch in which its stored verifications were taken over."""
+    _last: dict[Key, Verification] = field(default_factory=dict)
+    """Of the scopes that were taken over: to read thousands of differences takes a while."""
     _group: TaskGroup | None = None
     _failed: bool = False
 
@@ -97,6 +99,7 @@ class Verifications:
             return
         self._failed, self._adopted[scope] = False, epoch
         for record in stored:
+            self._last[scope, record.handler] = record
             self._tell(record)
             if not record.is_over and (scope, record.handler) not in self._tasks:
                 self._begin(replace(record, epoch=epoch))
@@ -118,16 +121,19 @@ class Verifications:
         try:
             with task.scope:
                 await run.run()
+            if run.record.is_over:
                 self._tell(run.record)
+                await run.save_end()
         except CheckpointFenced as error:
             log.info("verification.left", reason=describe(error))
         finally:
-            if not run.record.is_over:
+            if not run.is_saved:
                 with (
                     suppress(CheckpointError),
                     anyio.move_on_after(_LAST_SAVE_SECONDS, shield=True),
                 ):
                     await run.save()
+            self._last[record.scope, record.handler] = run.record
             del self._tasks[record.scope, record.handler]
 
     def _tell(self, record: Verification) -> None:
@@ -180,7 +186,11 @@ class Verifications:
 
     async def last(self, scope: str, handlers: Iterable[str]) -> Sequence[Verification]:
         """The last verification of each of these handlers that has had one."""
-        stored = {each.handler: each for each in await self.store.load(scope)}
+        watcher = self.followed(scope, "").watcher
+        if watcher is None or self._adopted.get(scope) != watcher.claim.epoch:
+            stored = {each.handler: each for each in await self.store.load(scope)}
+        else:
+            stored = {name: each for (of, name), each in self._last.items() if of == scope}
         for handler in handlers:
             if (run := self.running(scope, handler)) is not None:
                 stored[handler] = run.record

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field
@@ -43,6 +44,9 @@ class VerifyBody(HandlerQuery):
 
 class LastVerificationQuery(HandlerQuery):
     """How far the last verification is, and what it has found: of a handler, or of all."""
+
+    keys: bool = True
+    """`false`: without the list of the rows that differ, which may be long."""
 
 
 async def _verify(control: Control, scope: str, body: VerifyBody, by: str) -> Done:
@@ -176,7 +180,9 @@ async def _planned(
     return collections
 
 
-async def _last(control: Control, scope: str, query: HandlerQuery, by: str) -> Mapping[str, Any]:
+async def _last(
+    control: Control, scope: str, query: LastVerificationQuery, by: str
+) -> Mapping[str, Any]:
     from tailrace.errors import CheckpointError, describe
     from tailrace.verify.progress import scope_document, verification_document
 
@@ -186,7 +192,7 @@ async def _last(control: Control, scope: str, query: HandlerQuery, by: str) -> M
     except CheckpointError as error:
         raise ActionRefused(503, describe(error)) from error
     documents = []
-    for record in records:
+    for record in records if query.keys else [replace(each, keys=()) for each in records]:
         run = verifications.running(scope, record.handler)
         followed = verifications.followed(scope, record.handler)
         trouble = run.trouble if run is not None else ""
