@@ -60,7 +60,7 @@ from tailrace.source_settings import require_readable
 from tailrace.stream import Interrupt, ServerClock
 from tailrace.verify.verifications import Verifications
 from tailrace.version import __version__
-from tailrace.why.places import FindDocument
+from tailrace.why.lakes_and_tables import FindDocument
 
 FINISHED, FAILED, USAGE, NOT_DRAINED = 0, 1, 2, 3
 """The documented exit codes."""

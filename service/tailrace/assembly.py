@@ -53,7 +53,7 @@ from tailrace.stores import Store, memory, mongodb, sqlite
 from tailrace.stream import ChangeStreamOptions, Driver
 from tailrace.why.changes import Server
 from tailrace.why.inquiry import Inquiry
-from tailrace.why.places import FindDocument
+from tailrace.why.lakes_and_tables import FindDocument
 
 
 def local_store(settings: Settings) -> AbstractAsyncContextManager[Store | None]:

@@ -34,8 +34,8 @@ class Problem:
 
     def __str__(self) -> str:
         text = f"{self.path}: {self.message}" if self.path else self.message
-        places = (self.file, f"line {self.line}" if self.line else "")
-        return f"{text} ({place})" if (place := ", ".join(filter(None, places))) else text
+        parts = (self.file, f"line {self.line}" if self.line else "")
+        return f"{text} ({where})" if (where := ", ".join(filter(None, parts))) else text
 
 
 class ConfigurationError(TailraceError):

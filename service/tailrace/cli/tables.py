@@ -35,10 +35,11 @@ def add(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Prints the state of the tables."""
     with needs_pipeline("tailrace tables"):
-        from tailrace.pipeline import places, status
+        from tailrace.pipeline import status
+        from tailrace.pipeline.options import chosen_tables
         from tailrace.pipeline.segments import LandedLake
         from tailrace.pipeline.tables import DeltaStore
-    lake, tables = places.chosen_tables(options)
+    lake, tables = chosen_tables(options)
     with waiting_bar("reading the tables", 30):
         record = status.read(DeltaStore(tables), LandedLake.open(lake) if lake else None)
     print(json.dumps(record, indent=2) if options.json else _text(record), end="\n")

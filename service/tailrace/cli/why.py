@@ -104,12 +104,12 @@ async def _add_tables(answer: dict[str, Any], options: argparse.Namespace, key: 
     """Adds to a daemon's answer what the tables at ``--tables`` have."""
     from tailrace.cli.document_tables import find_document
     from tailrace.why.answer import plain
-    from tailrace.why.places import published_in
+    from tailrace.why.lakes_and_tables import published_in
 
     named: str = answer["collection"] or ""
     database, _, name = named.partition(".")
-    place = (database, name) if name else None
+    collection = (database, name) if name else None
     tables, unknown = await published_in(
-        find_document, options.tables, options.scope, key, place, (), options.seconds
+        find_document, options.tables, options.scope, key, collection, (), options.seconds
     )
     answer["tables"], answer["unknown"] = plain(tables), [*answer["unknown"], *unknown]

@@ -45,9 +45,9 @@ def _lines(answer: Mapping[str, Any], out: TextIO) -> Iterator[str]:
     )
     for change in answer["changes"]:
         when = change["cluster_time"] or "unknown time"
-        places = ", ".join(change["found_in"])
+        sources = ", ".join(change["found_in"])
         yield f"\n{when}  {change['operation']} of {printable(change['namespace'])}"
-        yield f"  ({change['id']}; found in {places})\n"
+        yield f"  ({change['id']}; found in {sources})\n"
         for handler, outcome in change["handlers"].items():
             state = outcome["state"].replace("_", " ")
             shown = paint(state, _COLOURS.get(outcome["state"], Colour.BLUE), out)

@@ -167,7 +167,7 @@ class _Demonstration:
         else:
             equal = not differences
             count = sum(map(len, documents.values()))
-            self.display.verdict(f"The contents of {target.place}", count, differences)
+            self.display.verdict(f"The contents of {target.location}", count, differences)
         return 0 if whole and equal else 1
 
     @asynccontextmanager
@@ -180,7 +180,7 @@ class _Demonstration:
         self.display.say(f"The server of {self.to} starts")
         async with opened_target(self.to, self.layout, database) as target:
             write_configuration(self.layout, self.to, target.handler)
-            self.display.say(f"Changes go to {target.place}")
+            self.display.say(f"Changes go to {target.location}")
             yield target
 
     async def _write(self, shop: workload.Shop, before: workload.Writer) -> None:

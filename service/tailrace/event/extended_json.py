@@ -62,14 +62,14 @@ def written(raw: bytes, writers: Writers) -> str:
 def _decimal(bid: bytes) -> str:
     """``str(Decimal128.from_bid(bid))``, which takes five times as long for a usual number."""
     high = int.from_bytes(bid[8:], "little")
-    places = _DECIMAL_BIAS - (high >> 49 & 0x3FFF)
-    if places >= 0 and high & _UNUSUAL != _UNUSUAL:
+    scale = _DECIMAL_BIAS - (high >> 49 & 0x3FFF)
+    if scale >= 0 and high & _UNUSUAL != _UNUSUAL:
         digits = str((high & 0x1FFFFFFFFFFFF) << 64 | int.from_bytes(bid[:8], "little"))
         # A smaller number is written with an exponent; one with more digits counts as zero.
-        if places - len(digits) < 6 and len(digits) <= _DECIMAL_DIGITS:
+        if scale - len(digits) < 6 and len(digits) <= _DECIMAL_DIGITS:
             sign = "-" if high >> 63 else ""
-            digits = digits.zfill(places + 1)
-            return f"{sign}{digits[:-places]}.{digits[-places:]}" if places else sign + digits
+            digits = digits.zfill(scale + 1)
+            return f"{sign}{digits[:-scale]}.{digits[-scale:]}" if scale else sign + digits
     return str(Decimal128.from_bid(bid))
 
 

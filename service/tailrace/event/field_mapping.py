@@ -196,16 +196,16 @@ def _string(text: bytes) -> bytes:
     return (len(text) + 1).to_bytes(4, "little") + text + b"\0"
 
 
-def _require_names(node: _Node, place: str) -> None:
+def _require_names(node: _Node, path: str) -> None:
     names: dict[bytes, bytes] = {}
     for own, below in node.below.items():
-        _require_names(below, f"{place}{own.decode()}.")
+        _require_names(below, f"{path}{own.decode()}.")
         if below.left_out:
             continue
         name = below.name or own
         if name in names:
             raise ValueError(
-                f"{place}{names[name].decode()} and {place}{own.decode()} would have one name, "
+                f"{path}{names[name].decode()} and {path}{own.decode()} would have one name, "
                 f"{name.decode()!r}"
             )
         names[name] = own

@@ -76,7 +76,7 @@ _KEY_AT = 4 + len(_KEY)
 _SESSION_AT = 4 + len(TRANSACTION) + 8 + len(_SESSION)
 _to_token = Struct(f"<I{len(_ID)}sI").unpack_from
 _name = re.compile(TYPE + rb"(.)\0\0\0(\w*)\0" + _TIME, re.DOTALL).fullmatch
-_place = re.compile(
+_namespace_and_key = re.compile(
     rb"\x03ns\0(.{4}\x02db\0.{4}[^\0]*\0\x02coll\0.{4}[^\0]*\0\0)" + _KEY, re.DOTALL
 ).fullmatch
 
@@ -108,7 +108,7 @@ def _uuid(text: bytes) -> bool:
 
 
 def _namespace(text: bytes) -> bytes:
-    found = _place(text)
+    found = _namespace_and_key(text)
     if found is None or INT32(found[1], 0)[0] != len(found[1]):
         raise ValueError(text)
     return found[1]

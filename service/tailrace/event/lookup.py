@@ -208,8 +208,8 @@ def _update(
     token_end = event[TOKEN + 1]
     if uuid[1] <= token_end:
         after_operation = at - token_end - _OPERATION_BYTES
-        place = key + 4 + len(_ID_OF_OBJECT) - at
-        like.read = _readers[uuid[0] - start, token_end - uuid[1], after_operation, place]
+        names_size = key + 4 + len(_ID_OF_OBJECT) - at
+        like.read = _readers[uuid[0] - start, token_end - uuid[1], after_operation, names_size]
         like.name_at, like.same = key + 4 - start, like.read(buffer, start)
     return raw[4:-1], None, like, None
 
@@ -225,10 +225,10 @@ def _wanted(
 
 
 def _reader(sizes: tuple[int, int, int, int]) -> _Read:
-    before_uuid, after_uuid, after_operation, place = sizes
+    before_uuid, after_uuid, after_operation, names_size = sizes
     return Struct(
         f"<{before_uuid}x{_UUID_WITHIN - _FROM_TIME}s{after_uuid}x"
-        f"{_OPERATION_BYTES}s{after_operation}x{place}s"
+        f"{_OPERATION_BYTES}s{after_operation}x{names_size}s"
     ).unpack_from
 
 

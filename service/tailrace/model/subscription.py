@@ -1,4 +1,4 @@
-"""A subscription: a handler of a scope, with its own place in the stream."""
+"""A subscription: a handler of a scope, with its own position in the stream."""
 
 from __future__ import annotations
 

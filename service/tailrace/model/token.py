@@ -27,7 +27,7 @@ _KEY_STRING_TIME = re.compile(r"82([0-9A-Fa-f]{8})([0-9A-Fa-f]{8})[0-9A-Fa-f]*\Z
 _HIGH_WATER = re.compile(r"82[0-9A-Fa-f]{16}2B[0-9A-Fa-f]{2}29")
 # The time, the version, and the event among those of its time: the index in its transaction, and
 # whether it is an invalidate. Then come the collection's UUID and the key, in the version's format.
-_PLACE = re.compile(
+_PARTS = re.compile(
     r"82([0-9A-F]{16})2B([0-9A-F]{2})"
     r"((?:29|2C0100)(?:29|2B[0-9A-F]{2}|2C[0-9A-F]{4}|2D[0-9A-F]{6})6[EF])([0-9A-F]*)\Z"
 )
@@ -105,23 +105,23 @@ class ResumeToken:
     def precedes(self, other: ResumeToken) -> bool:
         """Whether this token is known to be before the other: mongod's tokens sort by bytes.
 
-        An upgrade of the server may change their format: then the places in the oplog are compared.
+        An upgrade of the server may change their format: then positions in the oplog are compared.
         """
         mine, theirs = self._key_string.upper(), other._key_string.upper()
         known = _KEY_STRING_TIME.match(mine) and _KEY_STRING_TIME.match(theirs)
-        if (places := _of_two_versions(mine, theirs)) is not None:
-            one, two = places
+        if (parts := _of_two_versions(mine, theirs)) is not None:
+            one, two = parts
             return one[1] + one[3] < two[1] + two[3]
         return bool(known) and mine < theirs
 
     def is_at(self, other: ResumeToken | None) -> bool:
-        """Whether both are known to be of one place: equal but for what an upgrade has changed."""
+        """Whether both are known to be of one event: equal but for what an upgrade has changed."""
         if other is None or self == other:
             return other is not None
-        places = _of_two_versions(self._key_string.upper(), other._key_string.upper())
-        if places is None:
+        parts = _of_two_versions(self._key_string.upper(), other._key_string.upper())
+        if parts is None:
             return False
-        one, two = sorted(places, key=lambda place: place[2])
+        one, two = sorted(parts, key=lambda part: part[2])
         key = one[4][_UUID:].removeprefix("46").removesuffix("0004")  # the newer one has it within
         same = one[1] == two[1] and one[3] == two[3] and one[4][:_UUID] == two[4][:_UUID]
         return same and key in two[4][_UUID:]
@@ -140,5 +140,5 @@ def _of_two_versions(mine: str, theirs: str) -> tuple[re.Match[str], re.Match[st
     """The parts of two tokens of different versions; ``None`` if they are not that."""
     if mine[18:22] == theirs[18:22]:
         return None
-    one, two = _PLACE.match(mine), _PLACE.match(theirs)
+    one, two = _PARTS.match(mine), _PARTS.match(theirs)
     return (one, two) if one is not None and two is not None else None

@@ -74,8 +74,8 @@ class HttpServer:
         self._application = application
         self._connections = Connections()
         self._server = server_of(self._app, self._connections, patience_seconds)
-        self._questions = _places(_MOST_AT_ONCE)
-        self._changes = _places(_MOST_CHANGES)
+        self._questions = _slots(_MOST_AT_ONCE)
+        self._changes = _slots(_MOST_CHANGES)
         """Of their own, so that no number of questions refuses a change."""
 
     @property
@@ -124,17 +124,17 @@ class HttpServer:
         if call.pace is Pace.AT_ONCE:
             return await call.answer(body)
         is_change = request.method == "POST"
-        places = (self._changes if is_change else self._questions)[call.pace]
-        waiting = places.statistics().tasks_waiting
+        slots = (self._changes if is_change else self._questions)[call.pace]
+        waiting = slots.statistics().tasks_waiting
         unread = 0 if is_change else self._connections.unread
         if waiting >= _MOST_WAITING or unread > _MOST_UNREAD_BYTES:
             return _BUSY
-        async with places:
+        async with slots:
             await anyio.lowlevel.checkpoint()
             return await call.answer(body)
 
 
-def _places(most: int) -> Mapping[Pace, anyio.Semaphore]:
+def _slots(most: int) -> Mapping[Pace, anyio.Semaphore]:
     return {Pace.IN_TURN: anyio.Semaphore(1), Pace.WAITS: anyio.Semaphore(most)}
 
 

@@ -116,8 +116,8 @@ def _rows(spark: SparkSession, segments: Sequence[LandedSegment], table: Table) 
             groups.setdefault((segment.footer.documents, segment.repeats), []).append(segment)
     parts = []
     for (documents, repeats), group in groups.items():
-        places = [segment.file for segment in group]
-        landed = files.scan(spark, segment_schema(documents), places, table)
+        locations = [segment.file for segment in group]
+        landed = files.scan(spark, segment_schema(documents), locations, table)
         if repeats:
             landed = _once(landed, group)
         decoder = partial(

@@ -18,15 +18,15 @@ _ROW = ("operation", "cluster_seconds", "cluster_increment", "ordinal")
 
 
 def find_document(
-    place: str, scope: str, collection: tuple[str, str], element: bytes, seconds: float
+    tables_at: str, scope: str, collection: tuple[str, str], element: bytes, seconds: float
 ) -> tuple[str, Sequence[TableState]]:
     """The identity of the lake, and the state of ``current`` and ``history`` of a collection.
 
-    ``place``: where the tables are. ``element``: :func:`tailrace.event.document_key.identity` of
-    the document, whose row is looked up in ``current`` for about ``seconds``. Blocks. Raises
-    :class:`PipelineRefused`.
+    ``tables_at``: where the tables are. ``element``:
+    :func:`tailrace.event.document_key.identity` of the document, whose row is looked up in
+    ``current`` for about ``seconds``. Blocks. Raises :class:`PipelineRefused`.
     """
-    store = DeltaStore(Location.of(place))
+    store = DeltaStore(Location.of(tables_at))
     lake = store.lake("changes")
     if lake is None:
         raise PipelineRefused(f"{store.location}: there are no tables of this pipeline")

@@ -18,7 +18,7 @@ from tailrace.pipeline.job import Job
 from tailrace.pipeline.maintenance import maintain
 from tailrace.pipeline.object_store import require_conditional_writes
 from tailrace.pipeline.observation import observed
-from tailrace.pipeline.places import chosen
+from tailrace.pipeline.options import chosen
 from tailrace.pipeline.progress import reported
 from tailrace.pipeline.segments import LandedLake
 from tailrace.pipeline.session import open_session
@@ -35,11 +35,11 @@ _SET_ASIDE = (
 
 def run(options: argparse.Namespace) -> int:
     """Runs the pipeline. Exit code 0: all work is done, or a signal stopped it in order."""
-    settings, where, place = chosen(options)
-    lake = LandedLake.open(where)
-    if place.is_s3:
-        require_conditional_writes(place)
-    store = DeltaStore(place)
+    settings, lake_at, tables_at = chosen(options)
+    lake = LandedLake.open(lake_at)
+    if tables_at.is_s3:
+        require_conditional_writes(tables_at)
+    store = DeltaStore(tables_at)
     # Without a file no columns are declared: the declaration in the tables is kept.
     columns = settings.columns if options.config else None
     if columns and not options.rebuild:
@@ -49,10 +49,10 @@ def run(options: argparse.Namespace) -> int:
     with ExitStack() as running:
         listener = None if once else running.enter_context(closing(bind(http.host, http.port)))
         began = time.monotonic()
-        spark = open_session(settings, [where, place])
+        spark = open_session(settings, [lake_at, tables_at])
         running.callback(spark.stop)
         seconds = round(time.monotonic() - began, 1)
-        _log.info("pipeline.started", lake=str(where), tables=str(place), seconds=seconds)
+        _log.info("pipeline.started", lake=str(lake_at), tables=str(tables_at), seconds=seconds)
         job = Job(spark, lake, store, settings, columns)
         follower = Follower(job)
         running.enter_context(reported(job.progress))

@@ -46,11 +46,11 @@ def read(spark: SparkSession, table: Table, files: Sequence[DataFile]) -> DataFr
 
 
 def scan(
-    spark: SparkSession, schema: StructType, places: Iterable[Location], table: Table
+    spark: SparkSession, schema: StructType, locations: Iterable[Location], table: Table
 ) -> DataFrame:
     """The rows in these files, for a commit to ``table``. Spark asks the storage for each file."""
     with job_errors(f"{table.location}: nothing was committed"):
-        return spark.read.schema(schema).parquet(*(place.spark for place in places))
+        return spark.read.schema(schema).parquet(*(location.spark for location in locations))
 
 
 def quoted(schema: StructType) -> list[str]:
@@ -91,22 +91,22 @@ def read_here(
 
 
 def _columns_of(table: Table, file: DataFile, columns: Sequence[str]) -> pa.Table:
-    place = table.location / file.path
-    with parquet_file(place, PipelineRefused, read_dictionary=[*_FEW_VALUES]) as reader:
+    location = table.location / file.path
+    with parquet_file(location, PipelineRefused, read_dictionary=[*_FEW_VALUES]) as reader:
         return reader.read([*columns])
 
 
 @contextmanager
 def parquet_file(
-    place: Location, unreadable: type[Exception], **options: Any
+    location: Location, unreadable: type[Exception], **options: Any
 ) -> Iterator[parquet.ParquetFile]:
     """A file that this process reads. Raises ``unreadable`` with one line where it cannot."""
     try:
-        with place.files.open_input_file(place.path) as source:
+        with location.files.open_input_file(location.path) as source:
             yield parquet.ParquetFile(source, page_checksum_verification=True, **options)
     except (OSError, pa.ArrowException) as error:
         raise unreadable(
-            f"{place}: cannot be read: {describe(error)}; nothing was committed"
+            f"{location}: cannot be read: {describe(error)}; nothing was committed"
         ) from error
 
 
@@ -128,26 +128,26 @@ def write(rows: DataFrame, table: Table) -> list[DataFile]:
     a listing of the store was not up to date, or a worker was lost while it gave files their names.
     """
     batch = uuid.uuid4().hex
-    place = table.location / batch
+    folder = table.location / batch
     table.location.make()
     written = Observation()
     rows = rows.observe(written, F.count(F.lit(1)).alias("rows"))
     try:
         with job_errors(f"{table.location}: nothing was committed"):
-            rows.write.partitionBy(*table.partition_by).parquet(place.written)
-        written_files = [(path, info) for path, info in place.below() if path.endswith(".parquet")]
+            rows.write.partitionBy(*table.partition_by).parquet(folder.written)
+        written_files = [(path, info) for path, info in folder.below() if path.endswith(".parquet")]
         with ThreadPoolExecutor(_READERS) as readers:
             described = list(
-                readers.map(lambda each: _describe(place, batch, each, table), written_files)
+                readers.map(lambda each: _describe(folder, batch, each, table), written_files)
             )
         count, expected = sum(each.rows for each in described), written.get["rows"] or 0
         if count != expected:
             raise PipelineRefused(
-                f"{place}: Spark wrote {expected} rows, and {count} are in its files. Nothing was "
+                f"{folder}: Spark wrote {expected} rows, and {count} are in its files. Nothing was "
                 "committed: run again"
             )
     except BaseException:
-        remove_tree(place)
+        remove_tree(folder)
         raise
     return [each for each in described if each.rows]
 
@@ -196,10 +196,10 @@ def _partition_text(value: str | bool) -> str:
     return value if isinstance(value, str) else str(value).lower()
 
 
-def remove_tree(place: Location) -> None:
+def remove_tree(location: Location) -> None:
     """Removes a directory. If that fails, vacuum removes it later."""
     with suppress(OSError):
-        place.files.delete_dir(place.path)
+        location.files.delete_dir(location.path)
 
 
 @contextmanager
@@ -228,10 +228,10 @@ def _hint(reason: str) -> str:
 
 
 def _describe(
-    place: Location, batch: str, found: tuple[str, fs.FileInfo], table: Table
+    location: Location, batch: str, found: tuple[str, fs.FileInfo], table: Table
 ) -> DataFile:
     path, info = found
-    with place.files.open_input_file(info.path) as source:
+    with location.files.open_input_file(info.path) as source:
         metadata = parquet.read_metadata(source)
     values = dict(part.split("=", 1) for part in path.split("/")[:-1])
     partition = {name: unquote(values[name]) for name in table.partition_by}

@@ -33,8 +33,8 @@ def position(seconds: int, increment: int) -> int:
     return ((seconds - _HALF) << 32) + increment
 
 
-def seconds_of(place: int) -> int:
-    return (place >> 32) + _HALF
+def seconds_of(number: int) -> int:
+    return (number >> 32) + _HALF
 
 
 def position_sql(seconds: str, increment: str) -> str:
@@ -47,9 +47,9 @@ def position_of(seconds: pa.ChunkedArray, increments: pa.ChunkedArray) -> pa.Chu
     return pc.add(pc.multiply(pc.subtract(seconds, _HALF), 2**32), increments)
 
 
-def time_sql(place: str) -> str:
+def time_sql(column: str) -> str:
     """The timestamp of a position; null for null and for :data:`BEFORE_ALL`."""
-    return f"timestamp_seconds(nullif(shiftright({place}, 32) + {_HALF}L, 0L))"
+    return f"timestamp_seconds(nullif(shiftright({column}, 32) + {_HALF}L, 0L))"
 
 
 @dataclass(frozen=True, slots=True, order=True)

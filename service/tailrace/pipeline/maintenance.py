@@ -81,21 +81,26 @@ def _remove_unfinished(table: Table, hours: float) -> None:
     """Removes what vacuum does not see: the staged files of compactions, and directories of batches
     without a finished file."""
     for path, _ in table.location.below():
-        place = table.location / path
-        if _STAGED.search(path) and _is_older(place, hours):
-            place.files.delete_file(place.path)
+        location = table.location / path
+        if _STAGED.search(path) and _is_older(location, hours):
+            location.files.delete_file(location.path)
     used = {each.path.partition("/")[0] for each in table.load().files}
     for name, is_directory in table.location.names():
-        place = table.location / name
-        if is_directory and name not in used and _BATCH.fullmatch(name) and _is_older(place, hours):
-            paths = (f"/{path}" for path, _ in place.below())
+        directory = table.location / name
+        if (
+            is_directory
+            and name not in used
+            and _BATCH.fullmatch(name)
+            and _is_older(directory, hours)
+        ):
+            paths = (f"/{path}" for path, _ in directory.below())
             if not any(path.endswith(".parquet") and "/_" not in path for path in paths):
-                files.remove_tree(place)
+                files.remove_tree(directory)
 
 
-def _is_older(place: Location, hours: float) -> bool:
+def _is_older(location: Location, hours: float) -> bool:
     """Whether a location is older. Without a time, a directory counts as older, a file does not."""
-    (info,) = place.files.get_file_info([place.path])
+    (info,) = location.files.get_file_info([location.path])
     if info.mtime_ns is None:
         return not info.is_file
     return bool(info.mtime_ns / 1e9 <= time.time() - hours * 3600)

@@ -60,13 +60,13 @@ _LOCAL_PARTITIONS = "16"
 """Partitions of a shuffle on one machine; Spark's default of 200 is for clusters."""
 
 
-def open_session(settings: PipelineSettings, places: Sequence[Location] = ()) -> SparkSession:
-    """The session; under ``spark-submit``, the one given. ``places``: the lake and the tables.
+def open_session(settings: PipelineSettings, locations: Sequence[Location] = ()) -> SparkSession:
+    """The session; under ``spark-submit``, the one given. ``locations``: the lake and the tables.
 
     Raises :class:`PipelineRefused`.
     """
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ
-    s3 = any(place.is_s3 for place in places)
+    s3 = any(location.is_s3 for location in locations)
     if not submitted:
         require_java()
     chosen = spark_conf(settings, s3=s3, submitted=submitted)

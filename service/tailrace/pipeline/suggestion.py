@@ -95,10 +95,10 @@ def suggest(table: TableVersion, most_rows: int) -> Suggestion:
 
 
 def _documents(table: TableVersion, path: str, most: int) -> Iterator[str | None]:
-    place = table.table.location / path
+    location = table.table.location / path
     if most <= 0:
         return
-    with place.files.open_input_file(place.path) as source:
+    with location.files.open_input_file(location.path) as source:
         for batch in parquet.ParquetFile(source).iter_batches(_BATCH_ROWS, columns=["document"]):
             texts = batch.column(0).to_pylist()
             yield from texts[:most]

@@ -24,7 +24,7 @@ def assignment(scopes: Iterable[str], members: Sequence[Member]) -> Mapping[str,
     """
     names = frozenset(scopes)
     ranked = _ranked(names, members)
-    return _placed([(ranked, fair_share(len(names), members)), (ranked, len(names))], Counter())
+    return _assigned([(ranked, fair_share(len(names), members)), (ranked, len(names))], Counter())
 
 
 def fair_share(scopes: int, members: Sequence[Member]) -> int:
@@ -44,7 +44,7 @@ _Pairs = Sequence[tuple[str, Member]]
 """Each scope with a member that may follow it, the most preferred first."""
 
 
-def _placed(rounds: Iterable[tuple[_Pairs, int]], held: Counter[str]) -> dict[str, str]:
+def _assigned(rounds: Iterable[tuple[_Pairs, int]], held: Counter[str]) -> dict[str, str]:
     """The member's id by scope, for members that already follow as many as ``held`` says.
 
     In each round, its members get scopes until they follow that many.
@@ -149,7 +149,7 @@ def _takers(
     home = [(scope, young[to]) for scope in free if (to := target.get(scope, "")) in young]
     ranked, whole = _ranked(free, members), len(table.leases)
     rounds = [(requested, whole), (home, whole), (_ranked(free, recruits), share)]
-    return _placed([*rounds, (ranked, share), (ranked, whole)], held)
+    return _assigned([*rounds, (ranked, share), (ranked, whole)], held)
 
 
 def _recruits(members: Sequence[Member], seconds: float) -> Sequence[Member]:

@@ -126,13 +126,13 @@ async def replaced(
     before its end, because resharding shows no inserts.
     """
     chosen = set(progress.collections)
-    places = {
+    dropped = {
         (collection.database, collection.collection)
         for collection in progress.ranges.values()
         if collection.state is RangeState.DROPPED
     }
     ranges: dict[str, RangeProgress] = {}
-    if scope.collection is None and not chosen and not places:
+    if scope.collection is None and not chosen and not dropped:
         return ranges
     async for collection in listed(server, scope):
         if collection.uuid in progress.ranges or not collection.uuid:
@@ -140,7 +140,7 @@ async def replaced(
         if chosen or scope.collection is not None:
             wanted = not chosen or bool(_names(collection) & chosen)
         else:
-            wanted = (collection.database, collection.name) in places
+            wanted = (collection.database, collection.name) in dropped
         if wanted:
             ranges |= await _ranges(server, scope, progress, collection)
     return ranges

@@ -78,7 +78,7 @@ async def expected_rows(comparison: Comparison, events: Sequence[ChangeEvent]) -
 
 def compared(
     keys: Sequence[DocumentId],
-    places: Sequence[int | None],
+    indices: Sequence[int | None],
     expected: ExpectedRows,
     stored: Sequence[Row | None],
     *,
@@ -87,20 +87,20 @@ def compared(
 ) -> Compared:
     """Compares the ``stored`` rows of keys with the ``expected`` ones.
 
-    ``places``: of each key, the index of its document's row; ``None`` if there is no document, or
+    ``indices``: of each key, the index of its document's row; ``None`` if there is no document, or
     if it was not read, unless these are ``whole``.
     """
     result = Compared()
-    for key, place, row in zip(keys, places, stored, strict=True):
-        if place is None:
+    for key, index, row in zip(keys, indices, stored, strict=True):
+        if index is None:
             if not whole:
                 result.unread.append(key)
             elif row is not None:
                 result.suspects.append(Suspect(key, Kind.TOO_MANY, (), None, row))
             continue
-        wanted = expected.rows[place]
+        wanted = expected.rows[index]
         if wanted is None:
-            result.refused[key] = expected.refused.get(place, "")
+            result.refused[key] = expected.refused.get(index, "")
         elif row is None and expires:
             pass  # it cannot be told from one that has expired
         elif row is None:

@@ -56,8 +56,8 @@ class Looker:
         moment = window(reached, position, await self.source.now(), self.full_document)
         documents, moment = await self._documents(of, keys, moment, read)
         expected = await expected_rows(self.comparison, list(documents.events.values()))
-        places = {of_document: at for at, of_document in enumerate(documents.events)}
-        rows_of_keys = [places.get(one) for one in identities(keys)]
+        indices = {of_document: at for at, of_document in enumerate(documents.events)}
+        rows_of_keys = [indices.get(one) for one in identities(keys)]
         whole = documents.whole or (len(keys) == 1 and rows_of_keys != [None])
         result = compared(
             keys, rows_of_keys, expected, held.rows, whole=whole, expires=held.expires

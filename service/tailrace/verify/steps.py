@@ -185,8 +185,8 @@ class Steps:
 
     async def _moved(self, of: ComparedCollection) -> bool:
         """Notes that a collection was dropped or renamed; returns whether it was."""
-        place = RangeProgress(of.uuid, of.database, of.collection)
-        collection = await found_again(self.source.server, place)
+        progress = RangeProgress(of.uuid, of.database, of.collection)
+        collection = await found_again(self.source.server, progress)
         if collection is not None and (collection.name, collection.refusal) == (of.collection, ""):
             return False
         note = "it was dropped meanwhile"

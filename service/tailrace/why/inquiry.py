@@ -16,15 +16,15 @@ from tailrace.model import Route, Scope, StartPoint
 from tailrace.stream import ChangeStreamOptions
 from tailrace.why.answer import ChangeOutcome, DocumentOutcome, Repair, State, iso_time
 from tailrace.why.changes import FoundChanges, Server, find_changes
+from tailrace.why.lakes_and_tables import FindDocument, landed_in, published_in
 from tailrace.why.outcomes import Evidence, Followed
-from tailrace.why.places import FindDocument, landed_in, published_in
 
 MOST_CHANGES = 10
 """So many of the last changes are told."""
 _NOT_DELIVERED = {State.BEFORE_START, State.IN_GAP}
 _OF_ROUTES = "Routes and the pipeline are judged as they are configured now, not as they were then."
 DEAD_LETTERS = "dead letters"
-"""The place of a change that was found as a dead letter."""
+"""The source of a change that was found as a dead letter."""
 _OF_LETTERS = "A dead letter that was replayed or discarded counts as handled."
 
 
@@ -88,18 +88,18 @@ class Inquiry:
             self.elsewhere,
         )
         outcomes = [self._outcome(evidence, searched, *each) for each in changes.last()]
-        places = [event for event, _ in changes.last()] + [*landed.events]
-        place = of or next(filter(None, map(_named, places)), None)
+        all_events = [event for event, _ in changes.last()] + [*landed.events]
+        namespace = of or next(filter(None, map(_named, all_events)), None)
         exists = None
         with anyio.move_on_after(seconds):
-            exists = await self._exists(key, place)
+            exists = await self._exists(key, namespace)
         tables, doubts = await published_in(
-            self.tables, self.tables_at, self.scope.name, key, place, landed.lakes, seconds
+            self.tables, self.tables_at, self.scope.name, key, namespace, landed.lakes, seconds
         )
         answer = DocumentOutcome(
             scope=self.scope.name,
             key=key.text,
-            collection=".".join(place) if place is not None else None,
+            collection=".".join(namespace) if namespace is not None else None,
             exists=exists,
             asked_at=searched.now,
             started_at=evidence.started,
@@ -118,7 +118,7 @@ class Inquiry:
                 *_doubts(outcomes),
             ],
         )
-        repairs = list(self._repairs(answer, key, place))
+        repairs = list(self._repairs(answer, key, namespace))
         return replace(answer, summary=_summary(answer), repairs=repairs)
 
     def _collection(self, named: str) -> tuple[str, str] | None:
@@ -149,25 +149,25 @@ class Inquiry:
             evidence.outcomes(event),
         )
 
-    async def _exists(self, key: Key, place: tuple[str, str] | None) -> bool | None:
+    async def _exists(self, key: Key, namespace: tuple[str, str] | None) -> bool | None:
         """Whether the document is there now; ``None`` if the server does not tell."""
-        if place is None:
+        if namespace is None:
             return None
         command: dict[str, Any] = {
-            "find": place[1],
+            "find": namespace[1],
             "filter": {"_id": {"$eq": key.value}},
             "projection": {"_id": 1},
             "limit": 1,
             "singleBatch": True,
         }
         try:
-            reply = await self.server.run(place[0], command)
+            reply = await self.server.run(namespace[0], command)
             return bool(reply["cursor"]["firstBatch"])
         except (DriverError, LookupError):
             return None
 
     def _repairs(
-        self, answer: DocumentOutcome, key: Key, place: tuple[str, str] | None
+        self, answer: DocumentOutcome, key: Key, namespace: tuple[str, str] | None
     ) -> Iterator[Repair]:
         scope = shlex.quote(self.scope.name)
         outcomes = [one for change in answer.changes for one in change.handlers.values()]
@@ -179,14 +179,14 @@ class Inquiry:
             return
         lost = any(each.state in _NOT_DELIVERED for each in outcomes)
         if lost or not answer.changes:
-            name = "" if place is None else f" --collection {shlex.quote('.'.join(place))}"
+            name = "" if namespace is None else f" --collection {shlex.quote('.'.join(namespace))}"
             command = f"tailrace snapshot start {scope}{name} --filter {shlex.quote(key.filter)}"
             reason = "Deliver the document as it is now, with a snapshot of it."
             yield Repair(reason, command, key.filter)
 
 
 class _Changes:
-    """The changes of a document, each once, with the places in which it was found."""
+    """The changes of a document, each once, with the sources in which it was found."""
 
     def __init__(self) -> None:
         self._found: dict[str, tuple[ChangeEvent, list[str]]] = {}

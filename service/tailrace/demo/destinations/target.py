@@ -22,12 +22,12 @@ Source = Mapping[str, Sequence[bytes]]
 class Target:
     """A destination whose server runs.
 
-    ``handler``: what its configuration has below ``handlers.NAME``. ``place``: where to look at
+    ``handler``: what its configuration has below ``handlers.NAME``. ``location``: where to look at
     what is there while the demo runs. ``differences``: compares what is there with the source.
     """
 
     handler: Mapping[str, Any]
-    place: str
+    location: str
     differences: Callable[[Source], Awaitable[list[str]]]
 
 

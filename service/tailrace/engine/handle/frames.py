@@ -42,14 +42,14 @@ def blocking_handler(innermost: FrameType) -> dict[str, str]:
             return {
                 "scope": delivery.scope,
                 "handler": delivery.name,
-                "at": _place(called or frame),
-                "inside": _place(innermost),
+                "at": _location(called or frame),
+                "inside": _location(innermost),
             }
         frame = frame.f_back
-    return {"at": _place(ours or innermost), "inside": _place(innermost)}
+    return {"at": _location(ours or innermost), "inside": _location(innermost)}
 
 
-def _place(frame: FrameType) -> str:
+def _location(frame: FrameType) -> str:
     code = frame.f_code
     return f"{code.co_filename}:{frame.f_lineno} {code.co_qualname}"
 

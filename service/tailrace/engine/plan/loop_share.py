@@ -40,22 +40,22 @@ class _Queue:
         return bool(self._lanes)
 
     def join(self, lane: object) -> asyncio.Future[None]:
-        place = asyncio.get_running_loop().create_future()
-        self._lanes.setdefault(lane, deque()).append(place)
-        return place
+        waiter = asyncio.get_running_loop().create_future()
+        self._lanes.setdefault(lane, deque()).append(waiter)
+        return waiter
 
     def release(self, most: int) -> list[object]:
         """Lets at most so many go on; returns their lanes."""
         released: list[object] = []
         while self._lanes and len(released) < most:
-            lane, places = next(iter(self._lanes.items()))
-            place = places.popleft()
-            if places:
+            lane, waiters = next(iter(self._lanes.items()))
+            waiter = waiters.popleft()
+            if waiters:
                 self._lanes.move_to_end(lane)
             else:
                 del self._lanes[lane]
-            if not place.done():  # else its task was cancelled
-                place.set_result(None)
+            if not waiter.done():  # else its task was cancelled
+                waiter.set_result(None)
                 released.append(lane)
         return released
 

@@ -27,9 +27,14 @@ class FindDocument(Protocol):
     """Finds a document in tables; the port to the pipeline, which the daemon does not import."""
 
     def __call__(
-        self, place: str, scope: str, collection: tuple[str, str], element: bytes, seconds: float
+        self,
+        tables_at: str,
+        scope: str,
+        collection: tuple[str, str],
+        element: bytes,
+        seconds: float,
     ) -> tuple[str, Sequence[TableState]]:
-        """The identity of the lake that the tables at ``place`` are made of, and their state.
+        """The identity of the lake that the tables are made of, and their state.
 
         ``element``: the document's ``_id`` as in :class:`tailrace.event.key.Key`. Searches for
         about ``seconds``. Blocks. Raises :class:`tailrace.errors.TailraceError`.
@@ -83,7 +88,7 @@ async def landed_in(
 
 async def published_in(
     tables: FindDocument | None,
-    place: str | None,
+    tables_at: str | None,
     scope: str,
     key: Key,
     collection: tuple[str, str] | None,
@@ -94,11 +99,11 @@ async def published_in(
 
     ``lakes``: the identities of those that the scope writes, if that is known.
     """
-    if tables is None or place is None:
+    if tables is None or tables_at is None:
         return (), ()
     if collection is None:
         return (), ["What the tables have: name the collection with --collection."]
-    search = partial(tables, place, scope, collection, key.element, seconds)
+    search = partial(tables, tables_at, scope, collection, key.element, seconds)
     published, why = await _searched(search, seconds, "they did not answer in time")
     if published is None:
         return (), [f"The tables were not read: {why}."]

@@ -33,19 +33,19 @@ def _settings(options: argparse.Namespace) -> PipelineSettings:
     return load_pipeline(options.config) if options.config else PipelineSettings()
 
 
-def _check(**places: str | None) -> None:
+def _check(**locations: str | None) -> None:
     problems = [
         Problem(f"--{name}", why)
-        for name, place in places.items()
-        if (why := _why_not(name, place))
+        for name, location in locations.items()
+        if (why := _why_not(name, location))
     ]
     if problems:
         raise ConfigurationError(*problems)
 
 
-def _why_not(name: str, place: str | None) -> str:
-    if not place:
+def _why_not(name: str, location: str | None) -> str:
+    if not location:
         return f"is needed, here or as pipeline.{name} of the file of --config"
-    if scheme(place) in ("s3", "s3a") and not bucket_of(place):
-        return f"{place}: names no bucket: write s3://BUCKET/PREFIX"
+    if scheme(location) in ("s3", "s3a") and not bucket_of(location):
+        return f"{location}: names no bucket: write s3://BUCKET/PREFIX"
     return ""
