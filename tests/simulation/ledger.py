@@ -56,6 +56,9 @@ class Ledger:
         self._taken: set[int] = set()
         self._answered: dict[object, int] = {}
         """By change, or row, the number of reasons when the handler returned."""
+        self._calls: dict[int, int] = {}
+        """By change that came again in a replay and is not answered, the number of reasons then:
+        with a new reason the handler's own course may bring it, too."""
         self._aside: set[int] = set()
         self._excused: set[int] = set()
         self._passed: set[int] = set()
@@ -128,13 +131,15 @@ class Ledger:
             return False
         document = self._expected.document(number)
         if self._answered.get(number, -1) != self._reasons.number:
-            if number not in self.replays.calls:
+            if self._calls.get(number) != self._reasons.number:
                 self.replays.first(number)  # the handler's own course may bring it again, too
         elif not self.replays.again(number):
             return False
         else:
-            del self._answered[number]  # until this call is answered, it may come once more
-            self.replays.calls.add(number)
+            # docs/operations.md, of a replay: "the handler's attempts, dead letters, outages and
+            # metrics are the same". So until it has an answer, this call is repeated, too.
+            del self._answered[number]
+            self._calls[number] = self._reasons.number
             before = [
                 each
                 for each in self._expected.before(number)
@@ -209,7 +214,7 @@ class Ledger:
             if not of_snapshot(event.raw):
                 number = self._expected.number(event)
                 self._answered[number] = self._reasons.number
-                self.replays.calls.discard(number)
+                self._calls.pop(number, None)
             elif event.document_key is not None:
                 document = self._expected.of_row(event)
                 self._answered[str(event.id["snapshot"]), document] = self._reasons.number

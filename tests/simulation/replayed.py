@@ -35,8 +35,6 @@ class Replays:
         self.done = 0
         self._expected = expected
         self._ordered: dict[int, _Ordered] = {}
-        self.calls: set[int] = set()
-        """Changes that came again in a replay, and were not answered."""
         self._early: set[int] = set()
         """Changes that came first when a replay was to bring them, too: one of two that come."""
 

@@ -2,7 +2,9 @@
 
 import pytest
 
+from tailrace.event import ChangeEvent
 from tailrace.model import Scope
+from tailrace.model.replay import ReplayRequest
 from tailrace.testing import Changes
 from tests.simulation.expected import Expected, Violation
 from tests.simulation.ledger import Ledger, Reasons
@@ -49,3 +51,38 @@ def test_a_gap_cuts_a_repetition_off_where_it_is(until: int | None) -> None:
     else:
         with pytest.raises(Violation, match="without 2"):
             ledger.apply(changes[2:])
+
+
+def replayed(reasons: Reasons) -> tuple[Ledger, list[ChangeEvent]]:
+    """Two changes that have an answer, and a replay of them of which nothing has come."""
+    orders = Changes()
+    changes = [orders.insert({"_id": n}) for n in (1, 2)]
+    ledger = ledger_of(orders, reasons)
+    ledger.apply(changes)
+    ledger.answered(changes)
+    first, last = changes[0].cluster_time, changes[1].cluster_time
+    assert first is not None
+    assert last is not None
+    ledger.replays.order(1, ReplayRequest(first, last))
+    return ledger, changes
+
+
+def test_a_call_of_a_replay_comes_again_until_it_has_an_answer() -> None:
+    ledger, changes = replayed(Reasons())
+    for _ in range(3):  # it does not reach the process
+        ledger.apply(changes[:1])
+    ledger.answered(changes[:1])
+    with pytest.raises(Violation, match="again, which it had answered"):
+        ledger.apply(changes[:1])
+
+
+def test_after_a_kill_a_call_of_a_replay_and_one_of_the_handler_bring_a_change() -> None:
+    reasons = Reasons()
+    ledger, changes = replayed(reasons)
+    ledger.apply(changes[:1])
+    reasons.note("a kill")
+    for _ in range(2):
+        ledger.apply(changes[:1])
+        ledger.answered(changes[:1])
+    with pytest.raises(Violation, match="again, which it had answered"):
+        ledger.apply(changes[:1])
