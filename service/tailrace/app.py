@@ -165,8 +165,8 @@ class _Service:
             if store is None:
                 store = await stack.enter_async_context(server_store(settings, clients))
             supervisor = self._supervisor
-            given = self.http_port, store, self.metrics, supervisor.restart, pool.entered
-            leases = leases_of(settings, *given)
+            parts = self.http_port, store, self.metrics, supervisor.restart, pool.entered
+            leases = leases_of(settings, *parts)
             with self.stop.interrupts() as joining:
                 if leases is not None:
                     await require_own_name(store.leases, leases.me, leases.times)
@@ -185,10 +185,10 @@ class _Service:
                 self._file, wanted, pool, clients, supervisor, runtime, leases, self._apply
             ).reload
             self._apply(settings, runtime, driver)
-            asked = self._asked(settings, server=driver)
+            by_scope = self._asked(settings, server=driver)
             now = (lambda: supervisor.watchers), (lambda: clients.now.driver)
             compared = Verifications(*now, store.verifications, store.dead_letters, self.metrics)
-            self.api.control = Control(supervisor, runtime, clients, asked, reload, compared)
+            self.api.control = Control(supervisor, runtime, clients, by_scope, reload, compared)
             self.log.info("service.started", cluster=str(cluster), scopes=len(planned))
             with self._running, settled_memory():
                 try:
@@ -250,8 +250,8 @@ class _Service:
         self._supervisor.silence_seconds = settings.http.liveness_seconds
         self._supervisor.stays = settings.supervisor.when_all_halted == "wait"
         if self.api.control is not None:
-            asked = self._asked(settings, server=server)
-            self.api.control = replace(self.api.control, runtime=runtime, inquiries=asked)
+            by_scope = self._asked(settings, server=server)
+            self.api.control = replace(self.api.control, runtime=runtime, inquiries=by_scope)
             self.api.access = access_of(settings, loopback=self.api.access.loopback)
         logs.configure(settings.logging.level, settings.logging.format)
         self.bound_stop()

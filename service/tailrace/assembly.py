@@ -209,19 +209,19 @@ def inquiries(
     settings: Settings, store: Store, server: Server, tables: FindDocument
 ) -> Mapping[str, Inquiry]:
     """By scope, what can be asked about its documents. ``tables`` finds one in tables."""
-    found, of_all = {}, routes_of(settings)
+    inquiries_by_scope, of_all = {}, routes_of(settings)
     for scope in settings.scopes:
         routes = [route for route in of_all if route.scope == scope.name]
         handlers = {name: settings.handlers[name] for route in routes for name in route.handlers}
-        found[scope.name] = Inquiry(
+        inquiries_by_scope[scope.name] = Inquiry(
             scope=target(scope),
             options=stream_options(scope),
             start=start_point(scope),
             routes=routes,
             lakes={
-                name: each.path
-                for name, each in handlers.items()
-                if isinstance(each, ParquetHandlerSettings)
+                name: handler_settings.path
+                for name, handler_settings in handlers.items()
+                if isinstance(handler_settings, ParquetHandlerSettings)
             },
             checkpoints=store.checkpoints,
             letters=store.dead_letters,
@@ -229,7 +229,7 @@ def inquiries(
             tables=tables,
             tables_at=settings.pipeline.tables,
         )
-    return found
+    return inquiries_by_scope
 
 
 def followed_by(settings: Settings) -> dict[str, list[Scope]]:

@@ -80,14 +80,14 @@ def of_options(scope: ScopeSettings) -> Iterator[str]:
 async def of_images(server: SnapshotServer, scopes: Sequence[ScopeSettings]) -> AsyncIterator[str]:
     """A line for each collection whose images the server stores although no scope uses them."""
     stored: set[str] = set()
-    asked: set[str] = set()
+    used: set[str] = set()
     for scope in scopes:
         asks = {scope.full_document, scope.full_document_before_change} & {*_STORED}
         with suppress(CommandFailed):  # the user may not list the collections
-            async for each in listed(server, target(scope)):
-                if each.images:
-                    (asked if asks else stored).add(f"{each.database}.{each.name}")
-    for namespace in sorted(stored - asked):
+            async for collection in listed(server, target(scope)):
+                if collection.images:
+                    (used if asks else stored).add(f"{collection.database}.{collection.name}")
+    for namespace in sorted(stored - used):
         yield (
             f"{namespace} stores images of each change (changeStreamPreAndPostImages), and no "
             "scope asks for them: turn that off, unless somebody else reads them"

@@ -97,9 +97,9 @@ async def _followed(
     followed = target(scope)
     async with ChangeStream(driver, followed, stream_options(scope)):
         yield f"{followed} can be followed"
-    found = await examine(driver, followed, images=requires_images(scope))
-    if found.missing:
-        yield f"warning: {found.missing}"
+    examined = await examine(driver, followed, images=requires_images(scope))
+    if examined.missing:
+        yield f"warning: {examined.missing}"
     try:
         documents = await count_documents(driver, followed)
         for mode, names in _by_mode(begins).items():
@@ -109,8 +109,8 @@ async def _followed(
         if error.code != UNAUTHORIZED or _by_mode(begins).keys() != {"never"}:
             raise
         yield "the user may not list collections: existing documents are not counted"
-    if found.refusal:
-        raise ScopeHalted(found.refusal)
+    if examined.refusal:
+        raise ScopeHalted(examined.refusal)
 
 
 async def _unreadable(

@@ -19,7 +19,7 @@ def compare_tables(tables: Path, source: Mapping[str, Iterable[bytes]]) -> list[
 
     A repeated key is a difference. A dropped collection keeps its table, without rows.
     """
-    found: dict[str, dict[str, str | None]] = {}
+    held: dict[str, dict[str, str | None]] = {}
     problems = []
     for name in _names(tables / "current"):
         documents: dict[str, str | None] = {}
@@ -29,8 +29,8 @@ def compare_tables(tables: Path, source: Mapping[str, Iterable[bytes]]) -> list[
             if key in documents:
                 problems.append(f"{name} {key}: is in the table more than once")
             documents[key] = row["document"]
-        found[name] = documents
-    return [*problems, *differences(found, source, "the table has")]
+        held[name] = documents
+    return [*problems, *differences(held, source, "the table has")]
 
 
 def show_tables(display: Display, tables: Path, current: str, history: str) -> None:

@@ -63,12 +63,12 @@ def replay(lines: Iterable[str]) -> Replay:
 
 
 def differences(
-    found: Mapping[str, Mapping[str, str | None]], source: Mapping[str, Iterable[bytes]], who: str
+    held: Mapping[str, Mapping[str, str | None]], source: Mapping[str, Iterable[bytes]], who: str
 ) -> list[str]:
     """Every difference, one per line. Types and order of fields count; empty collections do not.
 
-    ``found``: canonical Extended JSON by the text of ``_id`` (``None``: content unknown);
-    ``source``: raw BSON documents; ``who``: where the found documents come from.
+    ``held``: canonical Extended JSON by the text of ``_id`` (``None``: content unknown);
+    ``source``: raw BSON documents; ``who``: where the held documents come from.
     """
     result: list[str] = []
     texts = {name: [to_json(raw, canonical=True) for raw in raws] for name, raws in source.items()}
@@ -76,8 +76,8 @@ def differences(
         name: {_text(json.loads(text)["_id"]): text for text in whole}
         for name, whole in texts.items()
     }
-    for namespace in sorted({*expected, *found}):
-        theirs, ours = expected.get(namespace, {}), found.get(namespace, {})
+    for namespace in sorted({*expected, *held}):
+        theirs, ours = expected.get(namespace, {}), held.get(namespace, {})
         for key in sorted({*theirs, *ours}):
             if (key in ours) != (key in theirs) or ours[key] != theirs[key]:
                 result.append(

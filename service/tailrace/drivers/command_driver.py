@@ -82,9 +82,9 @@ class CommandDriver(Connection):
             session = spare.pop()[1] if spare else await opened.start_session()
         try:
             with anyio.move_on_after(finds.FIND_SECONDS):
-                found = await find(session)
+                result = await find(session)
                 spare.append((opened, session))
-                return found
+                return result
             raise ConnectionFailed(f"a find has had no answer for {finds.FIND_SECONDS:g} s")
         except BaseException:
             with anyio.CancelScope(shield=True), suppress(DriverError), mapped():

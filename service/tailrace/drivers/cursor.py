@@ -115,12 +115,12 @@ class PinnedCursor:
         }
         try:
             answer = await self._commands.ask(command)
-            found, time = bool(answer.bounds), answer.operation_time
+            has_events, time = bool(answer.bounds), answer.operation_time
         except CommandFailed:
-            found, time = True, None
+            has_events, time = True, None
         except (DriverError, RuntimeError):  # no answer; as in PinnedCommands.kill
             return
-        if found and not read.over:
+        if has_events and not read.over:
             self._at_work(time)
 
     def _noted(self, reply: Reply) -> Reply:

@@ -47,18 +47,18 @@ def client_options(uri: str, streams: int, **more: Any) -> dict[str, Any]:
     Each stream holds a connection while it waits, so the pool grows with the streams. Options of
     the URI take precedence.
     """
-    given = {str(name).lower() for name in parsed(uri)["options"]}
+    in_uri = {str(name).lower() for name in parsed(uri)["options"]}
     refused = {
         "loadbalanced": "loadBalanced connections cannot keep a cursor's server",
         "timeoutms": "timeoutMS would bound the server's waiting for changes as well",
     }
-    if problems := [Problem("mongodb.uri", refused[name]) for name in refused if name in given]:
+    if problems := [Problem("mongodb.uri", refused[name]) for name in refused if name in in_uri]:
         raise ConfigurationError(*problems)
     defaults = {
         "appname": "tailrace",
         "maxPoolSize": max(_DRIVER_DEFAULT_POOL, 2 * streams + _SPARE_CONNECTIONS),
     }
-    own = {name: value for name, value in defaults.items() if name.lower() not in given}
+    own = {name: value for name, value in defaults.items() if name.lower() not in in_uri}
     return {"server_selector": select, **more, **own}
 
 

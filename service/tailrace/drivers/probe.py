@@ -33,13 +33,13 @@ async def identify(factory: DriverFactory, uri: str, wait_seconds: float) -> Clu
             raise await _diagnose(factory, uri, error) from error
         if hello.get("msg") == "isdbgrid":
             version = {"find": "version", "limit": 1, "singleBatch": True}
-            found = await _asked(driver, "config", version, "cursor", "firstBatch", 0, "clusterId")
-            return ClusterIdentity(SHARDED, found)
+            unique = await _asked(driver, "config", version, "cursor", "firstBatch", 0, "clusterId")
+            return ClusterIdentity(SHARDED, unique)
         if not hello.get("setName"):
             raise StartRefused(_STANDALONE.format(server=",".join(_seeds(uri))))
         config = {"replSetGetConfig": 1}
-        found = await _asked(driver, "admin", config, "config", "settings", "replicaSetId")
-        return ClusterIdentity(str(hello["setName"]), found)
+        unique = await _asked(driver, "admin", config, "config", "settings", "replicaSetId")
+        return ClusterIdentity(str(hello["setName"]), unique)
 
 
 _STANDALONE = (

@@ -52,19 +52,19 @@ async def find(connection: Connection, session: Any, wanted: Find) -> list[Reply
         await reading.require_uuid()
     as_of = {"level": "snapshot", "atClusterTime": wanted.time}
     if version >= SNAPSHOT_FINDS_SINCE:
-        found = await reading.all({"readConcern": as_of}, pinned=version >= COLLECTION_UUID_SINCE)
+        replies = await reading.all({"readConcern": as_of}, pinned=version >= COLLECTION_UUID_SINCE)
     else:
         with mapped():
             session.start_transaction(read_concern=_AsOf(as_of))
         reading.commands.mode = Primary()  # a transaction allows no other mode
         try:
-            found = await reading.all({}, pinned=False)
+            replies = await reading.all({}, pinned=False)
         finally:
             with suppress(DriverError), mapped():
                 await session.abort_transaction()  # there is nothing to commit
     if version < COLLECTION_UUID_SINCE:
         await reading.require_uuid()
-    return found
+    return replies
 
 
 class _Reading:

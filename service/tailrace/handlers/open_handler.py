@@ -74,11 +74,11 @@ class OpenHandler:
             self._made = None  # it has no state, and depends on delivery.lanes
         self.opening = replace(self.opening, delivery=delivery)
         target = self.managed.usable() if self.managed.is_open else self.managed.target
-        found = self._handler_of(target)
+        handler = self._handler_of(target)
         if not self.shared or hasattr(target, "__aenter__"):
-            found = forwarded(found, lambda: self._handler_of(self.managed.usable()))
-        failure = failure_policy(self.opening.name, self.settings, delivery, found)
-        return replace(found, failure=failure)
+            handler = forwarded(handler, lambda: self._handler_of(self.managed.usable()))
+        failure = failure_policy(self.opening.name, self.settings, delivery, handler)
+        return replace(handler, failure=failure)
 
     def _handler_of(self, target: Any) -> Handler:
         if self._made is None or self._object is not target:
@@ -128,7 +128,7 @@ async def open_handler(
     """Opens a handler of a scope, and closes it when the block ends. Raises as
     :meth:`HandlerPool.add`."""
     async with keeper() as objects:
-        found = OpenHandler.of(opening, settings, create, waits=waits)
-        objects.open(found.managed)
-        await found.managed.opened(OPENING_SECONDS if waits else math.inf)
-        yield found.handler(opening.delivery)
+        opened = OpenHandler.of(opening, settings, create, waits=waits)
+        objects.open(opened.managed)
+        await opened.managed.opened(OPENING_SECONDS if waits else math.inf)
+        yield opened.handler(opening.delivery)

@@ -77,19 +77,19 @@ def search(path: str, scope: str, sought: SoughtDocument, seconds: float) -> Fou
     lake = WritableLake(path, storage, lake_identity(storage.read(LAKE_FILE)))
     numbers = lake.segments(scope)
     until = time.monotonic() + seconds
-    found: list[LandedEvent] = []
+    landed: list[LandedEvent] = []
     for done, number in enumerate(reversed(numbers)):
-        if len(found) >= _MOST or (done and time.monotonic() > until):
-            return Found(found, done, len(numbers), len(found) >= _MOST, lake.id)
+        if len(landed) >= _MOST or (done and time.monotonic() > until):
+            return Found(landed, done, len(numbers), len(landed) >= _MOST, lake.id)
         footer = lake.footer(scope, number)
         newest = footer.cluster_time
         if sought.since is not None and newest is not None and newest < sought.since:
-            return Found(found, done, len(numbers), True, lake.id)
+            return Found(landed, done, len(numbers), True, lake.id)
         try:
-            found += _events(lake, footer, sought)
+            landed += _events(lake, footer, sought)
         except pa.ArrowException as error:
             raise SegmentUnreadable(f"{lake.where(scope, number)}: {error}") from error
-    return Found(found, len(numbers), len(numbers), True, lake.id)
+    return Found(landed, len(numbers), len(numbers), True, lake.id)
 
 
 def _events(lake: WritableLake, footer: Footer, sought: SoughtDocument) -> Iterator[LandedEvent]:

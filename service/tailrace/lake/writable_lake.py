@@ -57,11 +57,11 @@ class WritableLake:
     def require_identity(self) -> None:
         """Raises :class:`SegmentUnreadable` if the lake was removed or replaced."""
         try:
-            found = _identity(self.path, self.storage.read(LAKE_FILE))
+            identity = _identity(self.path, self.storage.read(LAKE_FILE))
         except FileNotFoundError:
-            found = ""
-        if found != self.id:
-            now = f"now holds the lake {found}" if found else f"has no {LAKE_FILE} any more"
+            identity = ""
+        if identity != self.id:
+            now = f"now holds the lake {identity}" if identity else f"has no {LAKE_FILE} any more"
             raise SegmentUnreadable(
                 f"{self.path} held the lake {self.id} and {now}: it was removed or replaced. "
                 "Restore it, or restart to land in what is there"

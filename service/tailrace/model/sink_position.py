@@ -145,17 +145,17 @@ class SinkPosition:
         return self.cluster_time or self.token.cluster_time
 
 
-def _token(given: object) -> ResumeToken:
-    if isinstance(given, ResumeToken):
-        return given
-    if not isinstance(given, Mapping) or not given:
-        raise InvalidPosition(f"an event's id is a dict that is not empty, not {given!r:.60}")
-    if "snapshot" in given:
+def _token(id: object) -> ResumeToken:
+    if isinstance(id, ResumeToken):
+        return id
+    if not isinstance(id, Mapping) or not id:
+        raise InvalidPosition(f"an event's id is a dict that is not empty, not {id!r:.60}")
+    if "snapshot" in id:
         raise InvalidPosition(
             "it is the id of an event of a snapshot, which alone is not a position of the stream: "
             "store SinkPosition.after(events, the position before).to_text()"
         )
     try:
-        return ResumeToken.of(given)
+        return ResumeToken.of(id)
     except (ValueError, *NOT_A_DOCUMENT) as error:
         raise InvalidPosition(f"it is not an event's id: {describe(error)}") from error

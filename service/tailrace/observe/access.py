@@ -84,8 +84,8 @@ class Access:
         needs = self.protect_reads or (private and self.token)
         if not needs or self._gave_token(headers, b"bearer", b"basic"):
             return None
-        asked = f"needs {_WITH}, as a bearer token or as a password"
-        return Refusal(401, asked, 'Basic realm="tailrace", charset="UTF-8", Bearer')
+        message = f"needs {_WITH}, as a bearer token or as a password"
+        return Refusal(401, message, 'Basic realm="tailrace", charset="UTF-8", Bearer')
 
     def sees_texts(self, headers: Mapping[bytes, bytes]) -> bool:
         """Whether a reader may see reasons and errors, which quote documents.
@@ -116,16 +116,16 @@ class Access:
         return f"{name} at {request.client}" if name not in ("", "1") else request.client
 
     def _gave_token(self, headers: Mapping[bytes, bytes], *schemes: bytes) -> bool:
-        scheme, _, given = headers.get(b"authorization", b"").strip().partition(b" ")
+        scheme, _, credentials = headers.get(b"authorization", b"").strip().partition(b" ")
         if scheme.lower() not in schemes:
             return False
-        given = given.strip()
+        credentials = credentials.strip()
         if scheme.lower() == b"basic":
             try:
-                given = base64.b64decode(given, validate=True).partition(b":")[2]
+                credentials = base64.b64decode(credentials, validate=True).partition(b":")[2]
             except binascii.Error:
                 return False
-        return bool(self.token) and self._is_token(given)
+        return bool(self.token) and self._is_token(credentials)
 
     def _is_token(self, given: bytes) -> bool:
         if hmac.compare_digest(given, self.token.encode()):

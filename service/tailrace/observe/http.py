@@ -102,12 +102,12 @@ class HttpServer:
             scope.get("query_string", b"").decode("latin-1"),
             (scope.get("client") or ("",))[0],
         )
-        found = self._application.find(request)
+        route = self._application.find(request)
         try:
-            if isinstance(found, Answer):
-                answer = found
+            if isinstance(route, Answer):
+                answer = route
             else:
-                answer = await self._called(found, request, receive)
+                answer = await self._called(route, request, receive)
         except anyio.get_cancelled_exc_class():
             # The process stops, and uvicorn waits no longer: this answer is the task's end. If the
             # error went on, uvicorn would answer 500 and log a traceback.

@@ -81,7 +81,7 @@ class LoopWatch:
             if lag < BLOCKED_SECONDS or self._reported == beat:
                 continue
             frame = sys._current_frames().get(self._thread_id)
-            found = self._explain(frame) if frame else {}
+            culprit = self._explain(frame) if frame else {}
             if self._beat == beat:  # else the loop has just been released: not the blocking frame
                 self._reported = beat
-                self._log.warning("event_loop.blocked", seconds=round(lag, 3), **found)
+                self._log.warning("event_loop.blocked", seconds=round(lag, 3), **culprit)

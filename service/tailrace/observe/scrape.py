@@ -195,18 +195,18 @@ class Scrape:
         for scope, gauges in self.scopes.items():
             self._add_scope(self._add, scope, gauges)
         bounds = [*(str(float(bound)) for bound in SECONDS), "+Inf"]
-        for pair, each in self.handlers.items():
-            for outcome, count in each.outcomes.items():
+        for pair, handler in self.handlers.items():
+            for outcome, count in handler.outcomes.items():
                 self._add("events_handled", count, *pair, outcome)
-            self._add("handler_retries", each.retries, *pair)
-            self._add("handler_overdue", each.overdue, *pair)
-            running = time.time() - each.call_since if each.call_since is not None else 0
+            self._add("handler_retries", handler.retries, *pair)
+            self._add("handler_overdue", handler.overdue, *pair)
+            running = time.time() - handler.call_since if handler.call_since is not None else 0
             self._add("handler_call_seconds", max(running, 0), *pair)
-            self._add("destination_up", not each.down, *pair)
-            self._add("dead_letters", each.outcomes["dead_letter"], *pair)
-            self._add("dead_letters_waiting", each.waiting, *pair)
-            totals = accumulate(each.counts)
-            self.seconds.add_metric(pair, list(zip(bounds, totals, strict=True)), each.seconds)
+            self._add("destination_up", not handler.down, *pair)
+            self._add("dead_letters", handler.outcomes["dead_letter"], *pair)
+            self._add("dead_letters_waiting", handler.waiting, *pair)
+            totals = accumulate(handler.counts)
+            self.seconds.add_metric(pair, list(zip(bounds, totals, strict=True)), handler.seconds)
         self._add("server_up", self.server.up)
         self._add("oplog_window_seconds", self.server.oplog_window)
         self._add("oplog_window_age_seconds", self.server.oplog_age)
@@ -226,10 +226,10 @@ class Scrape:
         for stage, lag in gauges.lags.items():
             add("lag_seconds", lag, scope, stage)  # as a label that is empty
         add("streams_open", gauges.streams, scope)
-        for handler, each in gauges.subscriptions.items():
+        for handler, subscription in gauges.subscriptions.items():
             for state in SUBSCRIPTION_STATES:
-                add("subscription_state", state == each.state, scope, handler, state)
-            for stage, lag in each.lags.items():
+                add("subscription_state", state == subscription.state, scope, handler, state)
+            for stage, lag in subscription.lags.items():
                 add("lag_seconds", lag, scope, stage, handler)
         if gauges.checkpoint_saved_at is not None:
             age = max(time.time() - gauges.checkpoint_saved_at, 0.0)

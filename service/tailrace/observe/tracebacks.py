@@ -30,13 +30,13 @@ def frames_of(error: BaseException) -> str:
 
 def _frames(of: TracebackType | None) -> str:
     walk = islice(traceback.walk_tb(of), _MOST_LOOKED_AT)
-    found = [
-        each
-        for each in traceback.StackSummary.extract(walk, lookup_lines=False)
-        if not each.filename.startswith(_MACHINERY)
+    frames = [
+        frame
+        for frame in traceback.StackSummary.extract(walk, lookup_lines=False)
+        if not frame.filename.startswith(_MACHINERY)
     ]
-    first, last = found[:_FIRST_FRAMES], found[_FIRST_FRAMES:][-_LAST_FRAMES:]
-    left_out = len(found) - len(first) - len(last)
+    first, last = frames[:_FIRST_FRAMES], frames[_FIRST_FRAMES:][-_LAST_FRAMES:]
+    left_out = len(frames) - len(first) - len(last)
     gap = [f"  ({left_out} frames left out)\n"] if left_out else []
     summary = traceback.StackSummary.from_list
     return "".join([*summary(first).format(), *gap, *summary(last).format()])

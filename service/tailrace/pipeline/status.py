@@ -37,8 +37,8 @@ def read(store: TableStore, lake: LandedLake | None = None) -> dict[str, Any]:
     log, now = changes_table(store, identity).load(), time.time()
     in_lake = None if lake is None else freshness.in_lake(lake, log, count=True)
     files: dict[str, list[DataFile]] = {}
-    for each in log.files:
-        files.setdefault(each.partition["table"] or NO_TABLE, []).append(each)
+    for file in log.files:
+        files.setdefault(file.partition["table"] or NO_TABLE, []).append(file)
     names = {name for name, _ in (store.location / CURRENT_STATE.name).names()} | files.keys()
     rescued, set_aside = _counted(quality_table(store, identity).load())
 
@@ -46,10 +46,10 @@ def read(store: TableStore, lake: LandedLake | None = None) -> dict[str, Any]:
         own = files.get(name, [])
         current = CURRENT_STATE.table(store, identity, name).load()
         history = HISTORY_STATE.table(store, identity, name).load()
-        scopes = {each.partition["scope"] or "" for each in own}
+        scopes = {file.partition["scope"] or "" for file in own}
         waiting = freshness.in_log(own, {scope: current.segment(scope) for scope in scopes})
         lags = [waiting.seconds(now)]
-        lags += [each.waiting.seconds(now) for scope, each in (in_lake or {}).items()
+        lags += [landed.waiting.seconds(now) for scope, landed in (in_lake or {}).items()
                  if scope in scopes]  # fmt: skip
         return {
             "table": name,

@@ -124,9 +124,9 @@ class _Check:
         self._first = changes.oplog.end
         scope = {"snapshot": "initial", **(scope or {})}
         async with Harness(self.target, options, changes=changes, scope=scope, **more) as harness:
-            for each in scenarios(once=self.once, drops=drops, backup=self.backup):
+            for scenario in scenarios(once=self.once, drops=drops, backup=self.backup):
                 step = 1
-                while await self._try(harness, history, each, step) and each.by_step:
+                while await self._try(harness, history, scenario, step) and scenario.by_step:
                     step += 1 + step // 3  # a call may await hundreds of times
             for seed in self.seeds:
                 several = series(seed, once=self.once, drops=drops)
@@ -136,14 +136,14 @@ class _Check:
         return self._tried
 
     async def _try(
-        self, harness: Harness, history: ChangeHistory, each: Scenario, step: int
+        self, harness: Harness, history: ChangeHistory, scenario: Scenario, step: int
     ) -> bool:
         """Tries one fault; returns whether it happened."""
-        name = f"{each.name} {step}" if each.by_step else each.name
+        name = f"{scenario.name} {step}" if scenario.by_step else scenario.name
         try:
             await harness.saved()
-            fault = each.plan(harness, step)
-            await each.happens(harness, history)
+            fault = scenario.plan(harness, step)
+            await scenario.happens(harness, history)
             await harness.handled()
         except NotHandled as error:
             raise AssertionError(f"{name}: {error}") from error
@@ -152,7 +152,7 @@ class _Check:
         if happened:
             self._tried.append(name)
         if differences := await self._differences(harness):
-            raise GuaranteeBroken(each.kind, name, differences)
+            raise GuaranteeBroken(scenario.kind, name, differences)
         return happened
 
     async def _differences(self, harness: Harness) -> list[Mismatch]:

@@ -47,18 +47,18 @@ def of_state(
     ``row`` says what it should hold of a document.
     """
     documents = {document["_id"]: document for document in changes.documents}
-    found = []
+    mismatches = []
     for id in [*documents, *(id for id in held if id not in documents)]:
         what = f"document {id!r}"
         if id not in documents:
-            found.append(Mismatch(Symptom.UNDELETED, f"{what}, {held[id]!r}"))
+            mismatches.append(Mismatch(Symptom.UNDELETED, f"{what}, {held[id]!r}"))
         elif id not in held:
-            found.append(Mismatch(Symptom.MISSING, what))
+            mismatches.append(Mismatch(Symptom.MISSING, what))
         elif held[id] != (wanted := row(documents[id])):
             earlier = any(row(one) == held[id] for one in _versions(changes, id))
             symptom = Symptom.STALE if earlier else Symptom.OTHER
-            found.append(Mismatch(symptom, f"{what}, {held[id]!r} instead of {wanted!r}"))
-    return found
+            mismatches.append(Mismatch(symptom, f"{what}, {held[id]!r} instead of {wanted!r}"))
+    return mismatches
 
 
 def _versions(changes: Changes, id: Any) -> list[dict[str, Any]]:
@@ -84,20 +84,20 @@ def of_log(
     names, wanted = _expected(changes, delivered, first)
     rows = {_identity(event) for event in delivered if event.operation_type == "read"}
     got: dict[bytes, list[str]] = defaultdict(list)
-    for each in held:
-        identity = _identity(each)
+    for id in held:
+        identity = _identity(id)
         if identity in names:
             got[names[identity][0]].append(identity)
-    found = []
+    mismatches = []
     for key, expected in wanted.items():
         have = got.get(key, [])
-        missing = [each for each in expected if each not in have]
-        twice = [each for each in dict.fromkeys(have) if have.count(each) > 1] if once else []
-        found += [Mismatch(Symptom.MISSING, names[each][1]) for each in missing]
-        found += [Mismatch(Symptom.TWICE, names[each][1]) for each in twice]
+        missing = [id for id in expected if id not in have]
+        twice = [id for id in dict.fromkeys(have) if have.count(id) > 1] if once else []
+        mismatches += [Mismatch(Symptom.MISSING, names[id][1]) for id in missing]
+        mismatches += [Mismatch(Symptom.TWICE, names[id][1]) for id in twice]
         if not (missing or twice) and (early := _early(expected, have, rows)):
-            found.append(Mismatch(Symptom.DISORDER, names[early][1]))
-    return found
+            mismatches.append(Mismatch(Symptom.DISORDER, names[early][1]))
+    return mismatches
 
 
 def _expected(

@@ -86,18 +86,18 @@ class Faults:
         method: Method,
         payload: Callable[[Sequence[ChangeEvent]], Any] | None = None,
     ) -> Call:
-        async def called(given: Any, identity: RunIdentity) -> Any:
+        async def called(events: Any, identity: RunIdentity) -> Any:
             fault = self._next(method)
             if fault is not None and fault.when == "before":
                 fault.hit = True
                 await fault.happen()
-            if isinstance(given, ChangeEvent):
-                self.delivered.append(given.fresh())
-            elif isinstance(given, list):
-                self.delivered += [event.fresh() for event in given]
+            if isinstance(events, ChangeEvent):
+                self.delivered.append(events.fresh())
+            elif isinstance(events, list):
+                self.delivered += [event.fresh() for event in events]
             inside = fault if fault is not None and fault.when == "inside" else None
             with _hurried():
-                answer = call(given if payload is None else payload(given), identity)
+                answer = call(events if payload is None else payload(events), identity)
                 result = await (answer if inside is None else _Steps(answer, inside))
             if fault is not None and fault.when == "after":
                 fault.hit = True

@@ -106,8 +106,8 @@ class Harness:
         """Stops the last process; kills it if the block has failed."""
         if kind is None and not self._current.ended:
             await self._current.stop()
-        for each in self._processes:
-            each.kill()
+        for process in self._processes:
+            process.kill()
         await self._exit.aclose()
 
     # --- faults ----------------------------------------------------------------------------

@@ -65,14 +65,14 @@ class MemorySnapshotServer:
         return [found(rows[: find.command["limit"]])]
 
 
-def _is_wanted(each: CollectionHistory, wanted: Mapping[str, Any]) -> bool:
+def _is_wanted(collection: CollectionHistory, wanted: Mapping[str, Any]) -> bool:
     if "$or" in wanted:
-        return any(_is_wanted(each, one) for one in wanted["$or"])
+        return any(_is_wanted(collection, one) for one in wanted["$or"])
     if "info.uuid" in wanted:
-        return bytes(wanted["info.uuid"]) == each.uuid
+        return bytes(wanted["info.uuid"]) == collection.uuid
     if not wanted:
         return True
     name = wanted["name"]
     if isinstance(name, Mapping):
-        return str(each.ns.coll) > str(name["$gt"])
-    return bool(each.ns.coll == name)
+        return str(collection.ns.coll) > str(name["$gt"])
+    return bool(collection.ns.coll == name)

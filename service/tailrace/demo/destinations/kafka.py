@@ -101,15 +101,15 @@ def _messages(servers: str) -> Sequence[bytes]:
     )
     try:
         consumer.assign([TopicPartition(_TOPIC, 0, 0)])
-        found: list[bytes] = []
+        messages: list[bytes] = []
         while (message := consumer.poll(_READ_SECONDS)) is not None:
             error = message.error()
             if error is not None and error.code() == KafkaError._PARTITION_EOF:
-                return found
+                return messages
             if error is not None:
                 raise KafkaException(error)
             if (value := message.value()) is not None:
-                found.append(value)
-        raise TailraceError(f"no message came for {_READ_SECONDS:.0f} s after {len(found)}")
+                messages.append(value)
+        raise TailraceError(f"no message came for {_READ_SECONDS:.0f} s after {len(messages)}")
     finally:
         consumer.close()

@@ -84,7 +84,7 @@ def _room() -> Iterator[Path]:
 
 async def _differences(dsn: str, source: Source) -> list[str]:
     """``jsonb`` has neither the order of fields nor the notation of numbers: these do not count."""
-    found: list[str] = []
+    differences: list[str] = []
     async with await psycopg.AsyncConnection.connect(dsn) as connection:
         for namespace, documents in source.items():
             table = namespace.partition(".")[2]
@@ -93,13 +93,13 @@ async def _differences(dsn: str, source: Source) -> list[str]:
                 str(key): as_plain(str(document))
                 for key, document in await _rows(connection, table)
             }
-            found += [
+            differences += [
                 f"{namespace} {key}: the source has {expected.get(key, 'no such document')}, "
                 f"the table {stored.get(key, 'no such row')}"
                 for key in sorted({*expected, *stored})
                 if expected.get(key) != stored.get(key)
             ]
-    return found
+    return differences
 
 
 async def _rows(connection: psycopg.AsyncConnection, table: str) -> Sequence[tuple[object, ...]]:

