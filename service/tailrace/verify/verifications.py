@@ -78,9 +78,19 @@ class Verifications:
                     watcher = task.followed.watcher
                     if watcher is None or watcher.claim.epoch != task.epoch:
                         task.scope.cancel()
+                self.leave()
                 for watcher in list(self.watchers()):
                     await self.adopt(watcher)
                 await anyio.sleep(_LOOK_SECONDS)
+
+    def leave(self) -> None:
+        """Forgets what is followed here no more: another process has newer results now."""
+        for scope, handler in list(self._last):
+            if self.followed(scope, handler).routed is None:
+                del self._last[scope, handler]
+                self.metrics.differing.remove(scope, handler)
+        for scope in [name for name in self._adopted if not self.followed(name, "").watcher]:
+            del self._adopted[scope]
 
     async def adopt(self, watcher: Watcher) -> None:
         """Goes on with what the store has of a scope, if this process follows it since now."""
@@ -138,7 +148,8 @@ class Verifications:
 
     def _tell(self, record: Verification) -> None:
         """Lets the metrics show the result of a verification of everything."""
-        if record.state is VerificationState.DONE and record.request.is_whole:
+        is_ours = self.followed(record.scope, record.handler).routed is not None
+        if is_ours and record.state is VerificationState.DONE and record.request.is_whole:
             gauge = self.metrics.differing.labels(record.scope, record.handler)
             gauge.set(record.counts.differences)
 

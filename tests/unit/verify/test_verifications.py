@@ -1,0 +1,42 @@
+"""Which verifications a process knows."""
+
+from dataclasses import replace
+from types import SimpleNamespace as Named
+from typing import Any
+
+from tailrace.engine import WatcherState
+from tailrace.model.verification import Counts, VerificationRequest, VerificationState
+from tailrace.observe.metrics import Metrics
+from tailrace.stores.memory import MemoryDeadLetters, MemoryVerifications
+from tailrace.verify.verifications import Verifications
+from tests.contract.test_verification_store import FIRST
+from tests.unit.verify.scripted import ORDERS
+
+WHOLE = replace(FIRST, request=VerificationRequest(), state=VerificationState.DONE)
+LABELS = {"scope": FIRST.scope, "handler": FIRST.handler}
+
+
+async def test_results_of_a_scope_are_those_of_the_process_that_follows_it() -> None:
+    store, metrics, server = MemoryVerifications(), Metrics(()), Named()
+    watcher: Any = Named(
+        name=FIRST.scope,
+        status=Named(state=WatcherState.STREAMING),
+        claim=Named(epoch=1),
+        plan=Named(routed=[Named(name=FIRST.handler)]),
+    )
+    of: Any = (lambda: [watcher]), (lambda: server)
+    verifications = Verifications(*of, store, MemoryDeadLetters(), metrics)
+
+    async def shown() -> Any:
+        verifications.leave()
+        await verifications.adopt(watcher)
+        (last,) = await verifications.last(FIRST.scope, [FIRST.handler])
+        value = metrics.registry.get_sample_value("tailrace_differing_documents", LABELS)
+        return last.counts.differences, value
+
+    for lost, state in enumerate((WatcherState.STREAMING, WatcherState.STANDBY) * 2):
+        counts = Counts().plus(missing=lost)
+        await store.save(replace(WHOLE, collections={"a.b": replace(ORDERS, counts=counts)}))
+        watcher.status.state = state
+        watcher.claim.epoch += 1
+        assert await shown() == (lost, lost if state is WatcherState.STREAMING else None)
