@@ -104,6 +104,8 @@ class Ledger:
         self._order(number)
         if number in self._taken:
             self._again(number)
+        else:  # docs/operations.md: "the position of the handler does not move" by a replay
+            self._answered.pop(number, None)
         if self.once and number <= self._last != self._before_move:
             self._fail(f"got {self._name(number)} after {self._name(self._last)}")
         self._last = number
@@ -133,19 +135,20 @@ class Ledger:
         if self._answered.get(number, -1) != self._reasons.number:
             if self._calls.get(number) != self._reasons.number:
                 self.replays.first(number)  # the handler's own course may bring it again, too
-        elif not self.replays.again(number):
-            return False
         else:
-            # docs/operations.md, of a replay: "the handler's attempts, dead letters, outages and
-            # metrics are the same". So until it has an answer, this call is repeated, too.
-            del self._answered[number]
-            self._calls[number] = self._reasons.number
             before = [
                 each
                 for each in self._expected.before(number)
                 if each not in self._aside and not self._is_passed(each, document)
             ]
-            if lacking := self.replays.lacking(number, before):
+            lacking = self.replays.lacking(number, before)
+            if not self.replays.again(number):
+                return False
+            # docs/operations.md, of a replay: "the handler's attempts, dead letters, outages and
+            # metrics are the same". So until it has an answer, this call is repeated, too.
+            del self._answered[number]
+            self._calls[number] = self._reasons.number
+            if lacking:
                 self._fail(f"got {self._name(number)} again before {self.describe(lacking)}")
         if document is not None:
             self._last_of[document] = max(number, self._last_of.get(document, -1))

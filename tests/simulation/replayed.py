@@ -71,7 +71,10 @@ class Replays:
         return False
 
     def lacking(self, change: int, before: Iterable[int]) -> list[int]:
-        """What every replay of a change lacks of those that come before it."""
+        """What every replay of a change lacks of those that come before it. Nothing, if the
+        handler's own course may be what brings it."""
+        if change in self._early:
+            return []
         replays = [each for each in self._ordered.values() if change in each.span]
         return [
             each

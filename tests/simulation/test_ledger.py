@@ -4,7 +4,7 @@ import pytest
 
 from tailrace.event import ChangeEvent
 from tailrace.model import Scope
-from tailrace.model.replay import ReplayRequest
+from tailrace.model.replay import Replay, ReplayRequest, ReplayState
 from tailrace.testing import Changes
 from tests.simulation.expected import Expected, Violation
 from tests.simulation.ledger import Ledger, Reasons
@@ -86,3 +86,46 @@ def test_after_a_kill_a_call_of_a_replay_and_one_of_the_handler_bring_a_change()
         ledger.answered(changes[:1])
     with pytest.raises(Violation, match="again, which it had answered"):
         ledger.apply(changes[:1])
+
+
+def test_what_a_replay_brought_before_its_turn_comes_again_until_it_has_an_answer() -> None:
+    """The handler has not come so far: the answer to the replay's call is not its own."""
+    orders = Changes()
+    first, second = orders.insert({"_id": 1}), orders.update(1, {"n": 1})
+    ledger, time = ledger_of(orders, Reasons()), second.cluster_time
+    assert time is not None
+    ledger.replays.order(1, ReplayRequest(time, time))
+    ledger.apply([second])
+    ledger.answered([second])
+    ledger.replayed(Replay(ReplayRequest(time, time), 1, "ann", ReplayState.DONE), failed=False)
+    ledger.apply([first])
+    for _ in range(2):
+        ledger.apply([second])
+    ledger.answered([second])
+    with pytest.raises(Violation, match="again, which it had answered"):
+        ledger.apply([second])
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_a_replay_is_not_asked_for_the_order_of_what_the_handler_brings(first: bool) -> None:
+    """A former replay brought it when it was its turn; the handler has yet to come there."""
+    orders = Changes()
+    before, change = orders.insert({"_id": 1}), orders.update(1, {"n": 1})
+    ledger, since, until = ledger_of(orders, Reasons()), before.cluster_time, change.cluster_time
+    assert since is not None
+    assert until is not None
+    ledger.apply([before])
+    ledger.answered([before])
+    if first:
+        ledger.replays.order(1, ReplayRequest(until, until))
+    ledger.apply([change])
+    ledger.answered([change])
+    if first:
+        done = Replay(ReplayRequest(until, until), 1, "ann", ReplayState.DONE)
+        ledger.replayed(done, failed=False)
+    ledger.replays.order(2, ReplayRequest(since, until))
+    if first:
+        ledger.apply([change])
+    else:
+        with pytest.raises(Violation, match="again before"):
+            ledger.apply([change])
