@@ -31,10 +31,10 @@ class ServerPositions:
     server: CommandRunner | None = None
     """Tells its time, and where its oplog begins."""
 
-    async def at(self, text: str, key: str = "at") -> Position:
+    async def at(self, text: str) -> Position:
         """The position at a time that the oplog has."""
-        time = read_time(text, key)
-        (await self.oplog_range()).require(time, text, key)
+        time = read_time(text, "at")
+        (await self.oplog_range()).require(time, text, "at")
         return Position(PositionKind.IDLE, None, None, time)
 
     async def oplog_range(self) -> "OplogRange":

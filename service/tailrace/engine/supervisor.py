@@ -37,11 +37,9 @@ class Supervisor:
     """Keeps the ``watchers``. One that reads but hears nothing for ``silence_seconds`` is not
     alive. ``stays``: whether it goes on while all scopes are halted, for an operator."""
 
-    def __init__(
-        self, silence_seconds: float, letters: Waiting = dict, *, stays: bool = True
-    ) -> None:
+    def __init__(self, silence_seconds: float, letters: Waiting = dict) -> None:
         self.watchers: list[Watcher] = []
-        self.letters, self.stays = letters, stays
+        self.letters, self.stays = letters, True
         self._follow: Follow = Watcher.run
         self.silence_seconds = silence_seconds
         self._stop = Interrupt()

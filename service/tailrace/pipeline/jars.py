@@ -35,17 +35,17 @@ def listed(text: str) -> dict[str, str]:
     return dict(line.split(" ") for line in text.splitlines())
 
 
-def directory(environment: Mapping[str, str] = os.environ) -> Path:
+def directory() -> Path:
     """Where the jars are, or will be: in the cache of this user if no variable names another."""
-    if named := environment.get(VARIABLE):
+    if named := os.environ.get(VARIABLE):
         return Path(named)
-    cache = environment.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(cache, "tailrace", "spark-jars")
 
 
-def s3_jars(environment: Mapping[str, str] = os.environ) -> list[Path]:
+def s3_jars() -> list[Path]:
     """The jars. Raises :class:`PipelineRefused` if one is not there."""
-    there = directory(environment)
+    there = directory()
     jars = [there / _file(artifact) for artifact in pinned()]
     missing = [path.name for path in jars if not path.is_file()]
     if missing:

@@ -31,7 +31,6 @@ class State(StrEnum):
     """It is not read, or in flight: only the process that follows the scope knows."""
     BEFORE_START = "before_start"
     IN_GAP = "in_gap"
-    UNKNOWN = "unknown"
 
 
 @dataclass(frozen=True, slots=True)

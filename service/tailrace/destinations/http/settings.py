@@ -35,16 +35,15 @@ WAITING = 64
 """So many events may wait for a request of theirs besides: events that fail hold no request."""
 
 
-def endpoint(text: str, schemes: tuple[str, ...] = ("http", "https")) -> str:
+def endpoint(text: str) -> str:
     """The URL of an endpoint. Raises ``ValueError`` for another one."""
-    message = f"must be a URL with a host, such as {schemes[-1]}://example.com/changes"
     try:
         parts = urlsplit(text)
-        usable = parts.scheme in schemes and parts.hostname and parts.port != 0
+        usable = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
     except ValueError:
         usable = False
     if not usable or any(each.isspace() for each in text):
-        raise ValueError(message)
+        raise ValueError("must be a URL with a host, such as https://example.com/changes")
     return text
 
 
