@@ -35,12 +35,12 @@ class Row:
 
 
 def row(letter: DeadLetter, now: datetime) -> Row:
-    """The row of a letter, without its event."""
+    """The row of a dead letter, without its event."""
     return Row(letter.id, (letter.scope, letter.handler, letter.key), _record(letter, now))
 
 
 def table(rows: Sequence[Row]) -> str:
-    """One line for each letter, oldest first; times in UTC; counts at the end."""
+    """One line for each dead letter, oldest first; times in UTC; counts at the end."""
     first, records, waiting = dict[LetterQueue, str](), list[dict[str, str]](), 0
     for row in rows:
         ahead = first.setdefault(row.queue, row.id)

@@ -12,13 +12,13 @@ from tailrace.observe.health_check import NO_ANSWER
 from tailrace.observe.terminal_text import printable
 
 _SECONDS = 600.0
-"""How long one answer may take: as long as a handler takes for a letter."""
+"""How long one answer may take: as long as a handler takes for a dead letter."""
 
 _SHOWS = "'tailrace dead-letters list' shows what still waits"
 
 
 def through_daemon(client: Client, options: argparse.Namespace) -> int:
-    """Asks until all that is meant is done; prints each letter, and returns the exit code.
+    """Asks until all that is meant is done; prints each dead letter, and returns the exit code.
 
     Raises :class:`tailrace.control.outcome.ActionRefused`, also if no daemon runs.
     """

@@ -25,7 +25,7 @@ NONE = "No dead letters.\n"
 
 
 def run(options: argparse.Namespace) -> int:
-    """Prints the letters that are meant."""
+    """Prints the dead letters that are meant."""
     ids = [options.id] if options.verb == "show" else []
     key = read_key(options.key) if options.key is not None else None
     choice = LetterChoice(options.scope, options.handler, key, options.error, frozenset(ids))
@@ -34,7 +34,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 async def _print(options: argparse.Namespace, settings: Settings, choice: LetterChoice) -> None:
-    """Prints the letters that are meant, from the store."""
+    """Prints the dead letters that are meant, from the store."""
     async with open_store(settings) as opened:
         store = opened.dead_letters
         with waiting_bar("reading the dead letters", 30):
@@ -56,7 +56,7 @@ async def _print(options: argparse.Namespace, settings: Settings, choice: Letter
 
 
 async def letters(store: DeadLetterStore, choice: LetterChoice) -> AsyncIterator[DeadLetter]:
-    """The letters that are meant, one after another. Those that cannot be read are told."""
+    """The dead letters that are meant, one after another. Those that cannot be read are told."""
     async for head in choice.heads(store):
         try:
             if (letter := await store.read(head)) is not None:
@@ -76,7 +76,7 @@ async def show_letter(store: DeadLetterStore, choice: LetterChoice, *, now: date
 
 
 def require_waiting(ids: Collection[str], letters: Collection[LetterHead]) -> None:
-    """Refuses ids that no letter has."""
+    """Refuses ids that no dead letter has."""
     if unknown := set(ids) - {letter.id for letter in letters}:
         advice = "is not waiting; 'tailrace dead-letters list' shows those that are"
         problems = (f"dead letter {each!r}" for each in sorted(unknown))

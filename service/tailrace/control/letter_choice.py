@@ -13,7 +13,7 @@ _PAGE = 1000
 
 @dataclass(frozen=True, slots=True)
 class LetterChoice:
-    """The letters that are meant; all, unless something is said."""
+    """The dead letters that are meant; all, unless something is said."""
 
     scope: str | None = None
     handler: str | None = None
@@ -27,7 +27,7 @@ class LetterChoice:
         return self.key is None and self.error is None and not self.ids
 
     def has(self, head: LetterHead) -> bool:
-        """Whether this letter is meant."""
+        """Whether this dead letter is meant."""
         return (
             self.scope in (None, head.scope)
             and self.handler in (None, head.handler)
@@ -39,7 +39,7 @@ class LetterChoice:
     async def heads(
         self, store: DeadLetterStore, after: str = "", page: int = _PAGE
     ) -> AsyncIterator[LetterHead]:
-        """The letters that are meant, in the order of arrival, without their events."""
+        """The dead letters that are meant, in the order of arrival, without their events."""
         async for head in self._all(store, after, page if self.by_name else _PAGE):
             if self.has(head):
                 yield head
@@ -59,7 +59,7 @@ class LetterChoice:
         return number
 
     async def queues(self, store: DeadLetterStore, after: "Progress") -> "ChosenQueues":
-        """The queues with letters that are meant, but those that a former answer is about."""
+        """The queues with dead letters that are meant, but those that a former answer is about."""
         chosen = ChosenQueues()
         async for head in self._all(store, "", _PAGE):
             chosen.sizes[head.queue] += 1
@@ -87,7 +87,7 @@ class LetterChoice:
 
 @dataclass(slots=True)
 class ChosenQueues:
-    """By queue, the first letter that is meant, in the order of arrival; and how many wait.
+    """By queue, the first dead letter that is meant, in the order of arrival; and how many wait.
 
     ``rest``: the queue that a former answer has left in the middle.
     """

@@ -49,7 +49,7 @@ async def listed(
 
 
 async def _text(store: DeadLetterStore, head: LetterHead, *, events: bool) -> str | None:
-    """A letter; ``None`` if it does not wait any more."""
+    """A dead letter; ``None`` if it does not wait any more."""
     letter: DeadLetter | None = None
     if events:
         try:
@@ -91,5 +91,5 @@ def _with_event(fields: dict[str, Any], event: str) -> str:
 
 
 def named(letter: DeadLetter | LetterHead) -> dict[str, str]:
-    """Which letter it is, in JSON types."""
+    """Which dead letter it is, in JSON types."""
     return {"id": letter.id, "scope": letter.scope, "handler": letter.handler}

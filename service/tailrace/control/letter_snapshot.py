@@ -32,7 +32,7 @@ _DELETED = (
 
 @dataclass(frozen=True, slots=True)
 class LetterSnapshot:
-    """For the letters of one scope, which ``watcher`` follows."""
+    """For the dead letters of one scope, which ``watcher`` follows."""
 
     watcher: Watcher
     store: DeadLetterStore
@@ -40,7 +40,7 @@ class LetterSnapshot:
     """Stores what is wanted of the scope's snapshot, whichever process follows it then."""
 
     async def instead(self, queues: Sequence[LetterQueue], report: Report) -> None:
-        """Discards the letters of these queues for a snapshot of their documents.
+        """Discards the dead letters of these queues for a snapshot of their documents.
 
         The request is stored before a letter is discarded, paused, and begins after that: a row of
         a document whose letters wait would become a letter behind them. Whatever ends the process,

@@ -32,7 +32,7 @@ from tailrace.stream import Interrupt
 T = TypeVar("T")
 
 MOST_SECONDS = 8.0
-"""After this time a request begins no letter but its first, so that its answer comes."""
+"""After this time a request begins no dead letter but its first, so that its answer comes."""
 
 
 @dataclass(slots=True)
@@ -51,12 +51,12 @@ class _Outcome:
     next: Progress | None = None
 
     def more(self) -> bool:
-        """Whether another letter may be begun."""
+        """Whether another dead letter may be begun."""
         first, self.begun = not self.begun, True
         return first or anyio.current_time() < self.ends
 
     def note(self, letter: DeadLetter | LetterHead, what: str) -> None:
-        """Notes what became of a letter."""
+        """Notes what became of a dead letter."""
         self.failed += what.startswith("failed: ")
         self.done += not what.startswith("failed: ")
         self.letters.append(named(letter) | {"outcome": what})
@@ -83,16 +83,16 @@ class DeadLetters:
     store: DeadLetterStore
     desired_states: DesiredStateStore
     locks: Mapping[str, anyio.Lock]
-    """Held while the letters of a scope are being replayed or discarded."""
+    """Held while the dead letters of a scope are being replayed or discarded."""
 
     async def show(self, choice: LetterChoice, after: str, limit: int, *, events: bool) -> str:
-        """A page of the waiting letters, oldest first, as JSON."""
+        """A page of the waiting dead letters, oldest first, as JSON."""
         return await _stored(listed(self.store, choice, after, limit, events=events))
 
     async def replay(
         self, choice: LetterChoice, by: str, after: str = "", *, dry_run: bool = False
     ) -> Done:
-        """Hands the letters to their handlers again, with all letters of their documents."""
+        """Hands the dead letters to their handlers again, with all letters of their documents."""
         chosen = await _stored(choice.queues(self.store, Progress.of(after)))
         if not after and (unknown := sorted(choice.ids - chosen.ids)):
             raise _unknown(unknown[0])
@@ -133,7 +133,7 @@ class DeadLetters:
         return outcome.answer("replayed", f"; {outcome.failed} failed again, {outcome.left} left")
 
     async def replay_one(self, choice: LetterChoice, by: str) -> Done:
-        """Hands a letter to its handler again, with all letters of its document.
+        """Hands a dead letter to its handler again, with all letters of its document.
 
         ``next`` of the answer is the letter to ask for then.
         """
@@ -142,7 +142,7 @@ class DeadLetters:
         return replace(done, details={**done.details, "next": at[-1] if at else None})
 
     async def discard_one(self, id: str, choice: LetterChoice) -> Done:
-        """Removes a letter, so that its event is never handled."""
+        """Removes a dead letter, so that its event is never handled."""
         done = await self.discard(choice)
         if not done.details["letters"]:
             raise _unknown(id)
@@ -151,7 +151,7 @@ class DeadLetters:
     async def discard(
         self, choice: LetterChoice, after: str = "", *, dry_run: bool = False
     ) -> Done:
-        """Removes letters, so that their events are never handled."""
+        """Removes dead letters, so that their events are never handled."""
         if dry_run:
             would = await _stored(choice.count(self.store))
             message = f"{number(would)} would be discarded. Dry run: nothing was changed"
@@ -251,7 +251,7 @@ class DeadLetters:
 
     @contextmanager
     def _alone(self, scope: str) -> Iterator[None]:
-        """Two replays at once would mix up the order of a document's letters."""
+        """Two replays at once would mix up the order of a document's dead letters."""
         lock = self.locks[f"dead letters of {scope}"]
         try:
             lock.acquire_nowait()

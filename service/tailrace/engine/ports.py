@@ -223,7 +223,7 @@ class DeadLetterStore(Protocol):
         """
 
     async def add(self, letter: DeadLetter, epoch: int) -> None:
-        """Stores a letter durably after all others; the same unresolved letter is stored once.
+        """Stores a dead letter durably after all others; the same unresolved letter is stored once.
 
         The write itself stores nothing if a greater epoch has claimed the scope, even if the
         server executes it late; then this raises :class:`tailrace.errors.CheckpointFenced`.
@@ -233,10 +233,10 @@ class DeadLetterStore(Protocol):
         """Keys with unresolved letters, as last known here; later knowledge updates the set."""
 
     async def holds(self, scope: str, handler: str, key: bytes | None) -> bool:
-        """Whether the key has unresolved letters in the store now."""
+        """Whether the key has unresolved dead letters in the store now."""
 
     async def count(self) -> Mapping[tuple[str, str], int]:
-        """The number of unresolved letters in the store now, by scope and handler."""
+        """The number of unresolved dead letters in the store now, by scope and handler."""
 
     async def heads(
         self,
@@ -246,16 +246,16 @@ class DeadLetterStore(Protocol):
         after: str = "",
         limit: int = 1000,
     ) -> Sequence[LetterHead]:
-        """At most ``limit`` unresolved letters after that ``arrival``, without their events.
+        """At most ``limit`` unresolved dead letters after that ``arrival``, without their events.
 
         Raises ``ValueError`` for an ``after`` that is no arrival.
         """
 
     async def queue(self, queue: LetterQueue) -> Sequence[LetterHead]:
-        """The unresolved letters of a document, in the order of arrival."""
+        """The unresolved dead letters of a document, in the order of arrival."""
 
     async def read(self, head: LetterHead) -> DeadLetter | None:
-        """The letter with its event; ``None`` if it does not wait any more.
+        """The dead letter with its event; ``None`` if it does not wait any more.
 
         Raises :class:`tailrace.model.dead_letter.LetterUnreadable` if its record is damaged.
         """
@@ -268,7 +268,7 @@ class DeadLetterStore(Protocol):
     async def letters_of(
         self, scope: str | None, is_key: Callable[[bytes | None], bool]
     ) -> Sequence[DeadLetter]:
-        """The unresolved letters of a scope, or of all, whose key is asked for."""
+        """The unresolved dead letters of a scope, or of all, whose key is asked for."""
 
     async def resolve(self, letter: DeadLetter | LetterHead, how: How) -> bool:
         """Records durably how a letter was resolved; returns True if it was still unresolved."""

@@ -1,4 +1,4 @@
-"""The key of a document as an operator writes it, and as events, letters and segments hold it."""
+"""The key of a document as an operator writes it, and in events, dead letters and segments."""
 
 import re
 from collections.abc import Iterator

@@ -8,11 +8,11 @@ from tailrace.errors import DeadLetterError
 
 
 class LetterUnreadable(DeadLetterError):
-    """The record of a letter is damaged: that concerns only this letter."""
+    """The record of a dead letter is damaged: that concerns only this letter."""
 
 
 How: TypeAlias = Literal["replayed", "discarded"]
-"""How a letter was resolved."""
+"""How a dead letter was resolved."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class DeadLetter:
 
     @property
     def identity(self) -> tuple[str, str, str]:
-        """The key of a letter in a store: scope, handler and id."""
+        """The key of a dead letter in a store: scope, handler and id."""
         return self.scope, self.handler, self.id
 
 
@@ -58,14 +58,14 @@ class LetterHead:
 
     @property
     def identity(self) -> tuple[str, str, str]:
-        """As of the letter."""
+        """As of the dead letter."""
         return self.scope, self.handler, self.id
 
     @property
     def queue(self) -> "LetterQueue":
-        """The letters that are replayed in order, of which this is one."""
+        """The dead letters that are replayed in order, of which this is one."""
         return self.scope, self.handler, self.key
 
 
 LetterQueue: TypeAlias = tuple[str, str, bytes | None]
-"""Scope, handler and key of a document: its letters are replayed in order."""
+"""Scope, handler and key of a document: its dead letters are replayed in order."""

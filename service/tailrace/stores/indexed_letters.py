@@ -34,12 +34,12 @@ class IndexedLetters(ABC):
 
     async def add(self, letter: DeadLetter, epoch: int) -> None:
         async with self._lock:
-            # Before the insert: a failed or cancelled insert may have stored the letter.
+            # Before the insert: a failed or cancelled insert may have stored the dead letter.
             self._held[letter.scope, letter.handler].add(letter.key)
             await self._insert(letter, epoch)
 
     def held(self, scope: str, handler: str) -> Collection[bytes | None]:
-        """Keys with unresolved letters, as last known here; always the same set object."""
+        """Keys with unresolved dead letters, as last known here; always the same set object."""
         return self._held[scope, handler]
 
     async def holds(self, scope: str, handler: str, key: bytes | None) -> bool:
@@ -98,4 +98,4 @@ class IndexedLetters(ABC):
 
     @abstractmethod
     async def _keys(self, scope: str) -> Iterable[Key]:
-        """The key of each unresolved letter of a scope."""
+        """The key of each unresolved dead letter of a scope."""

@@ -35,7 +35,7 @@ _MOST_GROUPS = 100_000
 """The limit of one reply: more than there are pairs of scope and handler."""
 
 _ATTEMPTS = 3
-"""How often a letter is tried that meets another document with its ``_id`` or its number."""
+"""How often a dead letter is tried that meets another document with its ``_id`` or its number."""
 
 _HEAD_FIELDS = ("scope", "handler", "letter", "key", "error", "attempts", "at", "sequence")
 _LETTERS = {"letter": {"$exists": True}} | WAITING  # not other documents of the collection
@@ -113,7 +113,7 @@ class MongoDeadLetters(IndexedLetters):
 
     async def _claim(self, scope: str, epoch: int) -> None:
         await self._numbers.claim(scope, epoch)
-        # From here on, no letter of an earlier owner can use the parts that it has written.
+        # From here on, no dead letter of an earlier owner can use the parts that it has written.
         if unused := await self._parts.waiting(scope):
             query = below(f"{scope}/") | {"parts": {"$exists": True}} | WAITING
             used = await self._records.find_all(query, self._name, level="local", fields=("parts",))
@@ -143,7 +143,7 @@ class MongoDeadLetters(IndexedLetters):
             if await self._records.update(update, where) is not None:
                 self._numbers.put_back(letter.scope, epoch, number + 1)
                 return
-            # A duplicate key: the letter is there, or its number is taken.
+            # A duplicate key: the dead letter is there, or its number is taken.
             if await self._records.update(unchanged, where):
                 self._numbers.put_back(letter.scope, epoch, number)
                 return
@@ -172,7 +172,7 @@ class MongoDeadLetters(IndexedLetters):
         )
 
     async def _with_event(self, document: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The document of a letter with its event, which may be in parts."""
+        """The document of a dead letter with its event, which may be in parts."""
         if "parts" not in document:
             return document
         where = f"{self._name}, document {document['_id']!r}"
@@ -193,7 +193,7 @@ class MongoDeadLetters(IndexedLetters):
 
 
 def to_document(letter: DeadLetter) -> dict[str, Any]:
-    """The document of an unresolved letter, without ``sequence``, which the server sets."""
+    """The document of an unresolved dead letter, without ``sequence``, which the server sets."""
     event = ChangeEvent.from_raw(letter.raw)
     return {
         **letter_record(letter),
@@ -204,7 +204,7 @@ def to_document(letter: DeadLetter) -> dict[str, Any]:
 
 
 def from_document(document: Mapping[str, Any], name: str) -> tuple[Timestamp, DeadLetter]:
-    """The sequence and the letter in a document of the collection ``name``."""
+    """The sequence and the dead letter in a document of the collection ``name``."""
     where = f"{name}, document {document.get('_id')!r}"
     letter = read_letter(document, where=where)
     if reason := _wrong(document, letter):
@@ -234,5 +234,5 @@ def letter_id(letter: DeadLetter | LetterHead) -> str:
 
 
 def _key_prefix(scope: str, handler: str, key: bytes | None) -> str:
-    """The prefix of the ``_id`` of every letter of a key."""
+    """The prefix of the ``_id`` of every dead letter of a key."""
     return f"{scope}/{handler}/{hashlib.sha256(key or b'').hexdigest()[:32]}/"

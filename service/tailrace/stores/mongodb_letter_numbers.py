@@ -23,7 +23,7 @@ _INDEX = {
     "partialFilterExpression": _NUMBERED,
 }
 _ARRIVALS = {"name": "arrivals", "key": {"resolved_at": 1, "sequence": 1}}
-"""For pages of the letters that wait, in the order of their arrival."""
+"""For pages of the dead letters that wait, in the order of their arrival."""
 _ATTEMPTS = 10
 """How often to seal if others, which seal at the same time, take the number first."""
 
@@ -117,5 +117,5 @@ class LetterNumbers:
 
 
 def _seal(scope: str, number: int) -> str:
-    """The ``_id`` of a seal. No ``_id`` of a letter begins like that: no scope has a colon."""
+    """The ``_id`` of a seal. No ``_id`` of a dead letter begins like that: no scope has a colon."""
     return f"seal:{scope}/{number}"

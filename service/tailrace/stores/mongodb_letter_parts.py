@@ -13,7 +13,7 @@ from tailrace.stores.mongodb_collection import RecordCollection
 
 PART_BYTES = 4 * 1024 * 1024
 """A larger event is kept in parts of this size. A document has at most 16 MB, which must also hold
-the letter's key and error."""
+the dead letter's key and error."""
 
 WAITING = {"resolved_at": {"$exists": False}}
 """A filter for what is not resolved."""
@@ -47,7 +47,7 @@ class LetterParts:
         return {each["_id"].rpartition("/")[0] + "/" for each in found}
 
     async def resolve(self, prefix: str, at: datetime, where: str) -> None:
-        """Marks the parts, as their letter is marked."""
+        """Marks the parts, as their dead letter is marked."""
         update = {"q": below(prefix), "u": {"$set": {"resolved_at": at}}, "multi": True}
         await self._letters.update(update, where)
 
@@ -58,5 +58,5 @@ def below(prefix: str) -> dict[str, object]:
 
 
 def _of_scope(scope: str) -> str:
-    """No ``_id`` of a letter begins like that: no scope has a colon."""
+    """No ``_id`` of a dead letter begins like that: no scope has a colon."""
     return f"part:{scope}/"

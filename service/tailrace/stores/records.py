@@ -63,7 +63,7 @@ async def claim_first(store: CheckpointStore, scope: str, epoch: int, *, where: 
 
 
 def letter_record(letter: DeadLetter) -> dict[str, Any]:
-    """The record of an unresolved letter."""
+    """The record of an unresolved dead letter."""
     record = document(letter)
     record["letter"], record["event"] = record.pop("id"), record.pop("raw")
     # An error message may hold halves of surrogate pairs, which UTF-8 cannot encode.
@@ -72,7 +72,7 @@ def letter_record(letter: DeadLetter) -> dict[str, Any]:
 
 
 def read_letter(record: Mapping[str, Any], *, where: str) -> DeadLetter:
-    """The letter in a record that :func:`letter_record` made, whatever its event holds."""
+    """The dead letter in a record that :func:`letter_record` made, whatever its event holds."""
     try:
         fields = {**record, "id": record.get("letter"), "raw": record.get("event")}
         return instance(DeadLetter, fields)
@@ -118,7 +118,7 @@ def unreadable_letter(where: str, reason: str) -> LetterUnreadable:
 
 
 def letter_line(letter: DeadLetter) -> str:
-    """A letter as one line of JSON, for grep and jq; its event is canonical Extended JSON.
+    """A dead letter as one line of JSON, for grep and jq; its event is canonical Extended JSON.
 
     An event that is not BSON (a damaged store) is left out, and ``raw`` has its bytes as hex.
     """

@@ -41,7 +41,7 @@ class Attempts:
         lease: HeldLease | None = None,
         call_slot: anyio.Semaphore | None = None,
     ) -> None:
-        """``call_slot``: calls with several events wait for it, as replays of letters do."""
+        """``call_slot``: calls with several events wait for it, as replays of dead letters do."""
         self.handler = handler
         self.share = share
         self.name = handler.name

@@ -24,19 +24,19 @@ from tailrace.model.dead_letter import DeadLetter, LetterHead, LetterQueue, Lett
 from tailrace.model.token import ResumeToken
 
 ROUNDS = 1000
-"""How often to look for letters that joined meanwhile: they may join as quickly as they are
+"""How often to look for dead letters that joined meanwhile: they may join as quickly as they are
 replayed, and the replay must end."""
 
 HandOver = Callable[[ChangeEvent], Awaitable[BaseException | None]]
 """Hands a change to the handler once, and waits out an outage; returns the handler's error."""
 
 Report = Callable[[DeadLetter | LetterHead, str], None]
-"""Called with each letter and its outcome."""
+"""Called with each dead letter and its outcome."""
 
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """How many letters were handled, failed again, and are left in the queues that were begun.
+    """How many dead letters were handled, failed again, and are left in the queues that were begun.
 
     ``rest``: the queues that were not begun, or not ended, when the time was over; ``waits``: for
     what the handler waited then, if its destination was down.
@@ -108,7 +108,7 @@ async def replay_letters(
 
 
 async def in_order(store: DeadLetterStore, queue: Sequence[LetterHead]) -> Sequence[LetterHead]:
-    """The letters of a queue in the order of their events, as far as these say so.
+    """The dead letters of a queue in the order of their events, as far as these say so.
 
     If a scope restarts from an older checkpoint, earlier events of the same key come again and are
     stored last. Replayed last, they would undo the later events.
@@ -129,7 +129,7 @@ async def in_order(store: DeadLetterStore, queue: Sequence[LetterHead]) -> Seque
 
 
 async def _failure(letter: DeadLetter, hand_over: HandOver) -> str:
-    """Hands the letter's event over once; returns the error, or an empty string."""
+    """Hands the dead letter's event over once; returns the error, or an empty string."""
     event = event_of(letter)
     if event is None:
         return "its event cannot be read: restore the store from a backup, or discard it"
@@ -143,7 +143,7 @@ async def _failure(letter: DeadLetter, hand_over: HandOver) -> str:
 
 
 def event_of(letter: DeadLetter) -> ChangeEvent | None:
-    """The letter's event; ``None`` if its bytes are not BSON, as in a damaged store."""
+    """The dead letter's event; ``None`` if its bytes are not BSON, as in a damaged store."""
     try:
         bson.decode(letter.raw, CODEC)
     except (BSONError, ArithmeticError, LookupError, RecursionError, TypeError, ValueError):

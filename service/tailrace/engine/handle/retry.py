@@ -72,7 +72,7 @@ class Retry:
     until: Interrupt
     lease: HeldLease | None = None
     held: Collection[bytes | None] = field(init=False)
-    """The keys that have letters, as last known from the store."""
+    """The keys that have dead letters, as last known from the store."""
     policy: FailurePolicy = field(init=False)
     recorder: HandlerRecorder = field(init=False)
 

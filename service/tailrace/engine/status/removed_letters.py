@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 def removed_letters(
     counts: Mapping[tuple[str, str], int], known: Mapping[str, Collection[str]]
 ) -> list[str]:
-    """A line for each scope and handler with letters in ``counts`` that is not ``known``."""
+    """A line for each scope and handler with dead letters in ``counts`` that is not ``known``."""
     return [
         f"scope {scope}: {letters} dead letters wait for handler {handler!r}, which is not "
         f"configured for it: add it again and replay them, or 'tailrace dead-letters discard "
