@@ -14,7 +14,7 @@ from tailrace.engine import Handler, OwnPosition, PerBatch, RunIdentity
 from tailrace.errors import ConfigurationError, Problem, describe
 
 
-def created(path: str, kind: Callable[..., Any], *given: Any, **named: Any) -> Any:
+def created(path: str, kind: Callable[..., Any], /, *given: Any, **named: Any) -> Any:
     """An object of a class. Raises :class:`ConfigurationError` with this path."""
     try:
         return kind(*given, **named)

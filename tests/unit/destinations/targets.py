@@ -134,6 +134,13 @@ class Storing:
         CALLS.append((self.given, list(batch), batch.scope.name, batch.position, batch.former))
 
 
+class OddOptions(Storing):
+    """Its options have the names of parameters on their way to it."""
+
+    def __init__(self, path: str, kind: str, name: str, opening: str, settings: str) -> None:
+        self.given = path, kind, name, opening, settings
+
+
 class Options(BaseModel):
     dsn: str
     size: int = 1

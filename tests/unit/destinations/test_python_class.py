@@ -36,6 +36,13 @@ async def test_options_are_what_the_constructor_takes(target: str, called: Any) 
     assert [called] == targets.CALLS
 
 
+async def test_options_may_have_any_name() -> None:
+    names = ("path", "kind", "name", "opening", "settings")
+    async with opened("OddOptions", options={name: name for name in names}) as handler:
+        await deliver(handler, EVENT)
+    assert targets.CALLS[0][0] == names
+
+
 @pytest.mark.parametrize(
     ("target", "options", "path", "message"),
     [
