@@ -21,7 +21,7 @@ _HEAD = "SELECT number, scope, handler, letter, key, error, attempts, at"
 # The index "waiting" refuses a second row for an unresolved letter. One statement, so that no other
 # process can claim the scope between the comparison and the write.
 _ADD = """
-INSERT INTO dead_letters (scope, handler, dead letter, key, event, error, attempts, at)
+INSERT INTO dead_letters (scope, handler, letter, key, event, error, attempts, at)
 SELECT :scope, :handler, :letter, :key, :event, :error, :attempts, :at
 WHERE NOT EXISTS (SELECT 1 FROM checkpoints WHERE scope = :scope AND epoch > :epoch)
 ON CONFLICT DO NOTHING
@@ -50,7 +50,7 @@ SELECT scope, handler, count(*) FROM dead_letters WHERE resolved_at IS NULL GROU
 """
 _RESOLVE = """
 UPDATE dead_letters SET resolved_at = ?, how = ?
-WHERE resolved_at IS NULL AND scope = ? AND handler = ? AND dead letter = ?
+WHERE resolved_at IS NULL AND scope = ? AND handler = ? AND letter = ?
 """
 
 
