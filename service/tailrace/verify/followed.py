@@ -7,10 +7,9 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 
 import bson
-from bson.timestamp import Timestamp
 
 from tailrace.engine import Comparison, Routed, ScopePlan, Watcher, WatcherState
-from tailrace.engine.position.cluster_time import later
+from tailrace.engine.position.cluster_time import before, later
 from tailrace.engine.status.lag import MOST_LAG_SECONDS
 from tailrace.errors import Unavailable
 from tailrace.event import ChangeEvent
@@ -73,7 +72,7 @@ class FollowedHandler:
             time = later(position.cluster_time, token.cluster_time if token is not None else None)
             # Such a one is before all changes of its time, which the server may not have reached.
             if time is not None and (token is None or token.is_high_water):
-                time = _before(time)
+                time = before(time)
             if time is not None:
                 return Reached(time, position.start_point)
         raise Unavailable(f"handler {self.handler!r} has no position yet")
@@ -108,12 +107,6 @@ class FollowedHandler:
             return ""
         seen = watcher.status_of(self.handler).snapshot_of(self.handler)
         return seen.progress.id if seen is not None and not seen.progress.over else ""
-
-
-def _before(time: Timestamp) -> Timestamp:
-    if time.inc:
-        return Timestamp(time.time, time.inc - 1)
-    return Timestamp(max(time.time - 1, 0), 2**32 - 1)
 
 
 def routed_of(watcher: Watcher, handler: str) -> Routed | None:

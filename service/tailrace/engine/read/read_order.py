@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import anyio
 from bson.timestamp import Timestamp
 
+from tailrace.engine.position.cluster_time import before
 from tailrace.event import RawBatch, Slice
 from tailrace.model import ResumeToken
 
@@ -64,7 +65,7 @@ def caught_up_to(
         or (token == start and token.is_high_water)
     ):
         return time, True
-    return (None, False) if time is None else (_before(time), False)
+    return (None, False) if time is None else (before(time), False)
 
 
 def split(slices: Sequence[Slice], time: Timestamp) -> tuple[list[Slice], list[Slice]]:
@@ -88,10 +89,3 @@ def split(slices: Sequence[Slice], time: Timestamp) -> tuple[list[Slice], list[S
 
 def _time(slice_: Slice, index: int, otherwise: Timestamp) -> Timestamp:
     return slice_.part(index, index + 1).last().time or otherwise
-
-
-def _before(time: Timestamp) -> Timestamp:
-    """The last possible time before ``time``."""
-    if time.inc:
-        return Timestamp(time.time, time.inc - 1)
-    return Timestamp(max(time.time - 1, 0), 2**32 - 1)
