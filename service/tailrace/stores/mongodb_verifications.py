@@ -5,12 +5,9 @@ Its ``_id`` is ``<scope>:<handler>`` (no scope name has a colon).
 
 from collections.abc import Sequence
 
-import structlog
-
-from tailrace.errors import CheckpointCorrupt
 from tailrace.model.verification import Verification
 from tailrace.stores.mongodb_collection import RecordCollection
-from tailrace.stores.records import read_record, verification_fenced
+from tailrace.stores.records import read_record, readable, verification_fenced
 
 
 class MongoVerifications:
@@ -20,16 +17,11 @@ class MongoVerifications:
         self._records = records
 
     async def load(self, scope: str) -> Sequence[Verification]:
-        where, verifications = self._of(scope), list[Verification]()
+        where = self._of(scope)
         query = {"_id": {"$gt": f"{scope}:", "$lt": f"{scope};"}}
-        for record in await self._records.find_all(query, where, level="majority"):
-            try:
-                verification = read_record(Verification, record, scope=scope, where=where)
-            except CheckpointCorrupt as error:
-                structlog.get_logger().warning("verification.unreadable", error=str(error))
-            else:
-                verifications.append(verification)
-        return verifications
+        records = await self._records.find_all(query, where, level="majority")
+        of = {"scope": scope, "where": where}
+        return readable(lambda record: read_record(Verification, record, **of), records)
 
     async def save(self, verification: Verification) -> None:
         where, scope = self._of(verification.scope), verification.scope

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from tailrace.errors import CheckpointFenced
+from tailrace.errors import CheckpointCorrupt, CheckpointFenced
 from tailrace.event.extended_json import to_json
 from tailrace.model.checkpoint import Checkpoint
 from tailrace.model.dead_letter import DeadLetter, LetterHead, LetterUnreadable
@@ -99,6 +99,19 @@ def letter_fenced(scope: str, epoch: int, claimed: int, *, where: str) -> Checkp
         f"epoch {epoch} is stored: another process follows this scope now, or an operator has set "
         "or reset its position. 'tailrace scopes restart SCOPE' follows from there"
     )
+
+
+def readable(read: Callable[[Any], Verification], records: Iterable[Any]) -> list[Verification]:
+    """The verifications in these records; one that cannot be read is left out, and logged."""
+    verifications: list[Verification] = []
+    for record in records:
+        try:
+            verifications.append(read(record))
+        except CheckpointCorrupt as error:
+            import structlog  # here: commands that read no verification start without it
+
+            structlog.get_logger().warning("verification.unreadable", error=str(error))
+    return verifications
 
 
 def verification_fenced(verification: Verification, *, where: str) -> CheckpointFenced:

@@ -3,11 +3,8 @@
 import json
 from collections.abc import Sequence
 
-import structlog
-
-from tailrace.errors import CheckpointCorrupt
 from tailrace.model.verification import Verification
-from tailrace.stores.records import read_json, verification_fenced
+from tailrace.stores.records import read_json, readable, verification_fenced
 from tailrace.stores.sqlite_file import SqliteFile
 
 # As a blob: text that is not UTF-8 must fail where the error can name its record.
@@ -28,17 +25,10 @@ class SqliteVerifications:
         self._file = file
 
     async def load(self, scope: str) -> Sequence[Verification]:
-        where, verifications = f", scope {scope!r}", list[Verification]()
-        for (text,) in (await self._file.run(_LOAD, (scope,), where)).rows:
-            try:
-                verification = read_json(
-                    Verification, text, scope=scope, where=f"{self._file.path}{where}"
-                )
-            except CheckpointCorrupt as error:
-                structlog.get_logger().warning("verification.unreadable", error=str(error))
-            else:
-                verifications.append(verification)
-        return verifications
+        where = f", scope {scope!r}"
+        rows = (await self._file.run(_LOAD, (scope,), where)).rows
+        of = {"scope": scope, "where": f"{self._file.path}{where}"}
+        return readable(lambda row: read_json(Verification, row[0], **of), rows)
 
     async def save(self, verification: Verification) -> None:
         scope, where = verification.scope, f", scope {verification.scope!r}"
