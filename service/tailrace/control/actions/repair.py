@@ -97,7 +97,7 @@ async def repair(control: Control, subject: Subject, by: str, *, dry_run: bool) 
 async def _begin(
     control: Control, subject: Subject, plans: Sequence[RepairPlan], by: str
 ) -> list[str]:
-    from tailrace.control.actions.snapshot import require_handled, rows_of
+    from tailrace.control.actions.snapshot import rows_of
     from tailrace.control.desired_state import request_snapshot
     from tailrace.control.subject import Subject
 
@@ -110,21 +110,20 @@ async def _begin(
             wanted = rows_of(of, "start").start(plan.collections, plan.filter)
             if isinstance(wanted, str):
                 raise ActionRefused(409, wanted)
-            if not await _is_handled(of, control.patience_seconds):
-                require_handled(of.status)
+            await _wait_for_last(of, control.patience_seconds)
             await request_snapshot(control.desired_states, watcher, wanted, by, plan.handler)
             begun.append(wanted.id)
     return begun
 
 
-async def _is_handled(of: Subject, seconds: float) -> bool:
-    """Whether the last snapshot is over, or is within this time."""
+async def _wait_for_last(of: Subject, seconds: float) -> None:
+    """Returns when the last snapshot is over. Raises :class:`ActionRefused` after this time."""
     from tailrace.control.actions.snapshot import require_handled
 
     with anyio.move_on_after(seconds):
         while True:
             with suppress(ActionRefused):
                 require_handled(of.status)
-                return True
+                return
             await anyio.sleep(_LOOK_SECONDS)
-    return False
+    require_handled(of.status)
