@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
@@ -74,8 +75,7 @@ class Findings:
     ) -> ComparedCollection:
         """Counts differences, and lists them."""
         values = self.record.request.values
-        for suspect in suspects:
-            of = self.count(of, **{suspect.kind.value: 1})
+        of = self.count(of, **Counter(suspect.kind.value for suspect in suspects))
         self._list([_difference(of, each, since, values=values) for each in suspects])
         return of
 
