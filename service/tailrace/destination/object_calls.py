@@ -9,8 +9,8 @@ import structlog
 from prometheus_client import CollectorRegistry
 
 from tailrace.destination.batch import Batch, ScopeContext
-from tailrace.destination.compared import Compared
 from tailrace.destination.position import position_text, stored_position
+from tailrace.destination.positioned_comparison import PositionedComparison
 from tailrace.engine import Commit, Comparison, OwnPosition, PerBatch, RunIdentity
 from tailrace.event import ChangeEvent
 from tailrace.model import SinkPosition
@@ -104,7 +104,7 @@ class ObjectCalls:
     @asynccontextmanager
     async def _comparison(self, identity: RunIdentity) -> AsyncIterator[Comparison]:
         async with self._target.comparison(self._context(identity)) as comparison:
-            yield Compared(comparison, identity)
+            yield PositionedComparison(comparison, identity)
 
     async def _begin(self, identity: RunIdentity) -> SinkPosition | None:
         self._attempts += 1

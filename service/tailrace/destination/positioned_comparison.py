@@ -10,7 +10,7 @@ from tailrace.model.snapshot import DocumentId
 
 
 @dataclass(frozen=True, slots=True)
-class Compared:
+class PositionedComparison:
     """Implements :class:`Comparison` for the engine. Raises :class:`InvalidPosition`, too."""
 
     comparison: Comparison
