@@ -20,10 +20,11 @@ collation of its collection: keys that only a collation makes equal are differen
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from decimal import Decimal, localcontext
 from struct import pack
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from bson import decode
 from bson.decimal128 import Decimal128, create_decimal128_context
+from bson.raw_bson import RawBSONDocument
 
 from tailrace.event import bson
 from tailrace.event.bson import FLOAT64, INT32, encoded, walk, walk_between
@@ -100,7 +101,11 @@ def identities(keys: Iterable[bytes | None]) -> Mapping[Namespace, Sequence[byte
 
 def identity(buffer: bytes, key: int) -> bytes:
     """The ``_id`` of the document at ``key`` as a BSON element, equal for equal values, or b""."""
-    for name, kind, value, end in walk_between(buffer, key + 4, key + INT32(buffer, key)[0] - 1):
+    at, last = key + 4, key + INT32(buffer, key)[0] - 1
+    first = buffer[at : at + _OBJECT_ID_BYTES]
+    if first.startswith(_ID_OF_OBJECT) and at + _OBJECT_ID_BYTES <= min(last, len(buffer)):
+        return first  # by far the most, without a walk
+    for name, kind, value, end in walk_between(buffer, at, last):
         if name == b"_id":
             return _element(buffer, name, kind, value, end)
     return b""
@@ -142,6 +147,16 @@ def is_like_pattern(key: bytes) -> bool:
 def equal_to(key: bytes) -> bytes:
     """``{$eq: …}`` for the value of a key ``{_id: …}``."""
     return encoded(key[4:5] + b"$eq\0" + key[4 + len(b"?_id\0") : -1])
+
+
+def compare_with(operator: str, key: bytes) -> Mapping[str, Any]:
+    """A filter that compares ``_id`` with the value of a key ``{_id: …}``, such as with ``$gt``.
+
+    In the order of all types: ``{_id: {$gt: x}}`` finds only values of the type of ``x``. With the
+    raw value: decoding would change some.
+    """
+    literal = encoded(key[4:5] + b"$literal\0" + key[4 + len(b"?_id\0") : -1])
+    return {"$expr": {operator: ["$_id", RawBSONDocument(literal)]}}
 
 
 def is_object_id(key: bytes) -> bool:

@@ -1,7 +1,7 @@
 """The key of a document as an operator writes it, and in events, dead letters and segments."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +15,9 @@ from tailrace.event.bson import INT32
 from tailrace.event.document_key import identity
 
 _OPTIONS = json_util.DEFAULT_JSON_OPTIONS.with_options(
+    datetime_conversion=DatetimeConversion.DATETIME_AUTO
+)
+_CANONICAL = json_util.CANONICAL_JSON_OPTIONS.with_options(
     datetime_conversion=DatetimeConversion.DATETIME_AUTO
 )
 _REFUSALS = (ValueError, TypeError, ArithmeticError, LookupError, RecursionError, BSONError)
@@ -55,6 +58,16 @@ class Key:
                 values += [int(number)] if -(2**31) <= number < 2**31 else []
         for value in values:
             yield bson.encode({"_id": value})
+
+
+def read_key_text(text: str) -> tuple[Mapping[str, Any], bytes]:
+    """What :func:`tailrace.event.document_key.key_text` has written: the fields of the document
+    key, and ``{_id: …}`` as BSON. Raises ``ValueError`` for any other text."""
+    try:
+        key = json_util.loads(text, json_options=_CANONICAL)
+        return key, bson.encode({"_id": key["_id"]})
+    except _REFUSALS as error:
+        raise ValueError(f"{text!a:.60} is no document key: {error}") from error
 
 
 def read_key(text: str) -> Key:

@@ -138,6 +138,11 @@ class WantedDocuments:
         }
 
 
+def filter_of(keys: Iterable[bytes]) -> bytes:
+    """The filter of a find for the documents with these keys ``{_id: …}``, as BSON."""
+    return WantedDocuments({identity(key, 0): key for key in keys}, plain=False).filter()
+
+
 WantedOne: TypeAlias = tuple[bytes, WantedShardKey]
 """The identity of a document, and what tells it from others with this ``_id``."""
 

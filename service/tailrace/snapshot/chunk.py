@@ -13,6 +13,7 @@ from bson.raw_bson import RawBSONDocument
 from bson.timestamp import Timestamp
 
 from tailrace.event.bson import encoded
+from tailrace.event.document_key import compare_with
 from tailrace.event.reply import Reply
 from tailrace.event.snapshot_events import document_id
 from tailrace.model.snapshot import DocumentId, RangeProgress
@@ -84,9 +85,9 @@ async def read_chunk(
             of.database, of.collection, uuid, time, fields | command, read_preference, _MOST_BYTES
         )
 
-    conditions = [_compare("$gt", of.last)] if of.last is not None else []
+    conditions = [compare_with("$gt", of.last.raw)] if of.last is not None else []
     if of.until is not None:
-        conditions.append(_compare("$lte", of.until))
+        conditions.append(compare_with("$lte", of.until.raw))
     edges = {"min": RawBSONDocument(of.last.raw)} if of.clustered and of.last is not None else {}
     if matching is None:
         replies = await server.find(wanted(filter=_all(conditions), limit=most, **edges, **shown))
@@ -105,7 +106,7 @@ async def read_chunk(
     bounds = _ids(await server.find(find))
     last = bounds[0] if bounds else None
     if last is not None:
-        conditions.append(_compare("$lte", last))
+        conditions.append(compare_with("$lte", last.raw))
     if len(bounds) == 2:
         edges["max"] = RawBSONDocument(bounds[1].raw)
     replies = await server.find(wanted(filter=_all([*conditions, matching]), **edges, **shown))
@@ -127,8 +128,8 @@ async def count_up_to(
     matching: Mapping[str, Any] | None = None,
 ) -> int:
     """How many of the next ``most`` ``matching`` documents of a range are not after ``upto``."""
-    conditions = [_compare("$gt", of.last)] if of.last is not None else []
-    conditions.append(_compare("$lte", upto))
+    conditions = [compare_with("$gt", of.last.raw)] if of.last is not None else []
+    conditions.append(compare_with("$lte", upto.raw))
     conditions += [matching] if matching is not None else []
     command: dict[str, Any] = {"filter": _all(conditions), "sort": {"_id": 1}, "hint": {"_id": 1}}
     command |= {"projection": {"_id": 1}, "limit": most, "maxTimeMS": _COUNT_MS}
@@ -150,13 +151,6 @@ def _cut_short(replies: Sequence[Reply]) -> bool:
 
 def _all(conditions: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
     return {"$and": conditions} if conditions else {}
-
-
-def _compare(operator: str, value: DocumentId) -> Mapping[str, Any]:
-    """Compares ``_id`` with the raw value: decoding would change some values."""
-    kind, rest = value.raw[4:5], value.raw[4 + len(b"?_id\0") : -1]
-    literal = RawBSONDocument(encoded(kind + b"$literal\0" + rest))
-    return {"$expr": {operator: ["$_id", literal]}}
 
 
 def _ids(replies: Sequence[Reply]) -> list[DocumentId]:

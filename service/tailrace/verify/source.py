@@ -16,7 +16,7 @@ from tailrace.event import ChangeEvent
 from tailrace.event.document_key import identity
 from tailrace.event.reply import Reply
 from tailrace.event.snapshot_events import ReadEvents
-from tailrace.event.wanted_documents import WantedDocuments
+from tailrace.event.wanted_documents import filter_of
 from tailrace.model import StartPoint
 from tailrace.model.snapshot import DocumentId, RangeProgress
 from tailrace.model.verification import ComparedCollection
@@ -25,8 +25,6 @@ from tailrace.snapshot.server import Find, SnapshotServer
 from tailrace.stream import ChangeStream, ChangeStreamOptions, Driver
 from tailrace.verify.window import Reached
 
-_ID_OF_OBJECT = b"\x07_id\0"
-_OBJECT_ID_END = 4 + len(_ID_OF_OBJECT) + 12
 MOST_BYTES = 16 * 1024 * 1024
 """Documents that are looked at again are read up to this size; the rest come with the next look."""
 _SEEN = {"_id": 1, "operationType": 1, "ns": 1, "documentKey": 1, "clusterTime": 1}
@@ -126,8 +124,8 @@ class Source:
         time: Timestamp,
         command: Mapping[str, Any],
     ) -> Sequence[Reply]:
-        wanted = WantedDocuments({identity(key.raw, 0): key.raw for key in keys}, plain=False)
-        fields = {"filter": RawBSONDocument(wanted.filter()), "batchSize": len(keys) + 1, **command}
+        wanted = RawBSONDocument(filter_of(key.raw for key in keys))
+        fields = {"filter": wanted, "batchSize": len(keys) + 1, **command}
         uuid = bytes.fromhex(of.uuid)
         find = Find(
             of.database, of.collection, uuid, time, fields, self.read_preference, MOST_BYTES
@@ -208,24 +206,16 @@ def _ids(reply: Reply) -> list[DocumentId]:
 
 def identities(keys: Collection[DocumentId]) -> list[bytes]:
     """The identity of each key: equal for values that the server treats as equal."""
-    return [
-        key.raw[4:-1] if key.raw.startswith(_ID_OF_OBJECT, 4) else identity(key.raw, 0)
-        for key in keys
-    ]
+    return [identity(key.raw, 0) for key in keys]
 
 
 def _documents(
     of: ComparedCollection, replies: Sequence[Reply], time: Timestamp, *, whole: bool
 ) -> Documents:
     batch = ReadEvents("verify", of.uuid, of.database, of.collection).batch(replies, time)
-    document_ids: list[bytes] = []
-    for reply in replies:
-        buffer = reply.buffer
-        for begin in reply.bounds[::2]:
-            first = buffer[begin + 4 : begin + _OBJECT_ID_END]
-            document_ids.append(
-                first if first.startswith(_ID_OF_OBJECT) else identity(buffer, begin)
-            )
+    document_ids = [
+        identity(reply.buffer, begin) for reply in replies for begin in reply.bounds[::2]
+    ]
     return Documents(dict(zip(document_ids, batch.events(), strict=True)), whole, batch.size)
 
 

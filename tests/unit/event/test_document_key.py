@@ -16,7 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tailrace.event import ChangeEvent
-from tailrace.event.document_key import identity
+from tailrace.event.document_key import identity, key_text
+from tailrace.event.key import read_key_text
 from tests.scripted.wire import in_order
 from tests.unit.event.documents import EVERY_ID, quick, values
 from tests.unit.event.events import IN_TRANSACTION, LSID, ORDERS
@@ -123,3 +124,24 @@ def test_events_without_a_document_have_no_key_and_order_all() -> None:
 
 def test_a_document_key_without_an_id_or_a_namespace_still_has_a_key() -> None:
     assert ChangeEvent.from_document({"documentKey": {"region": "eu"}}).key
+
+
+def test_an_object_id_that_reaches_beyond_its_document_is_malformed() -> None:
+    whole = bson.encode({"_id": ObjectId(b"0" * 12)})
+    assert identity(whole, 0) == whole[4:-1]
+    cut = (len(whole) - 4).to_bytes(4, "little") + whole[4:]
+    with pytest.raises(ValueError, match="beyond its document"):
+        identity(cut, 0)
+
+
+@pytest.mark.parametrize("value", EVERY_ID.values(), ids=EVERY_ID)
+def test_a_key_is_read_back_from_its_text(value: Any) -> None:
+    written = bson.encode({"_id": value})
+    _, raw = read_key_text(key_text(written))
+    assert key_text(raw) == key_text(written)
+
+
+@pytest.mark.parametrize("text", ["", "7", '{"n": 1}', '{"_id": ', '{"_id": {"$oid": "7"}}'])
+def test_text_that_is_no_document_key_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="is no document key"):
+        read_key_text(text)

@@ -25,16 +25,14 @@ from tailrace.destinations.mongodb.copy_changes import CopyChanges
 from tailrace.destinations.mongodb.names import POSITIONS, Names
 from tailrace.destinations.mongodb.outcomes import outages
 from tailrace.destinations.mongodb.state import Copies
-from tailrace.destinations.mongodb.statements import nested
 from tailrace.errors import Refused
 from tailrace.event import ChangeEvent
-from tailrace.event.bson import ARRAY, encoded, walk
-from tailrace.event.document_key import equal_to, identity, is_like_pattern, is_object_id, key_text
+from tailrace.event.bson import encoded, walk
+from tailrace.event.document_key import compare_with, identity, key_text
 from tailrace.event.extended_json import to_json
+from tailrace.event.wanted_documents import filter_of
 
 _RAW: CodecOptions[Any] = CodecOptions(document_class=RawBSONDocument)
-_OBJECT_ID = b"\x07_id\0"
-_ELEMENT = slice(4, 4 + len(_OBJECT_ID) + 12)
 
 
 class CopyComparison:
@@ -76,18 +74,21 @@ class CopyComparison:
             async with self._snapshot() as session:
                 positions = self._cluster.database(self._state)[POSITIONS]
                 record = await positions.find_one({"_id": self._own_id}, session=session) or {}
-                for query in _queries(keys) if copy is not None and keys else ():
+                if copy is not None and keys:
+                    query = RawBSONDocument(filter_of(key.raw for key in keys))
                     async for document in copy.find(query, session=session):
                         raw = bytes(document.raw)  # of 4 KiB and more it is a view
-                        held[_identity(raw)] = DocumentRow(raw)
-        return HeldRows([held.get(_identity(key.raw)) for key in keys], record.get("position"))
+                        held[identity(raw, 0)] = DocumentRow(raw)
+        return HeldRows([held.get(identity(key.raw, 0)) for key in keys], record.get("position"))
 
     async def stored_keys(self, collection: Namespace, after: str | None, most: int) -> HeldKeys:
         documents: list[Any] = []
         with outages():
             copy = await self._copy(collection)
             if copy is not None:
-                query = {} if after is None else _later(DocumentId.from_text(after).raw)
+                query: Mapping[str, Any] = {}
+                if after is not None:
+                    query = compare_with("$gt", DocumentId.from_text(after).raw)
                 cursor = copy.find(query, {"_id": 1}, sort={"_id": 1}, hint={"_id": 1}, limit=most)
                 documents = await cursor.to_list()
         keys = [DocumentId(bytes(each.raw)) for each in documents]
@@ -150,28 +151,3 @@ class DocumentRow(Mapping[str, str]):
                 for name, kind, begin, end in walk(self.raw, 0)
             }
         return self._elements
-
-
-def _identity(raw: bytes) -> bytes:
-    """The element ``_id`` of a document, equal for those that are one document to the server."""
-    element = raw[_ELEMENT]
-    return element if element.startswith(_OBJECT_ID) else identity(raw, 0)
-
-
-def _queries(keys: Sequence[DocumentId]) -> Iterator[RawBSONDocument]:
-    """Filters for the documents with these keys. A value like a pattern has one of its own."""
-    plain: list[bytes] = []
-    for key in keys:
-        if not is_object_id(key.raw) and is_like_pattern(key.raw):
-            yield RawBSONDocument(encoded(nested(b"_id", equal_to(key.raw))))
-        else:
-            plain.append(key.raw)
-    listed = [b"%c%d\0%b" % (raw[4], at, raw[9:-1]) for at, raw in enumerate(plain)]
-    array = b"%c$in\0%b" % (ARRAY, encoded(b"".join(listed)))
-    yield RawBSONDocument(encoded(nested(b"_id", encoded(array))))
-
-
-def _later(key: bytes) -> Mapping[str, Any]:
-    """A filter for later keys, of all types: ``$gt`` outside ``$expr`` finds those of one type."""
-    literal = RawBSONDocument(encoded(b"%c$literal\0%b" % (key[4], key[9:-1])))
-    return {"$expr": {"$gt": ["$_id", literal]}}

@@ -9,11 +9,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
-import bson
 import psycopg
-from bson import json_util
-from bson.codec_options import DatetimeConversion
-from bson.errors import BSONError
 
 from tailrace.destination import DocumentId, HeldKey, HeldKeys, HeldRows, Namespace, Row, converted
 from tailrace.destinations.postgresql.connection import (
@@ -30,7 +26,8 @@ from tailrace.destinations.postgresql.tables import Registry
 from tailrace.errors import Refused
 from tailrace.event import ChangeEvent
 from tailrace.event.bson import encoded
-from tailrace.event.document_key import identity, is_object_id, key_text
+from tailrace.event.document_key import identity, key_text
+from tailrace.event.key import read_key_text
 from tailrace.event.layout import NAMESPACE
 
 _BEGIN = b"""
@@ -43,9 +40,6 @@ _BEGIN = b"""
 
 _WHOLE = {b"\x07": 13, b"\x12": 9}
 """The sizes of ids that are ObjectIds or integers: every value of such a size is one."""
-_OPTIONS = json_util.CANONICAL_JSON_OPTIONS.with_options(
-    datetime_conversion=DatetimeConversion.DATETIME_AUTO
-)
 
 
 class TableComparison:
@@ -157,8 +151,7 @@ class TableComparison:
 
 
 def _row_id(key: DocumentId) -> bytes:
-    raw = key.raw
-    return row_id(raw[4:-1] if is_object_id(raw) else identity(raw, 0))
+    return row_id(identity(key.raw, 0))
 
 
 def _without_shard_key(text: str | None, alone: str) -> str | None:
@@ -180,8 +173,11 @@ def _held_key(row: bytes, text: str) -> HeldKey | None:
     of the text. ``None`` if the text has another one, so that nobody can tell which one it is.
     """
     if row.startswith(HASHED) and len(row) == HASHED_BYTES:
-        raw = _raw_id(text)
-        return None if raw is None or _row_id(raw) != row else HeldKey(text, raw)
+        try:
+            named = DocumentId(read_key_text(text)[1])
+        except ValueError:
+            return None
+        return HeldKey(text, named) if _row_id(named) == row else None
     raw = DocumentId(encoded(row[:1] + b"_id\0" + row[1:]))
     if len(row) == _WHOLE.get(row[:1]):  # by far the most
         return HeldKey(text, raw)
@@ -190,11 +186,3 @@ def _held_key(row: bytes, text: str) -> HeldKey | None:
     except ValueError:
         is_ours = False
     return HeldKey(text, raw if is_ours else None)
-
-
-def _raw_id(text: str) -> DocumentId | None:
-    try:
-        key = json_util.loads(text, json_options=_OPTIONS)
-        return DocumentId(bson.encode({"_id": key["_id"]}))
-    except (ValueError, TypeError, ArithmeticError, LookupError, RecursionError, BSONError):
-        return None

@@ -2,9 +2,6 @@
 
 from collections.abc import Callable, Sequence
 
-import bson
-from bson import json_util
-from bson.errors import BSONError
 from bson.objectid import ObjectId
 
 from tailrace.destination import (
@@ -16,11 +13,12 @@ from tailrace.destination import (
     Row,
     converted,
 )
-from tailrace.destinations.redis.key_names import CANONICAL, KeyNames, ListedKeys
+from tailrace.destinations.redis.key_names import KeyNames, ListedKeys
 from tailrace.destinations.redis.server import RedisServer
 from tailrace.errors import Refused
 from tailrace.event import ChangeEvent
 from tailrace.event.document_key import key_text
+from tailrace.event.key import read_key_text
 
 Values = Callable[[Sequence[ChangeEvent]], Sequence[tuple[str, bytes | None]]]
 """By event, its key and its value."""
@@ -78,9 +76,8 @@ def _text(name: bytes) -> str:
 def _held_key(text: str) -> HeldKey | None:
     """The key with this text; ``None`` if the text does not tell the exact ``_id``."""
     try:
-        key = json_util.loads(text, json_options=CANONICAL)
-        raw = bson.encode({"_id": key["_id"]})
-    except (ValueError, TypeError, ArithmeticError, LookupError, RecursionError, BSONError):
+        key, raw = read_key_text(text)
+    except ValueError:
         return HeldKey(text, None)
     if key_text(raw) == text:
         return HeldKey(text, DocumentId(raw))
