@@ -39,7 +39,7 @@ async def find_span(
         raise ActionRefused(400, f"keys: {error}") from error
     begin = read_time(since or "", "from")
     end = read_time(to, "to") if to is not None else None
-    oplog = await server.oplog_range()
+    oplog = await server.oplog_times()
     oplog.require(begin, since or "", "from")
     until = oplog.now
     if end is not None:

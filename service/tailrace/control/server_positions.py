@@ -34,12 +34,12 @@ class ServerPositions:
     async def at(self, text: str) -> Position:
         """The position at a time that the oplog has."""
         time = read_time(text, "at")
-        (await self.oplog_range()).require(time, text, "at")
+        (await self.oplog_times()).require(time, text, "at")
         return Position(PositionKind.IDLE, None, None, time)
 
-    async def oplog_range(self) -> "OplogRange":
+    async def oplog_times(self) -> "OplogTimes":
         """The times that the server has now."""
-        return OplogRange(now=await self._now(), begin=await self._oplog_begin())
+        return OplogTimes(now=await self._now(), begin=await self._oplog_begin())
 
     async def _now(self) -> Timestamp:
         """The time of the server's last write; if nobody tells it, this machine's."""
@@ -71,7 +71,7 @@ class ServerPositions:
         name = self.scope.name
         if position.token is not None and position.cluster_time is not None:
             message = f"the token of {moment(position.cluster_time)}"
-            (await self.oplog_range()).require(position.cluster_time, message, "token")
+            (await self.oplog_times()).require(position.cluster_time, message, "token")
         try:
             with anyio.move_on_after(_TRIAL_SECONDS):
                 async with stream:
@@ -90,7 +90,7 @@ class ServerPositions:
 
 
 @dataclass(frozen=True, slots=True)
-class OplogRange:
+class OplogTimes:
     """From ``begin``, the oldest entry of the oplog (``None``: unknown), to the last write."""
 
     begin: Timestamp | None

@@ -49,7 +49,7 @@ def in_flight(status: Status) -> tuple[int, int]:
 def last_saved(status: Status) -> Checkpoint | None:
     """The checkpoint of the scope: it is one record, which every course saves."""
     known = [each.checkpoint for each in _courses(status) if each.checkpoint is not None]
-    return max(known, key=lambda each: (each.epoch, each.sequence), default=None)
+    return max(known, key=lambda each: each.version, default=None)
 
 
 def last_round_trip(status: Status) -> float | None:

@@ -14,12 +14,12 @@ from tailrace.engine.held_lease import ObservedLease
 from tailrace.engine.plan.row_source import ObservedSnapshot
 from tailrace.engine.position.cluster_time import later
 from tailrace.engine.position.watermarks import Watermarks
-from tailrace.engine.status.counts import Counts
 from tailrace.engine.status.history_risk import history_risk
 from tailrace.engine.status.in_flight import Find
 from tailrace.engine.status.lag import MOST_LAG_SECONDS, awaited_call, iso, lag
 from tailrace.engine.status.lags import greatest, lags
 from tailrace.engine.status.saving import Saving
+from tailrace.engine.status.scope_counts import ScopeCounts
 from tailrace.engine.status.snapshot_status import as_handled, least
 from tailrace.engine.status.watcher_state import IN_OUTAGES, READING, WatcherState
 from tailrace.model import Checkpoint, Position, Scope, SnapshotProgress
@@ -59,7 +59,7 @@ class Status:
     unsaved: str = ""
     """Why the last position of the run that ended is not stored; empty if it is."""
     saving: Saving = field(default_factory=Saving)
-    counts: Counts = field(default_factory=Counts)
+    counts: ScopeCounts = field(default_factory=ScopeCounts)
     errors: RecentErrors = field(default_factory=RecentErrors)
     stream: StreamActivity = field(init=False)
     entered: float = field(default_factory=time.monotonic)

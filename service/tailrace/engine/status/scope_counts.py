@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 
 @dataclass(slots=True)
-class Counts:
+class ScopeCounts:
     """Of all streams of a scope: the shared one, and those of handlers on their own and of replays.
 
     ``events``: changes read. ``rows``: documents of snapshots read, which are no changes.
