@@ -13,6 +13,7 @@ from tailrace.stream import ChangeStream
 from tests.contract.collection import CollectionScene
 from tests.contract.streams import DRIVER_NAMES, QUICK, connected
 from tests.mongod import ReplicaSet
+from tests.mongod.operations import operations
 
 _OPENING_MS = 300
 
@@ -41,11 +42,8 @@ async def test_a_cancelled_opening_leaves_no_cursor(
 
     def at_work() -> list[dict[str, Any]]:
         """The command, while it works, and the cursors of the collection."""
-        stages = [
-            {"$currentOp": {"idleCursors": True}},
-            {"$match": {"$or": [{"ns": f"{scene.database}.c"}, {f"command.{command}": "c"}]}},
-        ]
-        return list(scene.client.admin.aggregate(stages))
+        matching = {"$or": [{"ns": f"{scene.database}.c"}, {f"command.{command}": "c"}]}
+        return operations(scene.client, matching, idleCursors=True)
 
     async with connected(scene.name, scene.uri) as driver:
         await driver.run("admin", {"ping": 1})

@@ -1,6 +1,7 @@
 """Documents are read as of a cluster time, from the collection with a given UUID, undecoded."""
 
 from collections.abc import Iterator
+from functools import partial
 from itertools import chain
 from typing import Any
 
@@ -14,6 +15,7 @@ from tailrace.snapshot.server import Find
 from tests.contract.collection import CollectionScene, documents
 from tests.contract.streams import DRIVER_NAMES, connected
 from tests.mongod import ReplicaSet
+from tests.mongod.operations import operations
 
 BY_FIND, BY_TRANSACTION = "by find", "by transaction"
 
@@ -73,9 +75,9 @@ async def test_no_cursor_stays_open_after_the_byte_limit(scene: Scene) -> None:
         replies = await driver.find(wanted)
         assert [len(reply) for reply in replies] == [3]
         assert replies[0].cursor_id
-        stages = [{"$currentOp": {"idleCursors": True}}, {"$match": {"ns": f"{scene.database}.c"}}]
+        left = partial(operations, scene.client, {"ns": f"{scene.database}.c"}, idleCursors=True)
         with anyio.fail_after(10):
-            while list(scene.client.admin.aggregate(stages)):  # noqa: ASYNC110 - the server's own
+            while left():  # noqa: ASYNC110 - the server's own
                 await anyio.sleep(0.01)
 
 

@@ -1,6 +1,7 @@
 """Leases and members in the store: a lease acquired late, a damaged one, and a name used twice."""
 
 from tests.daemon import until
+from tests.mongod.operations import operations
 from tests.orders import Orders
 from tests.replicas import Replicas
 
@@ -12,8 +13,7 @@ def test_a_lease_is_free_after_a_stop_although_the_server_acquires_it_late(order
 
     def late() -> bool:
         with orders.server.client() as client:
-            running = client.admin.aggregate([{"$currentOp": {}}])
-            return any(each["command"].get("findAndModify") == "leases" for each in running)
+            return bool(operations(client, {"command.findAndModify": "leases"}))
 
     held = {"blockConnection": True, "blockTimeMS": 8_000}
     orders.server.fail("findAndModify", namespace=leases, **held)

@@ -7,6 +7,7 @@ import pytest
 from tests.actions import act
 from tests.daemon import Daemon, until
 from tests.machine import free_port
+from tests.mongod.operations import operations
 from tests.replicas import LEASE_SECONDS, Replicas
 
 SOURCE = """
@@ -87,9 +88,7 @@ def test_a_dead_letter_of_a_killed_owner_that_is_written_late_is_refused(
     def late() -> bool:
         """Whether the server holds the write of the letter."""
         with pair.orders.server.client() as client:
-            running = {"$match": {"command.update": "dead_letters"}}
-            found = [{"$currentOp": {}}, running, {"$project": {"opid": 1}}]
-            return bool(list(client.admin.aggregate(found)))
+            return bool(operations(client, {"command.update": "dead_letters"}))
 
     held = {"blockConnection": True, "blockTimeMS": 3_000 * LEASE_SECONDS}
     pair.orders.server.fail("update", namespace=letters, **held)

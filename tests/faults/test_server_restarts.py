@@ -7,6 +7,7 @@ import pytest
 from tests.daemon import Make, until
 from tests.load import assert_whole, until_resumed
 from tests.mongod import ReplicaSet
+from tests.mongod.operations import operations
 from tests.orders import Orders
 
 
@@ -92,6 +93,5 @@ def test_killed_cursors_are_opened_again(orders: Orders) -> None:
 def reading(server: ReplicaSet, database: str) -> bool:
     """Whether a getMore on the database is in progress."""
     with server.direct(0) as client:
-        stages = [{"$currentOp": {"allUsers": True}}, {"$match": {"op": "getmore"}}]
-        running = list(client.admin.aggregate(stages))
+        running = operations(client, {"op": "getmore"}, "ns", allUsers=True)
     return any(each["ns"].startswith(f"{database}.") for each in running)

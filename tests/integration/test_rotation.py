@@ -10,6 +10,7 @@ from psycopg import sql
 from tests.actions import act
 from tests.daemon import Make, until
 from tests.mongod import ReplicaSet
+from tests.mongod.operations import operations
 from tests.orders import QUICK, Orders
 from tests.postgresql import PostgreSQL
 from tests.reloads import Reloaded
@@ -41,9 +42,9 @@ class Rotated(Reloaded):
 
     def users(self) -> set[str]:
         """Whose connections the server has, of the daemon."""
-        stage = {"$currentOp": {"allUsers": True, "idleConnections": True}}
+        every = {"allUsers": True, "idleConnections": True}
         with self.orders.server.client() as client:
-            found = [*client.admin.aggregate([stage])]
+            found = operations(client, {}, "effectiveUsers", **every)
         users = (user for each in found for user in each.get("effectiveUsers", ()))
         return {each["user"] for each in users} - {"root", "__system"}
 

@@ -24,6 +24,7 @@ from tailrace.snapshot.plan import plan
 from tailrace.snapshot.snapshots import SnapshotOptions
 from tests.daemon import until
 from tests.mongod import ReplicaSet
+from tests.mongod.operations import operations
 from tests.snapshots import Copy, Recorder, Scene, fold, source
 from tests.writers import Writers, mixed_ids
 
@@ -163,10 +164,10 @@ def held_finds(server: ReplicaSet, namespace: str) -> Iterator[Callable[[], None
 
 
 def waits(scene: Scene) -> bool:
-    stages = [{"$currentOp": {}}, {"$match": {"ns": f"{scene.database}.c", "op": "query"}}]
+    matching = {"ns": f"{scene.database}.c", "op": "query"}
     return any(
         each.get("failpointMsg") or "waitInFind" in each.get("msg", "")
-        for each in scene.client.admin.aggregate(stages)
+        for each in operations(scene.client, matching, "failpointMsg", "msg")
     )
 
 

@@ -13,6 +13,7 @@ from pymongo.errors import OperationFailure, PyMongoError
 
 from tailrace.demo.server import REPLICA_SET
 from tests.daemon import until
+from tests.mongod.operations import operations
 
 from .servers import START_SECONDS, Client, Servers
 
@@ -164,14 +165,13 @@ class ReplicaSet(Servers):
         found = set()
         for member in self.running:
             with self.direct(member) as client:
-                operations = client.admin.aggregate(
-                    [
-                        {"$currentOp": {"idleCursors": True, "allUsers": True, "localOps": True}},
-                        {"$match": {"ns": {"$regex": f"^{database}\\."}}},
-                        {"$match": {"cursor.cursorId": {"$exists": True}}},
-                    ]
-                )
-                found |= {(member, each["ns"], each["cursor"]["cursorId"]) for each in operations}
+                matching = {
+                    "ns": {"$regex": f"^{database}\\."},
+                    "cursor.cursorId": {"$exists": True},
+                }
+                every = {"idleCursors": True, "allUsers": True, "localOps": True}
+                cursors = operations(client, matching, "ns", "cursor.cursorId", **every)
+                found |= {(member, each["ns"], each["cursor"]["cursorId"]) for each in cursors}
         return sorted(found)
 
     def kill_cursors(self, database: str) -> int:
