@@ -119,7 +119,7 @@ def test_a_paused_owner_becomes_a_standby(replicas: Replicas, pause: str) -> Non
     owner = taken_over(replicas, pause)
     assert owner.logged("lease.lost") or owner.logged("scope.fenced")
     assert owner.status()["restarts"] == 0
-    assert owner.get("/readyz")[0] == 200
+    until(lambda: owner.get("/readyz")[0] == 200, "that the standby is ready")
     replicas.stop()
 
 

@@ -108,6 +108,7 @@ async def handle(event):
 
 
 def test_a_running_service_tells_what_it_has_in_flight(orders: Orders) -> None:
+    orders.insert(0)
     run = orders.daemon(
         targets={"mine": {"target": "mine:handle"}},
         source=STUBBORN,
@@ -131,6 +132,9 @@ def test_a_running_service_tells_what_it_has_in_flight(orders: Orders) -> None:
     assert now("2")["detail"] == "it has failed once, and is tried again: TemporaryError: busy"
     orders.insert(3)
     until(lambda: now("3")["state"] == "queued", "a place")
+    # What was written before is not in flight.
+    assert now("0")["state"] == "before_start"
+    assert "the checkpoint waits" not in now("1")["detail"]
     for query, status, message in (
         ("key=A-17", 400, "is not Extended JSON"),
         ("key=1&collection=other", 400, "follows collection"),

@@ -28,6 +28,8 @@ def in_flight(handlers: Sequence[HandlerRun], token: ResumeToken) -> Mapping[str
 
 
 def _place_of(handler: HandlerRun, token: ResumeToken) -> Place | None:
+    if handler.watermark.position.progress.covers(token, token.cluster_time):
+        return None
     for place in handler.watermark.places:
         last = _last(place)
         if last is not None and (token == last or token.precedes(last)):
