@@ -162,8 +162,8 @@ class HandlerRuns:
         except Exception as error:  # noqa: BLE001 - whatever the error is, running calls finish
             failure = error
         except anyio.get_cancelled_exc_class():
-            if handler.left:  # a run ends what it feeds; nobody else would free what this one has
-                self._forget(handler)
+            if handler.left:  # a run saves and frees only what it feeds
+                await self._end(handler)
             raise
         finally:
             handler.over.set()
@@ -173,12 +173,16 @@ class HandlerRuns:
                 return
             self._leave(handler)
         if handler.left:
-            try:
-                await self.checkpointer.save_last([handler])
-            finally:
-                self._forget(handler)
+            await self._end(handler)
             handler.failure = failure
             handler.ended.set()
+
+    async def _end(self, handler: HandlerRun) -> None:
+        """Saves what one that has left has handled, and frees the rest."""
+        try:
+            await self.checkpointer.save_last([handler])
+        finally:
+            self._forget(handler)
 
     @property
     def _can_leave(self) -> bool:
@@ -213,13 +217,9 @@ class HandlerRuns:
         if handler.joining:
             self._remove(handler)
             return
-        structlog.get_logger().warning(
-            "subscription.detached",
-            scope=self.identity.scope,
-            handler=handler.name,
-            reason=why,
-            at=str(handler.watermark.position.start_point),
-        )
+        at, log = str(handler.watermark.position.start_point), structlog.get_logger()
+        log = log.bind(scope=self.identity.scope, handler=handler.name)
+        log.warning("subscription.detached", reason=why, at=at)
         self._leave(handler)
 
     def _leave(self, handler: HandlerRun) -> None:

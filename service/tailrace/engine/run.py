@@ -269,7 +269,8 @@ class Run:
             raise
 
     async def _save_last(self) -> None:
-        error = await self._checkpointer.save_last(self.handlers.fed)
+        # Also of those that have left: a call that ignores its cancellation keeps its lane.
+        error = await self._checkpointer.save_last(self.handlers.all)
         self._failure = self._failure or error
 
     @property

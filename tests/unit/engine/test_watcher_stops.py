@@ -3,6 +3,7 @@
 from collections import Counter
 from typing import Any
 
+import anyio
 import pytest
 
 from tailrace.engine import WatcherState
@@ -25,6 +26,20 @@ class Failing(Destination):
             await super().on_event(event)
         except DestinationUnavailable as error:
             raise ValueError(f"event {number(event)}") from error
+
+
+def handled_beyond(watching: Watching, handler: str) -> bool:
+    """Whether the store has single events that a handler has after its position."""
+    saved = watching.saved and watching.saved.of(handler)
+    return bool(saved and saved.position.handled)
+
+
+class Stubborn(Destination):
+    """Its calls ignore their cancellation."""
+
+    async def on_event(self, event: ChangeEvent) -> None:
+        with anyio.CancelScope(shield=True):
+            await super().on_event(event)
 
 
 async def continued(
@@ -156,3 +171,26 @@ async def test_a_handler_that_gives_up_halts_alone() -> None:
         await until(lambda: 29 in slow.handled)
     assert slow.handled == list(range(1, 30))
     await continued(watching, 29, fails, slow)
+
+
+@pytest.mark.parametrize("stubborn", [False, True])
+async def test_a_stop_by_force_repeats_nothing_of_a_handler_that_ends_its_calls_alone(
+    stubborn: bool,
+) -> None:
+    """It has left the others, but has not begun its own course: one call still runs."""
+    quick, slow = Destination("quick"), Stubborn("slow") if stubborn else Destination("slow")
+    slow.held = {1}
+    watching = Watching(
+        ScriptedDriver(*changes(1, 30), batch_size=3),
+        quick.routed(),
+        slow.routed(concurrency=2),
+        budget=4 * len(changes(1, 2)[0]) * 40,
+    )
+    async with watching.run():
+        await until(lambda: "slow" in watching.watcher.apart and len(slow.handled) > 1)
+        watching.running.cancel()
+        await settle()
+        saved = handled_beyond(watching, "slow")
+        slow.held = set()
+    assert saved, "before the call has ended"
+    await continued(watching, 29, quick, slow)
