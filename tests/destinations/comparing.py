@@ -7,7 +7,7 @@ from typing import Any
 import bson
 
 from tailrace import Refused
-from tailrace.engine import Comparison, Handler, Row, differing_fields
+from tailrace.engine import Comparison, Handler, HeldRows, Row, differing_fields, suspects_of
 from tailrace.event import ChangeEvent, Namespace
 from tailrace.event.document_key import identity
 from tailrace.model.snapshot import DocumentId
@@ -64,6 +64,8 @@ async def _compare(
     held = await comparison.stored(collection, keys)
     found.position = held.position
     expected: dict[int, Row] = {}
+    suspects = await _suspects(comparison, changes, collection, ids)
+    differing = set[int]()
     events = {number: changes.read(each) for number, each in enumerate(ids)}
     try:
         expected = await _expected(comparison, events)
@@ -76,9 +78,27 @@ async def _compare(
     for number, row in expected.items():
         if (there := held.rows[number]) is None:
             if not held.expires:
+                differing.add(number)
                 found.missing.append(ids[number])
         elif there != row:
+            differing.add(number)
             found.different[ids[number]] = differing_fields(row, there)
+    if suspects is not None:  # all, if any is refused
+        assert suspects >= differing
+        assert suspects == differing or found.refused
+
+
+async def _suspects(
+    comparison: Comparison, changes: Changes, collection: Namespace, ids: Sequence[Any]
+) -> set[int] | None:
+    """Those that a destination tells by itself, if it can."""
+    if (ask := suspects_of(comparison)) is None:
+        return None
+
+    async def read(held: HeldRows) -> Sequence[ChangeEvent]:
+        return [changes.read(each) for each in ids]
+
+    return set(await ask(collection, read))
 
 
 async def _expected(comparison: Comparison, events: dict[int, ChangeEvent]) -> dict[int, Row]:

@@ -11,8 +11,11 @@ from tailrace.engine.comparison import (
     HeldKey,
     HeldKeys,
     HeldRows,
+    ReadDocuments,
     Row,
+    Suspects,
     differing_fields,
+    suspects_of,
 )
 from tailrace.engine.handle.frames import blocking_handler
 from tailrace.engine.held_lease import HeldLease
@@ -53,12 +56,14 @@ __all__ = [
     "OwnPosition",
     "PerBatch",
     "PerEvent",
+    "ReadDocuments",
     "Routed",
     "Row",
     "RunIdentity",
     "Runtime",
     "ScopePlan",
     "Supervisor",
+    "Suspects",
     "Watcher",
     "WatcherState",
     "blocking_handler",
@@ -66,6 +71,7 @@ __all__ = [
     "raw_documents",
     "raw_list",
     "routed",
+    "suspects_of",
     "watch_desired_states",
     "watch_letters",
 ]

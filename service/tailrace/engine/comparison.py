@@ -4,10 +4,13 @@ A destination that keeps a row of each document has ``comparison(scope)``: an as
 while it is compared. Its calls run beside those that write and never block them, so it has a
 connection of its own. They come one after another, and may raise
 :class:`tailrace.errors.Unavailable`: then the context is left, and another one entered.
+
+One that compares by itself, so that equal rows need not come here, has a method more, ``suspects``:
+see :data:`Suspects`.
 """
 
 import json
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
@@ -29,13 +32,15 @@ class HeldRows:
 
     ``position_text``: the position that a destination with ``begin`` has stored, as of the same
     moment; ``None`` if there is none yet. ``position`` is made of it. ``expires``: rows go after a
-    time, so one that is not there is not missing.
+    time, so one that is not there is not missing. ``whole`` is false if some rows, after at least
+    one, were not read because the others are large: then ``None`` may stand for one of them, too.
     """
 
     rows: Sequence[Row | None]
     position_text: str | None = None
     position: SinkPosition | None = None
     expires: bool = False
+    whole: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +77,25 @@ class Comparison(Protocol):
 
         It starts with ``after`` ``None``. A row that is only marked as deleted is none.
         """
+
+
+ReadDocuments: TypeAlias = Callable[[HeldRows], Awaitable[Sequence[ChangeEvent]]]
+"""Gives the documents of the moment at which a consistent read stands: events ``read`` of one
+collection. It gets that read without rows. Raises :class:`tailrace.errors.DriverError`, too."""
+
+Suspects: TypeAlias = Callable[[Namespace, ReadDocuments], Awaitable[Sequence[int]]]
+"""Begins a consistent read of a collection's rows and the position, and asks once for documents.
+
+Returns the indices of those whose rows in this read are not there, or not those that ``expected``
+makes of them. More than these do no harm, such as all if any is refused: ``stored`` and
+``expected`` are asked for what it returns.
+"""
+
+
+def suspects_of(comparison: Comparison) -> Suspects | None:
+    """How a comparison compares by itself; ``None`` if it does not."""
+    suspects: Suspects | None = getattr(comparison, "suspects", None)
+    return suspects
 
 
 def differing_fields(expected: Row, held: Row) -> list[str]:

@@ -5,7 +5,15 @@ from dataclasses import dataclass
 
 import anyio
 
-from tailrace.engine import Comparison, HeldKeys, HeldRows, Row
+from tailrace.engine import (
+    Comparison,
+    HeldKeys,
+    HeldRows,
+    ReadDocuments,
+    Row,
+    Suspects,
+    suspects_of,
+)
 from tailrace.event import ChangeEvent, Namespace
 from tailrace.model.snapshot import DocumentId
 
@@ -27,6 +35,17 @@ class BoundedComparison:
     async def stored(self, collection: Namespace, keys: Sequence[DocumentId]) -> HeldRows:
         with anyio.fail_after(self.seconds):
             return await self.comparison.stored(collection, keys)
+
+    @property
+    def suspects(self) -> Suspects | None:
+        if (ask := suspects_of(self.comparison)) is None:
+            return None
+
+        async def bounded(collection: Namespace, read: ReadDocuments) -> Sequence[int]:
+            with anyio.fail_after(self.seconds):
+                return await ask(collection, read)
+
+        return bounded
 
     async def stored_keys(self, collection: Namespace, after: str | None, most: int) -> HeldKeys:
         with anyio.fail_after(self.seconds):

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import anyio.lowlevel
 
-from tailrace.engine import Comparison, Row, differing_fields
+from tailrace.engine import Comparison, HeldRows, Row, differing_fields
 from tailrace.errors import Refused
 from tailrace.event import ChangeEvent
 from tailrace.model.snapshot import DocumentId
@@ -80,31 +80,29 @@ def compared(
     keys: Sequence[DocumentId],
     indices: Sequence[int | None],
     expected: ExpectedRows,
-    stored: Sequence[Row | None],
+    held: HeldRows,
     *,
     whole: bool = True,
-    expires: bool = False,
 ) -> Compared:
-    """Compares the ``stored`` rows of keys with the ``expected`` ones.
+    """Compares the rows of keys that are ``held`` with the ``expected`` ones.
 
     ``indices``: of each key, the index of its document's row; ``None`` if there is no document, or
     if it was not read, unless these are ``whole``.
     """
     result = Compared()
-    for key, index, row in zip(keys, indices, stored, strict=True):
-        if index is None:
+    for key, index, row in zip(keys, indices, held.rows, strict=True):
+        if row is None and not held.whole:
+            result.unread.append(key)
+        elif index is None:
             if not whole:
                 result.unread.append(key)
             elif row is not None:
                 result.suspects.append(Suspect(key, Kind.TOO_MANY, (), None, row))
-            continue
-        wanted = expected.rows[index]
-        if wanted is None:
+        elif (wanted := expected.rows[index]) is None:
             result.refused[key] = expected.refused.get(index, "")
-        elif row is None and expires:
-            pass  # it cannot be told from one that has expired
         elif row is None:
-            result.suspects.append(Suspect(key, Kind.MISSING, (), wanted, None))
+            if not held.expires:  # else it cannot be told from one that has expired
+                result.suspects.append(Suspect(key, Kind.MISSING, (), wanted, None))
         elif row == wanted:
             result.equal += 1
         else:

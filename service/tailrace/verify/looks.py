@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 from bson.timestamp import Timestamp
 
@@ -22,6 +23,7 @@ MOST_LOOKS = 5
 MOST_KEYS = 1000
 """The most keys of a look."""
 
+T = TypeVar("T")
 ReadDocuments = Callable[[Timestamp], Awaitable[Documents]]
 
 
@@ -54,37 +56,19 @@ class Looker:
         held = await self.comparison.stored(namespace, keys)
         position = held.position.time if held.position is not None else None
         moment = window(reached, position, await self.source.now(), self.full_document)
-        documents, moment = await self._documents(of, keys, moment, read)
-        expected = await expected_rows(self.comparison, list(documents.events.values()))
-        indices = {of_document: at for at, of_document in enumerate(documents.events)}
-        rows_of_keys = [indices.get(one) for one in identities(keys)]
-        whole = documents.whole or (len(keys) == 1 and rows_of_keys != [None])
-        result = compared(
-            keys, rows_of_keys, expected, held.rows, whole=whole, expires=held.expires
-        )
-        if read is None and result.suspects and moment.stands < moment.at:
-            await self._settle_as_of_position(of, result, moment)
-        return Looked(result, moment, documents.size, len(documents.events))
-
-    async def _documents(
-        self,
-        of: ComparedCollection,
-        keys: Sequence[DocumentId],
-        moment: Window,
-        read: ReadDocuments | None,
-    ) -> tuple[Documents, Window]:
-        """The documents as of the window's moment, or of its end if that is too old to be read."""
 
         async def by_key(time: Timestamp) -> Documents:
             return await self.source.documents(of, keys, time)
 
-        read = read or by_key
-        try:
-            return await read(moment.at), moment
-        except CommandFailed as error:
-            if error.code not in READ_LATER or moment.at == moment.high:
-                raise
-        return await read(moment.high), replace(moment, at=moment.high)
+        documents, moment = await as_of(moment, read or by_key)
+        expected = await expected_rows(self.comparison, list(documents.events.values()))
+        indices = {of_document: at for at, of_document in enumerate(documents.events)}
+        rows_of_keys = [indices.get(one) for one in identities(keys)]
+        whole = documents.whole or (len(keys) == 1 and rows_of_keys != [None])
+        result = compared(keys, rows_of_keys, expected, held, whole=whole)
+        if read is None and result.suspects and moment.stands < moment.at:
+            await self._settle_as_of_position(of, result, moment)
+        return Looked(result, moment, documents.size, len(documents.events))
 
     async def _settle_as_of_position(
         self, of: ComparedCollection, result: Compared, moment: Window
@@ -125,6 +109,16 @@ class Looker:
             else:
                 result.differing.append(suspect)
         return result
+
+
+async def as_of(moment: Window, read: Callable[[Timestamp], Awaitable[T]]) -> tuple[T, Window]:
+    """What is read as of the window's moment, or of its end if that is too old to be read."""
+    try:
+        return await read(moment.at), moment
+    except CommandFailed as error:
+        if error.code not in READ_LATER or moment.at == moment.high:
+            raise
+    return await read(moment.high), replace(moment, at=moment.high)
 
 
 @dataclass(slots=True)

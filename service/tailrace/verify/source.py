@@ -21,6 +21,7 @@ from tailrace.model import StartPoint
 from tailrace.model.snapshot import DocumentId, RangeProgress
 from tailrace.model.verification import ComparedCollection
 from tailrace.snapshot.chunk import Chunk, read_chunk
+from tailrace.snapshot.limits import ChunkLimit
 from tailrace.snapshot.server import Find, SnapshotServer
 from tailrace.stream import ChangeStream, ChangeStreamOptions, Driver
 from tailrace.verify.window import Reached
@@ -87,6 +88,25 @@ class Source:
             ms=ms,
             keys_only=True,
         )
+
+    async def chunk(
+        self,
+        of: ComparedCollection,
+        time: Timestamp,
+        limit: ChunkLimit,
+        matching: Mapping[str, Any] | None,
+    ) -> tuple[Chunk, Documents]:
+        """The next documents after ``of.last``, scanning at most ``limit`` of them."""
+        chunk = await read_chunk(
+            self.server,
+            _range(of),
+            time,
+            limit.documents,
+            matching=matching,
+            read_preference=self.read_preference,
+            ms=limit.ms,
+        )
+        return chunk, _documents(of, chunk.replies, time, whole=True)
 
     async def documents_up_to(
         self, of: ComparedCollection, until: DocumentId, time: Timestamp, most: int, ms: int

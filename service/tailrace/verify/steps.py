@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -22,9 +22,11 @@ from tailrace.snapshot.filter import filter_of
 from tailrace.snapshot.limits import ChunkLimits
 from tailrace.snapshot.pace import ChunkPace
 from tailrace.snapshot.plan import found_again
+from tailrace.verify.compare import Compared
 from tailrace.verify.findings import Findings
-from tailrace.verify.looks import Looked, Looker, OpenKeys
-from tailrace.verify.source import Documents, Source, identities, ids_of
+from tailrace.verify.looks import Looker, OpenKeys
+from tailrace.verify.scan import scan
+from tailrace.verify.source import Source, identities
 from tailrace.verify.window import Reached
 
 _WAIT_SECONDS = 1.0
@@ -94,36 +96,20 @@ class Steps:
     async def _chunk(self, looker: Looker, of: ComparedCollection) -> ComparedCollection:
         """Compares the next documents of a collection."""
         limit = self._limits.of(of.name, self.pace.size(briefly=False))
-        began, matching = anyio.current_time(), self._matching()
-        looked: Looked | None = None
+        began = anyio.current_time()
         try:
-            time = await self.source.now()
-            chunk = await self.source.keys(of, time, limit.documents, limit.ms, matching)
-            if keys := ids_of(chunk):
-                read = self._up_to(of, keys[-1], 2 * len(keys) + 100, limit.ms)
-                at_once = matching is None and not of.clustered
-                looked = await looker.look(of, keys, read if at_once else None)
+            scanned = await scan(looker, of, limit, self._matching())
         except CommandFailed as error:
             if error.code in TOO_SLOW:
                 self._limits.too_slow(of.name, limit)
             raise
-        seconds = anyio.current_time() - began
         # Most of the time is that of answers on their way: only what the server gives up counts.
-        self._limits.note(of.name, chunk.scanned, 0.0)
-        if looked is not None:
-            share = chunk.scanned / max(len(keys), 1)
-            size = int(looked.size / max(looked.read, 1) * len(keys) * share)
-            self.pace.note(chunk.scanned, size, seconds)
-            self._open.add([each.id for each in looked.compared.suspects])
-            self._open.add(looked.compared.unread)
-            of = await self._counted(of, looked)
-        self._scanned = chunk.ends
-        return replace(of, last=chunk.last or of.last)
-
-    def _up_to(
-        self, of: ComparedCollection, last: DocumentId, most: int, ms: int
-    ) -> Callable[[Timestamp], Awaitable[Documents]]:
-        return lambda time: self.source.documents_up_to(of, last, time, most, ms)
+        self._limits.note(of.name, scanned.scanned, 0.0)
+        self.pace.note(scanned.scanned, scanned.size, anyio.current_time() - began)
+        self._open.add(scanned.open)
+        of = await self._counted(of, scanned.compared)
+        self._scanned = scanned.ends
+        return replace(of, last=scanned.last or of.last)
 
     def _matching(self) -> Mapping[str, Any] | None:
         request = self.findings.record.request
@@ -131,14 +117,14 @@ class Steps:
         chosen += [{"$sampleRate": request.sample}] if request.sample < 1 else []
         return {"$and": chosen} if chosen else None
 
-    async def _counted(self, of: ComparedCollection, looked: Looked) -> ComparedCollection:
+    async def _counted(self, of: ComparedCollection, result: Compared) -> ComparedCollection:
         """Counts what a look has settled without a difference."""
         if of.phase is Phase.DESTINATION:
             return of  # what has a document was compared before
-        refused = looked.compared.refused
+        refused = result.refused
         if refused:
             await self.findings.set_aside(of, refused)
-        return self.findings.count(of, equal=looked.compared.equal, set_aside=len(refused))
+        return self.findings.count(of, equal=result.equal, set_aside=len(refused))
 
     async def _look_again(self, looker: Looker, of: ComparedCollection) -> ComparedCollection:
         """Looks at open keys once more: now a difference is one, if no change touches it."""
@@ -154,7 +140,7 @@ class Steps:
             differing = [each for each in differing if each.kind is not Kind.TOO_MANY]
         aside = await self.findings.set_aside(of, [each.id for each in differing])
         differing = [each for each in differing if each.id not in aside]
-        of = await self._counted(of, looked)
+        of = await self._counted(of, result)
         self._open.looked(keys, len(result.unread), high=looked.window.high)
         undecided = {*settled.open, *result.unread}
         self._open.settle([key for key in keys if key not in undecided])

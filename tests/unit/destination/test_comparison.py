@@ -6,12 +6,21 @@ from typing import Any
 
 import pytest
 
-from tailrace.destination import Batch, DocumentId, HeldKey, HeldKeys, HeldRows, Row, ScopeContext
+from tailrace.destination import (
+    Batch,
+    DocumentId,
+    HeldKey,
+    HeldKeys,
+    HeldRows,
+    ReadDocuments,
+    Row,
+    ScopeContext,
+)
 from tailrace.destination.keeper import ManagedObject
 from tailrace.destination.object_handler import forwarded, object_handler
 from tailrace.destination.position import position_text
 from tailrace.destinations.python import PythonHandlerSettings
-from tailrace.engine import differing_fields
+from tailrace.engine import differing_fields, suspects_of
 from tailrace.errors import InvalidPosition, Unavailable
 from tailrace.event import ChangeEvent, Namespace
 from tailrace.model import ResumeToken, SinkPosition
@@ -39,9 +48,15 @@ class Opened:
         return HeldKeys([HeldKey("1", KEY)] * most, after)
 
 
+class Quick(Opened):
+    async def suspects(self, collection: Namespace, read: ReadDocuments) -> Sequence[int]:
+        return range(len(await read(HeldRows((), self.position))))
+
+
 class Holding:
-    def __init__(self, position: str | None = None) -> None:
+    def __init__(self, position: str | None = None, made: type[Opened] = Opened) -> None:
         self.position = position
+        self.made = made
         self.opened: list[str] = []
 
     async def write(self, batch: Batch) -> None: ...
@@ -49,7 +64,7 @@ class Holding:
     @asynccontextmanager
     async def comparison(self, scope: ScopeContext) -> AsyncIterator[Opened]:
         self.opened.append(scope.name)
-        yield Opened(self.position)
+        yield self.made(self.position)
         self.opened.append("left")
 
 
@@ -75,6 +90,23 @@ async def test_its_position_is_that_of_the_stored_text() -> None:
         assert (held.rows, held.position) == ([{"document": b"raw"}], position)
         assert await comparison.stored_keys(ORDERS, "a", 1) == HeldKeys([HeldKey("1", KEY)], "a")
     assert target.opened == [OWNER.scope, "left"]
+
+
+async def test_one_that_compares_by_itself_tells_its_position() -> None:
+    position = SinkPosition(ResumeToken.of({"_data": "82"}))
+    given: list[HeldRows] = []
+
+    async def read(held: HeldRows) -> Sequence[ChangeEvent]:
+        given.append(held)
+        return [ChangeEvent.from_document(change(1))]
+
+    async with handler(Holding(position_text(position, OWNER), Quick)).comparison(OWNER) as one:
+        suspects = suspects_of(one)
+        assert suspects is not None
+        assert list(await suspects(ORDERS, read)) == [0]
+    assert given[0].position == position
+    async with handler(Holding()).comparison(OWNER) as one:
+        assert suspects_of(one) is None
 
 
 @pytest.mark.parametrize("text", ["", "{}"])

@@ -6,7 +6,15 @@ from typing import Any
 import bson
 from bson.timestamp import Timestamp
 
-from tailrace.destination import DocumentId, HeldKey, HeldKeys, HeldRows, Namespace, Row
+from tailrace.destination import (
+    DocumentId,
+    HeldKey,
+    HeldKeys,
+    HeldRows,
+    Namespace,
+    ReadDocuments,
+    Row,
+)
 from tailrace.errors import CommandFailed
 from tailrace.event import ChangeEvent
 from tailrace.event.document_key import identity
@@ -14,7 +22,8 @@ from tailrace.event.reply import Reply
 from tailrace.model import ResumeToken, SinkPosition, StartPoint
 from tailrace.model.verification import ComparedCollection
 from tailrace.snapshot.chunk import Chunk
-from tailrace.verify.source import Documents
+from tailrace.snapshot.limits import ChunkLimit
+from tailrace.verify.source import Documents, element, ids_of
 from tailrace.verify.window import Reached
 from tests.unit.engine.changes import change
 
@@ -103,6 +112,21 @@ class World:
         self, of: ComparedCollection, time: Timestamp, most: int, ms: int, matching: Any
     ) -> Chunk:
         self.before("keys")
+        return self._chunk(of, time, most)
+
+    async def chunk(
+        self, of: ComparedCollection, time: Timestamp, limit: ChunkLimit, matching: Any
+    ) -> tuple[Chunk, Documents]:
+        self.before("documents")
+        chunk, documents = (
+            self._chunk(of, time, limit.documents),
+            self.documents_at(time.time - 1000),
+        )
+        chosen = {bson.decode(each.raw)["_id"] for each in ids_of(chunk)}
+        return chunk, self._found({n: value for n, value in documents.items() if n in chosen})
+
+    def _chunk(self, of: ComparedCollection, time: Timestamp, most: int) -> Chunk:
+        """The keys."""
         found = sorted(self.documents_at(time.time - 1000))
         after = bson.decode(of.last.raw)["_id"] if of.last is not None else -1
         chosen = [number for number in found if number > after][:most]
@@ -168,6 +192,18 @@ class World:
         numbers = dict.fromkeys(number for _, number, _ in [*self.changes, *self.forgotten])
         held = [number for number in numbers if one(number) in self.rows]
         return HeldKeys([HeldKey(str(number), key(number)) for number in held])
+
+
+class QuickWorld(World):
+    """One whose destination compares by itself."""
+
+    async def suspects(self, collection: Namespace, read: ReadDocuments) -> Sequence[int]:
+        self.before("stored")
+        rows, position = dict(self.rows), SinkPosition(TOKEN, self.stands)
+        documents = await read(HeldRows((), None, position if self.positioned else None))
+        expected = await self.expected(documents)
+        held = [rows.get(element(each)) for each in documents]
+        return [at for at, row in enumerate(held) if row != expected[at]]
 
 
 def too_old(code: int = 239) -> CommandFailed:

@@ -25,7 +25,9 @@ def test_each_key_is_equal_suspect_refused_or_not_there_at_all() -> None:
     one, two = {"n": "1"}, {"n": "2"}
     rows: list[Row | None] = [one, one, None, one]
     expected = ExpectedRows(rows, {2: "too large"})
-    found = compared(KEYS, [0, 1, 2, 3, None, None], expected, [one, two, one, None, one, None])
+    found = compared(
+        KEYS, [0, 1, 2, 3, None, None], expected, HeldRows([one, two, one, None, one, None])
+    )
     assert found.equal == 1
     assert found.refused == {KEYS[2]: "too large"}
     assert found.suspects == [
@@ -36,12 +38,21 @@ def test_each_key_is_equal_suspect_refused_or_not_there_at_all() -> None:
 
 
 def test_a_key_whose_document_was_not_read_is_no_suspect() -> None:
-    found = compared(KEYS[:2], [None, None], ExpectedRows([], {}), [{"n": "1"}, None], whole=False)
+    found = compared(
+        KEYS[:2], [None, None], ExpectedRows([], {}), HeldRows([{"n": "1"}, None]), whole=False
+    )
     assert (found.unread, found.suspects) == (KEYS[:2], [])
 
 
+def test_a_key_whose_row_was_not_read_is_no_suspect() -> None:
+    row = {"n": "1"}
+    held = HeldRows([row, None, None], whole=False)
+    found = compared(KEYS[:3], [0, 1, None], ExpectedRows([row, row], {}), held)
+    assert (found.equal, found.unread, found.suspects) == (1, KEYS[1:3], [])
+
+
 def test_a_row_that_may_have_expired_is_no_suspect() -> None:
-    found = compared(KEYS[:1], [0], ExpectedRows([{"n": "1"}], {}), [None], expires=True)
+    found = compared(KEYS[:1], [0], ExpectedRows([{"n": "1"}], {}), HeldRows([None], expires=True))
     assert (found.equal, found.suspects) == (0, [])
 
 

@@ -6,12 +6,21 @@ rounding and the text of ``jsonb`` are its own. Both come as text in one session
 
 import json
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import psycopg
 
-from tailrace.destination import DocumentId, HeldKey, HeldKeys, HeldRows, Namespace, Row, converted
+from tailrace.destination import (
+    DocumentId,
+    HeldKey,
+    HeldKeys,
+    HeldRows,
+    Namespace,
+    ReadDocuments,
+    Row,
+    converted,
+)
 from tailrace.destinations.postgresql.connection import (
     Connection,
     is_of_data,
@@ -32,7 +41,7 @@ from tailrace.event.layout import NAMESPACE
 
 _BEGIN = b"""
     BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY;
-    SET LOCAL idle_in_transaction_session_timeout = '10s';
+    SET LOCAL idle_in_transaction_session_timeout = '60s';
     SET LOCAL extra_float_digits = 1;
     SET LOCAL bytea_output = 'hex'
 """
@@ -65,10 +74,9 @@ class TableComparison:
         ids: Sequence[bytes] = ()
         for namespace, rows in tables.items():
             table, ids = self._form.table_of(self._scope, namespace), rows.ids
-            columns: list[list[Any]] = [rows.ids, rows.keys, rows.documents, rows.versions]
-            made |= await self._made(table, columns + rows.values, refused)
+            made |= await self._made(table, rows.sent, refused)
         if len(ids) != len(documents):  # of several shards, with one _id
-            ids = [row_id(each.key or b"", len(each.parts[NAMESPACE] or b"")) for each in documents]
+            ids = [_row_of(each) for each in documents]
         if refused:
             raise Refused({at: refused[each] for at, each in enumerate(ids) if each in refused})
         return [made[each] for each in ids]
@@ -85,6 +93,38 @@ class TableComparison:
             if row is not None:
                 row["key"] = _without_shard_key(row["key"], key_text(key.raw))
         return HeldRows(rows, position)
+
+    async def suspects(self, collection: Namespace, read: ReadDocuments) -> Sequence[int]:
+        table, equal = self._form.table_of(self._scope, collection), set[bytes]()
+        documents: Sequence[ChangeEvent] = ()
+        try:
+            async with self._reading():
+                position = await self._positions.stored(self._connection, self._scope)
+                documents = await read(HeldRows((), position))
+                if documents and await self._registry.holds(
+                    self._connection, table.name, self._scope, collection
+                ):
+                    equal = await self._equal(table, documents)
+        except psycopg.Error as error:
+            if not is_of_data(error):
+                raise
+        if len(equal) == len(documents):
+            return ()
+        return [at for at, each in enumerate(documents) if _row_of(each) not in equal]
+
+    async def _equal(self, table: TableStatements, documents: Sequence[ChangeEvent]) -> set[bytes]:
+        """The ids of the rows that are what the server makes of their documents."""
+
+        def rows_of(events: Sequence[ChangeEvent]) -> Mapping[Namespace, TableRows]:
+            return self._form.rows(dict(enumerate(events)), {})
+
+        tables = await converted(rows_of, documents)
+        equal = set[bytes]()
+        for rows in tables.values():
+            async with self._connection.cursor(binary=True) as cursor:
+                unlike: Any = await (await cursor.execute(table.unlike, rows.sent)).fetchall()
+            equal = set(rows.ids).difference(one for (one,) in unlike)
+        return equal
 
     async def stored_keys(self, collection: Namespace, after: str | None, most: int) -> HeldKeys:
         table, rows = self._form.table_of(self._scope, collection), list[Any]()
@@ -115,7 +155,6 @@ class TableComparison:
         except psycopg.Error as error:
             if not is_of_data(error):
                 raise
-            await self._connection.execute(b"ROLLBACK")
             if len(ids) == 1:
                 refused[ids[0]] = server_message(error)
                 return {}
@@ -136,18 +175,24 @@ class TableComparison:
     async def _transaction(self) -> AsyncIterator[None]:
         with outages():
             await self._connection.execute(_BEGIN)
-            yield
+            try:
+                yield
+            except Exception:
+                with suppress(psycopg.Error):  # then the connection is of no use
+                    await self._connection.execute(b"ROLLBACK")
+                raise
             await self._connection.execute(b"COMMIT")
 
     @asynccontextmanager
     async def _reading(self) -> AsyncIterator[None]:
         """A transaction. It ends where a table is missing: then there are no rows."""
-        try:
+        with suppress(psycopg.errors.UndefinedTable):
             async with self._transaction():
                 yield
-        except psycopg.errors.UndefinedTable:
-            with outages():
-                await self._connection.execute(b"ROLLBACK")
+
+
+def _row_of(event: ChangeEvent) -> bytes:
+    return row_id(event.key or b"", len(event.parts[NAMESPACE] or b""))
 
 
 def _row_id(key: DocumentId) -> bytes:

@@ -44,6 +44,11 @@ class TableRows:
     gone_if: dict[bytes, LastChange] = field(default_factory=dict)
     misfits: list[str] = field(default_factory=list)
 
+    @property
+    def sent(self) -> list[list[Any]]:
+        """What the statements of a table get of the rows that are stored."""
+        return [self.ids, self.keys, self.documents, self.versions, *self.values]
+
     def spare_rows_of_others(self, stored: Iterable[Sequence[Any]]) -> None:
         """Takes rows (id, key and version) from ``gone`` whose document is not the deleted one."""
         for identity, key, version in stored:

@@ -114,6 +114,24 @@ class TableStatements:
             f"WHERE tailrace_id = ANY(%b::bytea[]){self._alive}"
         ).encode()
 
+    @cached_property
+    def unlike(self) -> bytes:
+        """Gets what ``upsert`` gets; gives the ids of those whose rows are not there or differ.
+
+        The rows of a sharded collection have the shard key in their key, too.
+        """
+        values, names = self._values, self.compared
+        made = ", ".join(f"({values[name]})::text AS e{at}" for at, name in enumerate(names))
+        held = ", ".join(f"{quoted(name)}::text AS h{at}" for at, name in enumerate(names))
+        differs = " OR ".join(f"e{at} IS DISTINCT FROM h{at}" for at in range(1, len(names)))
+        return (
+            f"SELECT i FROM (SELECT i, {made} FROM {self._taken}) AS expected LEFT JOIN "
+            f"(SELECT tailrace_id, {held} FROM {self._table} WHERE true{self._alive}) AS held "
+            f"ON tailrace_id = i WHERE {differs} OR h0 IS NULL OR h0 <> e0 AND ("
+            "(h0::jsonb -> '_id')::text IS DISTINCT FROM (e0::jsonb -> '_id')::text "
+            "OR h0::jsonb - '_id' = '{}')"
+        ).encode()
+
     @property
     def held_keys(self) -> bytes:
         """Gets an id and a number: the id and the key of so many rows after that id."""

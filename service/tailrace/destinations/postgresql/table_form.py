@@ -92,14 +92,7 @@ class TableForm:
                 if stored.gone:
                     await cursor.execute(table.delete, (stored.gone, stored.gone_at))
                 if stored.ids:
-                    parameters = (
-                        stored.ids,
-                        stored.keys,
-                        stored.documents,
-                        stored.versions,
-                        *stored.values,
-                    )
-                    await cursor.execute(table.upsert, parameters)
+                    await cursor.execute(table.upsert, stored.sent)
 
     async def apply(
         self,

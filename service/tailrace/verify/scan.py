@@ -1,0 +1,98 @@
+"""The next documents of a collection against their rows: all but a few are equal, and settled."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from bson.timestamp import Timestamp
+
+from tailrace.engine import HeldRows, Suspects, suspects_of
+from tailrace.event import ChangeEvent, Namespace
+from tailrace.model.snapshot import DocumentId
+from tailrace.model.verification import ComparedCollection
+from tailrace.snapshot.chunk import Chunk
+from tailrace.snapshot.limits import ChunkLimit
+from tailrace.verify.compare import Compared
+from tailrace.verify.looks import Looker, as_of
+from tailrace.verify.source import Documents, Source, ids_of
+from tailrace.verify.window import window
+
+
+@dataclass(frozen=True, slots=True)
+class Scanned:
+    """A part of a collection. ``size``: about that of all documents that were ``scanned``.
+
+    ``open``: the keys that are looked at again. ``ends``: whether it is the last part.
+    """
+
+    compared: Compared
+    open: Sequence[DocumentId]
+    last: DocumentId | None
+    scanned: int
+    size: int
+    ends: bool
+
+
+async def scan(
+    looker: Looker,
+    of: ComparedCollection,
+    limit: ChunkLimit,
+    matching: Mapping[str, Any] | None,
+) -> Scanned:
+    """Compares the next documents that are ``matching``."""
+    if (suspects := suspects_of(looker.comparison)) is not None:
+        return await _by_destination(looker, of, limit, matching, suspects)
+    source = looker.source
+    now = await source.now()
+    chunk = await source.keys(of, now, limit.documents, limit.ms, matching)
+    if not (keys := ids_of(chunk)):
+        return _scanned(chunk, Compared(), (), 0)
+    read = _up_to(source, of, keys[-1], ChunkLimit(2 * len(keys) + 100, limit.ms))
+    looked = await looker.look(of, keys, None if matching or of.clustered else read)
+    result = looked.compared
+    suspicious = [*(each.id for each in result.suspects), *result.unread]
+    return _scanned(chunk, result, suspicious, looked.size // max(looked.read, 1))
+
+
+async def _by_destination(
+    looker: Looker,
+    of: ComparedCollection,
+    limit: ChunkLimit,
+    matching: Mapping[str, Any] | None,
+    suspects: Suspects,
+) -> Scanned:
+    """The same with a destination that compares the documents with its rows by itself."""
+    reached, source = looker.reached(), looker.source
+    chunks: list[Chunk] = []
+    events: Sequence[ChangeEvent] = ()
+
+    async def read(held: HeldRows) -> Sequence[ChangeEvent]:
+        nonlocal events
+        position = held.position.time if held.position is not None else None
+        moment = window(reached, position, await source.now(), looker.full_document)
+        (chunk, documents), _ = await as_of(
+            moment, lambda time: source.chunk(of, time, limit, matching)
+        )
+        chunks.append(chunk)
+        events = list(documents.events.values())
+        return events
+
+    found = await suspects(Namespace(of.database, of.collection), read)
+    keys = [DocumentId(events[at].field_bytes("documentKey") or b"") for at in found]
+    size = chunks[0].size // max(len(events), 1)
+    return _scanned(chunks[0], Compared(len(events) - len(keys)), keys, size)
+
+
+def _up_to(
+    source: Source, of: ComparedCollection, last: DocumentId, limit: ChunkLimit
+) -> Callable[[Timestamp], Awaitable[Documents]]:
+    return lambda time: source.documents_up_to(of, last, time, limit.documents, limit.ms)
+
+
+def _scanned(
+    chunk: Chunk, compared: Compared, keys: Sequence[DocumentId], document_size: int
+) -> Scanned:
+    size = document_size * chunk.scanned
+    return Scanned(compared, keys, chunk.last, chunk.scanned, size, chunk.ends)
