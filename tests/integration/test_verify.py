@@ -155,7 +155,7 @@ def test_another_process_that_takes_the_scope_over_goes_on(orders: Orders, tmp_p
 
 
 def test_a_handler_that_holds_no_rows_cannot_be_asked(orders: Orders) -> None:
-    run = orders.daemon(http={"port": free_port()}).start()
+    run = orders.daemon(handlers={"file": {"type": "log"}}, http={"port": free_port()}).start()
     code, errors = run.refused("verify", "orders")
     assert code == 2
     assert "be asked for its rows" in errors

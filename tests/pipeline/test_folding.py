@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 
 from tailrace.event.document_key import identity
 from tailrace.event.extended_json import to_json
-from tailrace.event.update_description import apply_update
+from tailrace.event.update_description import apply_update, updated_text
 from tailrace.pipeline.decoding import key_of
-from tailrace.pipeline.folding import folded
 from tailrace.pipeline.lineage import Statement
 from tests.pipeline.events import Stream
 from tests.pipeline.pipeline import Pipeline
@@ -56,7 +55,7 @@ def test_a_field_may_be_named_as_a_type(value: Any) -> None:
             described({f"a.{name}": 2}),
         ):
             expected = apply_update(before, update)
-            assert folded(canonical(before), canonical(update)) == canonical(expected)
+            assert updated_text(canonical(before), canonical(update)) == canonical(expected)
 
 
 def test_documents_that_look_like_values_are_changed_as_documents() -> None:
@@ -64,9 +63,11 @@ def test_documents_that_look_like_values_are_changed_as_documents() -> None:
         before = {"_id": 1, "a": {name: value}}
         after = {"_id": 1, "a": {name: value, "b": Int64(2)}}
         update = described({"a.b": Int64(2)})
-        assert folded(canonical(before), canonical(update)) == canonical(after)
+        assert updated_text(canonical(before), canonical(update)) == canonical(after)
         after = {**before, **LOOK_ALIKES}
-        assert folded(canonical(before), canonical(described(LOOK_ALIKES))) == canonical(after)
+        assert updated_text(canonical(before), canonical(described(LOOK_ALIKES))) == canonical(
+            after
+        )
 
 
 def test_typed_values_stay_what_they_are() -> None:
@@ -78,7 +79,7 @@ def test_typed_values_stay_what_they_are() -> None:
         "disambiguatedPaths": {"a.0.0": ["a", 0, "0"]},
     }
     expected = apply_update(before, update)
-    assert folded(canonical(before), canonical(update)) == canonical(expected)
+    assert updated_text(canonical(before), canonical(update)) == canonical(expected)
 
 
 @quick
@@ -88,7 +89,7 @@ def test_top_level_fields_of_any_name_and_value(
 ) -> None:
     before = bson.decode(bson.encode(before))
     expected = {**before, **updated}
-    assert json.loads(folded(canonical(before), canonical(described(updated)))) == json.loads(
+    assert json.loads(updated_text(canonical(before), canonical(described(updated)))) == json.loads(
         canonical(expected)
     )
 
@@ -110,7 +111,7 @@ def test_top_level_fields_of_any_name_and_value(
 )
 def test_an_invalid_description_is_an_error(description: dict[str, Any]) -> None:
     with pytest.raises((LookupError, TypeError, ValueError, AttributeError)):
-        folded(canonical({"_id": 1, "a": [1]}), canonical(description))
+        updated_text(canonical({"_id": 1, "a": [1]}), canonical(description))
 
 
 @pytest.mark.parametrize(

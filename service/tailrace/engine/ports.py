@@ -191,7 +191,8 @@ class Handler:
 
     With a ``commit``, calls only accept events. A failure ends the run, and the accepted events
     come again: from the handler's own ``position``, or else from the checkpoint. ``comparison``
-    opens what compares its rows with the source, if it holds rows.
+    opens what compares its rows with the source, if it holds rows. ``is_log``: they are what a log
+    amounts to, which is read as a whole for that.
     """
 
     name: str
@@ -201,6 +202,7 @@ class Handler:
     failure: FailurePolicy = field(default_factory=FailurePolicy)
     ready: Callable[[RunIdentity], Awaitable[None]] | None = None
     comparison: Callable[[RunIdentity], AbstractAsyncContextManager[Comparison]] | None = None
+    is_log: bool = False
 
     @property
     def whole_transactions(self) -> bool:

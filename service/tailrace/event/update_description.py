@@ -11,11 +11,24 @@ its place). Without ``disambiguatedPaths`` (``showExpandedEvents``) it does not 
 is a path or a name (here it is a path).
 """
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeAlias, cast
 
 Path: TypeAlias = Sequence[str | int]
 Edit: TypeAlias = Callable[[Any], Any]
+
+UNFIT = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
+"""The errors of a description that no server sends (a pipeline may have reshaped it)."""
+
+_PARTS = {
+    "updatedFields": dict,
+    "removedFields": list,
+    "truncatedArrays": list,
+    "disambiguatedPaths": dict,
+}
+_ALWAYS = ("updatedFields", "removedFields")
+"""Every server sends these parts: if one is missing, so is a part of the change."""
 
 _GONE: Final = object()
 """Stands for a value that does not exist, or that is to be removed."""
@@ -45,6 +58,23 @@ def apply_update(document: dict[str, Any], update_description: Mapping[str, Any]
     for field, value in (update_description.get("updatedFields") or {}).items():
         change(field, _put(value))
     return dict(document) if after is document else cast("dict[str, Any]", after)
+
+
+def updated_text(document: str | bytes, description: str | bytes) -> str:
+    """The document with an ``updateDescription`` applied, all of them in Extended JSON.
+
+    Raises one of :data:`UNFIT` for a malformed description.
+    """
+    change = json.loads(description)
+    for name, kind in _PARTS.items():
+        if not isinstance(change[name] if name in _ALWAYS else change.get(name) or kind(), kind):
+            raise TypeError(f"{name} of an update description")
+    if not all(
+        isinstance(path, list) for path in (change.get("disambiguatedPaths") or {}).values()
+    ):
+        raise TypeError("a path of an update description")
+    after = apply_update(json.loads(document), change)
+    return json.dumps(after, ensure_ascii=False, separators=(",", ":"))
 
 
 def _plain(value: Any) -> Any:

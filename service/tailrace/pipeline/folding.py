@@ -4,25 +4,12 @@ Documents stay canonical Extended JSON. An element counts as a document if a pat
 leads through it. Names like ``$oid`` do not count, because fields may have them as well.
 """
 
-import json
 from collections.abc import Iterable, Iterator
 from typing import Any
 
 import pyarrow as pa
 
-from tailrace.event.update_description import apply_update
-
-_UNFIT = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
-"""The errors of a description that no server sends (a pipeline may have reshaped it)."""
-
-_PARTS = {
-    "updatedFields": dict,
-    "removedFields": list,
-    "truncatedArrays": list,
-    "disambiguatedPaths": dict,
-}
-_ALWAYS = ("updatedFields", "removedFields")
-"""Every server sends these parts: if one is missing, so is a part of the change."""
+from tailrace.event.update_description import UNFIT, updated_text
 
 _MADE = {
     "document": pa.string(),
@@ -75,22 +62,8 @@ def _after(
         return document, False, None
     if before is not None and description is not None:
         try:
-            return folded(before, description), False, None
-        except _UNFIT:
+            return updated_text(before, description), False, None
+        except UNFIT:
             return None, False, "unfit"
     # A null image: the look-up found no document. It is gone, and its deletion is still to come.
     return None, image == "null", "without_base"
-
-
-def folded(document: str, description: str) -> str:
-    """The document with an ``updateDescription`` applied; raises one of ``_UNFIT`` if malformed."""
-    change = json.loads(description)
-    for name, kind in _PARTS.items():
-        if not isinstance(change[name] if name in _ALWAYS else change.get(name) or kind(), kind):
-            raise TypeError(f"{name} of an update description")
-    if not all(
-        isinstance(path, list) for path in (change.get("disambiguatedPaths") or {}).values()
-    ):
-        raise TypeError("a path of an update description")
-    after = apply_update(json.loads(document), change)
-    return json.dumps(after, ensure_ascii=False, separators=(",", ":"))

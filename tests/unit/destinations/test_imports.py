@@ -32,6 +32,7 @@ def _name(path: Path) -> str:
 COMMON = {"anyio", "bson", "prometheus_client", "pydantic", "structlog"}
 CLIENTS = {
     "http": {"aiohttp", "yarl"},
+    "jsonl": {"orjson"},
     "kafka": {"confluent_kafka"},
     "mongodb": {"pymongo"},
     "nats": {"nats"},

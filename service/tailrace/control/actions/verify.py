@@ -123,7 +123,9 @@ def _comparable(subject: Subject) -> Sequence[Routed]:
     meant = [routed for routed in subject.watcher.plan.routed if routed.name in subject.handlers]
     comparable = [routed for routed in meant if routed.handler.comparison is not None]
     if comparable:
-        return comparable
+        # A log is read as a whole, and may have begun late: only if it is meant.
+        tables = [routed for routed in comparable if not routed.handler.is_log]
+        return comparable if subject.handler is not None else tables or comparable
     who = f"{subject}" if subject.handler is not None else f"no handler of {subject}"
     verb = "cannot" if subject.handler is not None else "can"
     raise ActionRefused(

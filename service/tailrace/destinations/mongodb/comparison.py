@@ -1,6 +1,6 @@
 """Compares the documents of copies, byte by byte, with those that a batch would write there."""
 
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -20,6 +20,7 @@ from tailrace.destination import (
     Namespace,
     Row,
 )
+from tailrace.destination.document_row import DocumentRow
 from tailrace.destinations.mongodb.cluster import CLOSING_SECONDS, MAJORITY, Cluster
 from tailrace.destinations.mongodb.copy_changes import CopyChanges
 from tailrace.destinations.mongodb.names import POSITIONS, Names
@@ -27,9 +28,7 @@ from tailrace.destinations.mongodb.outcomes import outages
 from tailrace.destinations.mongodb.state import Copies
 from tailrace.errors import Refused
 from tailrace.event import ChangeEvent
-from tailrace.event.bson import encoded, walk
 from tailrace.event.document_key import compare_with, identity, key_text
-from tailrace.event.extended_json import to_json
 from tailrace.event.wanted_documents import filter_of
 
 _RAW: CodecOptions[Any] = CodecOptions(document_class=RawBSONDocument)
@@ -115,39 +114,3 @@ class CopyComparison:
         finally:
             with anyio.move_on_after(CLOSING_SECONDS, shield=True):
                 await session.end_session()
-
-
-class DocumentRow(Mapping[str, str]):
-    """A document as a row: equal to one of the same bytes, with its fields as canonical JSON."""
-
-    __slots__ = ("_elements", "raw")
-
-    def __init__(self, raw: bytes) -> None:
-        self.raw = raw
-        self._elements: Mapping[str, tuple[int, int, int]] | None = None
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, DocumentRow) and self.raw == other.raw
-
-    __hash__ = None  # type: ignore[assignment]
-
-    def __getitem__(self, name: str) -> str:
-        kind, begin, end = self._fields[name]
-        json = to_json(encoded(b"%c\0%b" % (kind, self.raw[begin:end])), canonical=True)
-        return json.removeprefix('{"":').removesuffix("}")
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._fields)
-
-    def __len__(self) -> int:
-        return len(self._fields)
-
-    @property
-    def _fields(self) -> Mapping[str, tuple[int, int, int]]:
-        """The kind, begin and end of each value; the last of several with one name."""
-        if self._elements is None:  # only those that differ are asked for fields
-            self._elements = {
-                name.decode(errors="replace"): (kind, begin, end)
-                for name, kind, begin, end in walk(self.raw, 0)
-            }
-        return self._elements

@@ -2,13 +2,24 @@
 
 import errno
 from collections.abc import Callable, Iterable
+from contextlib import AbstractAsyncContextManager
 from functools import cache
 from typing import Any, TypeVar
 
 from anyio import CapacityLimiter, to_thread
 
-from tailrace.destination import Commit, Handler, OwnPosition, PerBatch, RunIdentity, raw_documents
+from tailrace.destination import (
+    Commit,
+    Comparison,
+    Handler,
+    OwnPosition,
+    PerBatch,
+    RunIdentity,
+    raw_documents,
+)
+from tailrace.destination.log_comparison import log_comparison
 from tailrace.destinations.parquet import ParquetHandlerSettings
+from tailrace.destinations.parquet.comparison import LandedSegments, row_maker
 from tailrace.destinations.parquet.landing import Landing
 from tailrace.errors import (
     ConfigurationError,
@@ -62,8 +73,9 @@ class LakeWriter:
     def handler(self, scope: str) -> Handler:
         """The handler of a scope."""
         settings, in_thread = self._settings, self._in_thread
+        documents = Documents(settings.documents)
         # The lake is not open yet.
-        landing = cache(lambda: Landing(self._lake, scope, Documents(settings.documents)))
+        landing = cache(lambda: Landing(self._lake, scope, documents))
 
         async def position(identity: RunIdentity) -> SinkPosition | None:
             return await in_thread(landing().begin, identity)
@@ -76,6 +88,9 @@ class LakeWriter:
 
         async def skipped(identity: RunIdentity, gap: Gap) -> None:
             await in_thread(landing().record, gap)
+
+        def comparison(identity: RunIdentity) -> AbstractAsyncContextManager[Comparison]:
+            return log_comparison(lambda: LandedSegments(self._lake, scope), row_maker(documents))
 
         return Handler(
             self._name,
@@ -97,6 +112,8 @@ class LakeWriter:
             # A failure is the lake's, never an event's. So there are no dead letters, and the
             # watcher restarts until the lake works again.
             failure=FailurePolicy(halt=True),
+            comparison=comparison,
+            is_log=True,
         )
 
 

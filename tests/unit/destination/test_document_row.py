@@ -2,7 +2,7 @@
 
 import bson
 
-from tailrace.destinations.mongodb.comparison import DocumentRow
+from tailrace.destination.document_row import DocumentRow
 from tailrace.engine import differing_fields
 
 

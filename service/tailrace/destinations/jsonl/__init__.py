@@ -8,6 +8,7 @@ import errno
 import fcntl
 import os
 from collections.abc import Iterable, Sequence
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Literal
 
@@ -17,6 +18,7 @@ from pydantic import Field
 
 from tailrace.destination import (
     PRIVATE,
+    Comparison,
     Handler,
     HandlerSettings,
     HandlerType,
@@ -29,7 +31,9 @@ from tailrace.destination import (
     sync_directory,
     write_all,
 )
+from tailrace.destination.log_comparison import log_comparison
 from tailrace.destination.settings import Flag, Text
+from tailrace.destinations.jsonl.comparison import WrittenLines, row_maker
 from tailrace.errors import ConfigurationError, Problem, Unavailable, advice
 from tailrace.event.json_lines import json_lines
 
@@ -90,7 +94,12 @@ class JsonLines:
 
 
 def _handler(opening: Opening, settings: JsonlHandlerSettings, target: JsonLines) -> Handler:
-    return Handler(opening.name, PerBatch(target.write, raw_list, _BATCH, _BATCH_BYTES))
+    def comparison(identity: RunIdentity) -> AbstractAsyncContextManager[Comparison]:
+        make = row_maker(canonical=settings.json_format == "canonical")
+        return log_comparison(lambda: WrittenLines(Path(settings.path)), make)
+
+    calls = PerBatch(target.write, raw_list, _BATCH, _BATCH_BYTES)
+    return Handler(opening.name, calls, comparison=comparison, is_log=True)
 
 
 def try_line_file(name: str, settings: JsonlHandlerSettings) -> str:
