@@ -25,7 +25,7 @@ from tailrace.assembly import (
     server_store,
 )
 from tailrace.config.settings import Settings
-from tailrace.config.subscriptions import most_streams
+from tailrace.config.subscriptions import most_streams, rounds
 from tailrace.control.api import Api, Health
 from tailrace.control.control import Control
 from tailrace.drivers import DRIVERS, CommandDriver, identify
@@ -58,6 +58,7 @@ from tailrace.replicas.member_name import require_own_name
 from tailrace.signals import LastResort, StopSignals
 from tailrace.source_settings import require_readable
 from tailrace.stream import Interrupt, ServerClock
+from tailrace.verify.rounds import Rounds
 from tailrace.verify.verifications import Verifications
 from tailrace.version import __version__
 from tailrace.why.lakes_and_tables import FindDocument
@@ -139,6 +140,7 @@ class _Service:
         self._cluster: ClusterIdentity | None = None
         self._server: ClusterWatch | None = None
         self._leases: Leases | None = None
+        self._rounds: Rounds | None = None
         self.http_port = 0
 
     async def run(self) -> int:
@@ -184,11 +186,11 @@ class _Service:
             reload = Reloader(
                 self._file, wanted, pool, clients, supervisor, runtime, leases, self._apply
             ).reload
-            self._apply(settings, runtime, driver)
-            by_scope = self._asked(settings, server=driver)
             now = (lambda: supervisor.watchers), (lambda: clients.now.driver)
-            compared = Verifications(*now, store.verifications, store.dead_letters, self.metrics)
-            self.api.control = Control(supervisor, runtime, clients, by_scope, reload, compared)
+            compared = Verifications(*now, store.verifications, store.dead_letters)
+            self._rounds = Rounds(compared, lambda: rounds(self.settings), self.metrics)
+            self.api.control = Control(supervisor, runtime, clients, {}, reload, compared)
+            self._apply(settings, runtime, driver)
             self.log.info("service.started", cluster=str(cluster), scopes=len(planned))
             with self._running, settled_memory():
                 try:
@@ -199,11 +201,10 @@ class _Service:
                         beside.start_soon(watch_letters, letters, self.metrics, name="letters")
                         beside.start_soon(watch_desired_states, states, supervisor.apply)
                         beside.start_soon(self._sighup.run, reload, name="reloads by signal")
-                        beside.start_soon(compared.run, name="verifications")
+                        beside.start_soon(self._rounds.run, name="verifications")
                         if leases is not None:
                             beside.start_soon(leases.run, self.stop, name="leases")
-                        follow = Watcher.run if leases is None else leases.follow
-                        await self._supervisor.run(self.stop, follow)
+                        await supervisor.run(self.stop, leases.follow if leases else Watcher.run)
                         beside.cancel_scope.cancel()  # does not wait for pending answers
                 finally:
                     if leases is not None:
@@ -295,5 +296,5 @@ class _Service:
             "degraded": self._degraded(),
             "stopping": self.stop.is_set,
             "members": self._leases.members() if self._leases else None,
-            "scopes": self._supervisor.status(),
+            "scopes": self._rounds.added_to(self._supervisor.status()) if self._rounds else {},
         }

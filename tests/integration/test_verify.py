@@ -154,6 +154,46 @@ def test_another_process_that_takes_the_scope_over_goes_on(orders: Orders, tmp_p
     assert other.stop() == 0
 
 
+def test_rounds_begin_by_themselves_and_are_remembered(orders: Orders) -> None:
+    orders.insert(*range(300), n=0)
+    run = following(orders, driver="pymongo", target="positioned", full_document="lookup").start()
+    until(lambda: is_done(run), "the snapshot")
+    with by_hand(run) as rows:
+        rows.execute("DELETE FROM rows WHERE key = ?", (key(2),))
+    began = run.status()["since"]
+    schedule = {"every": "24h", "documents_per_second": 20}
+    run.configuration["routes"][0]["verify"] = schedule
+    run.configured()
+    assert "applied: routes.verify" in run.command("reload")
+    until(lambda: proof(run)["state"] == "running", "a round")
+    assert proof(run)["by"] == "verify.every"
+    assert verified(run)["missing"] == 1, "it takes the place of the round"
+    assert run.status()["since"] == began, "the scope was not restarted"
+    told = proof(run)
+    assert (told["state"], told["whole"], told["differences"]) == ("done", True, 1)
+    assert told["due"] > told["ended"]
+    labels = {"scope": "orders", "handler": "mine"}
+    names = ("differing_documents", "verified_through_timestamp", "verified_documents_total")
+    before = [run.metric(f"tailrace_{name}", **labels) for name in names]
+    assert before[0] == 1
+    assert before[2] is not None
+    assert before[2] >= 300
+    verified(run, "--key", "7")
+    assert [run.metric(f"tailrace_{name}", **labels) for name in names] == before
+    assert run.stop() == 0
+    run.start()
+    until(lambda: proof(run) and proof(run)["due"], "what is stored")
+    assert [run.metric(f"tailrace_{name}", **labels) for name in names] == before
+    assert proof(run)["proven"] == told["proven"]
+    late = run.metric("tailrace_verification_late_timestamp", **labels)
+    assert late == (before[1] or 0) + 2 * 86_400
+    assert run.stop() == 0
+
+
+def proof(run: Daemon) -> Any:
+    return run.status()["handlers"]["mine"]["verification"]
+
+
 def test_a_handler_that_holds_no_rows_cannot_be_asked(orders: Orders) -> None:
     run = orders.daemon(handlers={"file": {"type": "log"}}, http={"port": free_port()}).start()
     code, errors = run.refused("verify", "orders")

@@ -20,6 +20,7 @@ from tailrace.config.messages import did_you_mean, path_of
 from tailrace.config.scopes import LOOKUP, ScopeSettings
 from tailrace.config.snapshots import CHUNK_BYTES, Snapshot
 from tailrace.config.store import COLLECTIONS, MongodbStoreSettings, SqliteStoreSettings
+from tailrace.config.verification import VerificationSettings
 
 Data = dict[str, Any]
 
@@ -37,7 +38,8 @@ def check(data: Data) -> Iterator[Finding]:
     for index, route in enumerate(routes):
         yield from _parallel(("routes", index), route, budget)
     yield from _routes(routes, scopes, handlers if isinstance(handlers, dict) else None)
-    yield from _beginnings(routes)
+    yield from _agreement(routes)
+    yield from _whole_documents(routes, scopes)
     yield from _grouped(scopes, routes, _mapping(handlers))
     yield from _files(store, _mapping(handlers))
     if _has(data, "replicas") and store.get("type") == "memory":
@@ -122,34 +124,45 @@ def _routes(routes: list[Data], scopes: list[Data], handlers: Data | None) -> It
                 yield location, _unknown("handler", name, list(handlers))
 
 
-def _beginnings(routes: list[Data]) -> Iterator[Finding]:
-    """The routes of a handler and a scope must agree on where it begins, and with which rows."""
-    for key in ("start_at", "snapshot"):
+def _agreement(routes: list[Data]) -> Iterator[Finding]:
+    """The routes of a handler and a scope must agree on where it begins, with which rows, and how
+    often they are compared."""
+    for key, way in (("start_at", "begins"), ("snapshot", "begins"), ("verify", "is verified")):
         first: dict[tuple[str, str], tuple[int, Any]] = {}
         for index, route in enumerate(routes):
             scope, names = _text(route.get("scope")), route.get("handlers")
             if not scope or not isinstance(names, list) or not _has(route, key):
                 continue
             try:
-                begins = getattr(_Beginning.model_validate({key: route[key]}), key)
+                value = getattr(_OfHandlers.model_validate({key: route[key]}), key)
             except ValidationError:
                 continue
             for handler in filter(None, map(_text, names)):
-                number, other = first.setdefault((scope, handler), (index, begins))
-                if other != begins:
+                number, other = first.setdefault((scope, handler), (index, value))
+                if other != value:
                     yield (
                         ("routes", index, key),
-                        f"differs from routes[{number}].{key}: handler {handler!r} begins in one "
+                        f"differs from routes[{number}].{key}: handler {handler!r} {way} in one "
                         f"way in scope {scope!r}; give both routes the same, or leave one out",
                     )
                     break
 
 
-class _Beginning(Section):
-    """How the handlers of a route begin."""
+class _OfHandlers(Section):
+    """What a route says of its handlers."""
 
     start_at: StartAt | None = None
     snapshot: Snapshot | None = None
+    verify: VerificationSettings | None = None
+
+
+def _whole_documents(routes: list[Data], scopes: list[Data]) -> Iterator[Finding]:
+    """The rows of a scope with a pipeline are no whole documents: they cannot be compared."""
+    reshaped = {_text(scope.get("name")) for scope in scopes if scope.get("pipeline")}
+    for index, route in enumerate(routes):
+        if (scope := _text(route.get("scope"))) in reshaped and _has(route, "verify"):
+            message = f"does not fit scope {scope!r}: with a pipeline, its rows are not whole"
+            yield ("routes", index, "verify"), f"{message} documents, which could be compared"
 
 
 def _grouped(scopes: list[Data], routes: list[Data], handlers: Data) -> Iterator[Finding]:

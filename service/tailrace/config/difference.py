@@ -7,6 +7,7 @@ from typing import Any
 from tailrace.config.fields import Section
 from tailrace.config.handlers import AnyHandlerSettings
 from tailrace.config.settings import Settings
+from tailrace.config.subscriptions import rounds
 
 OF_ALL_SCOPES = (
     "mongodb.uri",
@@ -54,7 +55,8 @@ def needs_restart(old: Settings, new: Settings) -> list[str]:
 
 def at_once(old: Settings, new: Settings) -> list[str]:
     """The changed keys that apply without a restart of anything."""
-    return [key for key in _all_changed(old, new) if _is_in(key, AT_ONCE)]
+    keys = [key for key in _all_changed(old, new) if _is_in(key, AT_ONCE)]
+    return [*keys, "routes.verify"] if rounds(old) != rounds(new) else keys
 
 
 def scope_changes(
@@ -90,7 +92,9 @@ def scope_changes(
 
 
 def _routes(settings: Settings, scope: str) -> list[Any]:
-    return [route for route in settings.routes if route.scope == scope]
+    """Those of a scope, without what applies without its restart."""
+    own = [route for route in settings.routes if route.scope == scope]
+    return [route.model_copy(update={"verify": None}) for route in own]
 
 
 def _handlers(settings: Settings, scope: str) -> Iterator[str]:

@@ -20,6 +20,7 @@ from tailrace.config.fields import (
     Text,
 )
 from tailrace.config.snapshots import Snapshot, SnapshotSettings
+from tailrace.config.verification import VerificationSettings
 
 LOOKUP = "lookup"
 """The value of ``full_document`` with which Tailrace itself looks documents up."""
@@ -147,6 +148,9 @@ class RouteSettings(Section):
     """The snapshot of the handlers of this route, instead of the whole `snapshot` of the scope. Its
     documents come to them alone. Of the routes of a handler and a scope, those that have this key
     must agree."""
+
+    verify: VerificationSettings | None = None
+    """How often all rows of the handlers of this route are compared with the source."""
 
     handlers: OneOrMore[Text]
     """The names of the handlers that get the events of this route."""

@@ -10,6 +10,7 @@ from bson.timestamp import Timestamp
 from tailrace.config.scopes import ScopeSettings
 from tailrace.config.settings import Settings
 from tailrace.config.snapshots import SnapshotSettings
+from tailrace.config.verification import VerificationSettings
 from tailrace.model import ResumeToken, Route, StartPoint
 
 
@@ -50,6 +51,16 @@ def beginnings(settings: Settings, scope: ScopeSettings) -> Mapping[str, Beginni
                 begins = replace(begins, snapshot=route.snapshot, snapshot_path=path)
             by_handler[handler] = begins
     return by_handler
+
+
+def rounds(settings: Settings) -> Mapping[tuple[str, str], VerificationSettings]:
+    """By scope and handler, how often its rows are compared."""
+    return {
+        (route.scope, handler): route.verify
+        for route in settings.routes
+        if route.verify is not None
+        for handler in route.handlers
+    }
 
 
 def routes_of(settings: Settings) -> Sequence[Route]:

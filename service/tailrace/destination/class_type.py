@@ -22,6 +22,7 @@ def destination_type(
     needs: tuple[str, ...] = (),
     install: str = "",
     concurrency: Callable[[S], int] | None = None,
+    is_comparable: Callable[[S], bool] = lambda settings: True,
 ) -> HandlerType[S]:
     """The type whose objects ``create`` makes, each for a scope, of what it is opened with.
 
@@ -32,7 +33,8 @@ def destination_type(
     :class:`tailrace.errors.ConfigurationError` for what is wrong with settings that are valid one
     by one. ``needs``: the modules that must be installed; ``install``: how to install them.
     ``concurrency``: how many calls of a scope may run at once, each about other documents; without
-    it one ``write``, or as many ``__call__`` as ``delivery.lanes``.
+    it one ``write``, or as many ``__call__`` as ``delivery.lanes``. ``is_comparable``: whether an
+    object with these settings may have a ``comparison``.
     """
 
     def require_suitable(name: str, word: str, target: Any, settings: S) -> None:
@@ -66,5 +68,19 @@ def destination_type(
     def shared(settings: S) -> bool:
         return inspect.isclass(create) and is_shared(create)
 
-    row = HandlerType(settings, made, handler, checked, needs=needs, install=install, shared=shared)
+    def comparable(settings: S) -> bool:
+        return is_comparable(settings) and (
+            not inspect.isclass(create) or hasattr(create, "comparison")
+        )
+
+    row = HandlerType(
+        settings,
+        made,
+        handler,
+        checked,
+        needs=needs,
+        install=install,
+        shared=shared,
+        is_comparable=comparable,
+    )
     return row

@@ -51,7 +51,8 @@ class HandlerType(Generic[S]):
     would do, without a trace, and returns what is possible; without it, the object is opened, and
     its method ``probe``, if it has one, is called. ``needs``: the modules that must be installed,
     and ``install`` says how. ``shared``: whether one object serves all scopes of a handler.
-    ``holds``: the file that only one open handler may have.
+    ``holds``: the file that only one open handler may have. ``is_comparable``: whether its objects
+    may have a ``comparison``; the object itself says whether it has one.
     """
 
     settings: type[S]
@@ -63,6 +64,7 @@ class HandlerType(Generic[S]):
     install: str = ""
     shared: Callable[[S], bool] = lambda settings: False
     holds: Callable[[S], str | None] = lambda settings: None
+    is_comparable: Callable[[S], bool] = lambda settings: True
 
     @property
     def name(self) -> str:

@@ -53,4 +53,5 @@ LOG = HandlerType(
     log_handler,
     probe=_probe,
     shared=lambda settings: True,
+    is_comparable=lambda settings: False,
 )

@@ -116,4 +116,5 @@ PYTHON = HandlerType(
     _handler,
     check_target,
     shared=lambda settings: is_shared(imported_target("", settings.target)),
+    is_comparable=lambda settings: hasattr(imported_target("", settings.target), "comparison"),
 )

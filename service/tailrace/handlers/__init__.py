@@ -37,7 +37,21 @@ def check_handlers(
         if handler.needs_documents:
             routed = {route.scope for route in routes if name in route.handlers}
             problems.extend(_without_documents(name, handler, scopes, routed))
-    return problems
+    return problems or list(_without_rows(handlers, routes))
+
+
+def _without_rows(
+    handlers: Mapping[str, AnyHandlerSettings], routes: Sequence[RouteSettings]
+) -> Iterator[Problem]:
+    """The routes whose handlers are to be verified, and hold no rows that could be compared."""
+    for index, route in enumerate(routes):
+        for name in route.handlers if route.verify is not None else ():
+            if not type_of(handlers[name]).is_comparable(handlers[name]):
+                message = (
+                    f"handler {name!r} cannot be asked for its rows: give it a route of its own "
+                    "without verify; docs/verify.md lists what can be asked"
+                )
+                yield Problem(f"routes[{index}].verify", message)
 
 
 def _without_documents(

@@ -151,13 +151,34 @@ class ComparedCollection:
         return self.phase in (Phase.DONE, Phase.DROPPED, Phase.REFUSED)
 
 
+SCHEDULE = "verify.every"
+"""Who has asked for a round: the key of the configuration."""
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """What all verifications of the whole scope together say of a handler.
+
+    ``since``: when the first one began. ``ended``: when the last round has ended, or the last one
+    that was complete. ``compared``: documents, in all. ``through``: the cluster time at which the
+    last complete one began, which found so many ``differences``.
+    """
+
+    since: datetime | None = None
+    ended: datetime | None = None
+    compared: int = 0
+    through: Timestamp | None = None
+    differences: int = 0
+
+
 @dataclass(frozen=True, slots=True)
 class Verification(StoredRecord):
     """One verification of the rows of a ``handler``. ``epoch``: of the process that wrote this.
 
-    ``by`` asked for it at ``began``. ``collections``, by name, are in the order of comparison.
-    ``keys``: the first differences. ``letters``: the ids of dead letters of documents that are set
-    aside. ``reason``: why it has ended without a result.
+    ``by`` asked for it at ``began``, which was the cluster time ``at``. ``collections``, by name,
+    are in the order of comparison. ``keys``: the first differences. ``letters``: the ids of dead
+    letters of documents that are set aside. ``reason``: why it has ended without a result.
+    ``proof``: of this one and those before.
     """
 
     NAME: ClassVar = "verification"
@@ -176,6 +197,13 @@ class Verification(StoredRecord):
     keys: tuple[Difference, ...] = ()
     letters: tuple[str, ...] = ()
     reason: str = ""
+    at: Timestamp | None = None
+    proof: Proof = field(default_factory=Proof)
+
+    @property
+    def is_round(self) -> bool:
+        """Whether it has begun by itself."""
+        return self.by == SCHEDULE
 
     @property
     def is_over(self) -> bool:
@@ -189,6 +217,15 @@ class Verification(StoredRecord):
         for each in self.collections.values():
             total = total.added(each.counts)
         return total
+
+    def over(self, state: VerificationState, reason: str, ended: datetime) -> Verification:
+        """The same when it has ended."""
+        proof, done = self.proof, state is VerificationState.DONE
+        if self.request.is_whole and (done or self.is_round):
+            proof = replace(proof, ended=ended)
+        if self.request.is_whole and done:
+            proof = replace(proof, through=self.at, differences=self.counts.differences)
+        return replace(self, state=state, reason=reason, ended=ended, proof=proof)
 
     def with_collection(self, collection: ComparedCollection) -> Verification:
         """The same with another state of one collection."""

@@ -6,7 +6,7 @@ bytes in flight are computed when Prometheus scrapes. A value is absent while un
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics
+from prometheus_client import CollectorRegistry, Counter, Histogram, disable_created_metrics
 from prometheus_client.core import Metric
 from prometheus_client.gc_collector import GCCollector
 from prometheus_client.platform_collector import PlatformCollector
@@ -14,7 +14,7 @@ from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector
 
 from tailrace.observe.handler_recorder import SECONDS, HandlerRecorder
-from tailrace.observe.scrape import ScopeGauges, Scrape, ServerGauges, calls_of
+from tailrace.observe.scrape import ProofGauges, ScopeGauges, Scrape, ServerGauges, calls_of
 
 
 class Metrics(Collector):
@@ -37,12 +37,6 @@ class Metrics(Collector):
         self.lease_transfers = self._counter(
             "lease_transfers", "Leases that this process has acquired.", "scope", "reason"
         )
-        self.differing = Gauge(
-            "tailrace_differing_documents",
-            "Documents that differed from their rows in the last whole verification.",
-            ("scope", "handler"),
-            registry=self.registry,
-        )
         self.loop_lag = Histogram(
             "tailrace_event_loop_lag_seconds",
             "Seconds by which the event loop is late for what is due.",
@@ -50,6 +44,8 @@ class Metrics(Collector):
             registry=self.registry,
         )
         self.server: Callable[[], ServerGauges] = ServerGauges
+        self.proofs: Callable[[], Mapping[tuple[str, str], ProofGauges]] = dict
+        """By scope and handler."""
         self.log_lines_dropped: Callable[[], int] = lambda: 0
         self._states = tuple(states)
         self._scopes: dict[str, Callable[[], ScopeGauges]] = {}
@@ -87,7 +83,6 @@ class Metrics(Collector):
         for pair in [*self._recorders]:
             if pair[0] == scope and pair[1] not in (handlers or ()):
                 del self._recorders[pair]
-                self.differing.remove(*pair)
 
     def letters_waiting(self, counts: Mapping[tuple[str, str], int]) -> None:
         """Sets how many dead letters wait, by scope and handler; 0 for pairs not in ``counts``."""
@@ -111,6 +106,7 @@ class Metrics(Collector):
             {scope: source() for scope, source in self._scopes.items()},
             {pair: calls_of(each) for pair, each in self._recorders.items()},
             self.server(),
+            self.proofs(),
             self.log_lines_dropped(),
         )
         return scrape.metrics()

@@ -13,6 +13,7 @@ _SHOWN = frozenset({
     *("version", "driver", "cluster", "changes_need", "now", "started_at"),
     *("state", "since", "follows", "kind", "token", "cluster_time", "saved_at", "last_round_trip"),
     *("down_since", "call_since", "last_error_at", "first_at", "last_at", "last_answer"),
+    *("began", "ended", "through", "due"),
     *("unreachable_since", "unsaved_since", "by", "id", "mode", "collection", "owner", "name"),
     "scopes",
 })  # fmt: skip

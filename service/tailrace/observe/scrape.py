@@ -43,6 +43,7 @@ _COUNTERS = {
         "Documents of the last snapshot that were delivered.",
         (*_SCOPE, "collection"),
     ),
+    "verified_documents": ("Documents that whole verifications have compared.", _HANDLER),
     "log_lines_dropped": ("Lines of output lost because their reader was gone or too slow.", ()),
 }
 _GAUGES = {
@@ -72,6 +73,18 @@ _GAUGES = {
     "handler_overdue": ("Attempts that still run beyond their time limit.", _HANDLER),
     "handler_call_seconds": (
         "How long the longest call of the handler has run, if that is unusually long; else 0.",
+        _HANDLER,
+    ),
+    "differing_documents": (
+        "Documents that differed from their rows in the last whole verification.",
+        _HANDLER,
+    ),
+    "verified_through_timestamp": (
+        "Unix time up to which the last whole verification has compared the rows.",
+        _HANDLER,
+    ),
+    "verification_late_timestamp": (
+        "Unix time from which on a verification is late: that of verify.every in a route.",
         _HANDLER,
     ),
     "server_up": ("1 while the MongoDB server answers, 0 after 2.5 s without any answer.", ()),
@@ -135,6 +148,20 @@ class ServerGauges:
 
 
 @dataclass(frozen=True, slots=True)
+class ProofGauges:
+    """The current values of what verifications of a handler have proven. Times are Unix times.
+
+    ``compared``: documents, in all. ``through``: when the last complete one began, which found so
+    many ``differences``. ``late``: from when on there should be a newer one.
+    """
+
+    compared: int
+    through: float | None = None
+    differences: int | None = None
+    late: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class HandlerCalls:
     """What a recorder has counted, and what the handler's state is, at one moment."""
 
@@ -170,6 +197,7 @@ class Scrape:
     scopes: Mapping[str, ScopeGauges]
     handlers: Mapping[tuple[str, str], HandlerCalls]
     server: ServerGauges
+    proofs: Mapping[tuple[str, str], ProofGauges]
     log_lines_dropped: int
     families: dict[str, CounterMetricFamily | GaugeMetricFamily] = field(init=False)
     seconds: HistogramMetricFamily = field(init=False)
@@ -207,6 +235,11 @@ class Scrape:
             self._add("dead_letters_waiting", handler.waiting, *pair)
             totals = accumulate(handler.counts)
             self.seconds.add_metric(pair, list(zip(bounds, totals, strict=True)), handler.seconds)
+        for pair, proof in self.proofs.items():
+            self._add("verified_documents", proof.compared, *pair)
+            self._add("verified_through_timestamp", proof.through, *pair)
+            self._add("differing_documents", proof.differences, *pair)
+            self._add("verification_late_timestamp", proof.late, *pair)
         self._add("server_up", self.server.up)
         self._add("oplog_window_seconds", self.server.oplog_window)
         self._add("oplog_window_age_seconds", self.server.oplog_age)

@@ -48,6 +48,9 @@ class Findings:
         """Adds so many to the counts of a collection."""
         of = replace(of, counts=of.counts.plus(**more))
         self.update(of)
+        if self.record.request.is_whole:
+            compared = self.record.proof.compared + sum(more.values())
+            self.record = replace(self.record, proof=replace(self.record.proof, compared=compared))
         return of
 
     async def set_aside(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 from tailrace.engine import Routed
@@ -15,6 +15,15 @@ from tailrace.snapshot.target import asked_for
 from tailrace.verify.followed import is_copied, is_wanted
 
 NOT_COPIED = "the routes of the handler leave out some of its changes"
+
+
+def none_readable(collections: Collection[ComparedCollection], handler: str) -> str:
+    """Why none of some collections can be compared; empty if there are none, or any can."""
+    refused = [one for one in collections if one.phase is Phase.REFUSED]
+    if not refused or any(one.phase is not Phase.REFUSED for one in collections):
+        return ""
+    why = f"{refused[0].name}: {refused[0].note}"
+    return f"no collection can be compared for handler {handler!r}: {why}"
 
 
 async def planned(

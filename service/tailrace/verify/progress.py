@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from datetime import datetime
 from typing import Any
 
 from tailrace.model.time_text import utc_text
@@ -37,6 +38,30 @@ def verification_document(
         "collections": {each.name: _collection(each) for each in record.collections.values()},
         "keys": [_difference(record.handler, each) for each in record.keys],
         "dead_letters": list(record.letters),
+    }
+
+
+def status_document(
+    record: Verification | None, trouble: str, due: datetime | None
+) -> dict[str, Any]:
+    """The last verification of a handler in short, and what all have proven. ``due``: when the next
+    one begins by itself."""
+    if record is None:
+        return {"state": None, "reason": trouble, "due": due and utc_text(due)}
+    proof = record.proof
+    return {
+        "state": record.state.value,
+        "reason": trouble or record.reason,
+        "by": record.by,
+        "began": utc_text(record.began),
+        "ended": record.ended and utc_text(record.ended),
+        "whole": record.request.is_whole,
+        "compared": record.counts.compared,
+        "estimate": sum(each.estimate for each in record.collections.values()),
+        "differences": record.counts.differences,
+        "proven": proof.through
+        and {"through": utc_text(proof.through), "differences": proof.differences},
+        "due": due and utc_text(due),
     }
 
 

@@ -29,7 +29,7 @@ from tailrace.verify.bounded import BoundedComparison
 from tailrace.verify.findings import Findings
 from tailrace.verify.followed import FollowedHandler, is_copied
 from tailrace.verify.looks import Looker
-from tailrace.verify.planning import NOT_COPIED, planned
+from tailrace.verify.planning import NOT_COPIED, none_readable, planned
 from tailrace.verify.ports import VerificationStore
 from tailrace.verify.source import Source
 from tailrace.verify.steps import Steps
@@ -120,8 +120,7 @@ class Run:
 
     async def end(self, state: VerificationState, reason: str = "") -> None:
         """Ends it for good."""
-        ended = datetime.now(UTC)
-        self.findings.record = replace(self.record, state=state, reason=reason, ended=ended)
+        self.findings.record = self.record.over(state, reason, datetime.now(UTC))
         self.trouble = ""
         await self.save()
         counts = self.record.counts
@@ -199,12 +198,20 @@ class Run:
                 return
             of = next((one for one in self.record.collections.values() if not one.is_over), None)
             if of is None and not await self._replanned():
-                await self.end(VerificationState.DONE)
+                await self._finish()
                 return
             if of is not None:
                 await self._steps.step(looker, of)
             if anyio.current_time() >= self._save_at:
                 await self.save()
+
+    async def _finish(self) -> None:
+        """Ends it when nothing more is to be compared: failed, if nothing could be."""
+        collections = self.record.collections.values()
+        if reason := none_readable(collections, self.record.handler):
+            await self.end(VerificationState.FAILED, reason)
+        else:
+            await self.end(VerificationState.DONE)
 
     def _refuse_left_out(self) -> None:
         """Ends collections of which the handler gets only some changes since a reload."""

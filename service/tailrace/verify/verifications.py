@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -12,18 +12,17 @@ import structlog
 from anyio.abc import TaskGroup
 from bson.objectid import ObjectId
 
-from tailrace.engine import Watcher
+from tailrace.engine import Routed, Watcher
 from tailrace.engine.ports import DeadLetterStore
 from tailrace.errors import CheckpointError, CheckpointFenced, describe
 from tailrace.model.verification import (
-    ComparedCollection,
     Verification,
     VerificationRequest,
     VerificationState,
 )
-from tailrace.observe.metrics import Metrics
 from tailrace.verify.findings import Findings
 from tailrace.verify.followed import FollowedHandler
+from tailrace.verify.planning import planned
 from tailrace.verify.ports import VerificationStore
 from tailrace.verify.run import Run
 from tailrace.verify.source import Source, SourceServer
@@ -43,6 +42,7 @@ class _Task:
     followed: FollowedHandler
     epoch: int
     scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
+    ended: anyio.Event = field(default_factory=anyio.Event)
 
 
 @dataclass(slots=True, eq=False)
@@ -54,7 +54,8 @@ class Verifications:
     server: Callable[[], SourceServer]
     store: VerificationStore
     letters: DeadLetterStore
-    metrics: Metrics
+    lock: anyio.Lock = field(default_factory=anyio.Lock)
+    """Held while one is prepared and begun: of two at once, one is refused."""
     _tasks: dict[Key, _Task] = field(default_factory=dict)
     _adopted: dict[str, int] = field(default_factory=dict)
     """By scope, the epoch in which its stored verifications were taken over."""
@@ -88,7 +89,6 @@ class Verifications:
         for scope, handler in list(self._last):
             if self.followed(scope, handler).routed is None:
                 del self._last[scope, handler]
-                self.metrics.differing.remove(scope, handler)
         for scope in [name for name in self._adopted if not self.followed(name, "").watcher]:
             del self._adopted[scope]
 
@@ -96,7 +96,7 @@ class Verifications:
         """Goes on with what the store has of a scope, if this process follows it since now."""
         scope, epoch = watcher.name, watcher.claim.epoch
         followed = self.followed(scope, "")
-        if followed.watcher is None or self._adopted.get(scope) == epoch:
+        if followed.watcher is None or self.has_adopted(watcher):
             return
         if any(name == scope for name, _ in self._tasks):
             return  # those of the former epoch are ending
@@ -110,7 +110,6 @@ class Verifications:
         self._failed, self._adopted[scope] = False, epoch
         for record in stored:
             self._last[scope, record.handler] = record
-            self._tell(record)
             if not record.is_over and (scope, record.handler) not in self._tasks:
                 self._begin(replace(record, epoch=epoch))
 
@@ -132,7 +131,6 @@ class Verifications:
             with task.scope:
                 await run.run()
             if run.record.is_over:
-                self._tell(run.record)
                 await run.save_end()
         except CheckpointFenced as error:
             log.info("verification.left", reason=describe(error))
@@ -145,13 +143,7 @@ class Verifications:
                     await run.save()
             self._last[record.scope, record.handler] = run.record
             del self._tasks[record.scope, record.handler]
-
-    def _tell(self, record: Verification) -> None:
-        """Lets the metrics show the result of a verification of everything."""
-        is_ours = self.followed(record.scope, record.handler).routed is not None
-        if is_ours and record.state is VerificationState.DONE and record.request.is_whole:
-            gauge = self.metrics.differing.labels(record.scope, record.handler)
-            gauge.set(record.counts.differences)
+            task.ended.set()
 
     # --- what operators ask for ----------------------------------------------------------------
 
@@ -160,29 +152,47 @@ class Verifications:
         task = self._tasks.get((scope, handler))
         return task.run if task is not None else None
 
-    async def start(
-        self,
-        watcher: Watcher,
-        handler: str,
-        request: VerificationRequest,
-        collections: Mapping[str, ComparedCollection],
-        by: str,
+    async def prepare(
+        self, watcher: Watcher, routed: Routed, request: VerificationRequest, by: str
     ) -> Verification:
-        """Begins one. Raises :class:`CheckpointError` if it cannot be stored."""
+        """One that may begin. Raises :class:`tailrace.snapshot.plan.NothingToRead` and errors of
+        the server."""
+        at = await Source(self.server, lambda: watcher.plan).now()
+        collections = await planned(self.server(), watcher.plan.scope, request, routed)
         began, epoch = datetime.now(UTC), watcher.claim.epoch
-        record = Verification(watcher.name, handler, str(ObjectId()), epoch, request, by, began)
-        record = replace(record, collections=collections)
-        await self.store.save(record)
+        record = Verification(
+            watcher.name, routed.name, str(ObjectId()), epoch, request, by, began, at=at
+        )
+        return replace(record, collections=collections)
+
+    async def start(self, record: Verification) -> None:
+        """Begins one, in place of a round that goes on. Raises :class:`CheckpointError` if it
+        cannot be stored."""
+        key = record.scope, record.handler
+        if (replaced := self._tasks.get(key)) is not None:
+            if replaced.run.record.is_over:
+                raise CheckpointError("the end of the last verification is not stored yet")
+            replaced.scope.cancel()
+            await replaced.ended.wait()
+        if (last := self._last.get(key)) is not None:
+            record = replace(record, proof=last.proof)
+        if record.request.is_whole and record.proof.since is None:
+            record = replace(record, proof=replace(record.proof, since=record.began))
+        try:
+            await self.store.save(record)
+        except CheckpointError:
+            if replaced is not None:
+                self._begin(replaced.run.record)
+            raise
         structlog.get_logger().info(
             "verification.begun",
-            scope=watcher.name,
-            handler=handler,
+            scope=record.scope,
+            handler=record.handler,
             verification=record.id,
-            by=by,
-            collections=len(collections),
+            by=record.by,
+            collections=len(record.collections),
         )
         self._begin(record)
-        return record
 
     async def change(self, run: Run, state: VerificationState) -> None:
         """Pauses or resumes one, or cancels it."""
@@ -195,10 +205,24 @@ class Verifications:
             await run.save()
         run.changed.set()
 
+    def now(self, scope: str, handler: str) -> Verification | None:
+        """The last verification of a handler that is followed here."""
+        if (run := self.running(scope, handler)) is not None:
+            return run.record
+        return self._last.get((scope, handler))
+
+    def known(self) -> Iterable[Key]:
+        """The handlers of followed scopes that were verified."""
+        return [*self._last, *self._tasks]
+
+    def has_adopted(self, watcher: Watcher) -> bool:
+        """Whether the stored verifications of a scope are known."""
+        return self._adopted.get(watcher.name) == watcher.claim.epoch
+
     async def last(self, scope: str, handlers: Iterable[str]) -> Sequence[Verification]:
         """The last verification of each of these handlers that has had one."""
         watcher = self.followed(scope, "").watcher
-        if watcher is None or self._adopted.get(scope) != watcher.claim.epoch:
+        if watcher is None or not self.has_adopted(watcher):
             stored = {each.handler: each for each in await self.store.load(scope)}
         else:
             stored = {name: each for (of, name), each in self._last.items() if of == scope}

@@ -36,6 +36,7 @@ CHANGES: list[tuple[str, dict[str, Any], str]] = [
     ("store", {"store": {"type": "memory"}}, RESTART),
     ("store.path", {"store": {"path": "other.db"}}, RESTART),
     ("replicas", {"replicas": {}}, RESTART),
+    ("routes.verify", {}, NOW),
     ("nothing", {"pipeline": {"tables": "elsewhere"}}, ""),
 ]
 
@@ -50,6 +51,8 @@ def test_a_changed_key_has_one_effect(key: str, change: dict[str, Any], effect: 
     old["scopes"] += [{"name": "firm", "database": "shop"}]
     old["routes"] += [{"scope": "firm", "handlers": ["mine"]}]
     new = old | {name: old.get(name, {}) | section for name, section in change.items()}
+    if key == "routes.verify":
+        new["routes"] = [{**each, "verify": {"every": "1d"}} for each in old["routes"]]
     one, other = parse(old), parse(new)
     assert needs_restart(one, other) == [key] * (effect == RESTART)
     assert at_once(one, other) == [key] * (effect == NOW)

@@ -38,7 +38,6 @@ def control_of(one: Watching, **fields: Any) -> Control:
         no_server,
         MemoryVerifications(),
         letters,
-        one.runtime.metrics,
     )
     parts: dict[str, Any] = {"server": NoTimes(), "inquiries": {}, "reload": no_reload}
     parts["verifications"] = compared

@@ -8,7 +8,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from tailrace.observe.metrics import Metrics
-from tailrace.observe.scrape import ScopeGauges, ServerGauges, SubscriptionGauges
+from tailrace.observe.scrape import ProofGauges, ScopeGauges, ServerGauges, SubscriptionGauges
 
 CONTRACT = {
     "tailrace_events_total": ("counter", {"scope", "operation"}),
@@ -28,6 +28,9 @@ CONTRACT = {
     "tailrace_last_round_trip_timestamp_seconds": ("gauge", {"scope"}),
     "tailrace_dead_letters_waiting": ("gauge", {"scope", "handler"}),
     "tailrace_differing_documents": ("gauge", {"scope", "handler"}),
+    "tailrace_verified_documents_total": ("counter", {"scope", "handler"}),
+    "tailrace_verified_through_timestamp": ("gauge", {"scope", "handler"}),
+    "tailrace_verification_late_timestamp": ("gauge", {"scope", "handler"}),
     "tailrace_server_up": ("gauge", set()),
     "tailrace_oplog_window_seconds": ("gauge", set()),
     "tailrace_oplog_window_age_seconds": ("gauge", set()),
@@ -64,7 +67,7 @@ class Service:
         metrics = self.metrics
         metrics.events.labels("orders", "insert").inc(3)
         metrics.saves.labels("orders", "ok").inc()
-        metrics.differing.labels("orders", "audit").set(2)
+        metrics.proofs = lambda: {("orders", "audit"): ProofGauges(9, 1_700_000_000, 2, 1.8e9)}
         metrics.restarts.labels("orders", "handler").inc()
         metrics.invalidates.labels("orders").inc()
         metrics.lease_transfers.labels("orders", "expired").inc()

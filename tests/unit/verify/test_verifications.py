@@ -6,18 +6,16 @@ from typing import Any
 
 from tailrace.engine import WatcherState
 from tailrace.model.verification import Counts, VerificationRequest, VerificationState
-from tailrace.observe.metrics import Metrics
 from tailrace.stores.memory import MemoryDeadLetters, MemoryVerifications
 from tailrace.verify.verifications import Verifications
 from tests.contract.test_verification_store import FIRST
 from tests.unit.verify.scripted import ORDERS
 
 WHOLE = replace(FIRST, request=VerificationRequest(), state=VerificationState.DONE)
-LABELS = {"scope": FIRST.scope, "handler": FIRST.handler}
 
 
 async def test_results_of_a_scope_are_those_of_the_process_that_follows_it() -> None:
-    store, metrics, server = MemoryVerifications(), Metrics(()), Named()
+    store, server = MemoryVerifications(), Named()
     watcher: Any = Named(
         name=FIRST.scope,
         status=Named(state=WatcherState.STREAMING),
@@ -25,14 +23,14 @@ async def test_results_of_a_scope_are_those_of_the_process_that_follows_it() -> 
         plan=Named(routed=[Named(name=FIRST.handler)]),
     )
     of: Any = (lambda: [watcher]), (lambda: server)
-    verifications = Verifications(*of, store, MemoryDeadLetters(), metrics)
+    verifications = Verifications(*of, store, MemoryDeadLetters())
 
     async def shown() -> Any:
         verifications.leave()
         await verifications.adopt(watcher)
         (last,) = await verifications.last(FIRST.scope, [FIRST.handler])
-        value = metrics.registry.get_sample_value("tailrace_differing_documents", LABELS)
-        return last.counts.differences, value
+        here = verifications.now(FIRST.scope, FIRST.handler)
+        return last.counts.differences, here and here.counts.differences
 
     for lost, state in enumerate((WatcherState.STREAMING, WatcherState.STANDBY) * 2):
         counts = Counts().plus(missing=lost)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tailrace.control.control import Control
     from tailrace.control.subject import Subject
     from tailrace.engine import Routed
-    from tailrace.model.verification import ComparedCollection, VerificationRequest
+    from tailrace.model.verification import Verification, VerificationRequest
 
 
 class VerifyBody(HandlerQuery):
@@ -55,7 +55,7 @@ async def _verify(control: Control, scope: str, body: VerifyBody, by: str) -> Do
 
     subject = control.subject(scope, body.handler)
     require_here(subject.watcher)
-    async with control.locks["verify"]:  # of two requests at once, one is refused
+    async with control.verifications.lock:
         await control.verifications.adopt(subject.watcher)
         if body.action == "repair":
             from tailrace.control.actions.repair import repair
@@ -99,17 +99,18 @@ async def _start(control: Control, subject: Subject, body: VerifyBody, by: str) 
 
     watcher, chosen = subject.watcher, _comparable(subject)
     for routed in chosen:
-        if control.verifications.running(watcher.name, routed.name) is not None:
+        run = control.verifications.running(watcher.name, routed.name)
+        if run is not None and (run.record.is_over or not run.record.is_round):
             message = f"handler {routed.name!r} is being verified: wait for its end, or cancel it"
             raise ActionRefused(409, message)
     if watcher.plan.options.pipeline:
         message = f"scope {watcher.name!r} has a pipeline, so its rows are not whole documents"
         raise ActionRefused(422, f"{message}: they cannot be compared with the source")
     request = _request(body)
-    plans = [(routed, await _planned(control, subject, request, routed)) for routed in chosen]
-    for routed, collections in plans:
+    records = [await _prepared(control, subject, request, routed, by) for routed in chosen]
+    for record in records:
         try:
-            await control.verifications.start(watcher, routed.name, request, collections, by)
+            await control.verifications.start(record)
         except CheckpointError as error:
             raise ActionRefused(503, describe(error)) from error
     names = [routed.name for routed in chosen]
@@ -158,28 +159,24 @@ def _request(body: VerifyBody) -> VerificationRequest:
     )
 
 
-async def _planned(
-    control: Control, subject: Subject, request: VerificationRequest, routed: Routed
-) -> Mapping[str, ComparedCollection]:
+async def _prepared(
+    control: Control, subject: Subject, request: VerificationRequest, routed: Routed, by: str
+) -> Verification:
     from tailrace.errors import CommandFailed, DriverError, ScopeHalted, describe
     from tailrace.snapshot.error_codes import is_refusal
     from tailrace.snapshot.plan import NothingToRead
-    from tailrace.verify.planning import planned
+    from tailrace.verify.planning import none_readable
 
-    scope, server = subject.watcher.plan.scope, control.verifications.server()
     try:
-        collections = await planned(server, scope, request, routed)
+        record = await control.verifications.prepare(subject.watcher, routed, request, by)
     except (NothingToRead, ScopeHalted) as error:
         raise ActionRefused(409, str(error)) from error
     except DriverError as error:
         final = isinstance(error, CommandFailed) and is_refusal(error)
         raise ActionRefused(400 if final else 503, describe(error)) from error
-    readable = [each for each in collections.values() if not each.is_over]
-    if collections and not readable:
-        first = next(iter(collections.values()))
-        message = f"no collection can be compared for handler {routed.name!r}"
-        raise ActionRefused(409, f"{message}: {first.name}: {first.note}")
-    return collections
+    if reason := none_readable(record.collections.values(), routed.name):
+        raise ActionRefused(409, reason)
+    return record
 
 
 async def _last(

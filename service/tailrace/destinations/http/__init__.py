@@ -34,4 +34,5 @@ HTTP = destination_type(
     needs=("aiohttp",),
     install=how_to_install("http"),
     concurrency=lambda settings: settings.at_once + (WAITING if settings.batch_size == 1 else 0),
+    is_comparable=lambda settings: False,
 )

@@ -39,4 +39,5 @@ KAFKA = destination_type(
     _check,
     needs=("confluent_kafka",),
     install=how_to_install("kafka"),
+    is_comparable=lambda settings: False,
 )

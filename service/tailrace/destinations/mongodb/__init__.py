@@ -142,4 +142,6 @@ def mongodb(opening: Opening, settings: MongodbHandlerSettings) -> "MongodbDesti
     return MongodbDestination(opening, settings)
 
 
-MONGODB = destination_type(MongodbHandlerSettings, mongodb, _check)
+MONGODB = destination_type(
+    MongodbHandlerSettings, mongodb, _check, is_comparable=lambda settings: settings.outbox is None
+)

@@ -120,5 +120,10 @@ def _check(name: str, settings: NatsHandlerSettings) -> None:
 
 
 NATS = destination_type(
-    NatsHandlerSettings, _create, _check, needs=("nats",), install=how_to_install("nats")
+    NatsHandlerSettings,
+    _create,
+    _check,
+    needs=("nats",),
+    install=how_to_install("nats"),
+    is_comparable=lambda settings: False,
 )

@@ -135,4 +135,5 @@ POSTGRESQL = destination_type(
     _check,
     needs=("psycopg",),
     install=how_to_install("postgresql"),
+    is_comparable=lambda settings: settings.table is not None,
 )

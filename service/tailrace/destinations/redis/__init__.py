@@ -110,5 +110,9 @@ def _create(opening: Opening, settings: RedisHandlerSettings) -> Any:
 
 
 REDIS = destination_type(
-    RedisHandlerSettings, _create, needs=("redis", "hiredis"), install=how_to_install("redis")
+    RedisHandlerSettings,
+    _create,
+    needs=("redis", "hiredis"),
+    install=how_to_install("redis"),
+    is_comparable=lambda settings: settings.key is not None,
 )
