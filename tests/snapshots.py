@@ -24,7 +24,8 @@ from tailrace.model.desired_state import DesiredState
 from tailrace.model.failure_policy import Backoff, FailurePolicy
 from tailrace.model.snapshot import SnapshotRequest, SnapshotState
 from tailrace.observe.metrics import Metrics
-from tailrace.snapshot.snapshots import SnapshotOptions, Snapshots
+from tailrace.snapshot.options import SnapshotOptions
+from tailrace.snapshot.snapshots import Snapshots
 from tailrace.stores.memory import MemoryDeadLetters, MemoryDesiredStates
 from tailrace.stream import ChangeStreamOptions, Interrupt
 from tests.handlers import handler

@@ -47,10 +47,12 @@ from tailrace.observe.metrics import Metrics
 from tailrace.replicas.leases import Leases
 from tailrace.replicas.times import LeaseTimes
 from tailrace.snapshot.filter import text_of
+from tailrace.snapshot.options import SnapshotOptions
 from tailrace.snapshot.server import SnapshotServer
-from tailrace.snapshot.snapshots import SnapshotOptions, Snapshots
+from tailrace.snapshot.snapshots import Snapshots
 from tailrace.stores import Store, memory, mongodb, sqlite
 from tailrace.stream import ChangeStreamOptions, Driver
+from tailrace.verify.differing_keys import keys_that_differ
 from tailrace.why.changes import Server
 from tailrace.why.inquiry import Inquiry
 from tailrace.why.lakes_and_tables import FindDocument
@@ -135,6 +137,7 @@ def runtime_of(
         has_change=has_change,
         now=watch.time,
         lease=leases.observed if leases is not None else lambda scope: None,
+        keys=partial(keys_that_differ, store.verifications),
     )
 
 

@@ -68,11 +68,11 @@ def test_rows_that_were_changed_by_hand_are_found_beside_writers(
         extra += "FROM orders WHERE key = %s"
         rows.execute(extra.encode(), (id, text, f'{{"_id":{number(904)}}}'))
         code, errors = run.refused("verify", "orders", "--repair", "--dry-run")
-        assert (code, "4 rows of it are repaired by a snapshot" in errors) == (1, True), errors
+        assert (code, "4 keys come again to it" in errors) == (1, True), errors
         assert verified(run, "--repair")["keys"] == []
         rows.execute("DELETE FROM orders WHERE key = %s", (f'{{"_id":{number(905)}}}',))
         (repaired,) = verified(run, "--repair")["repairs"]
-        assert repaired["filter"] == f'{{"_id": {{"$in": [{number(905)}]}}}}'
+        assert repaired["keys"] == 1
     copied.until_equal()
     assert run.stop() == 0
 

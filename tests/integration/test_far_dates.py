@@ -7,7 +7,7 @@ from bson.datetime_ms import DatetimeMS
 
 from tailrace.errors import CheckpointCorrupt
 from tailrace.model.snapshot import SnapshotMode
-from tailrace.snapshot.snapshots import SnapshotOptions
+from tailrace.snapshot.options import SnapshotOptions
 from tailrace.stores import mongodb
 from tests.contract.streams import DRIVER_NAMES, connected
 from tests.snapshots import Scene

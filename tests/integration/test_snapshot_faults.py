@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 from tailrace.model import Scope
 from tailrace.model.failure_policy import Backoff
 from tailrace.model.snapshot import RangeState, SnapshotMode
-from tailrace.snapshot.snapshots import SnapshotOptions
+from tailrace.snapshot.options import SnapshotOptions
 from tests.mongod import ReplicaSet
 from tests.orders import QUICK
 from tests.snapshots import Copy, Recorder, Scene, behind_gap, fold

@@ -6,8 +6,8 @@ import pytest
 
 from tailrace.model import SnapshotProgress
 from tailrace.model.snapshot import RangeState
+from tailrace.snapshot.options import SnapshotOptions
 from tailrace.snapshot.plan import plan
-from tailrace.snapshot.snapshots import SnapshotOptions
 from tests.snapshots import Scene, fold
 
 

@@ -20,8 +20,8 @@ from tailrace.event import ChangeEvent
 from tailrace.model import Scope, SnapshotProgress
 from tailrace.snapshot import reading
 from tailrace.snapshot.chunk import read_chunk
+from tailrace.snapshot.options import SnapshotOptions
 from tailrace.snapshot.plan import plan
-from tailrace.snapshot.snapshots import SnapshotOptions
 from tests.daemon import until
 from tests.mongod import ReplicaSet
 from tests.mongod.operations import operations

@@ -11,7 +11,8 @@ from tailrace.errors import DestinationUnavailable
 from tailrace.event import ChangeEvent
 from tailrace.model import SnapshotProgress
 from tailrace.model.snapshot import SnapshotRequest, SnapshotState
-from tailrace.snapshot.snapshots import SnapshotOptions, Snapshots
+from tailrace.snapshot.options import SnapshotOptions
+from tailrace.snapshot.snapshots import Snapshots
 from tests.handlers import handler
 from tests.snapshots import Recorder, Scene, fold
 

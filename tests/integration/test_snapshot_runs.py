@@ -20,7 +20,7 @@ from tailrace.engine.status.document import status_document
 from tailrace.engine.status.gauges import gauges
 from tailrace.errors import DestinationUnavailable
 from tailrace.event import ChangeEvent
-from tailrace.snapshot.snapshots import SnapshotOptions
+from tailrace.snapshot.options import SnapshotOptions
 from tests.handlers import handler
 from tests.snapshots import Recorder, Scene, State, fold
 from tests.writers import Writers, mixed_ids

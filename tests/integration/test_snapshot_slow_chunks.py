@@ -6,7 +6,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from tailrace.snapshot.filter import text_of
-from tailrace.snapshot.snapshots import SnapshotOptions
+from tailrace.snapshot.options import SnapshotOptions
 from tests.snapshots import Scene
 
 KINDS: dict[str, dict[str, Any]] = {

@@ -9,7 +9,7 @@ import pytest
 from tailrace.event import ChangeEvent
 from tailrace.model.failure_policy import Backoff, FailurePolicy
 from tailrace.model.snapshot import SnapshotState
-from tailrace.snapshot.snapshots import SnapshotOptions
+from tailrace.snapshot.options import SnapshotOptions
 from tests.handlers import handler
 from tests.snapshots import Copy, Recorder, Scene
 

@@ -13,7 +13,7 @@ from tailrace.engine.status.snapshot_status import described
 from tailrace.event.codec import CODEC
 from tailrace.model import Scope
 from tailrace.model.snapshot import RangeState, SnapshotState
-from tailrace.snapshot.snapshots import SnapshotOptions
+from tailrace.snapshot.options import SnapshotOptions
 from tests.mongod import Client
 from tests.snapshots import Copy, Scene, fold, source
 from tests.writers import mixed_ids

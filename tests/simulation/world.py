@@ -16,7 +16,8 @@ from tailrace.model.checkpoint import replay_to
 from tailrace.model.dead_letter import DeadLetter
 from tailrace.model.failure_policy import Backoff
 from tailrace.model.gap import Gap
-from tailrace.snapshot.snapshots import SnapshotOptions, Snapshots
+from tailrace.snapshot.options import SnapshotOptions
+from tailrace.snapshot.snapshots import Snapshots
 from tailrace.stores.memory import MemoryCheckpoints, MemoryDeadLetters, MemoryDesiredStates
 from tailrace.stores.memory_leases import MemoryLeases
 from tailrace.stream import ChangeStreamOptions

@@ -24,7 +24,7 @@ from tailrace.cli.arguments import (
     with_lines,
 )
 from tailrace.cli.verify_text import lines
-from tailrace.cli.waiting_bar import waiting_bar
+from tailrace.cli.waiting_bar import WaitingBar, waiting_bar
 from tailrace.config.served import load_served
 from tailrace.control.actions.verify import VerifyBody
 from tailrace.control.bodies import read_body
@@ -36,6 +36,8 @@ EQUAL, DIFFERENT, NO_RESULT = 0, 1, 2
 _LOOK_SECONDS = 0.3
 _USUAL_SECONDS = 60.0
 _OTHERS = ("pause", "resume", "cancel")
+_GIVEN_UP = ("cancelled", "replaced", "halted")
+"""The states of a repair after which nobody waits for its end."""
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -158,21 +160,25 @@ def _repaired(client: Client, path: str, options: argparse.Namespace) -> Mapping
     print(done["message"], file=sys.stderr)
     if options.dry_run:
         return done
-    with waiting_bar("repairing", _USUAL_SECONDS):
+    with waiting_bar("repairing", _USUAL_SECONDS) as progress:
         for one in done["repairs"]:
-            while not _is_over(client, options.scope, one):
+            while one["snapshot"] and not _is_over(client, path, one, progress):
                 time.sleep(_LOOK_SECONDS)
     return done
 
 
-def _is_over(client: Client, scope: str, repair: Mapping[str, Any]) -> bool:
-    """Whether the handler has the rows of the snapshot that repairs it."""
-    shown = client.get("/status")["scopes"].get(scope, {})
-    own = shown.get("handlers", {}).get(repair["handler"], {}).get("snapshot")
-    for seen in (own, shown.get("snapshot")):
-        if seen is not None and seen["id"] == repair["snapshot"]:
-            if seen["state"] == "cancelled":
-                why = seen["reason"] or "it was cancelled"
-                raise ActionRefused(409, f"snapshot {seen['id']} of the repair has ended: {why}")
-            return bool(seen["state"] == "done")
-    return False
+def _is_over(client: Client, path: str, repair: Mapping[str, Any], progress: WaitingBar) -> bool:
+    """Whether the handler has everything of the snapshot that repairs it."""
+    handler, snapshot = repair["handler"], repair["snapshot"]
+    query = f"?handler={quote(handler, safe='')}&keys=false"
+    seen = (client.get(path + query)["verification"] or {}).get("repair")
+    if seen is None or seen["snapshot"] != snapshot:
+        seen = {"state": "replaced", "reason": "there is another verification or repair"}
+    why = f": {seen['reason']}" if seen["reason"] else ""
+    if seen["state"] in _GIVEN_UP:
+        what = f"snapshot {snapshot}, which repairs handler {handler!r}, is {seen['state']}"
+        if seen["state"] == "halted":
+            why += "; 'tailrace scopes restart' lets it go on"
+        raise ActionRefused(409, f"{what}{why}")
+    progress.what = f"repairing, {seen['state']}{why}"
+    return bool(seen["state"] == "done")

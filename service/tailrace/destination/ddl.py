@@ -10,6 +10,7 @@ from tailrace.destination.batch import ScopeContext
 from tailrace.envelope.identity import event_id
 from tailrace.event import ChangeEvent, Namespace
 from tailrace.event.layout import INCREMENT, SECONDS
+from tailrace.event.snapshot_events import is_row
 from tailrace.model import Scope
 
 TIME_DIGITS = 16
@@ -33,7 +34,7 @@ def is_before(event: ChangeEvent, mark: str) -> bool:
 
     Rows of a snapshot are not among changes.
     """
-    time = None if event.operation_type == "read" else cluster_time_digits(event)
+    time = None if is_row(event) else cluster_time_digits(event)
     return time is not None and time < mark[:TIME_DIGITS]
 
 

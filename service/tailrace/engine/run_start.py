@@ -277,8 +277,9 @@ def begin_rows(course: Course, begun: Sequence[HandlerStart], *, gap: bool) -> l
         known = first.position.snapshot
     rows = {e.name: stored for e in begun if (stored := _rows(e, known)) is not None}
     generation = desired.of(course.names[0]).snapshot_generation
+    keys = course.scope.runtime.keys
     snapshot = course.rows.begin(
-        known, fresh=first is None, gap=gap, rows=rows, generation=generation
+        known, fresh=first is None, gap=gap, rows=rows, generation=generation, keys=keys
     )
     desired.request_snapshot(course.rows, course.names, course.scope.claim.snapshot_of)
     if snapshot == known and (known is None or known.over):

@@ -6,6 +6,7 @@ mongod writes the fields of an insert (:mod:`tailrace.event.layout`).
     {_id: {snapshot: ID, collection: UUID, _id: …}, operationType: "read", clusterTime: …,
      fullDocument: …, ns: {db: …, coll: …}, documentKey: {_id: …}}
 
+In a snapshot of keys, one that has no document is an event ``delete``, without ``fullDocument``.
 If a collection is read in several ranges, the rows of all ranges but the first also have the number
 of their range: ``range``, before the inner ``_id``. The ``_id`` of an event is the same whenever
 the document is read for that snapshot.
@@ -19,16 +20,21 @@ import bson
 from bson import Binary
 from bson.timestamp import Timestamp
 
-from tailrace.event.batch import RawBatch
+from tailrace.event.batch import RawBatch, join
 from tailrace.event.bson import (
     EMPTY_DOCUMENT,
     OBJECT_ID,
+    encoded,
     walk,
 )
+from tailrace.event.change_event import ChangeEvent
+from tailrace.event.document_key import identity
 from tailrace.event.reply import Reply
-from tailrace.model.snapshot import StoredRows
+from tailrace.model.snapshot import DocumentId, StoredRows
 
 READ = "read"
+DELETE = "delete"
+"""Of a snapshot of keys: one of the keys has no document."""
 SNAPSHOT_BEGIN = "snapshotBegin"
 SNAPSHOT_END = "snapshotEnd"
 
@@ -116,6 +122,31 @@ class ReadEvents:
         counts = {READ: len(bounds) // 2}
         return RawBatch(b"".join(pieces), bounds, None, None, counts)
 
+    def of_keys(
+        self, keys: Sequence[DocumentId], replies: Sequence[Reply], time: Timestamp
+    ) -> tuple[RawBatch, int]:
+        """An event for each key in turn: ``read`` with its document in the replies, or ``delete``
+        if it has none. Also returns the size of the documents."""
+        found, size = dict[bytes, bytes](), 0
+        batch = self.batch(replies, time)
+        at = iter(zip(batch.bounds[::2], batch.bounds[1::2], strict=True))
+        for reply in replies:
+            size += reply.bounds[-1] - reply.bounds[0] if reply.bounds else 0
+            for begin in reply.bounds[::2]:
+                first, last = next(at)
+                found[identity(reply.buffer, begin)] = batch.buffer[first:last]
+        events = [found.get(identity(key.raw, 0)) or self._delete(key, time) for key in keys]
+        reads = sum(identity(key.raw, 0) in found for key in keys)
+        counts = {READ: reads, DELETE: len(keys) - reads}
+        return RawBatch(*join(events), None, None, counts), size
+
+    def _delete(self, key: DocumentId, time: Timestamp) -> bytes:
+        element = key.raw[4:-1]
+        own = b"\x03_id\0" + encoded(self._identity + element)
+        middle = _elements({"operationType": DELETE, "clusterTime": time})
+        of_document = b"\x03documentKey\0" + encoded(element)
+        return encoded(own + middle + self._namespace + of_document)
+
     def _around(self, identity: int, middle: int) -> tuple[bytes, bytes, int]:
         """The bytes before and after a document in its event, and the event's size without it.
 
@@ -127,6 +158,12 @@ class ReadEvents:
         key = _length(EMPTY_DOCUMENT + identity)
         tail = self._namespace + b"\x03documentKey\0" + key
         return head, tail, 4 + len(head) + identity + middle + len(tail) + identity + 2
+
+
+def is_row(event: ChangeEvent) -> bool:
+    """Whether an event belongs to a snapshot: a document, or a key that has none (``delete``)."""
+    operation = event.operation_type
+    return operation == READ or (operation == DELETE and of_snapshot(event.raw))
 
 
 def document_id(buffer: bytes, start: int) -> bytes:

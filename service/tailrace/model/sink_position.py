@@ -28,13 +28,6 @@ class PositionedEvent(Protocol):
     def cluster_time(self) -> Timestamp | None: ...
 
 
-class PositionedChange(PositionedEvent, Protocol):
-    """What also tells whether it is a row of a snapshot."""
-
-    @property
-    def operation_type(self) -> str: ...
-
-
 @dataclass(frozen=True, slots=True, init=False)
 class SinkPosition:
     """The last event that the destination has, as stored with its data.
@@ -93,11 +86,11 @@ class SinkPosition:
 
     @classmethod
     def after_batch(
-        cls, events: Sequence[PositionedChange], before: SinkPosition | None = None
+        cls, events: Sequence[PositionedEvent], before: SinkPosition | None = None
     ) -> SinkPosition:
         """As :meth:`after`, for a call, which has only rows or only changes: the last change tells
         enough then."""
-        rows = events[-1].operation_type == "read"
+        rows = StoredRows.up_to(events[-1].token.raw) is not None
         return cls.after(events if rows else events[-1:], before)
 
     def of_run(self, fingerprint: str, observed_generation: int) -> SinkPosition:

@@ -120,7 +120,7 @@ class SnapshotRequest:
     """What an operator wants of the snapshot ``id``, as a whole.
 
     ``new``: it is taken, of these ``collections`` and with this ``filter``, if the scope has
-    another one or none.
+    another one or none. ``verification``: see :class:`SnapshotProgress`.
     """
 
     id: str
@@ -129,6 +129,7 @@ class SnapshotRequest:
     filter: str = ""
     paused: bool = False
     cancelled: bool = False
+    verification: str = ""
 
     def changes(self, stored: SnapshotProgress | None) -> bool:
         """Whether it has an effect on one who has this snapshot: none on one that is over, even if
@@ -149,7 +150,9 @@ class SnapshotProgress:
     in the order of reading, with up to ``parallel`` of them at once. ``began`` is the cluster time
     of ``snapshotBegin``, ``time`` that of the last chunk. ``handled``: the digests of the ids of
     single rows that the handler has beyond the ranges' progress. ``observed_generation``: the
-    last one of the desired state that it has applied, or has replaced.
+    last one of the desired state that it has applied, or has replaced. ``verification``: the id of
+    the one whose listed differences are read, by their keys, and beside them only the chosen
+    collections.
     """
 
     id: str
@@ -167,6 +170,7 @@ class SnapshotProgress:
     time: Timestamp | None = None
     handled: frozenset[str] = frozenset()
     observed_generation: int = 0
+    verification: str = ""
 
     @property
     def active(self) -> bool:

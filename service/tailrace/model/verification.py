@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
@@ -178,7 +179,8 @@ class Verification(StoredRecord):
     ``by`` asked for it at ``began``, which was the cluster time ``at``. ``collections``, by name,
     are in the order of comparison. ``keys``: the first differences. ``letters``: the ids of dead
     letters of documents that are set aside. ``reason``: why it has ended without a result.
-    ``proof``: of this one and those before.
+    ``proof``: of this one and those before. ``repair``: the id of the snapshot that brings what
+    differs, if one was asked for.
     """
 
     NAME: ClassVar = "verification"
@@ -197,6 +199,7 @@ class Verification(StoredRecord):
     keys: tuple[Difference, ...] = ()
     letters: tuple[str, ...] = ()
     reason: str = ""
+    repair: str = ""
     at: Timestamp | None = None
     proof: Proof = field(default_factory=Proof)
 
@@ -226,6 +229,14 @@ class Verification(StoredRecord):
         if self.request.is_whole and done:
             proof = replace(proof, through=self.at, differences=self.counts.differences)
         return replace(self, state=state, reason=reason, ended=ended, proof=proof)
+
+    @property
+    def unlisted(self) -> tuple[str, ...]:
+        """The names of the collections of which not all differences are listed."""
+        listed = Counter(difference.collection for difference in self.keys)
+        return tuple(
+            name for name, of in self.collections.items() if listed[name] < of.counts.differences
+        )
 
     def with_collection(self, collection: ComparedCollection) -> Verification:
         """The same with another state of one collection."""

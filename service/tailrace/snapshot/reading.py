@@ -19,6 +19,7 @@ from tailrace.model.snapshot import RangeProgress, RangeState, SnapshotState
 from tailrace.snapshot.chunk import Chunk, read_chunk
 from tailrace.snapshot.error_codes import NOT_THERE, TOO_SLOW, UNAVAILABLE
 from tailrace.snapshot.filter import filter_of
+from tailrace.snapshot.keys import ChosenKeys, KeysChunk
 from tailrace.snapshot.limits import ChunkLimits
 from tailrace.snapshot.pace import ChunkPace
 from tailrace.snapshot.plan import found_again, replaced
@@ -49,13 +50,13 @@ class Reading:
     """Reads the ranges of a snapshot in turn, at the given pace."""
 
     def __init__(
-        self, scope: Scope, server: SnapshotServer, pace: ChunkPace, read_preference: str | None
+        self, scope: Scope, server: SnapshotServer, pace: ChunkPace, keys: ChosenKeys
     ) -> None:
         self._scope = scope
         self._server = server
         self._pace = pace
         self._limits = ChunkLimits()
-        self._read_preference = read_preference
+        self._keys = keys
         self._turn = 0
         self._prefetched: _PrefetchedChunks | None = None
         self.rates = Rates()
@@ -92,12 +93,14 @@ class Reading:
                 return []  # changes have waited for that chunk, and go first now
         if names := self._names(progress):
             return await self._chunks(progress, names, time, briefly=briefly)
-        if more := await replaced(self._server, self._scope, progress):
+        only_keys = bool(progress.verification) and not progress.collections
+        if not only_keys and (more := await replaced(self._server, self._scope, progress)):
             collections = sorted({f"{each.database}.{each.collection}" for each in more.values()})
             self._log.info(
                 "snapshot.collections_replaced", snapshot=progress.id, collections=collections
             )
             return [progress_rows(time, replace(progress, ranges={**progress.ranges, **more}))]
+        self._keys.forget()
         progress = replace(progress, state=SnapshotState.DONE, time=time, handled=frozenset())
         self._log.info("snapshot.read", snapshot=progress.id, documents=progress.documents)
         return [progress_rows(time, progress, self._barrier(SNAPSHOT_END, progress, time))]
@@ -161,18 +164,21 @@ class Reading:
         time: Timestamp,
         most: int,
         matching: Mapping[str, Any] | None,
-    ) -> tuple[Chunk, RawBatch] | RangeProgress:
+    ) -> tuple[Chunk | KeysChunk, RawBatch] | RangeProgress:
         """The next chunk of a range with its events; or the range, if its collection moved."""
         of, limit = progress.ranges[name], self._limits.of(name, most)
         started = anyio.current_time()
         try:
+            chosen = await self._keys.chunk(progress, name, time, most)
+            if chosen is not None:
+                return chosen
             chunk = await read_chunk(
                 self._server,
                 of,
                 time,
                 limit.documents,
                 matching=matching,
-                read_preference=self._read_preference,
+                read_preference=self._keys.read_preference,
                 ms=limit.ms,
             )
             self._limits.note(name, chunk.scanned, anyio.current_time() - started)
@@ -248,12 +254,14 @@ def _is_too_slow(error: TailraceError) -> bool:
     return isinstance(error, CommandFailed) and error.code in TOO_SLOW
 
 
-def _after(progress: SnapshotProgress, name: str, chunk: Chunk, count: int) -> SnapshotProgress:
+def _after(
+    progress: SnapshotProgress, name: str, chunk: Chunk | KeysChunk, count: int
+) -> SnapshotProgress:
     """The snapshot's progress after the first ``count`` documents of a range's chunk."""
     return progress.with_range(name, _behind(progress.ranges[name], chunk, count))
 
 
-def _behind(of: RangeProgress, chunk: Chunk, count: int) -> RangeProgress:
+def _behind(of: RangeProgress, chunk: Chunk | KeysChunk, count: int) -> RangeProgress:
     """The range's progress after the first ``count`` documents of the chunk."""
     if count < chunk.documents:
         scanned, documents = of.scanned + count, of.documents + count

@@ -68,6 +68,7 @@ def _unchanged(scope: Scope, under_way: SnapshotProgress | None) -> SnapshotRequ
         under_way.collections,
         under_way.filter,
         under_way.paused,
+        verification=under_way.verification,
     )
 
 
@@ -83,4 +84,5 @@ def begun(
     """The new snapshot that is wanted since this generation."""
     asked = asked_for(scope, SnapshotMode.REQUESTED, request.filter, parallel)
     asked = replace(asked, id=request.id, collections=request.collections)
+    asked = replace(asked, verification=request.verification)
     return replace(asked, **changes(generation, request))

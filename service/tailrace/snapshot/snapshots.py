@@ -6,23 +6,25 @@ again.
 """
 
 from collections.abc import Awaitable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import anyio
 import structlog
 from bson.timestamp import Timestamp
 
-from tailrace.engine.plan.row_source import ObservedSnapshot, Rows, TimeUnavailable
-from tailrace.errors import CommandFailed, DriverError, describe
+from tailrace.engine.plan.row_source import FindKeys, ObservedSnapshot, Rows, TimeUnavailable
+from tailrace.errors import CheckpointError, CommandFailed, DriverError, describe
 from tailrace.model import Scope, SnapshotProgress
 from tailrace.model.failure_policy import Backoff
 from tailrace.model.snapshot import SnapshotMode, SnapshotRequest, SnapshotState, StoredRows
 from tailrace.snapshot.earliest import EarliestTime
 from tailrace.snapshot.error_codes import ACCESS, READ_LATER, is_refusal, raise_refusal
 from tailrace.snapshot.followed import warn_of_followed
+from tailrace.snapshot.keys import ChosenKeys
+from tailrace.snapshot.options import SnapshotOptions
 from tailrace.snapshot.pace import ChunkPace
-from tailrace.snapshot.plan import NothingToRead, plan, warn_of_left_out
+from tailrace.snapshot.plan import NothingToRead, warn_of_left_out
 from tailrace.snapshot.reading import Reading, progress_rows
 from tailrace.snapshot.requests import begun, changes, corrected, to_cancel, to_pause, to_start
 from tailrace.snapshot.server import SnapshotServer
@@ -32,27 +34,6 @@ from tailrace.snapshot.target import asked_for, with_target_of
 _BACKOFF = Backoff(0.1, 10.0)
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True)
-class SnapshotOptions:
-    """How a scope's snapshots are taken.
-
-    ``initial``: take one if the scope has no position; ``after_gap``: if its history is lost.
-    ``filter`` applies to both, in canonical Extended JSON. A chunk has at most
-    ``chunk_documents`` documents, and ``parallel`` chunks are read concurrently;
-    ``documents_per_second`` limits the reading (0: no limit).
-    """
-
-    initial: bool = False
-    after_gap: bool = False
-    filter: str = ""
-    chunk_documents: int = 4096
-    documents_per_second: float = 0.0
-    parallel: int = 1
-    read_preference: str | None = None
-    images: bool = False
-    """Whether the scope requires images of the changes of its collections."""
 
 
 class Snapshots:
@@ -65,7 +46,8 @@ class Snapshots:
         self._server = server
         self._options = options
         self._pace = ChunkPace(options.chunk_documents, options.documents_per_second)
-        self._reading = Reading(scope, server, self._pace, options.read_preference)
+        self._keys = ChosenKeys(scope, server, options.read_preference)
+        self._reading = Reading(scope, server, self._pace, self._keys)
         self._changed = anyio.Event()
         self._request: SnapshotProgress | Mapping[str, Any] | None = None
         """What is to be done next: a new snapshot, or changed fields of the one under way."""
@@ -73,7 +55,7 @@ class Snapshots:
         """The last generation of the desired state that was applied in this run."""
         self._planned: SnapshotProgress | None = None
         self._earliest = EarliestTime()
-        self._stored = StoredBefore(server, {})
+        self._stored = StoredBefore(server, {}, self._keys)
         self._failures = 0
         self._trouble = ""
         self._to_warn = False
@@ -90,13 +72,15 @@ class Snapshots:
         gap: bool,
         rows: Mapping[str, StoredRows],
         generation: int = 0,
+        keys: FindKeys | None = None,
     ) -> SnapshotProgress | None:
         """A run begins after the progress ``stored``; ``fresh``: the scope has no position yet.
 
         ``gap``: its history is lost. ``rows``: which rows each handler's destination has.
-        ``generation``: the last one that wants a snapshot.
+        ``generation``: the last one that wants a snapshot. ``keys``: finds those to read.
         """
-        self._stored, self._planned = StoredBefore(self._server, rows), None
+        self._keys.find = keys
+        self._stored, self._planned = StoredBefore(self._server, rows, self._keys), None
         self._request = None
         self._observed_generation = stored.observed_generation if stored is not None else 0
         self.progress = with_target_of(self.scope, stored)
@@ -157,8 +141,7 @@ class Snapshots:
 
     async def _plan(self, progress: SnapshotProgress) -> SnapshotProgress:
         """A plan that is hardly older than the last listing, however long the first one takes."""
-        first = await plan(self._server, self.scope, progress)
-        return await plan(self._server, self.scope, first)
+        return await self._keys.plan(await self._keys.plan(progress))
 
     async def read(self, time: Timestamp, *, briefly: bool) -> Sequence[Rows]:
         """The next rows, as of a time; a small number if ``briefly``."""
@@ -190,7 +173,7 @@ class Snapshots:
             if self._planned is None:
                 return []
             # The plan took a while: what was created meanwhile is added in turn.
-            self._planned = await plan(self._server, self.scope, self._planned)
+            self._planned = await self._keys.plan(self._planned)
             rows = [self._reading.begin(self._planned, time)]
         else:
             rows = await self._reading.next(progress, time, briefly=briefly)
@@ -284,7 +267,7 @@ class Snapshots:
                 self._refuse(progress, describe(error))
         except NothingToRead as error:
             self._refuse(progress, str(error))
-        except DriverError as error:
+        except (DriverError, CheckpointError) as error:
             self._fail(error)
         return None
 
@@ -293,7 +276,7 @@ class Snapshots:
         if not isinstance(self._request, SnapshotProgress):
             self._queue({"state": SnapshotState.CANCELLED, "note": why})
 
-    def _fail(self, error: DriverError) -> None:
+    def _fail(self, error: DriverError | CheckpointError) -> None:
         self._failures, self._trouble = self._failures + 1, describe(error)
         delay = round(_BACKOFF.delay(self._failures), 3)
         self._pace.rest(delay)

@@ -3,11 +3,14 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from bson.timestamp import Timestamp
+
 from tailrace.engine.plan.row_source import Rows
 from tailrace.model import SnapshotProgress
-from tailrace.model.snapshot import SnapshotState, StoredRows
+from tailrace.model.snapshot import DocumentId, SnapshotState, StoredRows
 from tailrace.snapshot.chunk import count_up_to
 from tailrace.snapshot.filter import filter_of
+from tailrace.snapshot.keys import ChosenKeys
 from tailrace.snapshot.server import SnapshotServer
 
 
@@ -17,8 +20,10 @@ class StoredBefore:
     The server compares the ids, because it knows their order, including by a collation.
     """
 
-    def __init__(self, server: SnapshotServer, rows: Mapping[str, StoredRows]) -> None:
-        self._server = server
+    def __init__(
+        self, server: SnapshotServer, rows: Mapping[str, StoredRows], keys: ChosenKeys
+    ) -> None:
+        self._server, self._keys = server, keys
         self._rows = {**rows}
 
     async def noted(self, progress: SnapshotProgress, chunks: Sequence[Rows]) -> Sequence[Rows]:
@@ -56,12 +61,17 @@ class StoredBefore:
         stored = {name: count for name, stored_rows in ours.items() if stored_rows.ended}
         for name, stored_rows in ours.items():
             if count and of in stored_rows.last:
-                stored[name] = await count_up_to(
-                    self._server,
-                    progress.ranges[of],
-                    stored_rows.last[of],
-                    rows.time,
-                    count,
-                    matching=filter_of(progress.filter),
-                )
+                last = stored_rows.last[of]
+                stored[name] = await self._up_to(progress, of, last, rows.time, count)
         return stored, of
+
+    async def _up_to(
+        self, progress: SnapshotProgress, name: str, last: DocumentId, time: Timestamp, count: int
+    ) -> int:
+        """How many of the next ``count`` rows of a range are not after the ``last`` one."""
+        of = progress.ranges[name]
+        reached = await self._keys.up_to(progress, name, last)
+        if reached is not None:
+            return min(max(reached - of.scanned, 0), count)
+        matching = filter_of(progress.filter)
+        return await count_up_to(self._server, of, last, time, count, matching=matching)

@@ -44,5 +44,6 @@ def with_target_of(scope: Scope, stored: SnapshotProgress | None) -> SnapshotPro
         paused=stored.paused,
         observed_generation=stored.observed_generation,
         collections=stored.collections,
+        verification=stored.verification,
         note=f"planned again for {scope.target}: {why}",
     )

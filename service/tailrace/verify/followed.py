@@ -114,18 +114,19 @@ def routed_of(watcher: Watcher, handler: str) -> Routed | None:
     return next((each for each in watcher.plan.routed if each.name == handler), None)
 
 
+def takes(routed: Routed, operation: str, database: str, collection: str) -> bool:
+    """Whether events of an operation in a collection come to a handler."""
+    return routed.wants is None or routed.wants(_change(operation, database, collection))
+
+
 def is_copied(routed: Routed, database: str, collection: str) -> bool:
     """Whether all changes of a collection's documents come to a handler."""
-    return routed.wants is None or all(
-        routed.wants(_change(operation, database, collection)) for operation in _COPIED
-    )
+    return all(takes(routed, operation, database, collection) for operation in _COPIED)
 
 
 def is_wanted(routed: Routed, database: str, collection: str) -> bool:
     """Whether any changes of a collection's documents come to a handler."""
-    return routed.wants is None or any(
-        routed.wants(_change(operation, database, collection)) for operation in _COPIED
-    )
+    return any(takes(routed, operation, database, collection) for operation in _COPIED)
 
 
 def _change(operation: str, database: str, collection: str) -> ChangeEvent:

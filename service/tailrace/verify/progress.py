@@ -20,10 +20,14 @@ _GOING_ON = (VerificationState.RUNNING, VerificationState.PAUSED)
 
 
 def verification_document(
-    record: Verification, trouble: str = "", snapshot: str = ""
+    record: Verification,
+    trouble: str = "",
+    snapshot: str = "",
+    repair: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
     """One verification. ``trouble``: why nothing is compared now. ``snapshot``: the id of one whose
-    documents the handler has not completely."""
+    documents the handler has not completely. ``repair``: how far the snapshot is that brings what
+    differs, if one was asked for."""
     return {
         "handler": record.handler,
         "id": record.id,
@@ -33,6 +37,7 @@ def verification_document(
         "began": utc_text(record.began),
         "ended": utc_text(record.ended) if record.ended is not None else None,
         "snapshot": snapshot or None,
+        "repair": repair,
         **asdict(record.counts),
         "estimate": sum(each.estimate for each in record.collections.values()),
         "collections": {each.name: _collection(each) for each in record.collections.values()},
@@ -85,6 +90,7 @@ def scope_document(documents: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] 
         "reason": "; ".join(each["reason"] for each in documents if each["reason"]),
         "began": min(each["began"] for each in documents),
         "ended": max(ended) if all(ended) else None,
+        "repair": next((each["repair"] for each in documents if each["repair"]), None),
         "snapshot": next((each["snapshot"] for each in documents if each["snapshot"]), None),
         **{key: sum(each[key] for each in documents) for key in [*names, "estimate"]},
         "collections": collections,

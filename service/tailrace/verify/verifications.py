@@ -194,6 +194,15 @@ class Verifications:
         )
         self._begin(record)
 
+    async def repaired_by(self, record: Verification, snapshot: str) -> None:
+        """Notes the snapshot that brings what a verification that is over has found to differ.
+
+        Raises :class:`CheckpointError` if it cannot be stored.
+        """
+        record = replace(record, repair=snapshot)
+        await self.store.save(record)
+        self._last[record.scope, record.handler] = record
+
     async def change(self, run: Run, state: VerificationState) -> None:
         """Pauses or resumes one, or cancels it."""
         if state is VerificationState.CANCELLED:

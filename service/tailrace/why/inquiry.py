@@ -12,6 +12,7 @@ from tailrace.engine.ports import CheckpointStore, DeadLetterStore
 from tailrace.errors import DriverError
 from tailrace.event import ChangeEvent
 from tailrace.event.key import Key
+from tailrace.event.snapshot_events import is_row
 from tailrace.model import Route, Scope, StartPoint
 from tailrace.stream import ChangeStreamOptions
 from tailrace.why.answer import ChangeOutcome, DocumentOutcome, Repair, State, iso_time
@@ -194,7 +195,7 @@ class _Changes:
     def add(self, source: str, events: Sequence[ChangeEvent]) -> None:
         for event in events:
             # A row of a snapshot is no change, but one that failed is what the handler lacks.
-            if event.operation_type != "read" or source == DEAD_LETTERS:
+            if not is_row(event) or source == DEAD_LETTERS:
                 _, sources = self._found.setdefault(event.token.digest, (event, []))
                 sources.append(source)
 

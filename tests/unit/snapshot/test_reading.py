@@ -17,8 +17,9 @@ from tailrace.errors import ConnectionFailed
 from tailrace.event.reply import Reply, read_reply
 from tailrace.model import Scope, SnapshotProgress
 from tailrace.model.snapshot import RangeProgress, SnapshotMode, SnapshotState, StoredRows
+from tailrace.snapshot.options import SnapshotOptions
 from tailrace.snapshot.server import Find
-from tailrace.snapshot.snapshots import SnapshotOptions, Snapshots
+from tailrace.snapshot.snapshots import Snapshots
 from tests.guards import against_hanging
 from tests.snapshots import ordered
 

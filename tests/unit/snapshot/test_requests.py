@@ -13,8 +13,9 @@ from tailrace.errors import CommandFailed, ConnectionFailed, ScopeHalted
 from tailrace.event.reply import Reply
 from tailrace.model import Scope, SnapshotProgress
 from tailrace.model.snapshot import SnapshotMode, SnapshotRequest, SnapshotState
+from tailrace.snapshot.options import SnapshotOptions
 from tailrace.snapshot.server import Find
-from tailrace.snapshot.snapshots import SnapshotOptions, Snapshots
+from tailrace.snapshot.snapshots import Snapshots
 from tests.snapshots import ordered
 from tests.unit.engine.changes import until
 

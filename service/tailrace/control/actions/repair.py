@@ -1,15 +1,14 @@
-"""Repairs rows that a verification found to differ: a snapshot brings their documents again.
+"""Repairs rows that a verification found to differ: a snapshot brings just these keys again.
 
-Its rows come in the stream of that handler alone, between its changes, so no change of the same
-document is lost or set back. A row without a document goes with the end of a snapshot of its whole
-collection, as docs/snapshots.md says.
+They come in the stream of that handler alone, between its changes, so no change of the same
+document is lost or set back: a document as a row, and a key without a document as a delete.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -19,100 +18,150 @@ from tailrace.control.outcome import ActionRefused, Done
 if TYPE_CHECKING:
     from tailrace.control.control import Control
     from tailrace.control.subject import Subject
+    from tailrace.engine import Routed
     from tailrace.model.verification import Verification
 
 _LOOK_SECONDS = 0.05
-_MOST_KEYS = 1000
-"""For more documents, their whole collections are read: each checkpoint holds the filter."""
+_MOST_NAMED = 5
+GOING_ON = ("waiting", "reading", "paused", "halted")
+"""The states of the snapshot of a repair in which it may still bring something."""
 
 
 @dataclass(frozen=True, slots=True)
 class RepairPlan:
-    """What comes again to a handler: all documents of ``collections``, or those of a ``filter``.
+    """What comes again to a handler: the documents with ``keys`` keys of ``verification``, and all
+    of ``collections``, whose differences are not all listed.
 
-    ``rows``: so many rows differ.
+    ``unusable``: the keys of rows that no document can have. ``untaken``: the operations that the
+    routes of the handler do not let through, with what they mean.
     """
 
     handler: str
-    rows: int
+    verification: str
+    keys: int
     collections: tuple[str, ...]
-    filter: str
+    unusable: tuple[str, ...]
+    untaken: str = ""
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing comes."""
+        return not (self.keys or self.collections)
+
+    @property
+    def filter(self) -> str:
+        """Stands for the filter of a snapshot of keys alone, which proves nothing of others."""
+        if self.collections:
+            return ""
+        return f'{{"$comment": "what differs by verification {self.verification}"}}'
 
     @property
     def text(self) -> str:
         """For people."""
-        names = ", ".join(self.collections)
-        if self.filter:
-            return f"{self.rows:,} documents of {names} come again to {self.handler}"
-        what = f"{self.rows:,} rows of {self.handler} are repaired"
-        return f"{what} by a snapshot of {names}, whose end removes rows without a document"
+        parts = []
+        if self.keys:
+            parts.append(f"{self.keys:,} keys come again to {self.handler}")
+        if self.collections:
+            names = ", ".join(self.collections)
+            parts.append(
+                f"all of {names} comes again to {self.handler}, of which more rows differ than "
+                "are listed"
+            )
+        if self.unusable:
+            keys = ", ".join(self.unusable[:_MOST_NAMED])
+            more = f" and {left:,} more" if (left := len(self.unusable) - _MOST_NAMED) > 0 else ""
+            parts.append(f"no document can have these keys, so remove their rows: {keys}{more}")
+        return "; ".join(filter(None, [*parts, self.untaken]))
 
     def document(self) -> Mapping[str, Any]:
         """In JSON types."""
         return {
             "handler": self.handler,
-            "rows": self.rows,
+            "keys": self.keys,
             "collections": list(self.collections),
-            "filter": self.filter,
+            "not_repairable": list(self.unusable),
         }
 
 
-def repair_plan(record: Verification) -> RepairPlan | None:
+def repair_plan(record: Verification, routed: Routed | None = None) -> RepairPlan | None:
     """How to repair what a verification has found; ``None`` if nothing differs."""
-    from tailrace.event.document_key import is_like_pattern
-    from tailrace.model.verification import Kind
-
-    counts = record.counts
-    if not counts.differences:
+    if not record.counts.differences:
         return None
-    names = tuple(name for name, each in record.collections.items() if each.counts.differences)
-    keys = [each for each in record.keys if each.kind is not Kind.TOO_MANY]
-    by_key = len(keys) == counts.differences <= _MOST_KEYS
-    patterns = [each.key for each in keys if each.id is None or is_like_pattern(each.id.raw)]
-    if not by_key or patterns:
-        return RepairPlan(record.handler, counts.differences, names, "")
-    chosen = ", ".join(dict.fromkeys(each.key for each in keys))
-    return RepairPlan(record.handler, len(keys), names, f'{{"_id": {{"$in": [{chosen}]}}}}')
+    unlisted = record.unlisted
+    listed = [one for one in record.keys if one.collection not in unlisted]
+    unusable = tuple(f"{one.collection} {one.key}" for one in record.keys if one.id is None)
+    keys = len({(one.collection, one.id) for one in listed if one.id is not None})
+    untaken = _untaken(record, routed) if routed is not None else ""
+    return RepairPlan(record.handler, record.id, keys, unlisted, unusable, untaken)
+
+
+def _untaken(record: Verification, routed: Routed) -> str:
+    """What the routes of the handler take no events for."""
+    from tailrace.verify.followed import takes
+
+    lost = []
+    for operation, what in (("read", "documents"), ("delete", "deletes of rows")):
+        of = [one for one in record.collections.values() if one.counts.differences]
+        if not all(takes(routed, operation, one.database, one.collection) for one in of):
+            lost.append(f"the routes of {routed.name} take no {operation!r}, so no {what} come")
+    return "; ".join(lost)
 
 
 async def repair(control: Control, subject: Subject, by: str, *, dry_run: bool) -> Done:
     """Begins the snapshots that repair what the last verifications have found."""
-    scope = subject.watcher.name
-    records = await control.verifications.last(scope, subject.handlers)
+    watcher = subject.watcher
+    records = await control.verifications.last(watcher.name, subject.handlers)
     if any(not record.is_over for record in records):
         raise ActionRefused(409, f"{subject} is being verified: wait for its end")
-    plans = [plan for record in records if (plan := repair_plan(record)) is not None]
+    routed = {one.name: one for one in watcher.plan.routed}
+    plans = {
+        record.handler: plan
+        for record in records
+        if (plan := repair_plan(record, routed.get(record.handler))) is not None
+    }
     if not plans:
         raise ActionRefused(409, f"{subject}: its last verification found no difference")
-    message = "; ".join(plan.text for plan in plans)
-    details: dict[str, Any] = {"repairs": [dict(plan.document()) for plan in plans]}
+    message = "; ".join(plan.text for plan in plans.values())
+    details: dict[str, Any] = {"repairs": [dict(plan.document()) for plan in plans.values()]}
     if dry_run:
         return Done(f"{message}. Dry run: nothing was read", details=details)
-    snapshots = await _begin(control, subject, plans, by)
-    for told, snapshot in zip(details["repairs"], snapshots, strict=True):
-        told["snapshot"] = snapshot
+    begun = [(record, plans[record.handler]) for record in records if record.handler in plans]
+    if all(plan.is_empty for _, plan in begun):
+        raise ActionRefused(409, f"nothing can be repaired: {message}")
+    snapshots = await _begin(control, subject, begun, by)
+    for told in details["repairs"]:
+        told["snapshot"] = snapshots.get(told["handler"])
     return Done(message, "", "repaired", details)
 
 
 async def _begin(
-    control: Control, subject: Subject, plans: Sequence[RepairPlan], by: str
-) -> list[str]:
+    control: Control, subject: Subject, plans: Sequence[tuple[Verification, RepairPlan]], by: str
+) -> Mapping[str, str]:
+    """By handler, the id of the snapshot that repairs it."""
     from tailrace.control.actions.snapshot import rows_of
     from tailrace.control.desired_state import request_snapshot
     from tailrace.control.subject import Subject
+    from tailrace.errors import CheckpointError, describe
 
-    watcher, begun = subject.watcher, list[str]()
+    watcher, begun = subject.watcher, dict[str, str]()
     async with control.locks["snapshot"]:
-        for plan in plans:
+        for record, plan in plans:
+            if plan.is_empty:
+                continue
             of = Subject(watcher, plan.handler)
             if of.is_halted:
                 raise ActionRefused(409, f"{of} is halted: restart it first")
+            await _wait_for_last(of, control.patience_seconds)
             wanted = rows_of(of, "start").start(plan.collections, plan.filter)
             if isinstance(wanted, str):
                 raise ActionRefused(409, wanted)
-            await _wait_for_last(of, control.patience_seconds)
+            wanted = replace(wanted, verification=record.id)
+            try:
+                await control.verifications.repaired_by(record, wanted.id)
+            except CheckpointError as error:
+                raise ActionRefused(503, describe(error)) from error
             await request_snapshot(control.desired_states, watcher, wanted, by, plan.handler)
-            begun.append(wanted.id)
+            begun[plan.handler] = wanted.id
     return begun
 
 
@@ -123,7 +172,39 @@ async def _wait_for_last(of: Subject, seconds: float) -> None:
     with anyio.move_on_after(seconds):
         while True:
             with suppress(ActionRefused):
-                require_handled(of.status)
+                require_handled(of)
                 return
             await anyio.sleep(_LOOK_SECONDS)
-    require_handled(of.status)
+    require_handled(of)
+
+
+def repair_state(subject: Subject, record: Verification) -> Mapping[str, str] | None:
+    """How far the snapshot is that repairs a handler: ``state`` (``waiting``, ``reading``,
+    ``paused``, ``halted``, ``done``, ``cancelled`` or ``replaced``) with a ``reason``.
+
+    ``None`` if none was asked for.
+    """
+    if not record.repair or subject.handler is None:
+        return None
+    status, id = subject.status, record.repair
+    seen = status.snapshot_of(subject.handler)
+    wish = subject.watcher.scope.desired.of(subject.handler)
+    observed = subject.watcher.claim.snapshot_of(subject.handler)
+    applied = observed.observed_generation if observed is not None else 0
+    told = {"snapshot": id, "state": "waiting", "reason": ""}
+    is_ours = seen is not None and seen.progress.id == id
+    if seen is not None and is_ours and seen.progress.over:
+        return {**told, "state": seen.progress.state.value, "reason": seen.progress.note}
+    if not is_ours and not (
+        wish.snapshot is not None
+        and wish.snapshot.id == id
+        and (wish.snapshot_generation > applied)
+    ):
+        reason = "it has not begun, or another one has taken its place: verify again"
+        return {**told, "state": "replaced", "reason": reason}
+    if subject.is_halted:
+        return {**told, "state": "halted", "reason": status.explanation}
+    if seen is None or not is_ours:
+        return {**told, "reason": status.explanation}
+    state = "paused" if seen.progress.paused else "reading"
+    return {**told, "state": state, "reason": seen.trouble or status.explanation}

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from tailrace.control.control import Control
     from tailrace.control.subject import Subject
     from tailrace.engine.plan.row_source import RowSource
-    from tailrace.engine.status.status import Status
     from tailrace.model.snapshot import SnapshotRequest
 
 
@@ -58,17 +57,20 @@ async def _snapshot(control: Control, scope: str, body: SnapshotBody, by: str) -
         if isinstance(wanted, str):
             raise ActionRefused(409, wanted)
         if action == "start":
-            require_handled(subject.status)
+            require_handled(subject)
         await request_snapshot(control.desired_states, watcher, wanted, by, subject.handler)
     return Done(f"{subject}: {action} of its snapshot is accepted", before, action)
 
 
-def require_handled(status: Status) -> None:
+def require_handled(subject: Subject) -> None:
     """Refuses a further snapshot while handlers have still to handle what the last one read.
 
     One that is cancelled, but not for the reader of the stream yet, is no reason.
     """
+    status, handler = subject.status, subject.handler
     read, handled = status.snapshot(), status.handled_snapshot
+    if handler is not None:  # the others may have less of it
+        handled = status.snapshot_of(handler)
     if read is None or handled is None or read.progress.state.value != "done":
         return
     if not handled.progress.over:
@@ -76,16 +78,18 @@ def require_handled(status: Status) -> None:
 
 
 def rows_of(subject: Subject, action: str) -> RowSource:
-    """The reader of documents that is to apply it."""
+    """The reader of documents of what it is about, which knows what is under way.
+
+    A handler that starts one leaves the others for it, and would lose the rest of theirs.
+    """
     watcher, handler = subject.watcher, subject.handler
-    if handler is None or handler in watcher.apart or len(watcher.plan.routed) == 1:
-        return watcher.rows_of(handler)
-    if action != "start":
+    alone = handler is None or handler in watcher.apart or len(watcher.plan.routed) == 1
+    if not alone and action != "start":
         message = f"{subject} has no snapshot of its own"
         raise ActionRefused(
             409, f"{message}: 'tailrace snapshot {action} {watcher.name}' is for all handlers"
         )
-    return next(each.rows() for each in watcher.plan.routed if each.name == handler)
+    return watcher.rows_of(handler)
 
 
 SNAPSHOT = Action("POST", "/scopes/{name}/snapshot", SnapshotBody, _snapshot, pace=Pace.IN_TURN)

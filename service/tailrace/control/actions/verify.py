@@ -23,8 +23,8 @@ class VerifyBody(HandlerQuery):
     """Compares the rows of a destination with the documents of the source, beside the stream."""
 
     action: Literal["start", "pause", "resume", "cancel", "repair"] = "start"
-    """What to do with the verification. `repair` reads the documents again whose rows the last one
-    found to differ, for that handler alone."""
+    """What to do with the verification. `repair` brings that handler alone the keys again that the
+    last one found to differ: their documents, or a delete."""
     collections: Annotated[list[str], Metavar("NAME")] = Field(default=[], max_length=1000)
     """`start`: only these collections (`name` or `database.name`); without any, all."""
     filter: Annotated[str, Metavar("JSON")] = ""
@@ -39,7 +39,7 @@ class VerifyBody(HandlerQuery):
     values: bool = False
     """`start`: tell the values that differ, too. They are stored with the result."""
     dry_run: bool = False
-    """`repair`: only say what would be read again."""
+    """`repair`: only say what would come again."""
 
 
 class LastVerificationQuery(HandlerQuery):
@@ -107,6 +107,7 @@ async def _start(control: Control, subject: Subject, body: VerifyBody, by: str) 
         message = f"scope {watcher.name!r} has a pipeline, so its rows are not whole documents"
         raise ActionRefused(422, f"{message}: they cannot be compared with the source")
     request = _request(body)
+    await _require_no_repair(control, subject, [routed.name for routed in chosen])
     records = [await _prepared(control, subject, request, routed, by) for routed in chosen]
     for record in records:
         try:
@@ -117,6 +118,22 @@ async def _start(control: Control, subject: Subject, body: VerifyBody, by: str) 
     message = f"scope {watcher.name!r}: the rows of {', '.join(names)} are compared"
     message += f"; GET /scopes/{watcher.name}/verify shows how far that is"
     return Done(message, "", "running", {"handlers": names})
+
+
+async def _require_no_repair(control: Control, subject: Subject, handlers: Sequence[str]) -> None:
+    """Refuses to replace a verification whose differences a snapshot still brings."""
+    from tailrace.control.actions.repair import GOING_ON, repair_state
+    from tailrace.control.subject import Subject
+
+    watcher = subject.watcher
+    for record in await control.verifications.last(watcher.name, handlers):
+        state = repair_state(Subject(watcher, record.handler or None), record)
+        if state is not None and state["state"] in GOING_ON:
+            what = f"handler {record.handler!r} is being repaired by snapshot {record.repair}"
+            cancel = f"'tailrace snapshot cancel {watcher.name} --handler {record.handler}' ends it"
+            raise ActionRefused(
+                409, f"{what}, which is {state['state']}: wait for its end; {cancel}"
+            )
 
 
 def _comparable(subject: Subject) -> Sequence[Routed]:
@@ -182,6 +199,8 @@ async def _prepared(
 async def _last(
     control: Control, scope: str, query: LastVerificationQuery, by: str
 ) -> Mapping[str, Any]:
+    from tailrace.control.actions.repair import repair_state
+    from tailrace.control.subject import Subject
     from tailrace.errors import CheckpointError, describe
     from tailrace.verify.progress import scope_document, verification_document
 
@@ -195,7 +214,8 @@ async def _last(
         run = verifications.running(scope, record.handler)
         followed = verifications.followed(scope, record.handler)
         trouble = run.trouble if run is not None else ""
-        documents.append(verification_document(record, trouble, followed.snapshot))
+        repair = repair_state(Subject(subject.watcher, record.handler or None), record)
+        documents.append(verification_document(record, trouble, followed.snapshot, repair))
     return {"scope": scope, "verification": scope_document(documents)}
 
 

@@ -14,6 +14,7 @@ from tailrace.destinations.postgresql.connection import Connection
 from tailrace.destinations.postgresql.names import quoted
 from tailrace.errors import Fenced
 from tailrace.event import ChangeEvent
+from tailrace.event.snapshot_events import is_row
 
 POSITIONS = "tailrace_positions"
 
@@ -88,7 +89,7 @@ class PositionsTable:
         first: ChangeEvent,
     ) -> None:
         """Stores the position of a batch whose first event this is. Raises :class:`Fenced`."""
-        time = None if first.operation_type == "read" else cluster_time_digits(first)
+        time = None if is_row(first) else cluster_time_digits(first)
         more = {"position": position, "former": former, "first": time}
         moved = await connection.execute(self._move, {**self._of(scope), **more})
         if moved.rowcount != 1:

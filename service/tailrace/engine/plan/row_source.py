@@ -1,6 +1,6 @@
 """The existing documents of a scope, as its run reads them. :mod:`tailrace.snapshot` has them."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -9,7 +9,7 @@ from bson.timestamp import Timestamp
 
 from tailrace.event import RawBatch
 from tailrace.model import SnapshotProgress
-from tailrace.model.snapshot import SnapshotRequest, StoredRows
+from tailrace.model.snapshot import DocumentId, SnapshotRequest, StoredRows
 
 _NO_SNAPSHOTS = "the scope has no snapshots"
 
@@ -42,6 +42,11 @@ class ObservedSnapshot:
     trouble: str = ""
 
 
+FindKeys = Callable[[str, str], Awaitable[Mapping[str, Sequence[DocumentId]] | None]]
+"""Reads the keys that differ by a scope's verification with this id, by UUID of their collection;
+``None`` if that is not stored any more. Raises :class:`tailrace.errors.CheckpointError`."""
+
+
 class TimeUnavailable(Exception):
     """The documents cannot be read as of that time, because their collection changed since."""
 
@@ -60,13 +65,14 @@ class RowSource(Protocol):
         gap: bool,
         rows: Mapping[str, StoredRows],
         generation: int = 0,
+        keys: FindKeys | None = None,
     ) -> SnapshotProgress | None:
         """Starts a run with the ``stored`` progress; returns the progress to store first.
 
         ``fresh``: the scope has no checkpoint. ``gap``: the run starts after a gap. ``rows``: by
         handler, which rows its destination has. ``generation``: the last one that wants its
-        snapshot, which one of the scope's own replaces. The progress returned is stored before the
-        first change is handled.
+        snapshot, which one of the scope's own replaces. ``keys``: finds those of a snapshot of
+        keys. The progress returned is stored before the first change is handled.
         """
 
     def leave(self) -> None:
@@ -119,6 +125,7 @@ class NoRows:
         gap: bool,
         rows: Mapping[str, StoredRows],
         generation: int = 0,
+        keys: FindKeys | None = None,
     ) -> SnapshotProgress | None:
         return stored
 

@@ -9,7 +9,7 @@ from tailrace.engine.held_lease import ObservedLease
 from tailrace.engine.plan.byte_budget import ByteBudget
 from tailrace.engine.plan.loop_share import LoopShare
 from tailrace.engine.plan.router import Routed
-from tailrace.engine.plan.row_source import NoRows, RowSource
+from tailrace.engine.plan.row_source import FindKeys, NoRows, RowSource
 from tailrace.engine.plan.source_history import HasChange, trusted
 from tailrace.engine.ports import CheckpointStore, DeadLetterStore, DesiredStateStore
 from tailrace.model import Scope, StartPoint
@@ -65,3 +65,4 @@ class Runtime:
     """The server's time; ``None`` if it does not tell."""
     lease: Callable[[str], ObservedLease | None] = lambda scope: None
     """What is known of a scope's lease, where processes share the scopes."""
+    keys: FindKeys | None = None

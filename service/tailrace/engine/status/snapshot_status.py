@@ -33,6 +33,16 @@ def as_handled(
     return replace(seen, progress=shown)
 
 
+def is_later(own: SnapshotProgress | None, seen: SnapshotProgress) -> bool:
+    """Whether a handler's ``own`` snapshot, which is over, is another and later one than the
+    ``seen`` one."""
+    if own is None or not own.over or own.id == seen.id:
+        return False
+    if own.began is None or seen.began is None:  # it was cancelled before its begin
+        return own.observed_generation > seen.observed_generation
+    return own.began > seen.began
+
+
 def least(
     seen: ObservedSnapshot | None,
     handled: Mapping[str, SnapshotProgress | None],
@@ -42,6 +52,7 @@ def least(
 
     ``handled``: the last snapshot of each handler. ``busy``: those with events in flight. One that
     is not, and has nothing of a snapshot that is over, does not get it: it was another handler's.
+    Nor does one that has had a later one of its own.
     """
     if seen is None:
         return None
@@ -49,7 +60,7 @@ def least(
     for name, progress in handled.items():
         if progress is not None and progress.id == read.id:
             known.append(progress)
-        elif name in busy or not read.over:
+        elif (name in busy or not read.over) and not is_later(progress, read):
             return None
     return min(known, key=lambda one: (one.over, one.documents), default=read)
 

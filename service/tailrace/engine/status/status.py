@@ -20,7 +20,7 @@ from tailrace.engine.status.lag import MOST_LAG_SECONDS, awaited_call, iso, lag
 from tailrace.engine.status.lags import greatest, lags
 from tailrace.engine.status.saving import Saving
 from tailrace.engine.status.scope_counts import ScopeCounts
-from tailrace.engine.status.snapshot_status import as_handled, least
+from tailrace.engine.status.snapshot_status import as_handled, is_later, least
 from tailrace.engine.status.watcher_state import IN_OUTAGES, READING, WatcherState
 from tailrace.model import Checkpoint, Position, Scope, SnapshotProgress
 from tailrace.model.position import earliest
@@ -238,11 +238,14 @@ class Status:
     def snapshot_of(self, handler: str) -> ObservedSnapshot | None:
         """The last snapshot of a handler of this course, as far as it has its rows."""
         seen, own = self.snapshot(), self._progress(handler)
-        if own is not None and (
-            seen is None or (seen.progress.over and own.id != seen.progress.id)
-        ):
+        if own is not None and (seen is None or self._is_past(seen.progress, own, handler)):
             return ObservedSnapshot(own)
         return as_handled(seen, own)
+
+    def _is_past(self, seen: SnapshotProgress, own: SnapshotProgress, handler: str) -> bool:
+        """Whether a handler gets nothing more of the snapshot that is seen, and has another."""
+        busy = self.shown is not None and handler in self.shown.busy
+        return is_later(own, seen) or (seen.over and not busy and own.id != seen.id)
 
     def _progress(self, handler: str | None) -> SnapshotProgress | None:
         saved = self.saved(handler)

@@ -14,8 +14,9 @@ from tailrace.errors import ConnectionFailed
 from tailrace.event.reply import Reply
 from tailrace.model import Scope, SnapshotProgress
 from tailrace.model.snapshot import SnapshotMode, SnapshotState
+from tailrace.snapshot.options import SnapshotOptions
 from tailrace.snapshot.server import Find
-from tailrace.snapshot.snapshots import SnapshotOptions, Snapshots
+from tailrace.snapshot.snapshots import Snapshots
 from tests.unit.control.controlling import ask, control_of
 from tests.unit.engine.changes import changes, checkpoint
 from tests.unit.engine.scripted_driver import ScriptedDriver

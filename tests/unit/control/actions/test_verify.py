@@ -8,6 +8,8 @@ import bson
 from bson.timestamp import Timestamp
 
 from tailrace.control.actions.repair import RepairPlan, repair_plan
+from tailrace.engine import Routed
+from tailrace.event import ChangeEvent
 from tailrace.event.document_key import key_text
 from tailrace.model.snapshot import DocumentId
 from tailrace.model.verification import (
@@ -18,6 +20,7 @@ from tailrace.model.verification import (
     Verification,
     VerificationRequest,
 )
+from tests.handlers import handler
 
 
 def record(*differences: Difference, more: int = 0) -> Verification:
@@ -38,24 +41,32 @@ def difference(kind: Kind, id: Any, collection: str = "shop.orders") -> Differen
     return Difference(collection, text, kind, (), Timestamp(1, 1), DocumentId(raw))
 
 
-def test_different_and_missing_rows_come_by_their_keys() -> None:
-    found = record(difference(Kind.MISSING, 1), difference(Kind.DIFFERENT, "a", "shop.users"))
-    matching = '{"_id": {"$in": [{"$numberInt":"1"}, "a"]}}'
-    assert repair_plan(found) == RepairPlan("copy", 2, ("shop.orders", "shop.users"), matching)
+async def nothing(event: ChangeEvent) -> None: ...
 
 
-def test_rows_without_documents_need_the_whole_collection() -> None:
-    found = record(difference(Kind.MISSING, 1), difference(Kind.TOO_MANY, 2))
-    assert repair_plan(found) == RepairPlan("copy", 2, ("shop.orders",), "")
-
-
-def test_so_do_differences_that_are_not_listed_and_keys_that_a_filter_takes_for_patterns() -> None:
-    assert repair_plan(record(difference(Kind.MISSING, 1), more=1)) == RepairPlan(
-        "copy", 2, ("shop.orders",), ""
+def test_each_key_that_a_document_can_have_comes_alone() -> None:
+    found = record(
+        difference(Kind.MISSING, 1),
+        difference(Kind.TOO_MANY, bson.Regex("a")),
+        difference(Kind.DIFFERENT, "a", "shop.users"),
+        replace(difference(Kind.TOO_MANY, 2), id=None, key="b'?'"),
     )
-    pattern = difference(Kind.MISSING, bson.Regex("a"))
-    assert repair_plan(record(pattern)) == RepairPlan("copy", 1, ("shop.orders",), "")
+    assert repair_plan(found) == RepairPlan("copy", "1", 3, (), ("shop.orders b'?'",))
+
+
+def test_a_collection_with_differences_that_are_not_listed_is_read_as_a_whole() -> None:
+    users = difference(Kind.DIFFERENT, "a", "shop.users")
+    plan = repair_plan(record(difference(Kind.MISSING, 1), users, more=1))
+    assert plan == RepairPlan("copy", "1", 1, ("shop.orders",), ())
+    assert plan.filter == "", "its end shows which documents are gone"
 
 
 def test_nothing_is_repaired_where_nothing_differs() -> None:
     assert repair_plan(record()) is None
+
+
+def test_routes_that_take_no_rows_are_named() -> None:
+    routed = Routed(handler("copy", nothing), lambda event: event.operation_type == "delete")
+    plan = repair_plan(record(difference(Kind.MISSING, 1)), routed)
+    assert plan is not None
+    assert plan.text.endswith("take no 'read', so no documents come")
