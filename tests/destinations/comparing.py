@@ -95,8 +95,8 @@ async def _suspects(
     if (ask := suspects_of(comparison)) is None:
         return None
 
-    async def read(held: HeldRows) -> Sequence[ChangeEvent]:
-        return [changes.read(each) for each in ids]
+    async def read(held: HeldRows) -> Sequence[bytes]:
+        return [changes.read(each).field_bytes("fullDocument") or b"" for each in ids]
 
     return set(await ask(collection, read))
 

@@ -79,9 +79,9 @@ class Comparison(Protocol):
         """
 
 
-ReadDocuments: TypeAlias = Callable[[HeldRows], Awaitable[Sequence[ChangeEvent]]]
-"""Gives the documents of the moment at which a consistent read stands: events ``read`` of one
-collection. It gets that read without rows. Raises :class:`tailrace.errors.DriverError`, too."""
+ReadDocuments: TypeAlias = Callable[[HeldRows], Awaitable[Sequence[bytes]]]
+"""Gives documents of a collection (BSON), as of the moment of a consistent read, which it gets
+without rows. Raises :class:`tailrace.errors.DriverError`, too."""
 
 Suspects: TypeAlias = Callable[[Namespace, ReadDocuments], Awaitable[Sequence[int]]]
 """Begins a consistent read of a collection's rows and the position, and asks once for documents.

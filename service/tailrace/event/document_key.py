@@ -34,10 +34,12 @@ from tailrace.event.namespace import Namespace, namespace
 
 _ID_OF_OBJECT = b"%c_id\0" % bson.OBJECT_ID
 _ID_OF_INT64 = b"%c_id\0" % bson.INT64_TYPE
+_ID_OF_INT32 = b"%c_id\0" % bson.INT32_TYPE
 _NO_ID = b"%c_id\0" % bson.NULL
 _NAME = b"_id\0"
 _VALUE_AT = len(_NO_ID)
 _INT32_END = _VALUE_AT + 4
+_INT32_KEY_BYTES = bson.EMPTY_DOCUMENT + _INT32_END
 _SIZES: Mapping[int, int] = {bson.INT64_TYPE: _VALUE_AT + 8, bson.DATE: _VALUE_AT + 8}
 """By type, the bytes of an ``_id`` all of which count."""
 _PREFIXED: Mapping[int, int] = {bson.STRING: _VALUE_AT + 4, bson.BINARY: _VALUE_AT + 5}
@@ -74,8 +76,7 @@ def document_key(buffer: bytes, start: int, parts: Parts) -> bytes | None:
     if first.startswith(_NAME, 1):  # without a walk, for the other frequent types
         kind = first[0]
         if kind == bson.INT32_TYPE:
-            low = first[_VALUE_AT:_INT32_END]
-            return namespace + _ID_OF_INT64 + low + (_NEGATIVE if low[3] > 127 else _POSITIVE)
+            return namespace + _int32_as_int64(first)
         if kind in _PREFIXED:
             end = at + _PREFIXED[kind] + INT32(first, _VALUE_AT)[0]
             if at < end < parts[_KEY_END]:
@@ -105,10 +106,25 @@ def identity(buffer: bytes, key: int) -> bytes:
     first = buffer[at : at + _OBJECT_ID_BYTES]
     if first.startswith(_ID_OF_OBJECT) and at + _OBJECT_ID_BYTES <= min(last, len(buffer)):
         return first  # by far the most, without a walk
+    if first.startswith(_NAME, 1):  # likewise, for the other frequent types
+        kind, end = first[0], 0
+        if kind == bson.INT32_TYPE:
+            end = at + _INT32_END
+        elif kind in _SIZES:
+            end = at + _SIZES[kind]
+        elif kind in _PREFIXED:
+            end = at + _PREFIXED[kind] + INT32(buffer, at + _VALUE_AT)[0]
+        if at < end <= min(last, len(buffer)):
+            return _int32_as_int64(first) if kind == bson.INT32_TYPE else buffer[at:end]
     for name, kind, value, end in walk_between(buffer, at, last):
         if name == b"_id":
             return _element(buffer, name, kind, value, end)
     return b""
+
+
+def _int32_as_int64(first: bytes) -> bytes:
+    low = first[_VALUE_AT:_INT32_END]
+    return _ID_OF_INT64 + low + (_NEGATIVE if low[3] > 127 else _POSITIVE)
 
 
 def shard_key(key: bytes) -> dict[bytes, bytes]:
@@ -168,6 +184,8 @@ def key_text(key: bytes) -> str:
     """A document key as canonical Extended JSON. Raises ``ValueError`` if the BSON is malformed."""
     if is_object_id(key):
         return f'{{"_id":{{"$oid":"{key[-13:-1].hex()}"}}}}'
+    if len(key) == _INT32_KEY_BYTES and key.startswith(_ID_OF_INT32, 4):
+        return f'{{"_id":{{"$numberInt":"{INT32(key, 4 + _VALUE_AT)[0]}"}}}}'
     return to_json(key, canonical=True)
 
 

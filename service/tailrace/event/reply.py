@@ -32,6 +32,11 @@ class Reply:
     def __len__(self) -> int:
         return len(self.bounds) // 2
 
+    def documents(self) -> list[bytes]:
+        """Those of the batch, as BSON."""
+        buffer, bounds = self.buffer, iter(self.bounds)
+        return [buffer[begin:end] for begin, end in zip(bounds, bounds, strict=True)]
+
     @property
     def closed(self) -> bool:
         """Whether the server has closed the cursor."""

@@ -22,7 +22,10 @@ from bson.timestamp import Timestamp
 
 from tailrace.event.batch import RawBatch, join
 from tailrace.event.bson import (
+    DATE,
     EMPTY_DOCUMENT,
+    INT32_TYPE,
+    INT64_TYPE,
     OBJECT_ID,
     encoded,
     walk,
@@ -40,6 +43,9 @@ SNAPSHOT_END = "snapshotEnd"
 
 _ID_OF_OBJECT = b"%c_id\0" % OBJECT_ID
 _OBJECT_ID_BYTES = len(_ID_OF_OBJECT) + 12
+_NAME = b"_id\0"
+_SIZES = {OBJECT_ID: _OBJECT_ID_BYTES, INT32_TYPE: 9, INT64_TYPE: 13, DATE: 13}
+"""By type, the size of an ``_id`` as an element."""
 _OWN_ID, _SNAPSHOT = b"\x03_id\0", b"\x02snapshot\0"
 # Where an event names its snapshot, collection and range, which always have the same lengths.
 _NAMED, _WITH_RANGE = slice(13, 85), slice(13, 96)
@@ -171,6 +177,11 @@ def document_id(buffer: bytes, start: int) -> bytes:
 
     Raises ``ValueError`` if it has none.
     """
+    begin = start + 4
+    if buffer.startswith(_NAME, begin + 1):  # by far the most, without a walk
+        end = begin + _SIZES.get(buffer[begin], 0)
+        if begin < end < start + _length_of(buffer, start)[0]:
+            return buffer[begin:end]
     for name, _, value, end in walk(buffer, start):
         if name == b"_id":
             return buffer[value - len(b"?_id\0") : end]

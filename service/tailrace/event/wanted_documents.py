@@ -97,13 +97,8 @@ class WantedDocuments:
         if self.plain:
             values = [name[_ID_VALUE:] for name in self.keys]
             return encoded(_of_ids(repeat(_ID_OF_OBJECT[:1]), values))
-        keys = [encoded(name) if key is None else key for name, key in self.keys.items()]
-        usual = [key for key in keys if not is_like_pattern(key)]
-        among = _of_ids([key[4:5] for key in usual], [key[4 + _ID_VALUE : -1] for key in usual])
-        if len(usual) == len(keys):
-            return encoded(among)
-        choices = [among, *(b"\x03_id\0" + equal_to(key) for key in keys if is_like_pattern(key))]
-        return encoded(_array(b"$or", repeat(b"\x03"), [encoded(each) for each in choices]))
+        keys = (encoded(name) if key is None else key for name, key in self.keys.items())
+        return filter_of(keys)
 
     def get(self, wanted: WantedOne, default: bytes) -> bytes:
         """The document of an update of a sharded collection."""
@@ -140,7 +135,14 @@ class WantedDocuments:
 
 def filter_of(keys: Iterable[bytes]) -> bytes:
     """The filter of a find for the documents with these keys ``{_id: …}``, as BSON."""
-    return WantedDocuments({identity(key, 0): key for key in keys}, plain=False).filter()
+    usual, like = list[bytes](), list[bytes]()
+    for key in keys:
+        (like if is_like_pattern(key) else usual).append(key)
+    among = _of_ids([key[4:5] for key in usual], [key[4 + _ID_VALUE : -1] for key in usual])
+    if not like:
+        return encoded(among)
+    choices = [among, *(b"\x03_id\0" + equal_to(key) for key in like)]
+    return encoded(_array(b"$or", repeat(b"\x03"), [encoded(each) for each in choices]))
 
 
 WantedOne: TypeAlias = tuple[bytes, WantedShardKey]

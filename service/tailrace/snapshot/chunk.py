@@ -44,6 +44,11 @@ class Chunk:
         """The number of documents."""
         return sum(map(len, self.replies))
 
+    @property
+    def raw_documents(self) -> Sequence[bytes]:
+        """The documents as BSON."""
+        return [raw for reply in self.replies for raw in reply.documents()]
+
     def id_of(self, index: int) -> DocumentId:
         """The ``_id`` of the document at this index."""
         for found in self.replies:

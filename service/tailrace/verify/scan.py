@@ -9,7 +9,8 @@ from typing import Any
 from bson.timestamp import Timestamp
 
 from tailrace.engine import HeldRows, Suspects, suspects_of
-from tailrace.event import ChangeEvent, Namespace
+from tailrace.errors import Unavailable
+from tailrace.event import Namespace
 from tailrace.model.snapshot import DocumentId
 from tailrace.model.verification import ComparedCollection
 from tailrace.snapshot.chunk import Chunk
@@ -65,24 +66,22 @@ async def _by_destination(
 ) -> Scanned:
     """The same with a destination that compares the documents with its rows by itself."""
     reached, source = looker.reached(), looker.source
-    chunks: list[Chunk] = []
-    events: Sequence[ChangeEvent] = ()
+    chunk: Chunk | None = None
 
-    async def read(held: HeldRows) -> Sequence[ChangeEvent]:
-        nonlocal events
+    async def read(held: HeldRows) -> Sequence[bytes]:
+        nonlocal chunk
         position = held.position.time if held.position is not None else None
         moment = window(reached, position, await source.now(), looker.full_document)
-        (chunk, documents), _ = await as_of(
-            moment, lambda time: source.chunk(of, time, limit, matching)
-        )
-        chunks.append(chunk)
-        events = list(documents.events.values())
-        return events
+        found, _ = await as_of(moment, lambda time: source.chunk(of, time, limit, matching))
+        chunk = found
+        return found.raw_documents
 
-    found = await suspects(Namespace(of.database, of.collection), read)
-    keys = [DocumentId(events[at].field_bytes("documentKey") or b"") for at in found]
-    size = chunks[0].size // max(len(events), 1)
-    return _scanned(chunks[0], Compared(len(events) - len(keys)), keys, size)
+    indices = await suspects(Namespace(of.database, of.collection), read)
+    if chunk is None:
+        raise Unavailable("the destination has compared nothing")
+    keys = [chunk.id_of(at) for at in indices]
+    size = chunk.size // max(chunk.documents, 1)
+    return _scanned(chunk, Compared(chunk.documents - len(keys)), keys, size)
 
 
 def _up_to(

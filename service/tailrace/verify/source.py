@@ -95,9 +95,9 @@ class Source:
         time: Timestamp,
         limit: ChunkLimit,
         matching: Mapping[str, Any] | None,
-    ) -> tuple[Chunk, Documents]:
+    ) -> Chunk:
         """The next documents after ``of.last``, scanning at most ``limit`` of them."""
-        chunk = await read_chunk(
+        return await read_chunk(
             self.server,
             _range(of),
             time,
@@ -106,7 +106,6 @@ class Source:
             read_preference=self.read_preference,
             ms=limit.ms,
         )
-        return chunk, _documents(of, chunk.replies, time, whole=True)
 
     async def documents_up_to(
         self, of: ComparedCollection, until: DocumentId, time: Timestamp, most: int, ms: int
@@ -136,6 +135,18 @@ class Source:
         replies = await self._find(of, keys, time, {"projection": {"_id": 1}})
         found = [key for reply in replies for key in _ids(reply)]
         return dict(zip(identities(found), found, strict=True))
+
+    async def without_documents(
+        self, of: ComparedCollection, keys: Sequence[DocumentId], time: Timestamp
+    ) -> Sequence[DocumentId]:
+        """Those of some keys that have no documents."""
+        replies = await self._find(of, keys, time, {"projection": {"_id": 1}})
+        there = {raw for reply in replies for raw in reply.documents()}
+        absent = [key for key in keys if key.raw not in there]
+        if not absent:  # else a document may have it as another type of number
+            return absent
+        existing = {identity(raw, 0) for raw in there}
+        return [key for key in absent if identity(key.raw, 0) not in existing]
 
     async def _find(
         self,
@@ -220,8 +231,7 @@ def ids_of(chunk: Chunk) -> list[DocumentId]:
 
 
 def _ids(reply: Reply) -> list[DocumentId]:
-    buffer, ends = reply.buffer, iter(reply.bounds)
-    return [DocumentId(buffer[begin:end]) for begin, end in zip(ends, ends, strict=True)]
+    return [DocumentId(raw) for raw in reply.documents()]
 
 
 def identities(keys: Collection[DocumentId]) -> list[bytes]:

@@ -155,9 +155,8 @@ class Steps:
         held = await looker.comparison.stored_keys(namespace, of.cursor or None, most)
         now = await self.source.now()
         keys = [each.id for each in held.keys if each.id is not None and self._is_chosen(each.id)]
-        existing = await self.source.existing(of, keys, now) if keys else set()
-        pairs = zip(keys, identities(keys), strict=True)
-        self._open.add([key for key, one in pairs if one not in existing])
+        if keys:
+            self._open.add(await self.source.without_documents(of, keys, now))
         strange = [each.text for each in held.keys if each.id is None]
         of = self.findings.has_no_document(of, strange, now)
         self.pace.note(len(held.keys), 0, anyio.current_time() - began)

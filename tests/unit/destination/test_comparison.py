@@ -96,9 +96,9 @@ async def test_one_that_compares_by_itself_tells_its_position() -> None:
     position = SinkPosition(ResumeToken.of({"_data": "82"}))
     given: list[HeldRows] = []
 
-    async def read(held: HeldRows) -> Sequence[ChangeEvent]:
+    async def read(held: HeldRows) -> Sequence[bytes]:
         given.append(held)
-        return [ChangeEvent.from_document(change(1))]
+        return [KEY.raw]
 
     async with handler(Holding(position_text(position, OWNER), Quick)).comparison(OWNER) as one:
         suspects = suspects_of(one)

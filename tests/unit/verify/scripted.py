@@ -1,6 +1,7 @@
 """A source and a destination in memory, whose reads a test may interrupt with changes."""
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import accumulate, pairwise
 from typing import Any
 
 import bson
@@ -23,7 +24,7 @@ from tailrace.model import ResumeToken, SinkPosition, StartPoint
 from tailrace.model.verification import ComparedCollection
 from tailrace.snapshot.chunk import Chunk
 from tailrace.snapshot.limits import ChunkLimit
-from tailrace.verify.source import Documents, element, ids_of
+from tailrace.verify.source import Documents
 from tailrace.verify.window import Reached
 from tests.unit.engine.changes import change
 
@@ -112,26 +113,24 @@ class World:
         self, of: ComparedCollection, time: Timestamp, most: int, ms: int, matching: Any
     ) -> Chunk:
         self.before("keys")
-        return self._chunk(of, time, most)
+        return self._chunk(of, time, most, keys_only=True)
 
     async def chunk(
         self, of: ComparedCollection, time: Timestamp, limit: ChunkLimit, matching: Any
-    ) -> tuple[Chunk, Documents]:
+    ) -> Chunk:
         self.before("documents")
-        chunk, documents = (
-            self._chunk(of, time, limit.documents),
-            self.documents_at(time.time - 1000),
-        )
-        chosen = {bson.decode(each.raw)["_id"] for each in ids_of(chunk)}
-        return chunk, self._found({n: value for n, value in documents.items() if n in chosen})
+        return self._chunk(of, time, limit.documents)
 
-    def _chunk(self, of: ComparedCollection, time: Timestamp, most: int) -> Chunk:
-        """The keys."""
-        found = sorted(self.documents_at(time.time - 1000))
+    def _chunk(
+        self, of: ComparedCollection, time: Timestamp, most: int, *, keys_only: bool = False
+    ) -> Chunk:
+        found = self.documents_at(time.time - 1000)
         after = bson.decode(of.last.raw)["_id"] if of.last is not None else -1
-        chosen = [number for number in found if number > after][:most]
-        raws = [key(number).raw for number in chosen]
-        bounds = [edge for n, raw in enumerate(raws) for edge in (n * len(raw), (n + 1) * len(raw))]
+        chosen = [number for number in sorted(found) if number > after][:most]
+        shown = {number: {} if keys_only else {"n": found[number]} for number in chosen}
+        raws = [bson.encode({"_id": number} | fields) for number, fields in shown.items()]
+        ends = accumulate(map(len, raws), initial=0)
+        bounds = [edge for pair in pairwise(ends) for edge in pair]
         last = key(chosen[-1]) if chosen else None
         replies = [Reply(b"".join(raws), bounds)]
         return Chunk(replies, last, len(chosen), ends=len(chosen) < most)
@@ -165,6 +164,12 @@ class World:
         self.before("existing")
         found = self.documents_at(time.time - 1000)
         return {one(number): key(number) for number in found}
+
+    async def without_documents(
+        self, of: ComparedCollection, keys: Sequence[DocumentId], time: Timestamp
+    ) -> Sequence[DocumentId]:
+        existing = await self.existing(of, keys, time)
+        return [one for one in keys if identity(one.raw, 0) not in existing]
 
     async def touched(
         self, of: ComparedCollection, keys: Sequence[DocumentId], reached: Reached, high: Timestamp
@@ -201,9 +206,8 @@ class QuickWorld(World):
         self.before("stored")
         rows, position = dict(self.rows), SinkPosition(TOKEN, self.stands)
         documents = await read(HeldRows((), None, position if self.positioned else None))
-        expected = await self.expected(documents)
-        held = [rows.get(element(each)) for each in documents]
-        return [at for at, row in enumerate(held) if row != expected[at]]
+        held = [rows.get(identity(each, 0)) for each in documents]
+        return [at for at, row in enumerate(held) if row != {"n": bson.decode(documents[at])["n"]}]
 
 
 def too_old(code: int = 239) -> CommandFailed:

@@ -47,8 +47,10 @@ _BEGIN = b"""
 """
 """With these settings the texts of different values differ, whatever the role's own ones are."""
 
-_WHOLE = {b"\x07": 13, b"\x12": 9}
-"""The sizes of ids that are ObjectIds or integers: every value of such a size is one."""
+_WHOLE = {13: b"\x07", 9: b"\x12"}
+"""By size, how the id of a row begins that is an ObjectId or an integer, as every such one is."""
+_BEFORE = {size: encoded(kind + b"_id\0" + bytes(size - 1))[:9] for size, kind in _WHOLE.items()}
+"""By size, what comes before such a value in the document ``{_id: …}``."""
 
 
 class TableComparison:
@@ -76,7 +78,7 @@ class TableComparison:
             table, ids = self._form.table_of(self._scope, namespace), rows.ids
             made |= await self._made(table, rows.sent, refused)
         if len(ids) != len(documents):  # of several shards, with one _id
-            ids = [_row_of(each) for each in documents]
+            ids = [row_id(each.key or b"", len(each.parts[NAMESPACE] or b"")) for each in documents]
         if refused:
             raise Refused({at: refused[each] for at, each in enumerate(ids) if each in refused})
         return [made[each] for each in ids]
@@ -96,12 +98,12 @@ class TableComparison:
 
     async def suspects(self, collection: Namespace, read: ReadDocuments) -> Sequence[int]:
         table, equal = self._form.table_of(self._scope, collection), set[bytes]()
-        documents: Sequence[ChangeEvent] = ()
+        documents: Sequence[bytes] = ()
         try:
             async with self._reading():
                 position = await self._positions.stored(self._connection, self._scope)
                 documents = await read(HeldRows((), position))
-                if documents and await self._registry.holds(
+                if await self._registry.holds(
                     self._connection, table.name, self._scope, collection
                 ):
                     equal = await self._equal(table, documents)
@@ -110,21 +112,14 @@ class TableComparison:
                 raise
         if len(equal) == len(documents):
             return ()
-        return [at for at, each in enumerate(documents) if _row_of(each) not in equal]
+        return [at for at, each in enumerate(documents) if row_id(identity(each, 0)) not in equal]
 
-    async def _equal(self, table: TableStatements, documents: Sequence[ChangeEvent]) -> set[bytes]:
+    async def _equal(self, table: TableStatements, documents: Sequence[bytes]) -> set[bytes]:
         """The ids of the rows that are what the server makes of their documents."""
-
-        def rows_of(events: Sequence[ChangeEvent]) -> Mapping[Namespace, TableRows]:
-            return self._form.rows(dict(enumerate(events)), {})
-
-        tables = await converted(rows_of, documents)
-        equal = set[bytes]()
-        for rows in tables.values():
-            async with self._connection.cursor(binary=True) as cursor:
-                unlike: Any = await (await cursor.execute(table.unlike, rows.sent)).fetchall()
-            equal = set(rows.ids).difference(one for (one,) in unlike)
-        return equal
+        rows = await converted(self._form.rows_of, documents)
+        async with self._connection.cursor(binary=True) as cursor:
+            unlike: Any = await (await cursor.execute(table.unlike, rows.sent)).fetchall()
+        return set(rows.ids).difference(row[0] for row in unlike)
 
     async def stored_keys(self, collection: Namespace, after: str | None, most: int) -> HeldKeys:
         table, rows = self._form.table_of(self._scope, collection), list[Any]()
@@ -191,10 +186,6 @@ class TableComparison:
                 yield
 
 
-def _row_of(event: ChangeEvent) -> bytes:
-    return row_id(event.key or b"", len(event.parts[NAMESPACE] or b""))
-
-
 def _row_id(key: DocumentId) -> bytes:
     return row_id(identity(key.raw, 0))
 
@@ -217,6 +208,9 @@ def _held_key(row: bytes, text: str) -> HeldKey | None:
     An id is the ``_id`` itself, as MongoDB compares it, or the hash of a long one: then it is that
     of the text. ``None`` if the text has another one, so that nobody can tell which one it is.
     """
+    size = len(row)
+    if row[:1] == _WHOLE.get(size):  # by far the most
+        return HeldKey(text, DocumentId(_BEFORE[size] + row[1:] + b"\0"))
     if row.startswith(HASHED) and len(row) == HASHED_BYTES:
         try:
             named = DocumentId(read_key_text(text)[1])
@@ -224,8 +218,6 @@ def _held_key(row: bytes, text: str) -> HeldKey | None:
             return None
         return HeldKey(text, named) if _row_id(named) == row else None
     raw = DocumentId(encoded(row[:1] + b"_id\0" + row[1:]))
-    if len(row) == _WHOLE.get(row[:1]):  # by far the most
-        return HeldKey(text, raw)
     try:
         is_ours = _row_id(raw) == row
     except ValueError:

@@ -9,14 +9,17 @@ from tailrace.destination import FieldMapping
 from tailrace.destinations.postgresql.nul import HELD, without_nul
 from tailrace.destinations.postgresql.values import NulRefused, Values
 from tailrace.event import ChangeEvent, Image, Namespace
+from tailrace.event.bson import encoded
 from tailrace.event.document_identity import (
     LastChange,
     key_after_text,
     last_changes,
     shard_key_of_text,
 )
+from tailrace.event.document_key import identity, key_text
 from tailrace.event.json_lines import RELAXED, json_texts
 from tailrace.event.layout import INCREMENT, NAMESPACE, OPERATION, SECONDS
+from tailrace.event.snapshot_events import document_id
 
 _LONGEST_ID = 64
 HASHED = b"\xfe"
@@ -51,11 +54,11 @@ class TableRows:
 
     def spare_rows_of_others(self, stored: Iterable[Sequence[Any]]) -> None:
         """Takes rows (id, key and version) from ``gone`` whose document is not the deleted one."""
-        for identity, key, version in stored:
-            if identity in self.gone:
-                at, last = self.gone.index(identity), shard_key_of_text(key)
+        for id_, key, version in stored:
+            if id_ in self.gone:
+                at, last = self.gone.index(id_), shard_key_of_text(key)
                 same_time = version == self.gone_at[at]
-                if not self.gone_if[identity].concerns(last, same_time=same_time):
+                if not self.gone_if[id_].concerns(last, same_time=same_time):
                     del self.gone[at], self.gone_at[at]
 
 
@@ -102,33 +105,42 @@ class RowMaker:
             stored = without_nul(text, replace=self.replace_nul)
             if stored is None:
                 refused[number] = _refusal(event, f"its document {HELD}")
-            elif not columns or self._take_values(number, event, document, rows, refused):
+            elif columns and (reason := self._take_values(document, rows)):
+                refused[number] = _refusal(event, reason)
+            else:
                 rows.ids.append(row_id(key, len(parts[NAMESPACE])))
                 rows.keys.append(key_after_text(event))
                 rows.documents.append(stored)
                 rows.versions.append(version)
         return tables
 
-    def _take_values(
-        self,
-        number: int,
-        event: ChangeEvent,
-        document: bytes,
-        rows: TableRows,
-        refused: dict[int, str],
-    ) -> bool:
+    def rows_of(self, documents: Sequence[bytes]) -> TableRows:
+        """What :meth:`rows` makes of documents that are read, without versions and refused ones."""
+        rows = TableRows(values=[[] for _ in self.values.columns])
+        mapped = documents
+        if self.fields is not None:
+            mapped = [self.fields.of_document(raw) for raw in documents]
+        for raw, text in zip(documents, json_texts(mapped, RELAXED), strict=True):
+            stored = without_nul(text, replace=self.replace_nul)
+            if stored is None or (rows.values and self._take_values(raw, rows)):
+                continue
+            rows.ids.append(row_id(identity(raw, 0)))
+            rows.keys.append(key_text(encoded(document_id(raw, 0))))
+            rows.documents.append(stored)
+        return rows
+
+    def _take_values(self, document: bytes, rows: TableRows) -> str:
+        """Adds the values of the columns to the rows; returns why not if they are refused."""
         try:
             values, misfits = self.values.read(document)
         except NulRefused as error:
-            refused[number] = _refusal(event, str(error))
-            return False
+            return str(error)
         if misfits and self.refuse_misfits:
-            refused[number] = _refusal(event, "; ".join(misfits))
-            return False
+            return "; ".join(misfits)
         rows.misfits.extend(misfits)
         for column, value in zip(rows.values, values, strict=True):
             column.append(value)
-        return True
+        return ""
 
 
 def _last_changes(

@@ -1,6 +1,6 @@
 """A table per collection: rows follow the documents, and DDL by policy."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import psycopg
@@ -58,6 +58,10 @@ class TableForm:
     ) -> Mapping[Namespace, TableRows]:
         """The rows of each collection."""
         return self._maker.rows(events, refused)
+
+    def rows_of(self, documents: Sequence[bytes]) -> TableRows:
+        """Those of documents of one collection, to compare them."""
+        return self._maker.rows_of(documents)
 
     async def prepare(self, connection: Connection, scope: Scope) -> None:
         for _, namespace in followed_collections([scope]):
