@@ -3,14 +3,17 @@
 import re
 from datetime import datetime, timedelta
 
+import bson
 import pytest
 from playwright.sync_api import Route, expect
 
-from tests.browser.conftest import Open
+from tests.browser.conftest import SCHEMES, Open
 from tests.browser.test_page_access import fits, focused
 from tests.browser.test_page_orders import TOKEN, press, signed_in, unfolded
 from tests.daemon import Daemon, Make, until
+from tests.machine import free_port
 from tests.mongod import ReplicaSet
+from tests.verifying import TABLE, by_hand
 
 pytestmark = pytest.mark.integration
 
@@ -199,3 +202,52 @@ def test_the_page_tells_what_became_of_a_document(
     press(page, "Forget token")
     expect(field).to_be_hidden()
     expect(page.get_by_text("What you can do")).to_have_count(0)
+
+
+def test_rows_are_verified_and_repaired(
+    mongod: ReplicaSet, database: str, daemon: Make, visit: Open
+) -> None:
+    with mongod.client() as client:
+        client[database].c.insert_many([{"_id": n} for n in range(300)])
+    scope = {"name": "orders", "database": database, "collection": "c", "max_await_time_ms": 200}
+    scope |= {"full_document": "lookup", "snapshot": "initial"}
+    run = daemon(
+        mongod.uri,
+        scopes=[scope],
+        http={"port": free_port(), "token": TOKEN},
+        handlers={"file": {"type": "python", "target": "mine:Positioned"}},
+    )
+    (run.directory / "mine.py").write_text(TABLE)
+    run.start()
+    until(lambda: run.status()["snapshot"]["state"] == "done", "the snapshot")
+    with by_hand(run) as rows:
+        rows.execute("DELETE FROM rows WHERE key = ?", (bson.encode({"_id": 2}),))
+    run.command("verify", "orders", "--key", "1")
+    page = visit(run, 390).page
+    unfolded(page)
+    line, sure = page.locator(".proofs > li"), page.locator("#sure")
+    expect(line).to_have_text(re.compile(r"file: not verified yet · a part of it, .*1 document"))
+    expect(line.get_by_role("button")).to_have_count(0)
+    signed_in(page)
+    press(page, "Verify the rows of handler file")
+    expect(sure).to_contain_text("are compared with what file holds of them")
+    press(page, "Verify")
+    expect(line).to_contain_text(re.compile(r"verified to \d\d:\d\d, 1 differ"))
+    press(page, "Repair the rows of handler file")
+    expect(sure).to_contain_text(f"1 documents of {database}.c come again to file.")
+    press(page, "Repair")
+    expect(page.locator("#said-what")).to_contain_text("come again to file")
+    until(lambda: run.status()["snapshot"]["state"] == "done", "the repair")
+    press(page, "Verify the rows of handler file")
+    press(page, "Verify")
+    expect(line).to_contain_text(re.compile(r"verified to \d\d:\d\d, 0 differ"))
+    for scheme in SCHEMES:
+        page.emulate_media(color_scheme=scheme)
+        fits(page, 390)
+    said = (("Pause", "paused"), ("Resume", "comparing"), ("Cancel", "was cancelled"))
+    with run.begun("verify", "orders", "--documents-per-second", "20"):
+        expect(line).to_contain_text("comparing")
+        for verb, words in said:
+            press(page, f"{verb} the verification of handler file")
+            press(page, verb)
+            expect(line).to_contain_text(words)

@@ -43,6 +43,7 @@ def text_of(report: Status, out: TextIO) -> str:
     """A table, then what needs attention, with the command that helps."""
     rows = [row for scope in report["scopes"] for row in _rows(scope)]
     text = columns(_HEADINGS, rows) if rows else "No scope is followed yet.\n"
+    text += "".join(f"\n{line}\n" for scope in report["scopes"] for line in _verified(scope))
     for line in report["notes"]:
         text += f"\n{printable(line)}\n"
     for scope in report["scopes"]:
@@ -108,6 +109,7 @@ def _handler(scope: str, of: Status, name: str, handler: Status) -> dict[str, An
         "in_flight": handler["in_flight"]["events"] if apart else None,
         "handled": handler["ok"],
         "dead_letters": letters,
+        "verification": handler["verification"],
         "next": [f"tailrace dead-letters list --scope {shlex.quote(scope)}"] if letters else [],
     }
 
@@ -165,6 +167,30 @@ def _rows(scope: Status) -> Iterable[tuple[str, ...]]:
         state = f"{state} since {since[:19]}Z" if since else state
         in_flight = "" if handler["in_flight"] is None else str(handler["in_flight"])
         yield "", handler["handler"], state, _behind(handler), in_flight, waits
+
+
+def _verified(scope: Status) -> Iterable[str]:
+    """A line for each handler whose rows were compared with the source, or are to be."""
+    for handler in scope["handlers"]:
+        of = handler["verification"]
+        if of is not None and (of["state"] or of["reason"] or of["due"]):
+            said = "; ".join(_verification(of))
+            yield printable(f"{scope['scope']} {handler['handler']}: {said}")
+
+
+def _verification(of: Status) -> Iterable[str]:
+    state, proven = of["state"], of["proven"]
+    if proven is not None:
+        yield f"verified to {proven['through']}, {proven['differences']} differ"
+    if state in ("running", "paused"):
+        going = "comparing" if state == "running" else "paused"
+        yield f"{going}, {of['compared']} of about {of['estimate']}"
+    elif proven is None:
+        yield "not verified yet"
+    if state in ("failed", "cancelled"):
+        yield f"the last verification is {state}"
+    if of["reason"]:
+        yield of["reason"]
 
 
 def _behind(of: Status) -> str:

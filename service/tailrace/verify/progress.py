@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import datetime
 from typing import Any
 
@@ -51,23 +51,20 @@ def status_document(
 ) -> dict[str, Any]:
     """The last verification of a handler in short, and what all have proven. ``due``: when the next
     one begins by itself."""
-    if record is None:
-        return {"state": None, "reason": trouble, "due": due and utc_text(due)}
-    proof = record.proof
-    return {
-        "state": record.state.value,
-        "reason": trouble or record.reason,
-        "by": record.by,
-        "began": utc_text(record.began),
-        "ended": record.ended and utc_text(record.ended),
-        "whole": record.request.is_whole,
-        "compared": record.counts.compared,
-        "estimate": sum(each.estimate for each in record.collections.values()),
-        "differences": record.counts.differences,
-        "proven": proof.through
-        and {"through": utc_text(proof.through), "differences": proof.differences},
-        "due": due and utc_text(due),
-    }
+    document: dict[str, Any] = dict.fromkeys(
+        ("state", "reason", "by", "began", "ended", "whole", "proven")
+    )
+    document |= {"compared": 0, "estimate": 0, "differences": 0}
+    if record is not None:
+        shown = verification_document(replace(record, keys=(), letters=()))
+        proof = record.proof
+        document |= {name: shown[name] for name in document.keys() & shown.keys()}
+        document |= {"whole": record.request.is_whole, "differences": record.counts.differences}
+        if proof.through is not None:
+            through, differences = utc_text(proof.through), proof.differences
+            document["proven"] = {"through": through, "differences": differences}
+    document |= {"reason": trouble or document["reason"] or ""}
+    return {**document, "due": utc_text(due) if due is not None else None}
 
 
 def scope_document(documents: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:

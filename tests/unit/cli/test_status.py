@@ -17,7 +17,7 @@ def handler(**fields: Any) -> dict[str, Any]:
     calls = {"down_since": None, "down_cause": None, "call_since": None, "call": None}
     course = {"state": "attached", "reason": "", "since": NOW}
     course |= {"lag_seconds": {"handled": 1.0}, "in_flight": {"events": 0}}
-    return {"ok": 7, "waiting": 0, **course, **calls, **fields}
+    return {"ok": 7, "waiting": 0, "verification": None, **course, **calls, **fields}
 
 
 def scope(state: str = "caught_up", reason: str = "", **fields: Any) -> dict[str, Any]:
@@ -52,6 +52,33 @@ def test_all_is_well() -> None:
         "SCOPE   HANDLER  STATE      LAG  IN FLIGHT  DEAD LETTERS\n"
         "orders           caught up  2s   3          0\n"
         "        table    well                       0\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("shown", "line"),
+    [
+        ({}, ""),
+        ({"due": NOW}, "not verified yet"),
+        (
+            {"state": "done", "proven": {"through": NOW, "differences": 3}},
+            f"verified to {NOW}, 3 differ",
+        ),
+        ({"state": "running", "reason": "behind"}, "comparing, 5 of about 9; behind"),
+        (
+            {"state": "failed", "reason": "too old"},
+            "not verified yet; the last verification is failed; too old",
+        ),
+    ],
+)
+def test_what_is_proven_of_a_handler_is_one_line(shown: dict[str, Any], line: str) -> None:
+    of = {"state": None, "reason": "", "proven": None, "due": None, "compared": 5, "estimate": 9}
+    handlers = {"table": handler(verification={**of, **shown})}
+    report = report_of(status(orders=scope(handlers=handlers)))
+    assert report["well"] is True
+    text = text_of(report, sys.stdout)
+    assert [each for each in text.splitlines() if each.startswith("orders table: ")] == (
+        [f"orders table: {line}"] if line else []
     )
 
 
