@@ -108,6 +108,16 @@ class FollowedHandler:
         seen = watcher.status_of(self.handler).snapshot_of(self.handler)
         return seen.progress.id if seen is not None and not seen.progress.over else ""
 
+    def awaits(self, snapshot: str) -> bool:
+        """Whether a snapshot was asked for, and has not begun."""
+        if (watcher := self.watcher) is None:
+            return False
+        wish = watcher.scope.desired.of(self.handler)
+        observed = watcher.claim.snapshot_of(self.handler)
+        applied = observed.observed_generation if observed is not None else 0
+        asked = wish.snapshot is not None and wish.snapshot.id == snapshot
+        return asked and wish.snapshot_generation > applied
+
 
 def routed_of(watcher: Watcher, handler: str) -> Routed | None:
     """A handler of a scope with its routes."""

@@ -106,7 +106,10 @@ class Rounds:
     def _waits_for(self, key: Key) -> str:
         """Why a round does not begin, though nothing is wrong; empty if it may."""
         followed = self.verifications.followed(*key)
-        if snapshot := followed.snapshot:
+        last, snapshot = self.verifications.now(*key), followed.snapshot
+        if not snapshot and last is not None and followed.awaits(last.repair):
+            snapshot = last.repair
+        if snapshot:
             return f"waiting for snapshot {snapshot} of the handler"
         return followed.obstacle
 
@@ -116,7 +119,7 @@ class Rounds:
         request = VerificationRequest(documents_per_second=settings.documents_per_second)
         try:
             async with self.verifications.lock:
-                if self.verifications.running(*key) is not None:
+                if self.verifications.running(*key) is not None or self._waits_for(key):
                     return  # an operator was faster
                 with anyio.fail_after(_PREPARING_SECONDS):
                     record = await self._prepared(watcher, key[1], request)

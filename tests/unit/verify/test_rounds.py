@@ -77,6 +77,7 @@ class Process:
     def __post_init__(self) -> None:
         comparison = opened if self.comparable else None
         self.routed = Named(name="copy", wants=None, handler=Named(comparison=comparison))
+        self.wish = Named(snapshot=None, snapshot_generation=0)
         self.position = Named(cluster_time=Timestamp(1, 1), token=None)
         self.status = Named(
             state=WatcherState.STREAMING,
@@ -88,10 +89,10 @@ class Process:
         self.watcher = Named(
             name="orders",
             status=self.status,
-            claim=Named(epoch=1),
+            claim=Named(epoch=1, snapshot_of=lambda _: None),
             plan=Named(routed=[self.routed], options=Named(pipeline=(), full_document=None)),
             replays=Named(is_wanted=lambda _: False),
-            scope=Named(identity=None),
+            scope=Named(identity=None, desired=Named(of=lambda _: self.wish)),
             status_of=lambda _: self.status,
         )
         server: Any = Named()
@@ -268,6 +269,14 @@ async def test_a_round_waits_for_the_documents_of_a_snapshot() -> None:
     async with one.running():
         assert await one.look() is None
         assert one.shown["reason"] == "waiting for snapshot s1 of the handler"
+        one.status.snapshot_of = lambda _: None
+        done = await one.look()
+        assert done is not None
+        await one.verifications.repaired_by(done, "s2")
+        one.wish = Named(snapshot=Named(id="s2"), snapshot_generation=1)
+        one.ahead = 25 * HOUR
+        assert await one.look() is None
+        assert one.shown["reason"] == "waiting for snapshot s2 of the handler"
 
 
 async def test_the_metrics_are_those_of_the_last_complete_one_also_in_another_process() -> None:

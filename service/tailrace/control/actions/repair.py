@@ -184,22 +184,18 @@ def repair_state(subject: Subject, record: Verification) -> Mapping[str, str] | 
 
     ``None`` if none was asked for.
     """
+    from tailrace.verify.followed import FollowedHandler
+
     if not record.repair or subject.handler is None:
         return None
     status, id = subject.status, record.repair
     seen = status.snapshot_of(subject.handler)
-    wish = subject.watcher.scope.desired.of(subject.handler)
-    observed = subject.watcher.claim.snapshot_of(subject.handler)
-    applied = observed.observed_generation if observed is not None else 0
+    followed = FollowedHandler(record.scope, subject.handler, lambda _: subject.watcher)
     told = {"snapshot": id, "state": "waiting", "reason": ""}
     is_ours = seen is not None and seen.progress.id == id
     if seen is not None and is_ours and seen.progress.over:
         return {**told, "state": seen.progress.state.value, "reason": seen.progress.note}
-    if not is_ours and not (
-        wish.snapshot is not None
-        and wish.snapshot.id == id
-        and (wish.snapshot_generation > applied)
-    ):
+    if not is_ours and not followed.awaits(id):
         reason = "it has not begun, or another one has taken its place: verify again"
         return {**told, "state": "replaced", "reason": reason}
     if subject.is_halted:
