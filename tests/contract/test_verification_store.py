@@ -1,6 +1,7 @@
 """What every store keeps of verifications."""
 
 from dataclasses import replace
+from threading import get_ident
 
 import bson
 import pytest
@@ -17,6 +18,7 @@ from tailrace.model.verification import (
     Verification,
     VerificationRequest,
 )
+from tailrace.stores.records import readable
 from tests.contract.stores import NOW, Backing
 
 KEY = DocumentId(bson.encode({"_id": 7}))
@@ -40,6 +42,18 @@ async def test_a_verification_comes_back_with_every_field(backing: Backing) -> N
     async with backing.open() as opened:
         stored = await opened.verifications.load("orders")
         assert stored == [whole, replace(FIRST, handler="search")]
+
+
+async def test_records_are_decoded_beside_the_event_loop() -> None:
+    """One may have thousands of differences, and changes go on meanwhile."""
+    threads = list[int]()
+
+    def read(record: object) -> Verification:
+        threads.append(get_ident())
+        return FIRST
+
+    assert await readable(read, [{}]) == [FIRST]
+    assert threads != [get_ident()]
 
 
 def test_what_is_stored_of_a_difference_is_made_once() -> None:

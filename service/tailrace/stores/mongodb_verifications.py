@@ -21,7 +21,7 @@ class MongoVerifications:
         query = {"_id": {"$gt": f"{scope}:", "$lt": f"{scope};"}}
         records = await self._records.find_all(query, where, level="majority")
         of = {"scope": scope, "where": where}
-        return readable(lambda record: read_record(Verification, record, **of), records)
+        return await readable(lambda record: read_record(Verification, record, **of), records)
 
     async def save(self, verification: Verification) -> None:
         where, scope = self._of(verification.scope), verification.scope

@@ -8,6 +8,8 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from anyio import to_thread
+
 from tailrace.errors import CheckpointCorrupt, CheckpointFenced
 from tailrace.event.extended_json import to_json
 from tailrace.model.checkpoint import Checkpoint
@@ -101,8 +103,17 @@ def letter_fenced(scope: str, epoch: int, claimed: int, *, where: str) -> Checkp
     )
 
 
-def readable(read: Callable[[Any], Verification], records: Iterable[Any]) -> list[Verification]:
-    """The verifications in these records; one that cannot be read is left out, and logged."""
+async def readable(
+    read: Callable[[Any], Verification], records: Iterable[Any]
+) -> list[Verification]:
+    """The verifications in these records; one that cannot be read is left out, and logged.
+
+    In a thread: a record may have thousands of differences, and changes go on meanwhile.
+    """
+    return await to_thread.run_sync(_readable, read, records)
+
+
+def _readable(read: Callable[[Any], Verification], records: Iterable[Any]) -> list[Verification]:
     verifications: list[Verification] = []
     for record in records:
         try:

@@ -3,6 +3,8 @@
 import json
 from collections.abc import Sequence
 
+from anyio import to_thread
+
 from tailrace.model.verification import Verification
 from tailrace.stores.records import read_json, readable, verification_fenced
 from tailrace.stores.sqlite_file import SqliteFile
@@ -28,11 +30,11 @@ class SqliteVerifications:
         where = f", scope {scope!r}"
         rows = (await self._file.run(_LOAD, (scope,), where)).rows
         of = {"scope": scope, "where": f"{self._file.path}{where}"}
-        return readable(lambda row: read_json(Verification, row[0], **of), rows)
+        return await readable(lambda row: read_json(Verification, row[0], **of), rows)
 
     async def save(self, verification: Verification) -> None:
         scope, where = verification.scope, f", scope {verification.scope!r}"
-        document = json.dumps(verification.to_document())
+        document = await to_thread.run_sync(lambda: json.dumps(verification.to_document()))
         values = (scope, verification.handler, verification.epoch, document)
         if (await self._file.run(_SAVE, values, where)).changed == 0:
             raise verification_fenced(verification, where=str(self._file.path))
