@@ -35,6 +35,19 @@ async def store(backing: Backing) -> AsyncIterator[DeadLetterStore]:
         yield opened.dead_letters
 
 
+async def test_the_last_letter_that_was_discarded_is_known_by_key(store: DeadLetterStore) -> None:
+    for number in (1, 2, 3):
+        await store.add(letter(number, key=7), 0)
+    await store.add(letter(4, key=8), 0)
+    await store.resolve(letter(1, key=7), "discarded")
+    await store.resolve(letter(2, key=7), "discarded")
+    await store.resolve(letter(3, key=7), "replayed")
+    await store.resolve(letter(4, key=8), "replayed")
+    (found,) = (await store.discarded("orders", letter(1).handler)).items()
+    assert (found[0], found[1].id) == (letter(2, key=7).key, letter(2).id)
+    assert await store.discarded("orders", "another") == {}
+
+
 async def test_unresolved_letters_are_counted_by_scope_and_handler(backing: Backing) -> None:
     """From the stored letters: another process adds and resolves, and a restart forgets nothing."""
     async with backing.open() as one, backing.open() as two:

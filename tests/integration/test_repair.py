@@ -7,7 +7,7 @@ import bson
 import pytest
 
 from tests.daemon import Daemon, until
-from tests.integration.test_verify import is_done, key, shown
+from tests.integration.test_verify import is_done, is_followed, key, shown
 from tests.machine import free_port
 from tests.orders import Orders
 from tests.verifying import TABLE, by_hand, verified
@@ -101,4 +101,70 @@ def test_exactly_what_differs_comes_again_in_parts_and_beside_changes(
         until(lambda: repair_state(run) == "done", "the repair, in another process")
         assert verified(run, "--handler", "mine", "--repair")["keys"] == []
     assert repair["snapshot"] not in Path(run.directory, "other.txt").read_text()
+    assert run.stop() == 0
+
+
+# It refuses the documents that it is told to, and raises for a row without a document.
+PICKY = (
+    TABLE
+    + """
+
+class Picky(Positioned):
+    async def write(self, batch):
+        refused = {
+            at: "it is picky"
+            for at, event in enumerate(batch)
+            if (event.document_key or {}).get("_id") == 10 and "snapshot" not in event.id
+        }
+        if refused:
+            raise Refused(refused)
+        await super().write(batch)
+
+
+class Halting(Table):
+    async def write(self, batch):
+        if any("snapshot" in event.id for event in batch):
+            raise ValueError("no row is taken")
+        await super().write(batch)
+"""
+)
+
+
+def test_each_difference_says_why_and_a_repair_of_a_handler_that_halts_ends(orders: Orders) -> None:
+    orders.insert(1, n=0)
+    soon = {"attempts": 1}
+    run = orders.daemon(
+        scope={"full_document": "lookup"},
+        targets={
+            "mine": {"target": "mine:Picky", "on_failure": "dead_letter", "retry": soon},
+            "halting": {"target": "mine:Halting", "on_failure": "halt", "retry": soon},
+        },
+        source=PICKY,
+        http={"port": free_port()},
+    ).start()
+    until(lambda: is_followed(run), "the scope")
+    orders.insert(9, 10, 11, n=0)
+    (letter,) = until(run.letters, "the dead letter")
+    run.command("dead-letters", "discard", letter["id"], "--scope", "orders")
+    assert verified(run, "--key", "11", "--handler", "mine")["equal"] == 1
+    with by_hand(run) as rows:
+        rows.execute("DELETE FROM rows WHERE key IN (?, ?)", (key(10), key(11)))
+        sql = "INSERT INTO rows SELECT place, ?, document, n FROM rows WHERE key = ?"
+        rows.execute(sql, (key(99), key(9)))
+    found = verified(run, "--handler", "mine")
+    why = {one["key"]: one["why"] for one in found["keys"]}
+    number = '{"$numberInt":"%d"}'
+    for at, words in (
+        (1, "its last change, insert at"),
+        (10, f"dead letter {letter['id']} was discarded at"),
+        (11, "its last change, insert at"),
+        (99, "no change of it since the handler began at"),
+    ):
+        assert why[number % at].startswith(words), why
+    assert "is before start: changes are delivered to it from" in why[number % 1]
+    with run.begun("verify", "orders", "--status") as command:
+        assert f"; dead letter {letter['id']} was discarded" in command.communicate(60)[0]
+    code, errors = run.refused("verify", "orders", "--handler", "halting", "--repair")
+    assert (code, "is halted: " in errors) == (2, True), errors
+    assert verified(run, "--handler", "mine", "--repair")["keys"] == []
     assert run.stop() == 0

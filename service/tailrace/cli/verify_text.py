@@ -43,6 +43,7 @@ def _state(one: Mapping[str, Any]) -> str:
 def _key(key: Mapping[str, Any]) -> Iterator[str]:
     fields = f": {', '.join(key['fields'])}" if key["fields"] else ""
     kind = key["kind"].replace("_", " ")
-    yield f"  {key['collection']} {key['key']} {kind}{fields} (at {key['since']})"
+    why = f"; {key['why']}" if "why" in key else ""
+    yield f"  {key['collection']} {key['key']} {kind}{fields} (at {key['since']}){why}"
     for name, values in key.get("values", {}).items():
         yield f"    {name}: expected {values['expected']}, stored {values['stored']}"

@@ -22,6 +22,7 @@ from tailrace.engine import (
     Watcher,
     WatcherState,
 )
+from tailrace.model.verification import Difference
 from tailrace.verify.verifications import Verifications
 from tailrace.why.inquiry import Inquiry
 
@@ -40,7 +41,8 @@ class Control:
     ``server``: the source. ``inquiries``: by scope, what can be asked about its documents.
     ``verifications``: those of the process. An answer waits for ``patience_seconds`` until a
     change is applied. ``locks``, by name, are held by actions that must not be performed twice at
-    once; they outlast a reload, which replaces the rest.
+    once; they outlast a reload, which replaces the rest, as ``reasons`` do: why rows differ, by the
+    id of a verification.
     """
 
     supervisor: Supervisor
@@ -50,6 +52,7 @@ class Control:
     reload: Reload
     verifications: Verifications
     patience_seconds: float = 5.0
+    reasons: dict[str, Mapping[Difference, str]] = field(default_factory=dict)
     locks: defaultdict[str, anyio.Lock] = field(default_factory=lambda: defaultdict(anyio.Lock))
 
     def watcher(self, scope: str) -> Watcher:

@@ -11,7 +11,13 @@ from tailrace.engine.comparison import Comparison
 from tailrace.event import ChangeEvent
 from tailrace.event.batch import Events
 from tailrace.model import Checkpoint, SinkPosition
-from tailrace.model.dead_letter import DeadLetter, How, LetterHead, LetterQueue
+from tailrace.model.dead_letter import (
+    DeadLetter,
+    DiscardedLetter,
+    How,
+    LetterHead,
+    LetterQueue,
+)
 from tailrace.model.desired_state import DesiredState, DesiredStateTable
 from tailrace.model.failure_policy import FailurePolicy
 from tailrace.model.gap import Gap
@@ -271,6 +277,9 @@ class DeadLetterStore(Protocol):
         self, scope: str | None, is_key: Callable[[bytes | None], bool]
     ) -> Sequence[DeadLetter]:
         """The unresolved dead letters of a scope, or of all, whose key is asked for."""
+
+    async def discarded(self, scope: str, handler: str) -> Mapping[bytes | None, DiscardedLetter]:
+        """By key, the last dead letter that was discarded, as far as the store still has it."""
 
     async def resolve(self, letter: DeadLetter | LetterHead, how: How) -> bool:
         """Records durably how a letter was resolved; returns True if it was still unresolved."""

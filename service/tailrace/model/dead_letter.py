@@ -67,5 +67,14 @@ class LetterHead:
         return self.scope, self.handler, self.key
 
 
+@dataclass(frozen=True, slots=True)
+class DiscardedLetter:
+    """A dead letter that an operator has discarded ``at`` this time. ``error``: why it was one."""
+
+    id: str
+    error: str
+    at: datetime
+
+
 LetterQueue: TypeAlias = tuple[str, str, bytes | None]
 """Scope, handler and key of a document: its dead letters are replayed in order."""

@@ -4,10 +4,11 @@ from collections import Counter
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from datetime import UTC, datetime
 from itertools import islice
 
 from tailrace.model import Checkpoint
-from tailrace.model.dead_letter import DeadLetter, How, LetterHead
+from tailrace.model.dead_letter import DeadLetter, DiscardedLetter, How, LetterHead
 from tailrace.model.desired_state import DesiredState, DesiredStateTable
 from tailrace.model.gap import Gap
 from tailrace.model.verification import Verification
@@ -129,6 +130,7 @@ class MemoryDeadLetters(IndexedLetters):
         self._arrived = len(self._letters)
         self._epochs = dict[str, int]()
         """By scope, the greatest epoch that has claimed it."""
+        self._discarded = dict[tuple[str, str], dict[bytes | None, DiscardedLetter]]()
 
     async def count(self) -> Mapping[tuple[str, str], int]:
         return Counter((scope, handler) for scope, handler, _ in self._letters)
@@ -162,8 +164,16 @@ class MemoryDeadLetters(IndexedLetters):
         arrival = f"{self._arrivals[letter.identity]:019}"
         return LetterHead(*named, letter.attempts, letter.at, arrival)
 
+    async def discarded(self, scope: str, handler: str) -> Mapping[bytes | None, DiscardedLetter]:
+        return self._discarded.get((scope, handler), {})
+
     async def resolve(self, letter: DeadLetter | LetterHead, how: How) -> bool:
-        return self._letters.pop(letter.identity, None) is not None
+        if (found := self._letters.pop(letter.identity, None)) is None:
+            return False
+        if how == "discarded":
+            of_handler = self._discarded.setdefault((found.scope, found.handler), {})
+            of_handler[found.key] = DiscardedLetter(found.id, found.error, datetime.now(UTC))
+        return True
 
     async def _claim(self, scope: str, epoch: int) -> None:
         self._require(scope, epoch)

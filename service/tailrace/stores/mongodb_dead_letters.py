@@ -24,12 +24,25 @@ from bson.timestamp import Timestamp
 
 from tailrace.errors import DeadLetterError
 from tailrace.event import ChangeEvent
-from tailrace.model.dead_letter import DeadLetter, How, LetterHead, LetterUnreadable
+from tailrace.model.dead_letter import (
+    DeadLetter,
+    DiscardedLetter,
+    How,
+    LetterHead,
+    LetterUnreadable,
+)
 from tailrace.stores.indexed_letters import IndexedLetters, Key
 from tailrace.stores.mongodb_collection import RecordCollection
 from tailrace.stores.mongodb_letter_numbers import LetterNumbers
 from tailrace.stores.mongodb_letter_parts import PART_BYTES, WAITING, LetterParts, below
-from tailrace.stores.records import letter_record, read_head, read_letter, unreadable_letter
+from tailrace.stores.records import (
+    MOST_DISCARDED,
+    last_discarded,
+    letter_record,
+    read_head,
+    read_letter,
+    unreadable_letter,
+)
 
 _MOST_GROUPS = 100_000
 """The limit of one reply: more than there are pairs of scope and handler."""
@@ -38,6 +51,7 @@ _ATTEMPTS = 3
 """How often a dead letter is tried that meets another document with its ``_id`` or its number."""
 
 _HEAD_FIELDS = ("scope", "handler", "letter", "key", "error", "attempts", "at", "sequence")
+_OF_DISCARDED = ("key", "letter", "error", "resolved_at")
 _LETTERS = {"letter": {"$exists": True}} | WAITING  # not other documents of the collection
 
 
@@ -101,6 +115,17 @@ class MongoDeadLetters(IndexedLetters):
         for document in await self._records.find(query, self._name, level="majority"):
             return from_document(await self._with_event(document), self._name)[1]
         return None
+
+    async def discarded(self, scope: str, handler: str) -> Mapping[bytes | None, DiscardedLetter]:
+        documents = await self._records.find(
+            below(f"{scope}/{handler}/") | {"how": "discarded"},
+            self._name,
+            level="majority",
+            limit=MOST_DISCARDED,
+            fields=_OF_DISCARDED,
+        )
+        rows = [[each.get(name) for name in _OF_DISCARDED] for each in documents]
+        return last_discarded(sorted(rows, key=lambda row: str(row[-1]), reverse=True))
 
     async def resolve(self, letter: DeadLetter | LetterHead, how: How) -> bool:
         at, where = datetime.now(UTC), self._of(letter)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -13,7 +14,7 @@ from anyio import to_thread
 from tailrace.errors import CheckpointCorrupt, CheckpointFenced
 from tailrace.event.extended_json import to_json
 from tailrace.model.checkpoint import Checkpoint
-from tailrace.model.dead_letter import DeadLetter, LetterHead, LetterUnreadable
+from tailrace.model.dead_letter import DeadLetter, DiscardedLetter, LetterHead, LetterUnreadable
 from tailrace.model.record_codec import document, instance
 from tailrace.model.stored_record import StoredRecord
 from tailrace.model.verification import Verification
@@ -101,6 +102,22 @@ def letter_fenced(scope: str, epoch: int, claimed: int, *, where: str) -> Checkp
         f"epoch {epoch} is stored: another process follows this scope now, or an operator has set "
         "or reset its position. 'tailrace scopes restart SCOPE' follows from there"
     )
+
+
+MOST_DISCARDED = 10_000
+"""So many dead letters that were discarded are looked at."""
+
+
+def last_discarded(rows: Iterable[Sequence[Any]]) -> Mapping[bytes | None, DiscardedLetter]:
+    """By key the first of these rows: key, id, error and time, the last letter first. A damaged
+    row is left out."""
+    letters = dict[bytes | None, DiscardedLetter]()
+    for key, id, error, at in rows:
+        with suppress(ValueError, TypeError):
+            time = at if isinstance(at, datetime) else datetime.fromisoformat(at)
+            time = time if time.tzinfo is not None else time.replace(tzinfo=UTC)
+            letters.setdefault(bytes(key) or None, DiscardedLetter(str(id), str(error), time))
+    return letters
 
 
 async def readable(

@@ -10,9 +10,16 @@ from datetime import UTC, datetime
 from typing import Any
 
 from tailrace.errors import DeadLetterError
-from tailrace.model.dead_letter import DeadLetter, How, LetterHead
+from tailrace.model.dead_letter import DeadLetter, DiscardedLetter, How, LetterHead
 from tailrace.stores.indexed_letters import IndexedLetters, Key
-from tailrace.stores.records import letter_fenced, letter_record, read_head, read_letter
+from tailrace.stores.records import (
+    MOST_DISCARDED,
+    last_discarded,
+    letter_fenced,
+    letter_record,
+    read_head,
+    read_letter,
+)
 from tailrace.stores.sqlite_file import Result, SqliteFile
 
 _COLUMNS = ("number", "scope", "handler", "letter", "key", "error", "attempts", "at", "event")
@@ -47,6 +54,10 @@ WHERE resolved_at IS NULL AND scope = ? AND handler = ? AND key = ? ORDER BY num
 """
 _COUNT = """
 SELECT scope, handler, count(*) FROM dead_letters WHERE resolved_at IS NULL GROUP BY scope, handler
+"""
+_DISCARDED = """
+SELECT key, letter, error, resolved_at FROM dead_letters
+WHERE how = 'discarded' AND scope = ? AND handler = ? ORDER BY number DESC LIMIT ?
 """
 _RESOLVE = """
 UPDATE dead_letters SET resolved_at = ?, how = ?
@@ -85,6 +96,10 @@ class SqliteDeadLetters(IndexedLetters):
             record = dict(zip(_COLUMNS, row, strict=True))
             return read_letter(record, where=self._where(record))
         return None
+
+    async def discarded(self, scope: str, handler: str) -> Mapping[bytes | None, DiscardedLetter]:
+        rows = (await self._run(_DISCARDED, (scope, handler, MOST_DISCARDED))).rows
+        return last_discarded(rows)
 
     async def resolve(self, letter: DeadLetter | LetterHead, how: How) -> bool:
         values = (datetime.now(UTC).isoformat(), how, *letter.identity)

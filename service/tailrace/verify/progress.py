@@ -24,10 +24,12 @@ def verification_document(
     trouble: str = "",
     snapshot: str = "",
     repair: Mapping[str, str] | None = None,
+    reasons: Mapping[Difference, str] | None = None,
 ) -> dict[str, Any]:
     """One verification. ``trouble``: why nothing is compared now. ``snapshot``: the id of one whose
     documents the handler has not completely. ``repair``: how far the snapshot is that brings what
-    differs, if one was asked for."""
+    differs, if one was asked for. ``reasons``: why rows differ, where that is known."""
+    why = reasons or {}
     return {
         "handler": record.handler,
         "id": record.id,
@@ -41,7 +43,7 @@ def verification_document(
         **asdict(record.counts),
         "estimate": sum(each.estimate for each in record.collections.values()),
         "collections": {each.name: _collection(each) for each in record.collections.values()},
-        "keys": [_difference(record.handler, each) for each in record.keys],
+        "keys": [_difference(record.handler, each, why.get(each, "")) for each in record.keys],
         "dead_letters": list(record.letters),
     }
 
@@ -114,7 +116,7 @@ def _collection(of: ComparedCollection) -> dict[str, Any]:
     }
 
 
-def _difference(handler: str, difference: Difference) -> dict[str, Any]:
+def _difference(handler: str, difference: Difference, why: str) -> dict[str, Any]:
     document: dict[str, Any] = {
         "handler": handler,
         "collection": difference.collection,
@@ -123,6 +125,8 @@ def _difference(handler: str, difference: Difference) -> dict[str, Any]:
         "fields": list(difference.fields),
         "since": utc_text(difference.since),
     }
+    if why:
+        document["why"] = why
     if difference.expected or difference.stored:
         pairs = zip(difference.fields, difference.expected, difference.stored, strict=True)
         document["values"] = {name: {"expected": one, "stored": two} for name, one, two in pairs}

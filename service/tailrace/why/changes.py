@@ -5,7 +5,7 @@ transactions, and gives the events with the tokens that the scope's stream has. 
 by ever longer spans, because a stream is only read forwards.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
@@ -56,7 +56,19 @@ async def find_changes(
     match: dict[str, Any] = {"documentKey._id": {"$eq": key.value}}
     if collection is not None:
         match["ns"] = {"db": collection[0], "coll": collection[1]}
-    search = _Search(server, scope, options, match)
+    return await find_changes_of(server, scope, options, match, seconds)
+
+
+async def find_changes_of(
+    server: Server,
+    scope: Scope,
+    options: ChangeStreamOptions,
+    match: Mapping[str, Any],
+    seconds: float,
+    is_enough: Callable[[Sequence[ChangeEvent]], bool] = bool,
+) -> FoundChanges:
+    """The same of all events that ``match``, back to where those found are enough."""
+    search = _Search(server, scope, options, match, is_enough)
     changes = FoundChanges()
     with anyio.move_on_after(seconds) as bounded:
         try:
@@ -84,6 +96,7 @@ class _Search:
     scope: Scope
     options: ChangeStreamOptions
     match: Mapping[str, Any]
+    is_enough: Callable[[Sequence[ChangeEvent]], bool]
     found: FoundChanges = field(default_factory=FoundChanges)
     """What is known so far, if the time is up."""
 
@@ -110,7 +123,7 @@ class _Search:
                 passed = await self._events(since, now, stages)
             digests = frozenset(event.token.digest for event in passed)
             self.found = FoundChanges(now, since, events, digests, whole)
-            if events or whole:
+            if whole or self.is_enough(events):
                 break
         return self.found
 

@@ -8,7 +8,7 @@ from bson.timestamp import Timestamp
 
 from tailrace.engine.plan.router import wants_of
 from tailrace.event import ChangeEvent
-from tailrace.model import Checkpoint, Position, ResumeToken, Route, StartPoint
+from tailrace.model import Checkpoint, Position, ResumeToken, Route, SnapshotProgress, StartPoint
 from tailrace.model.dead_letter import DeadLetter
 from tailrace.model.gap import SET_ASIDE, Gap
 from tailrace.model.subscription import Subscription
@@ -81,15 +81,19 @@ class Evidence:
     def _subscription(self, handler: str) -> Subscription | None:
         return self.checkpoint.of(handler) if self.checkpoint is not None else None
 
-    def _started(self, handler: str) -> Timestamp | None:
+    def started_at(self, handler: str) -> Timestamp | None:
         """From when on changes are delivered to a handler."""
         known = self._subscription(handler)
         return known.position.started if known is not None else self.started
 
+    def snapshot_of(self, handler: str) -> SnapshotProgress | None:
+        """The last snapshot of a handler."""
+        known = self._subscription(handler)
+        return known.position.snapshot if known is not None else None
+
     def _snapshot(self, handler: str) -> str:
         """What delivers documents to a handler that did not change since the start."""
-        known = self._subscription(handler)
-        snapshot = known.position.snapshot if known is not None else None
+        snapshot = self.snapshot_of(handler)
         if snapshot is None:
             return ""
         filtered = ", which has a filter," if snapshot.filter else ""
@@ -147,7 +151,7 @@ class Evidence:
 
     def _by_position(self, handler: str, token: ResumeToken, time: Timestamp | None) -> Outcome:
         """By what the handler has handled, what is read, and where it has started."""
-        started = self._started(handler)
+        started = self.started_at(handler)
         if started is not None and time is not None and time < started:
             since = f"changes are delivered to it from {iso_time(started)} on"
             return Outcome(State.BEFORE_START, since + self._snapshot(handler))

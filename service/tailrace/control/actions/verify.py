@@ -16,7 +16,11 @@ if TYPE_CHECKING:
     from tailrace.control.control import Control
     from tailrace.control.subject import Subject
     from tailrace.engine import Routed
-    from tailrace.model.verification import Verification, VerificationRequest
+    from tailrace.model.verification import Difference, Verification, VerificationRequest
+
+
+_MOST_REASONS = 16
+"""Of so many verifications it is remembered why rows differ."""
 
 
 class VerifyBody(HandlerQuery):
@@ -215,8 +219,33 @@ async def _last(
         followed = verifications.followed(scope, record.handler)
         trouble = run.trouble if run is not None else ""
         repair = repair_state(Subject(subject.watcher, record.handler or None), record)
-        documents.append(verification_document(record, trouble, followed.snapshot, repair))
+        why = await _reasons(control, subject, record) if query.keys else {}
+        told = verification_document(record, trouble, followed.snapshot, repair, why)
+        documents.append(told)
     return {"scope": scope, "verification": scope_document(documents)}
+
+
+async def _reasons(
+    control: Control, subject: Subject, record: Verification
+) -> Mapping[Difference, str]:
+    """Why rows differ, by a verification that is over: it is asked for once."""
+    from tailrace.errors import CheckpointError, DeadLetterError
+    from tailrace.why.differences import reasons
+    from tailrace.why.followed import followed
+
+    scope = subject.watcher.name
+    if not (record.is_over and record.keys and scope in control.inquiries):
+        return {}
+    if record.id not in control.reasons:
+        inquiry = replace(control.inquiries[scope], followed=followed(subject.watcher))
+        try:
+            told = await reasons(inquiry, record.handler, record.keys)
+        except (CheckpointError, DeadLetterError):
+            return {}
+        while len(control.reasons) >= _MOST_REASONS:
+            del control.reasons[next(iter(control.reasons))]
+        control.reasons[record.id] = told
+    return control.reasons[record.id]
 
 
 VERIFY = Action("POST", "/scopes/{name}/verify", VerifyBody, _verify)
