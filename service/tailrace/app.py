@@ -61,7 +61,7 @@ from tailrace.stream import Interrupt, ServerClock
 from tailrace.verify.rounds import Rounds
 from tailrace.verify.verifications import Verifications
 from tailrace.version import __version__
-from tailrace.why.lakes_and_tables import FindDocument
+from tailrace.why.lakes_and_tables import PipelineTables
 
 FINISHED, FAILED, USAGE, NOT_DRAINED = 0, 1, 2, 3
 """The documented exit codes."""
@@ -69,12 +69,11 @@ CLOSING_SECONDS = 10.0  # after the grace period: for the last saves, killCursor
 
 
 async def serve(
-    settings: Settings, signals: StopSignals, output: Output, file: str, tables: FindDocument
+    settings: Settings, signals: StopSignals, output: Output, file: str, tables: PipelineTables
 ) -> int:
     """Runs the daemon until a signal, or until no scope is running; returns the exit code.
 
-    ``settings`` are those of the configuration ``file``, which a reload reads again. ``tables``
-    finds a document in the tables of a pipeline.
+    ``settings`` are those of ``file``, which a reload reads again; ``tables`` its pipeline's.
     """
     if problems := check_handlers(settings.handlers, settings.scopes, settings.routes):
         raise ConfigurationError(*problems)
@@ -115,7 +114,7 @@ class _Service:
         signals: StopSignals,
         output: Output,
         file: str,
-        tables: FindDocument,
+        tables: PipelineTables,
         access: Access,
     ) -> None:
         self.settings = settings
@@ -151,7 +150,8 @@ class _Service:
         async with AsyncExitStack() as stack:
             # Local parts are opened first: a corrupt file can be reported without a server.
             store = await stack.enter_async_context(local_store(settings))
-            objects = handler_pool(self.metrics.registry, leased=settings.replicas is not None)
+            leased = settings.replicas is not None
+            objects = handler_pool(self.metrics.registry, self._tables.open, leased=leased)
             pool = await stack.enter_async_context(objects)
             pool.use(await pool.add(wanted.handlers.values(), settings.delivery, waits=True))
             with self.stop.interrupts() as connecting:
@@ -182,7 +182,7 @@ class _Service:
             runtime = runtime_of(settings, driver, store, cluster, self.metrics, watch, leases)
             planned = scope_plans(settings, handlers_of(pool.open, settings.delivery), driver)
             supervisor.watchers = [Watcher(plan, runtime) for plan in planned]
-            self._asked = partial(inquiries, store=store, tables=self._tables)
+            self._asked = partial(inquiries, store=store, tables=self._tables.find)
             reload = Reloader(
                 self._file, wanted, pool, clients, supervisor, runtime, leases, self._apply
             ).reload

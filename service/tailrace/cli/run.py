@@ -17,11 +17,12 @@ import structlog
 
 from tailrace.cli import exit_report
 from tailrace.cli.arguments import add_config, read_settings, with_lines
-from tailrace.cli.document_tables import find_document
+from tailrace.cli.document_tables import find_document, open_tables
 from tailrace.errors import TailraceError, describe
 from tailrace.observe import logs
 from tailrace.observe.output import Output
 from tailrace.signals import StopSignals
+from tailrace.why.lakes_and_tables import PipelineTables
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -53,6 +54,8 @@ def _follow(options: argparse.Namespace, signals: StopSignals, output: Output) -
         if signals.received:
             structlog.get_logger().info("service.stopped")
             return app.FINISHED
+        tables_at = settings.pipeline.tables
+        opener = partial(open_tables, tables_at) if tables_at is not None else None
         loop = {"use_uvloop": find_spec("uvloop") is not None}  # saves a sixth of the latency
         return anyio.run(
             app.serve,
@@ -60,7 +63,7 @@ def _follow(options: argparse.Namespace, signals: StopSignals, output: Output) -
             signals,
             output,
             options.config,
-            find_document,
+            PipelineTables(find_document, opener),
             backend_options=loop,
         )
     except (SystemExit, KeyboardInterrupt, asyncio.CancelledError) as error:

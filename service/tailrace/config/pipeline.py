@@ -119,8 +119,8 @@ class PipelineHttpSettings(Section):
 
 class PipelineSettings(Section):
     """The Spark job that turns the segments of a `parquet` handler into tables (`tailrace pipeline
-    --config FILE`; the daemon uses only `tables`, for `tailrace why`). `--lake` and `--tables`
-    override it."""
+    --config FILE`; the daemon uses only `tables`, for `tailrace why` and `verify`). `--lake` and
+    `--tables` override it."""
 
     lake: Text | None = None
     """The lake: `path` of the `parquet` handler."""

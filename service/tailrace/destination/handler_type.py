@@ -9,6 +9,7 @@ from prometheus_client import CollectorRegistry
 
 from tailrace.config.delivery import DeliverySettings
 from tailrace.config.handlers import AnyHandlerSettings
+from tailrace.destination.tables import OpenTables
 from tailrace.engine import Handler
 from tailrace.errors import ConfigurationError, Problem
 from tailrace.model import Scope
@@ -22,7 +23,7 @@ class Opening:
 
     ``name`` is the handler's key in the configuration, and ``scope`` the one whose changes the
     object gets; if it is shared, it gets those of all that the handler ``follows``. Metrics that
-    are made with ``registry`` appear in ``/metrics``.
+    are made with ``registry`` appear in ``/metrics``. ``tables``: opens those of a lake.
     """
 
     name: str
@@ -30,6 +31,7 @@ class Opening:
     delivery: DeliverySettings
     registry: CollectorRegistry
     follows: Sequence[Scope] = ()
+    tables: OpenTables | None = None
 
 
 @dataclass(frozen=True, slots=True)

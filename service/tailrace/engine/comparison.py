@@ -14,6 +14,8 @@ from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
+from bson.timestamp import Timestamp
+
 from tailrace.event import ChangeEvent, Namespace
 from tailrace.model import SinkPosition
 from tailrace.model.snapshot import DocumentId
@@ -34,6 +36,8 @@ class HeldRows:
     moment; ``None`` if there is none yet. ``position`` is made of it. ``expires``: rows go after a
     time, so one that is not there is not missing. ``whole`` is false if some rows, after at least
     one, were not read because the others are large: then ``None`` may stand for one of them, too.
+    ``since``: changes from this time on may be missing in the rows, though they were handled:
+    others write them later. ``note``: which rows these are, for people.
     """
 
     rows: Sequence[Row | None]
@@ -41,6 +45,8 @@ class HeldRows:
     position: SinkPosition | None = None
     expires: bool = False
     whole: bool = True
+    since: Timestamp | None = None
+    note: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,6 +38,7 @@ from tailrace.destination.keeper import (
     keeper,
 )
 from tailrace.destination.secret import Secret
+from tailrace.destination.tables import OpenTables
 from tailrace.engine import Handler
 from tailrace.handlers.open_handler import OpenHandler
 from tailrace.handlers.types import type_of
@@ -91,8 +92,9 @@ class HandlerPool(Collector):
     With ``leased``, the objects of a scope are open while this process has its lease.
     """
 
-    def __init__(self, keeper: Keeper, *, leased: bool) -> None:
+    def __init__(self, keeper: Keeper, *, leased: bool, tables: OpenTables | None) -> None:
         self._keeper = keeper
+        self._tables = tables
         self.open: dict[Key, OpenHandler] = {}
         """Those to use now."""
         self._objects: dict[ManagedObject[Any], OpenHandler] = {}
@@ -150,7 +152,8 @@ class HandlerPool(Collector):
         if known and known[0].shared:
             opening = replace(known[0].opening, scope=scope)
             return OpenHandler(opening, plan.settings, known[0].managed, shared=True)
-        opening = Opening(plan.name, scope, delivery, CollectorRegistry(), plan.follows)
+        registry = CollectorRegistry()
+        opening = Opening(plan.name, scope, delivery, registry, plan.follows, self._tables)
         shared = type_of(plan.settings).shared(plan.settings)
         if shared or not self._leased or scope.name in self._leases:
             handler = OpenHandler.of(opening, plan.settings, waits=waits)
@@ -232,14 +235,15 @@ class HandlerPool(Collector):
 
 @asynccontextmanager
 async def handler_pool(
-    registry: CollectorRegistry, *, leased: bool = False
+    registry: CollectorRegistry, tables: OpenTables | None = None, *, leased: bool = False
 ) -> AsyncIterator[HandlerPool]:
     """A pool, whose handlers are closed when the block ends. ``registry`` shows their metrics.
+    ``tables``: opens those that a pipeline makes of a lake.
 
     Raises :class:`tailrace.errors.TaskCancelled` if an object cancels the task that keeps it open.
     """
     async with keeper() as objects:
-        pool = HandlerPool(objects, leased=leased)
+        pool = HandlerPool(objects, leased=leased, tables=tables)
         registry.register(pool)
         yield pool
 

@@ -37,12 +37,13 @@ class Suspect:
 class Compared:
     """The result for some keys. ``refused``: those of which the destination makes no row, with its
     reason. ``unread``: those whose documents were not read, because the others were large. A key
-    without a document and without a row is in none of these."""
+    without a document and without a row is in none of these. ``note``: that of the rows."""
 
     equal: int = 0
     suspects: list[Suspect] = field(default_factory=list)
     refused: dict[DocumentId, str] = field(default_factory=dict)
     unread: list[DocumentId] = field(default_factory=list)
+    note: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +90,7 @@ def compared(
     ``indices``: of each key, the index of its document's row; ``None`` if there is no document, or
     if it was not read, unless these are ``whole``.
     """
-    result = Compared()
+    result = Compared(note=held.note)
     for key, index, row in zip(keys, indices, held.rows, strict=True):
         if row is None and not held.whole:
             result.unread.append(key)

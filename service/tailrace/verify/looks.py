@@ -16,7 +16,7 @@ from tailrace.model.verification import ComparedCollection
 from tailrace.snapshot.error_codes import READ_LATER
 from tailrace.verify.compare import Compared, Suspect, compared, expected_rows
 from tailrace.verify.source import Documents, Source, identities
-from tailrace.verify.window import Reached, Window, window
+from tailrace.verify.window import Reached, Window, reached_by, window
 
 MOST_LOOKS = 5
 """After so many looks at which its document had just changed, a key is in flux."""
@@ -55,6 +55,7 @@ class Looker:
         namespace = Namespace(of.database, of.collection)
         held = await self.comparison.stored(namespace, keys)
         position = held.position.time if held.position is not None else None
+        reached = reached_by(held, reached)
         moment = window(reached, position, await self.source.now(), self.full_document)
 
         async def by_key(time: Timestamp) -> Documents:

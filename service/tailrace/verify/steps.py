@@ -119,6 +119,7 @@ class Steps:
 
     async def _counted(self, of: ComparedCollection, result: Compared) -> ComparedCollection:
         """Counts what a look has settled without a difference."""
+        of = replace(of, note=result.note or of.note)
         if of.phase is Phase.DESTINATION:
             return of  # what has a document was compared before
         refused = result.refused

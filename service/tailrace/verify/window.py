@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from bson.timestamp import Timestamp
 
+from tailrace.engine import HeldRows
 from tailrace.model import StartPoint
 
 _LOOKS_UP = frozenset({"lookup", "updateLookup"})
@@ -34,6 +35,14 @@ class Window:
     stands: Timestamp
     at: Timestamp
     high: Timestamp
+
+
+def reached_by(held: HeldRows, handler: Reached) -> Reached:
+    """Up to where rows have everything: what the ``handler`` had handled before they were read, if
+    others do not write it later."""
+    if held.since is None:
+        return handler
+    return Reached(held.since, StartPoint(at_operation_time=held.since))
 
 
 def window(

@@ -9,6 +9,7 @@ import anyio
 from anyio import to_thread
 from bson.timestamp import Timestamp
 
+from tailrace.destination.tables import OpenTables
 from tailrace.errors import TailraceError, describe
 from tailrace.event import ChangeEvent
 from tailrace.event.key import Key
@@ -39,6 +40,14 @@ class FindDocument(Protocol):
         ``element``: the document's ``_id`` as in :class:`tailrace.event.key.Key`. Searches for
         about ``seconds``. Blocks. Raises :class:`tailrace.errors.TailraceError`.
         """
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineTables:
+    """What a process does with the tables of its pipeline. ``open``: ``None`` if it has none."""
+
+    find: FindDocument
+    open: OpenTables | None
 
 
 @dataclass(frozen=True, slots=True)

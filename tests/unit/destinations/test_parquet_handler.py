@@ -21,7 +21,7 @@ from tailrace.event import ChangeEvent
 from tailrace.handlers import check_handlers
 from tailrace.handlers.open_handler import open_handler
 from tailrace.lake.directory import DirectoryDraft
-from tailrace.model import SinkPosition
+from tailrace.model import Scope, SinkPosition
 from tests.guards import HANGS_SECONDS
 from tests.handlers import begin, commit, deliver, opening
 from tests.lake import rows
@@ -74,7 +74,9 @@ async def test_scopes_land_at_the_same_time(
 
     lake = LakeWriter("lake", settings(tmp_path))
     async with lake:
-        handlers = {scope: lake.handler(scope) for scope in ("orders", "carts")}
+        handlers = {
+            name: lake.handler(Scope(name, "shop", name), None) for name in ("orders", "carts")
+        }
         for scope, handler in handlers.items():
             await begin(handler, RunIdentity(scope, "rs0/1", "f", 1))
         monkeypatch.setattr(DirectoryDraft, "finish", finish)

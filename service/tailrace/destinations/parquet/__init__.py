@@ -57,7 +57,7 @@ def _create(opening: Opening, settings: ParquetHandlerSettings) -> "LakeWriter":
 
 
 def _handler(opening: Opening, settings: ParquetHandlerSettings, target: "LakeWriter") -> Handler:
-    return target.handler(opening.scope.name)
+    return target.handler(opening.scope, opening.tables)
 
 
 async def _probe(opening: Opening, settings: ParquetHandlerSettings, context: ProbeContext) -> str:

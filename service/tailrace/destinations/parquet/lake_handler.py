@@ -1,8 +1,8 @@
 """Writes the events of each scope to Parquet segments in a lake."""
 
 import errno
-from collections.abc import Callable, Iterable
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager
 from functools import cache
 from typing import Any, TypeVar
 
@@ -18,9 +18,11 @@ from tailrace.destination import (
     raw_documents,
 )
 from tailrace.destination.log_comparison import log_comparison
+from tailrace.destination.tables import OpenTables
 from tailrace.destinations.parquet import ParquetHandlerSettings
 from tailrace.destinations.parquet.comparison import LandedSegments, row_maker
 from tailrace.destinations.parquet.landing import Landing
+from tailrace.destinations.parquet.tables_comparison import tables_comparison
 from tailrace.errors import (
     ConfigurationError,
     Problem,
@@ -32,7 +34,7 @@ from tailrace.errors import (
 from tailrace.lake.segment import Documents
 from tailrace.lake.storage import ObjectStoreError
 from tailrace.lake.writable_lake import WritableLake
-from tailrace.model import SinkPosition
+from tailrace.model import Scope, SinkPosition
 from tailrace.model.failure_policy import FailurePolicy
 from tailrace.model.gap import Gap
 
@@ -70,8 +72,9 @@ class LakeWriter:
         # The thread is not abandoned: a cancelled caller waits until the segment is complete.
         return await to_thread.run_sync(call, *arguments, limiter=self._writers)
 
-    def handler(self, scope: str) -> Handler:
-        """The handler of a scope."""
+    def handler(self, of: Scope, tables: OpenTables | None) -> Handler:
+        """The handler of a scope. ``tables``: opens those that a pipeline makes of a lake."""
+        scope = of.name
         settings, in_thread = self._settings, self._in_thread
         documents = Documents(settings.documents)
         # The lake is not open yet.
@@ -89,8 +92,16 @@ class LakeWriter:
         async def skipped(identity: RunIdentity, gap: Gap) -> None:
             await in_thread(landing().record, gap)
 
-        def comparison(identity: RunIdentity) -> AbstractAsyncContextManager[Comparison]:
-            return log_comparison(lambda: LandedSegments(self._lake, scope), row_maker(documents))
+        @asynccontextmanager
+        async def comparison(identity: RunIdentity) -> AsyncIterator[Comparison]:
+            made = None if tables is None else await in_thread(tables, self._lake.id)
+            if made is not None and await in_thread(made.published, scope) >= 0:
+                opened = tables_comparison(made, of, self._lake)
+            else:
+                make = row_maker(documents)
+                opened = log_comparison(lambda: LandedSegments(self._lake, scope), make)
+            async with opened as comparison:
+                yield comparison
 
         return Handler(
             self._name,

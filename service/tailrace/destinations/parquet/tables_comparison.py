@@ -1,0 +1,189 @@
+"""Compares the tables ``current`` that a pipeline has made of a lake.
+
+Each file of a table is read once into a temporary file. A table has what was published: a segment
+of the lake says up to where, and what has changed since is in flux.
+"""
+
+import sqlite3
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TypeVar
+
+from anyio import CapacityLimiter, to_thread
+from bson.timestamp import Timestamp
+
+from tailrace.destination import (
+    Comparison,
+    DocumentId,
+    HeldKey,
+    HeldKeys,
+    HeldRows,
+    Namespace,
+    Row,
+)
+from tailrace.destination.document_row import JsonRow
+from tailrace.destination.tables import CurrentTable, CurrentTables
+from tailrace.destinations.parquet.comparison import row_maker
+from tailrace.event import ChangeEvent
+from tailrace.event.document_key import identity, key_text
+from tailrace.event.key import read_key_text
+from tailrace.event.snapshot_events import READ, SNAPSHOT_BEGIN, SNAPSHOT_END
+from tailrace.lake.segment import Documents, segment_name
+from tailrace.lake.segment_reader import segment_rows
+from tailrace.lake.writable_lake import WritableLake
+from tailrace.model import Scope
+
+T = TypeVar("T")
+
+_CHANGE = ("operation", "cluster_seconds", "cluster_increment")
+_OF_SNAPSHOTS = frozenset({READ, SNAPSHOT_BEGIN, SNAPSHOT_END})
+
+_SCHEMA = """
+PRAGMA journal_mode = OFF;
+PRAGMA synchronous = OFF;
+CREATE TABLE rows (place TEXT, file TEXT, id BLOB, key BLOB, document TEXT);
+CREATE INDEX by_id ON rows (place, id);
+CREATE INDEX by_file ON rows (file);
+"""
+
+
+@dataclass(slots=True)
+class TableRows:
+    """The rows of the newest version of each table. Its methods block."""
+
+    tables: CurrentTables
+    scope: Scope
+    _file: sqlite3.Connection = field(
+        default_factory=lambda: sqlite3.connect("", check_same_thread=False, isolation_level=None)
+    )
+    _files: dict[Namespace, set[str]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._file.executescript(_SCHEMA)
+
+    def close(self) -> None:
+        """Removes the file."""
+        self._file.close()
+
+    def first(self) -> list[Namespace]:
+        """The collections that have tables."""
+        names = self.tables.collections()
+        return [Namespace(*name) for name in names if self.scope.covers(*name)]
+
+    def load(self, of: Namespace) -> CurrentTable | None:
+        """Reads what is new in the table of a collection."""
+        table = self.tables.current(of.db, of.coll or "")
+        files = set(table.files) if table is not None else set()
+        known = self._files.setdefault(of, set())
+        self._file.execute("BEGIN")
+        for name in known - files:
+            self._file.execute("DELETE FROM rows WHERE file = ?", (name,))
+        for name in files - known:
+            assert table is not None  # noqa: S101 - for the type checker
+            for text, document in table.rows(name):
+                if document is not None:  # else it is not known yet
+                    key = read_key_text(text)[1]
+                    values = str(of), name, identity(key, 0), key, document
+                    self._file.execute("INSERT INTO rows VALUES (?, ?, ?, ?, ?)", values)
+        self._file.execute("COMMIT")
+        self._files[of] = files
+        return table
+
+    def rows(self, of: Namespace, keys: Sequence[DocumentId]) -> list[Row | None]:
+        """The documents with these keys. The order of their fields does not count."""
+        sql = "SELECT document FROM rows WHERE place = ? AND id = ?"
+        values = ((str(of), identity(key.raw, 0)) for key in keys)
+        found = (self._file.execute(sql, each).fetchone() for each in values)
+        return [None if one is None else JsonRow(one[0], in_order=False) for one in found]
+
+    def keys(self, of: Namespace, after: str | None, most: int) -> HeldKeys:
+        """The next ``most`` keys."""
+        sql = "SELECT id, key FROM rows WHERE place = ? AND id > ? ORDER BY id LIMIT ?"
+        values = str(of), bytes.fromhex(after or ""), most
+        rows = self._file.execute(sql, values).fetchall()
+        keys = [HeldKey(key_text(key), DocumentId(key)) for _, key in rows]
+        return HeldKeys(keys, rows[-1][0].hex() if len(rows) == most else None)
+
+
+class TablesComparison:
+    """Implements :class:`tailrace.destination.Comparison`."""
+
+    def __init__(self, rows: TableRows, lake: WritableLake) -> None:
+        self._rows = rows
+        self._lake = lake
+        self._scope = rows.scope.name
+        self._make = row_maker(Documents.CANONICAL)
+        self._empty = set[int]()
+        self._one_at_a_time = CapacityLimiter(1)
+
+    async def load(self) -> None:
+        """Reads the tables that exist."""
+        for collection in await self._in_thread(self._rows.first):
+            await self._in_thread(partial(self._rows.load, collection))
+
+    async def expected(self, documents: Sequence[ChangeEvent]) -> Sequence[Row]:
+        return await self._in_thread(lambda: [self._make(event) for event in documents])
+
+    async def stored(self, collection: Namespace, keys: Sequence[DocumentId]) -> HeldRows:
+        return await self._in_thread(partial(self._stored, collection, keys))
+
+    async def stored_keys(self, collection: Namespace, after: str | None, most: int) -> HeldKeys:
+        await self._in_thread(partial(self._rows.load, collection))
+        return await self._in_thread(partial(self._rows.keys, collection, after, most))
+
+    def _stored(self, collection: Namespace, keys: Sequence[DocumentId]) -> HeldRows:
+        published = self._rows.tables.published(self._scope)  # first: tables have that, or more
+        table = self._rows.load(collection)
+        note = f"there is no table current of {collection}"
+        if table is not None:
+            published = max(published, table.segment(self._scope))
+            note = f"compared: {table.name}"
+            if table.incomplete:
+                note += f", which is incomplete ({table.incomplete})"
+        rows = self._rows.rows(collection, keys)
+        since = None if self._is_all(published) else self._since(published)
+        return HeldRows(rows, since=since, note=note)
+
+    def _is_all(self, published: int) -> bool:
+        """Whether no event was landed after a segment."""
+        for number in reversed(self._lake.segments(self._scope)):
+            if number <= published:
+                break
+            if number not in self._empty and self._lake.footer(self._scope, number).rows:
+                return False
+            self._empty.add(number)
+        return True
+
+    def _since(self, published: int) -> Timestamp | None:
+        """The time of the last change up to a segment, or else of the first one after it; ``None``
+        if there is no change, only rows of a snapshot."""
+        footer = self._lake.footer(self._scope, published)
+        if footer.token is not None:
+            return footer.cluster_time or footer.token.cluster_time
+        for number in self._lake.segments(self._scope):
+            if number > published and self._lake.footer(self._scope, number).token is not None:
+                name, where = segment_name(number), self._lake.where(self._scope, number)
+                data = self._lake.storage.read(f"{self._scope}/{name}")
+                for operation, seconds, increment in segment_rows(data, _CHANGE, where):
+                    if operation not in _OF_SNAPSHOTS and seconds is not None:
+                        return Timestamp(seconds, increment)
+        return None
+
+    async def _in_thread(self, call: Callable[[], T]) -> T:
+        return await to_thread.run_sync(call, limiter=self._one_at_a_time)
+
+
+@asynccontextmanager
+async def tables_comparison(
+    tables: CurrentTables, scope: Scope, lake: WritableLake
+) -> AsyncIterator[Comparison]:
+    """Reads the tables, and removes what was made of them afterwards."""
+    rows = TableRows(tables, scope)
+    try:
+        comparison = TablesComparison(rows, lake)
+        await comparison.load()
+        yield comparison
+    finally:
+        rows.close()
