@@ -98,9 +98,19 @@ async def test_another_collection_of_that_name_is_refused(
     assert raised.value.code == finds.UUID_MISMATCH
 
 
-async def test_a_time_before_the_collection_is_unavailable(scene: Scene, way: str) -> None:
+@pytest.mark.parametrize("change", ["made", "renamed"])
+async def test_a_time_before_the_collection_is_unavailable(
+    scene: Scene, way: str, change: str
+) -> None:
+    """It is not read as of a time at which it had another name."""
     before = scene.now
-    scene.collection.insert_one({"_id": 1})
+    if change == "renamed":
+        other = scene.collection.database.other
+        other.insert_one({"_id": 1})
+        before = scene.now
+        other.rename("c")
+    else:
+        scene.collection.insert_one({"_id": 1})
     with pytest.raises(CommandFailed) as raised:
         await scene.read(before)
     assert raised.value.code == 246

@@ -35,6 +35,8 @@ class CollectionHistory:
     versions: dict[bytes, list[tuple[Timestamp, bytes | None]]] = field(default_factory=dict)
     """By ``_id`` (a BSON document with only this field), the times of its changes and the documents
     after them; ``None`` after a delete."""
+    since: Timestamp | None = None
+    """The time of the last DDL, its creation included: it cannot be read as of an earlier one."""
 
     @property
     def uuid(self) -> bytes:
@@ -94,6 +96,8 @@ class Oplog:
             self._index += 1
             parts["transaction"] = self.transaction
         entry = Entry(token, self.now, operation, ns, of.uuid if of else None, **parts)
+        if of is not None and (key is None or of.since is None):
+            of.since = self.now
         if of is not None and key is not None:
             of.versions.setdefault(key, []).append((self.now, entry.after))
         self.entries.append(entry)

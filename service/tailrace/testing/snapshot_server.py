@@ -52,6 +52,8 @@ class MemorySnapshotServer:
         of = self.oplog.collections.get(Namespace(find.database, find.collection))
         if of is None or of.uuid != find.uuid:
             raise CommandFailed("another collection", code=361, code_name="CollectionUUIDMismatch")
+        if of.since is not None and find.time < of.since:
+            raise CommandFailed("it was changed since", code=246, code_name="SnapshotUnavailable")
         ids = list(of.versions)
         after, until = 0, len(ids)
         for condition in find.command["filter"].get("$and", ()):
