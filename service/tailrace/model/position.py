@@ -133,14 +133,17 @@ class Position:
         return replace(self, kind=kind, high_water=token, cluster_time=time)
 
     def is_before(self, other: Position) -> bool:
-        """Whether it is known to be before the other one."""
+        """Whether it is known to be before the other one. One without a token is before all events
+        of its time."""
         mine, theirs = self.cluster_time, other.cluster_time
         if mine is None or theirs is None:
             return mine is None and theirs is not None
         if mine != theirs:
             return mine < theirs
         one, two = self.token, other.token
-        return one is not None and two is not None and one.precedes(two)
+        if one is None or two is None:
+            return two is not None
+        return one.precedes(two)
 
     def without_passed(self) -> Position:
         """Without single handled events that the position has passed."""
