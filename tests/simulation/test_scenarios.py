@@ -99,6 +99,17 @@ TABLE = {
         budget=1_000,
         orders=[(float(at), "snapshot", "all") for at in range(2, 10, 2)],
     ),
+    "handlers that have different rows of a snapshot begin together again": of(
+        EVENTS,
+        replace(EVENTS, size=1),
+        parts={n: Part(Rates(latency_seconds=seconds)) for n, seconds in enumerate((0.02, 0.1))},
+        before=10,
+        snapshot=True,
+        budget=1_000,
+        reloads=[0.6, 1.0, 1.4],
+        changes=100,
+        seconds=5.0,
+    ),
     "a handler's own snapshot is over, and the scope never had one": of(
         EVENTS, replace(BATCHES, begins_apart=True, snapshot=True), before=10, crashes=[5.0]
     ),

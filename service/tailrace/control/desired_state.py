@@ -119,7 +119,11 @@ def _next(
     changed = dict(changes)
     if "seek" in changes:
         changed["seek_generation"] = desired.generation
-    if "snapshot" in changes:
+    if (wanted := changes.get("snapshot")) is not None:
+        before, since = (last if handler is None else last.of(handler)).snapshot, desired.generation
+        if before is not None and before.id == wanted.id:
+            since = before.since
+        changed["snapshot"] = replace(wanted, since=since)
         changed["snapshot_generation"] = desired.generation
     if "replay" in changes:
         changed["replay_generation"] = desired.generation

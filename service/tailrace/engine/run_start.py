@@ -188,7 +188,8 @@ def _rows(begun: HandlerStart, known: SnapshotProgress | None) -> StoredRows | N
     if known is None or snapshot.ranges == known.ranges:
         return None
     last = {n: one.last for n, one in snapshot.ranges.items() if one.last is not None}
-    return StoredRows(snapshot.id, last)
+    ranges = snapshot.ranges if known.state is SnapshotState.READING else {}
+    return StoredRows(snapshot.id, last, ranges=ranges)
 
 
 def least_snapshot(starts: Sequence[HandlerStart]) -> SnapshotProgress | None:
@@ -201,7 +202,7 @@ def least_snapshot(starts: Sequence[HandlerStart]) -> SnapshotProgress | None:
     if not active:
         return next((one for one in known if one is not None), None)
     least = min(active, key=_rows_of)
-    has_rows = any(_rows_of(one) or one.handled for one in active)
+    has_rows = any(one.has_rows for one in active)
     all_begun = all(one is not None and one.id == least.id and one.began for one in known)
     if not (has_rows or all_begun):
         least = replace(least, state=SnapshotState.PLANNED, ranges={}, began=None, time=None)
@@ -284,11 +285,14 @@ def begin_rows(course: Course, begun: Sequence[HandlerStart], *, gap: bool) -> l
     desired.request_snapshot(course.rows, course.names, course.scope.claim.snapshot_of)
     if snapshot == known and (known is None or known.over):
         return list(begun)  # each keeps what it knows of its last one
-    return [_with_snapshot(each, snapshot) for each in begun]
+    return [_with_snapshot(each, snapshot, rows.get(each.name)) for each in begun]
 
 
-def _with_snapshot(begun: HandlerStart, snapshot: SnapshotProgress | None) -> HandlerStart:
+def _with_snapshot(
+    begun: HandlerStart, snapshot: SnapshotProgress | None, rows: StoredRows | None
+) -> HandlerStart:
     at = begun.position
+    snapshot = rows.progress(snapshot) if snapshot is not None and rows is not None else snapshot
     handled = at.position.snapshot.handled if at.position.snapshot is not None else frozenset()
     if snapshot is not None and snapshot.handled != handled:
         snapshot = replace(snapshot, handled=handled)

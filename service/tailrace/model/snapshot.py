@@ -119,8 +119,9 @@ class RangeProgress:
 class SnapshotRequest:
     """What an operator wants of the snapshot ``id``, as a whole.
 
-    ``new``: it is taken, of these ``collections`` and with this ``filter``, if the scope has
-    another one or none. ``verification``: see :class:`SnapshotProgress`.
+    ``new``: it is taken, of these ``collections`` and with this ``filter``, by those who have none
+    that was wanted ``since`` this generation, which is that of the first request for it.
+    ``verification``: see :class:`SnapshotProgress`.
     """
 
     id: str
@@ -130,13 +131,15 @@ class SnapshotRequest:
     paused: bool = False
     cancelled: bool = False
     verification: str = ""
+    since: int = 0
 
     def changes(self, stored: SnapshotProgress | None) -> bool:
         """Whether it has an effect on one who has this snapshot: none on one that is over, even if
-        it ended after the request."""
+        it ended after the request, or on one that was wanted later."""
         if stored is not None and stored.id == self.id:
             return not stored.over
-        return self.new
+        later = stored is not None and stored.observed_generation >= self.since > 0
+        return self.new and not later
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,6 +199,18 @@ class SnapshotProgress:
             found[key] = found[key].joined(each) if key in found else each
         return list(found.values())
 
+    def goes_with(self, other: SnapshotProgress) -> bool:
+        """Whether one reader can go on with both: they have one plan, or neither has rows yet."""
+        if SnapshotState.PLANNED in (self.state, other.state):
+            return self.id == other.id and not (self.has_rows or other.has_rows)
+        plans = [{n: one.until for n, one in each.ranges.items()} for each in (self, other)]
+        return self.id == other.id and plans[0] == plans[1]
+
+    @property
+    def has_rows(self) -> bool:
+        """Whether the handler has some of its rows."""
+        return bool(self.handled) or any(each.scanned for each in self.ranges.values())
+
     def requested(self, handled: SnapshotProgress | None) -> SnapshotProgress | None:
         """The ``handled`` progress with what an operator requested here: that waits for no row."""
         if handled is None or handled.over:
@@ -217,12 +232,14 @@ class StoredRows:
     """What a destination has of a snapshot: the rows up to the ``last`` of each range.
 
     ``id`` is the snapshot's. A range is read in the order of ``_id`` and has its name from the
-    plan. ``ended``: the destination has ``snapshotEnd``, and so all rows.
+    plan. ``ended``: the destination has ``snapshotEnd``, and so all rows. ``ranges``: the progress
+    of the same ranges, if the checkpoint says what the handler has.
     """
 
     id: str
     last: Mapping[str, DocumentId] = field(default_factory=dict)
     ended: bool = False
+    ranges: Mapping[str, RangeProgress] = field(default_factory=dict)
 
     @classmethod
     def up_to(cls, event: bytes) -> StoredRows | None:
@@ -245,7 +262,19 @@ class StoredRows:
     def without(self, of: str) -> StoredRows:
         """The same without one range."""
         last = {name: each for name, each in self.last.items() if name != of}
-        return StoredRows(self.id, last, self.ended)
+        ranges = {name: each for name, each in self.ranges.items() if name != of}
+        return StoredRows(self.id, last, self.ended, ranges)
+
+    def progress(self, read: SnapshotProgress) -> SnapshotProgress:
+        """How far the handler is when so much is read: in some ranges it was further before."""
+        further = {
+            name: each
+            for name, each in self.ranges.items()
+            if name in read.ranges and not read.ranges[name].over
+        }
+        if not further or read.id != self.id:
+            return read
+        return replace(read, ranges={**read.ranges, **further})
 
     def has_last(self, other: StoredRows) -> bool:
         """Whether the one event in ``other`` is one of the last that the destination has."""

@@ -150,7 +150,8 @@ class Snapshots:
             self.progress = progress = self._requested(self._request)
             self._request = None
             self._reading.rates.clear()
-            return [replace(progress_rows(time, progress), request=True)]
+            rows = replace(progress_rows(time, progress), request=True)
+            return await self._stored.noted(progress, [rows])
         if progress is None or not progress.active:
             return []
         self._earliest.require(time)
@@ -219,7 +220,7 @@ class Snapshots:
                 self._queue(replace(before, **fields))
             else:
                 self._queue({**(self._request or {}), **fields})
-        elif request.new and (self.progress is None or self.progress.id != request.id):
+        elif request.changes(self.progress):
             log.info("snapshot.requested", collections=request.collections)
             self._queue(begun(self.scope, generation, request, self._options.parallel))
 

@@ -1,7 +1,8 @@
 """Finds which rows of a chunk each handler's destination already has, after a crash."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 from bson.timestamp import Timestamp
 
@@ -37,7 +38,11 @@ class StoredBefore:
         noted, rest = [], ours
         for rows in chunks:
             stored, of = await self._already_stored(progress, rows, ours)
-            noted.append(replace(rows, already_stored=stored))
+            own = {
+                name: partial(_own, rows.progress, each, of, stored.get(name, 0))
+                for name, each in rest.items()
+            }
+            noted.append(replace(rows, already_stored=stored, own=own))
             rest = {
                 name: each if stored.get(name, 0) == len(rows.batch) else each.without(of)
                 for name, each in rest.items()
@@ -75,3 +80,10 @@ class StoredBefore:
             return min(max(reached - of.scanned, 0), count)
         matching = filter_of(progress.filter)
         return await count_up_to(self._server, of, last, time, count, matching=matching)
+
+
+def _own(
+    read: Callable[[int], SnapshotProgress], had: StoredRows, of: str, stored: int, count: int
+) -> SnapshotProgress:
+    """A handler's progress after so many rows of a range, of which it has the first ``stored``."""
+    return (had if count <= stored else had.without(of)).progress(read(count))

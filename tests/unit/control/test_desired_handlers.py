@@ -1,5 +1,6 @@
 """Orders for one handler of a scope: it pauses, moves and continues alone, and so do the others."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from tailrace.control.outcome import ActionRefused
 from tailrace.control.server_positions import moment
 from tailrace.engine import WatcherState
 from tailrace.model.desired_state import DesiredHandler
+from tailrace.model.snapshot import SnapshotRequest
 from tailrace.stores.memory import MemoryDesiredStates
 from tests.unit.control.controlling import ask, control_of
 from tests.unit.engine.changes import change, changes, time, until
@@ -165,3 +167,22 @@ async def test_a_change_for_all_replaces_those_for_single_handlers() -> None:
     assert (await store_desired_state(states, "orders", BY, {"paused": False})).repeated
     assert (await store_desired_state(states, "orders", BY, {"paused": True})).desired.paused
     assert (await store_desired_state(states, "orders", BY, {"paused": True}, "index")).repeated
+
+
+async def test_what_is_wanted_of_a_snapshot_tells_since_when_it_is_wanted() -> None:
+    """For all or for one, however often it is paused: who has a later one does not lack it."""
+    states, since = MemoryDesiredStates(), []
+    first, other = SnapshotRequest("5f3a", new=True), SnapshotRequest("c0de", new=True)
+    for wanted, handler in (
+        (first, None),
+        (replace(first, paused=True), "audit"),
+        (first, None),
+        (other, "audit"),
+        (replace(other, paused=True), "audit"),
+    ):
+        changes = {"snapshot": wanted}
+        state = (await store_desired_state(states, "orders", "ann", changes, handler)).desired
+        snapshot = state.of(handler or "").snapshot
+        assert snapshot is not None
+        since.append(snapshot.since)
+    assert since == [since[0]] * 3 + [state.generation - 1] * 2

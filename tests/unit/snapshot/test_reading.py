@@ -16,7 +16,13 @@ from tailrace.engine.plan.row_source import TimeUnavailable
 from tailrace.errors import ConnectionFailed
 from tailrace.event.reply import Reply, read_reply
 from tailrace.model import Scope, SnapshotProgress
-from tailrace.model.snapshot import RangeProgress, SnapshotMode, SnapshotState, StoredRows
+from tailrace.model.snapshot import (
+    DocumentId,
+    RangeProgress,
+    SnapshotMode,
+    SnapshotState,
+    StoredRows,
+)
 from tailrace.snapshot.options import SnapshotOptions
 from tailrace.snapshot.server import Find
 from tailrace.snapshot.snapshots import Snapshots
@@ -33,6 +39,8 @@ class Counting:
 
     times: list[Timestamp] = field(default_factory=list)
     failing: bool = False
+    passed: bool = False
+    """Whether all further documents are after those that a handler has."""
 
     async def run(self, database: str, command: Mapping[str, Any]) -> dict[str, Any]:
         assert command == {"ping": 1}
@@ -41,6 +49,8 @@ class Counting:
     async def find(self, find: Find) -> Sequence[Reply]:
         if self.failing:
             raise ConnectionFailed("no primary")
+        if self.passed and "$lte" in str(find.command["filter"]):
+            return [read_reply(bson.encode({"cursor": {"firstBatch": [], "id": 0, "ns": ""}}))]
         self.times.append(find.time)
         cursor = {"firstBatch": [{"_id": len(self.times)}], "id": 0, "ns": "shop.c"}
         return [read_reply(bson.encode({"cursor": cursor}))]
@@ -156,3 +166,25 @@ async def test_a_destination_that_has_the_end_has_every_row(
     (rows,) = await snapshots(Counting(), {"lake": stored}).read(TIME, briefly=False)
     assert len(rows.batch) == 1
     assert rows.already_stored == had
+
+
+async def test_a_handler_that_was_further_keeps_its_progress_until_the_rows_pass_it() -> None:
+    """A stop, or a course of its own, begins with that: no row comes to it again."""
+    server, last = Counting(), DocumentId(bson.encode({"_id": 5}))
+    own = RangeProgress(UUID, "shop", "c", 9, scanned=5, documents=5, last=last)
+    scope = snapshots(server, {"audit": StoredRows("id", {UUID: last}, ranges={UUID: own})})
+
+    async def progress() -> tuple[RangeProgress, RangeProgress]:
+        (rows,) = await scope.read(TIME, briefly=False)
+        audit, count = rows.own["audit"], len(rows.batch)
+        return audit(count).ranges[UUID], rows.progress(count).ranges[UUID]
+
+    audit, others = await progress()
+    assert (audit, others.scanned) == (own, 1)
+    assert ordered(scope, scope.pause(paused=True)) == ""
+    assert (await progress())[0] == own, "nor does an order set it back"
+    assert ordered(scope, scope.pause(paused=False)) == ""
+    assert (await progress())[0] == own
+    server.passed = True
+    audit, others = await progress()
+    assert audit == others

@@ -122,6 +122,20 @@ async def test_a_stored_request_is_applied_by_one_process_once() -> None:
         assert (progress.collections, progress.observed_generation) == (("orders",), 7)
 
 
+@pytest.mark.parametrize("over", [True, False])
+async def test_a_change_of_a_snapshot_begins_it_only_for_those_who_lack_it(over: bool) -> None:
+    """A handler that had another one since has this one behind it: resumed, it stays so."""
+    resumed = SnapshotRequest("5f3a", True, since=7)
+    state = SnapshotState.DONE if over else SnapshotState.READING
+    last = SnapshotProgress("c0de", SnapshotMode.REQUESTED, state, observed_generation=8)
+    for observed, then in ((8, "c0de"), (6, "5f3a")):
+        scope = snapshots()
+        begun = replace(last, observed_generation=observed)
+        scope.begin(begun, fresh=False, gap=False, rows={})
+        scope.apply(9, resumed)
+        assert seen(scope).id == then
+
+
 @pytest.mark.parametrize(
     ("options", "begin"),
     [({"initial": True}, {"fresh": True, "gap": False}), ({"after_gap": True}, {"gap": True})],

@@ -19,7 +19,8 @@ class Rows:
     """Documents as events. ``progress(n)``: the snapshot's progress after the first ``n``.
 
     ``request``: instead of documents, what an operator requested, which is saved at once.
-    ``already_stored``: by handler name, how many of the first rows its destination has.
+    ``already_stored``: by handler name, how many of the first rows its destination has. ``own``:
+    by handler that was further than the others when the run began, its ``progress``.
     """
 
     batch: RawBatch
@@ -27,6 +28,7 @@ class Rows:
     progress: Callable[[int], SnapshotProgress]
     request: bool = False
     already_stored: Mapping[str, int] = field(default_factory=dict)
+    own: Mapping[str, Callable[[int], SnapshotProgress]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

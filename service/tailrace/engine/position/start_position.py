@@ -132,8 +132,8 @@ def together(starts: Sequence[StartPosition], alone: Collection[int] = ()) -> li
 
 def _near(one: StartPosition, furthest: StartPosition) -> bool:
     snapshots = [each.position.snapshot for each in (one, furthest)]
-    active = [s.id if s is not None and not s.over else "" for s in snapshots]
-    if active[0] != active[1]:
+    mine, other = (None if s is None or s.over else s for s in snapshots)
+    if mine is not other and (mine is None or other is None or not mine.goes_with(other)):
         return False
     if one.start == furthest.start:
         return True

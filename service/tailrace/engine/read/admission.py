@@ -106,7 +106,7 @@ class Admission:
             each.watermark.admit_rows(
                 slices,
                 rows.time,
-                rows.progress,
+                rows.own.get(each.name, rows.progress),
                 already_stored=rows.already_stored.get(each.name, 0),
                 holds=holds,
             )

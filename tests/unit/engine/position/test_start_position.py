@@ -18,7 +18,14 @@ from tailrace.errors import ScopeHalted
 from tailrace.model import Position, PositionKind, Progress, SinkPosition, StartPoint
 from tailrace.model.progress import NOTHING
 from tailrace.model.sink_position import NO_TOKEN
-from tailrace.model.snapshot import SnapshotMode, SnapshotProgress, SnapshotState, StoredRows
+from tailrace.model.snapshot import (
+    DocumentId,
+    RangeProgress,
+    SnapshotMode,
+    SnapshotProgress,
+    SnapshotState,
+    StoredRows,
+)
 from tailrace.model.start import NOW
 from tailrace.model.subscription import Subscription
 from tests.unit.engine.changes import OPAQUE, checkpoint, time, token
@@ -302,3 +309,20 @@ def test_handlers_with_different_snapshots_are_not_together() -> None:
     assert together([over, none]) == [True, True]
     assert together([one, none, over], [0]) == [False, True, True]
     assert together([one, other], [0, 1]) == [True, False]
+
+
+def test_handlers_whose_snapshots_one_reader_cannot_go_on_with_are_not_together() -> None:
+    """Another plan has other ranges: one handler would lack rows, or get some again."""
+
+    def at_rows(scanned: int, until: bytes | None = None, **fields: Any) -> StartPosition:
+        whole = RangeProgress("c", "shop", "c", scanned=scanned)
+        whole = replace(whole, until=DocumentId(until) if until else None)
+        reading = replace(_SNAPSHOT, state=SnapshotState.READING, ranges={"c": whole}, **fields)
+        return begins(noted(5, snapshot=reading))
+
+    planned = begins(noted(5, snapshot=_SNAPSHOT))
+    assert together([at_rows(0), planned]) == [True, True]
+    assert together([at_rows(2), planned]) == [True, False]
+    assert together([at_rows(0, handled=frozenset("r")), planned]) == [True, False]
+    assert together([at_rows(2), at_rows(5)]) == [True, True]
+    assert together([at_rows(2, b"k"), at_rows(5)]) == [True, False]
