@@ -13,7 +13,7 @@ import bson
 import orjson
 
 from tailrace.destination.document_row import DocumentRow, JsonRow
-from tailrace.engine import HeldKey, HeldKeys
+from tailrace.engine import HeldKey, HeldKeys, HeldRows, Row
 from tailrace.event import Namespace
 from tailrace.event.codec import CODEC
 from tailrace.event.document_identity import ShardKey, is_of_another, shard_key_in, shard_key_of
@@ -47,6 +47,8 @@ INSERT INTO documents VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET
     WHERE excluded.time >= time
 """
 _BEFORE_ALL = -(2**63)
+MOST_BYTES = 16 * 1024 * 1024
+"""About so many bytes of documents are in memory at once."""
 
 
 def position(seconds: int, increment: int) -> int:
@@ -110,12 +112,19 @@ class FoldedLog:
             self._apply(change, self._time)
         self._file.execute("COMMIT")
 
-    def rows(
-        self, collection: Namespace, keys: Sequence[DocumentId]
-    ) -> list[DocumentRow | JsonRow | None]:
-        """The documents with these keys; ``None`` for one that is not there, or not known."""
-        found = (self._found(collection, identity(key.raw, 0)) for key in keys)
-        return [None if one is None else _row(*one[1:]) for one in found]
+    def rows(self, collection: Namespace, keys: Sequence[DocumentId]) -> HeldRows:
+        """The documents with these keys, up to about :data:`MOST_BYTES`; ``None`` for one that is
+        not there, or not known."""
+        rows: list[Row | None] = []
+        size = 0
+        for key in keys:
+            found = self._found(collection, identity(key.raw, 0))
+            rows.append(None if found is None else _row(*found[1:]))
+            size += len(found[2] or b"") if found is not None else 0
+            if size > MOST_BYTES:
+                break
+        missing = len(keys) - len(rows)
+        return HeldRows(rows + [None] * missing, whole=not missing)
 
     def keys(self, collection: Namespace, after: str | None, most: int) -> HeldKeys:
         """The next ``most`` keys of a collection."""

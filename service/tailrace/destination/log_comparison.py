@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Protocol, TypeVar
 
 from anyio import CapacityLimiter, to_thread
@@ -53,8 +54,8 @@ class LogComparison:
     async def stored(self, collection: Namespace, keys: Sequence[DocumentId]) -> HeldRows:
         await self.fold()
         self._require_whole(collection)
-        rows = await self._in_thread(lambda: self._folded.rows(collection, keys))
-        return HeldRows(rows, position=self._log.position)
+        held = await self._in_thread(lambda: self._folded.rows(collection, keys))
+        return replace(held, position=self._log.position)
 
     async def stored_keys(self, collection: Namespace, after: str | None, most: int) -> HeldKeys:
         await self.fold()

@@ -125,6 +125,25 @@ async def test_changes_of_every_kind_are_folded(
 
 
 @pytest.mark.parametrize("form", SETTINGS)
+async def test_large_documents_are_read_a_few_at_a_time(tmp_path: Path, form: str) -> None:
+    changes = Changes()
+    async with opened(tmp_path, form) as log:
+        for number in range(3):
+            await log.write(changes.insert({"_id": number, "text": "x" * 9_000_000}))
+        assert log.handler.comparison is not None
+        async with log.handler.comparison(OWNER) as comparison:
+            keys = [DocumentId(bson.encode({"_id": number})) for number in range(3)]
+            held = await comparison.stored(ORDERS, keys)
+            assert [row is None for row in held.rows] == [False, False, True]
+            assert not held.whole
+            held = await comparison.stored(ORDERS, keys[2:])
+            assert (held.rows, held.whole) == (
+                list(await comparison.expected([changes.read(2)])),
+                True,
+            )
+
+
+@pytest.mark.parametrize("form", SETTINGS)
 async def test_a_type_that_prints_alike_differs_where_the_form_keeps_types(
     tmp_path: Path, form: str
 ) -> None:

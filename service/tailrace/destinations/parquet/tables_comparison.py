@@ -7,7 +7,7 @@ of the lake says up to where, and what has changed since is in flux.
 import sqlite3
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TypeVar
 
@@ -24,6 +24,7 @@ from tailrace.destination import (
     Row,
 )
 from tailrace.destination.document_row import JsonRow
+from tailrace.destination.folded_log import MOST_BYTES
 from tailrace.destination.tables import CurrentTable, CurrentTables
 from tailrace.destinations.parquet.comparison import row_maker
 from tailrace.event import ChangeEvent
@@ -91,12 +92,20 @@ class TableRows:
         self._files[of] = files
         return table
 
-    def rows(self, of: Namespace, keys: Sequence[DocumentId]) -> list[Row | None]:
-        """The documents with these keys. The order of their fields does not count."""
+    def rows(self, of: Namespace, keys: Sequence[DocumentId]) -> HeldRows:
+        """The documents with these keys, up to about :data:`MOST_BYTES`. The order of their fields
+        does not count."""
         sql = "SELECT document FROM rows WHERE place = ? AND id = ?"
-        values = ((str(of), identity(key.raw, 0)) for key in keys)
-        found = (self._file.execute(sql, each).fetchone() for each in values)
-        return [None if one is None else JsonRow(one[0], in_order=False) for one in found]
+        rows: list[Row | None] = []
+        size = 0
+        for key in keys:
+            found = self._file.execute(sql, (str(of), identity(key.raw, 0))).fetchone()
+            rows.append(None if found is None else JsonRow(found[0], in_order=False))
+            size += len(found[0]) if found is not None else 0
+            if size > MOST_BYTES:
+                break
+        missing = len(keys) - len(rows)
+        return HeldRows(rows + [None] * missing, whole=not missing)
 
     def keys(self, of: Namespace, after: str | None, most: int) -> HeldKeys:
         """The next ``most`` keys."""
@@ -142,9 +151,9 @@ class TablesComparison:
             note = f"compared: {table.name}"
             if table.incomplete:
                 note += f", which is incomplete ({table.incomplete})"
-        rows = self._rows.rows(collection, keys)
+        held = self._rows.rows(collection, keys)
         since = None if self._is_all(published) else self._since(published)
-        return HeldRows(rows, since=since, note=note)
+        return replace(held, since=since, note=note)
 
     def _is_all(self, published: int) -> bool:
         """Whether no event was landed after a segment."""
