@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
+from bson import Decimal128, Int64
 
 from tests.daemon import Daemon, until
 from tests.destinations.copies import following
@@ -24,32 +25,41 @@ def damage_copies(of: Any) -> None:
         copies.update_one({"_id": 2001}, {"$set": {"n": 9}})
         copies.delete_one({"_id": 2002})
         copies.insert_one({"_id": "more"})
+        for key, alike in ((2004, 0.0), (2005, Int64(0)), (2006, Decimal128("0"))):
+            copies.update_one({"_id": key}, {"$set": {"n": alike}})
+        copies.update_one({"_id": 2007}, {"$set": {"zero": -0.0}})
 
 
 def damage_keys(of: Any) -> None:
     with of.server.client() as client:
         for name in of.keys:
             if '"2001"' in name:
-                client.set(name, '{"_id":2001,"n":9}')
+                client.set(name, client.get(name).replace('"n":0', '"n":9'))
             elif '"2002"' in name:
                 client.delete(name)
             elif '"2003"' in name:
                 client.set(name.replace("2003", "999999"), "{}")
+            elif '"2004"' in name:
+                client.set(name, client.get(name).replace('"n":0', '"n":0.0'))
 
 
 DAMAGE = {
-    "mongodb": (damage_copies, "n", "pymongo"),
-    "redis": (damage_keys, "value.n", "motor"),
+    "mongodb": (
+        damage_copies,
+        {2001: "n", 2004: "n", 2005: "n", 2006: "n", 2007: "zero"},
+        "pymongo",
+    ),
+    "redis": (damage_keys, {2001: "value.n", 2004: "value.n"}, "motor"),
 }
-"""By type what damages rows, the field that differs then, and the driver."""
+"""By type what damages rows, by key the field that differs then, and the driver."""
 
 
 @pytest.mark.parametrize("kind", DAMAGE, scope="session")
 def test_damaged_rows_are_found_beside_writers_and_nothing_else(
     orders: Orders, destination: Destination, kind: str
 ) -> None:
-    damage, field, driver = DAMAGE[kind]
-    orders.insert(*range(2100), n=0)
+    damage, fields, driver = DAMAGE[kind]
+    orders.insert(*range(2100), n=0, zero=0.0)
     given: Mapping[str, Any] = {"snapshot": "initial", "full_document": "lookup"}
     run = following(
         orders, destination, scope=given, driver=driver, http={"port": free_port()}
@@ -68,14 +78,13 @@ def test_damaged_rows_are_found_beside_writers_and_nothing_else(
         orders.server.client() as client,
         Writers(client, orders.database, ["orders"], HOT, seed=2),
     ):
-        found = verified(run)
-    differences = differing(found)
-    assert [(what, fields) for what, _, fields in differences] == [
-        ("different", (field,)),
-        ("missing", ()),
-        ("too_many", ()),
-    ]
-    assert ["2001" in differences[0][1], "2002" in differences[1][1]] == [True, True]
+        *different, missing, strange = differing(verified(run))
+        number = '{"$numberInt":"%d"}'
+        expected = [("different", number % key, (field,)) for key, field in fields.items()]
+        assert different == expected
+        assert [missing[:2], strange[0]] == [("missing", number % 2002), "too_many"]
+        found = verified(run, "--repair")
+        assert [found["keys"], found["repairs"][0]["keys"]] == [[], len(fields) + 2]
     assert run.stop() == 0
 
 
