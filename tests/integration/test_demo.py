@@ -85,6 +85,7 @@ async def test_the_demo_ends_by_itself_with_the_proof(own: ReplicaSet, tmp_path:
     assert "service restarts  1" in printed
     for shown in ("The events give exactly", "current/shop.orders", "history/shop.archived_carts"):
         assert shown in printed
+    assert "rows of audit and lake compared, 0 differ" in printed
     assert "The tables give exactly the source" in printed
     assert f"The tables are in {layout.tables}" in printed
     assert running_in(tmp_path) == []

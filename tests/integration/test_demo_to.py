@@ -1,5 +1,6 @@
 """``tailrace demo --to TYPE``: it ends with 0 only if the destination has what the source has."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,7 @@ async def test_the_demo_ends_with_the_proof_that_the_destination_equals_the_sour
     assert process.returncode == 0, printed
     assert "The events give exactly the source" in printed
     assert "The contents of" in printed
+    assert re.search(r"tailrace verify shop: [1-9]\d+ rows of \w+ compared, 0 differ", printed)
     assert "service restarts  1" in printed
     assert running_in(tmp_path) == []
     assert f'"type": "{name}"' in Layout(directory).config.read_text()

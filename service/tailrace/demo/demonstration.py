@@ -7,7 +7,7 @@ destination, the client, the server, the directory.
 
 import signal
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -159,9 +159,11 @@ class _Demonstration:
                             status,
                             lambda progress: file.complete and progress.all_handled,
                         )
+                        verification = await service.verification()
             documents = await workload.read_source(shop)
             differences = [] if target is None else await target.differences(documents)
         whole = self._verify(documents)
+        whole &= self._show(verification)
         if target is None:
             equal = await self._tabulate(documents, source.database)
         else:
@@ -236,6 +238,16 @@ class _Demonstration:
         )
         self.display.verdict("The events", sum(map(len, source.values())), differences)
         return not differences
+
+    def _show(self, verification: Mapping[str, Any]) -> bool:
+        """Shows what the service itself says of its destinations; returns whether all is right."""
+        names = ("different", "missing", "too_many")
+        compared, found = verification["compared"], sum(verification[name] for name in names)
+        who = " and ".join(verification["handlers"])
+        line = f"tailrace verify shop: {compared} rows of {who} compared, {found} differ"
+        done, reason = verification["state"] == "done", verification["reason"]
+        self.display.say(line if done else f"{line}; it is {verification['state']}: {reason}")
+        return done and not found
 
     async def _tabulate(self, source: dict[str, list[bytes]], database: str) -> bool:
         layout, display = self.layout, self.display

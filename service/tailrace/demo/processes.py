@@ -25,6 +25,9 @@ READY_SECONDS = 60.0
 STOP_SECONDS = 40.0
 """More than the service's own grace period, or a drain would be killed and look like a crash."""
 
+VERIFY_SECONDS = 300.0
+"""How long a verification may take; a second if nothing else runs."""
+
 PIPELINE_SECONDS = 600.0
 """How long the pipeline may take; half a minute if nothing else runs."""
 
@@ -76,8 +79,31 @@ class Service:
             all_handled=snapshot_over and together and scope["in_flight"]["events"] == 0,
         )
 
+    async def verification(self) -> Mapping[str, Any]:
+        """What ``tailrace verify shop`` says when it is over; raises :class:`TailraceError`."""
+        path = "/scopes/shop/verify"
+        status, body = await self._ask("POST", path)
+        if status not in (200, 202):
+            raise TailraceError(self.report(f"does not verify: {body.strip()}"))
+        with anyio.move_on_after(VERIFY_SECONDS):
+            while True:
+                status, body = await self.get(path)
+                found = json.loads(body)["verification"] if status == 200 else None
+                if found is not None and found["state"] not in ("running", "paused"):
+                    verification: Mapping[str, Any] = found
+                    return verification
+                self.check()
+                await anyio.sleep(0.1)
+        message = f"has not verified within {VERIFY_SECONDS:.0f} s"
+        raise TailraceError(self.report(message))
+
     async def get(self, path: str) -> tuple[int, str]:
-        return await anyio.to_thread.run_sync(_get, self.port, path, abandon_on_cancel=True)
+        return await self._ask("GET", path)
+
+    async def _ask(self, method: str, path: str) -> tuple[int, str]:
+        return await anyio.to_thread.run_sync(
+            _answer, self.port, method, path, abandon_on_cancel=True
+        )
 
     def report(self, what: str) -> str:
         log = self.child.log
@@ -169,11 +195,11 @@ def _environment(**variables: str) -> dict[str, str]:
     return found
 
 
-def _get(port: int, path: str) -> tuple[int, str]:
+def _answer(port: int, method: str, path: str) -> tuple[int, str]:
     """Status and body; status 0 if nothing answers."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=2)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
     with closing(connection), suppress(OSError, http.client.HTTPException):
-        connection.request("GET", path)
+        connection.request(method, path, headers={"Tailrace-Change": "1"})
         response = connection.getresponse()
         return response.status, response.read().decode()
     return 0, ""
