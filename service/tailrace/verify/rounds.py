@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 _LOOK_SECONDS = 1.0
 _RETRY = timedelta(minutes=1)
 """How long after a failure to begin the next try comes."""
+_REST = timedelta(minutes=1)
+"""How long the result of what an operator has asked for stays at least: he may wait for it."""
 _PREPARING_SECONDS = 30.0
 _LATE = 2
 """A proof may be so many times as old as a round is due after the last one."""
@@ -87,11 +89,13 @@ class Rounds:
         if (wanted := self._wanted.get(key)) is None:
             return None
         last = self.verifications.now(*key)
-        ended, now = last.proof.ended if last is not None else None, self.now()
-        if ended is None:
-            return self._first.get(key, now)
-        every = timedelta(seconds=wanted.every)
-        return ended + every if ended - now < every else now  # else a clock was wrong
+        now, every = self.now(), timedelta(seconds=wanted.every)
+        due = self._first.get(key, now)
+        if last is not None and last.proof.ended is not None:
+            due = _later(last.proof.ended, every, now)
+        if last is not None and last.ended is not None and not last.is_round:
+            due = max(due, _later(last.ended, _REST, now))
+        return due
 
     def _ready(self, key: Key) -> Watcher | None:
         """The watcher of a handler of which a round is due and may begin."""
@@ -202,6 +206,11 @@ class Rounds:
         followed = self.verifications.followed(*key)
         watcher = followed.watcher if followed.routed is not None else None
         return watcher is not None and self.verifications.has_adopted(watcher)
+
+
+def _later(ended: datetime, span: timedelta, now: datetime) -> datetime:
+    """When that is so long ago; now, if the clock was wrong then."""
+    return ended + span if ended - now < span else now
 
 
 class _CannotBeAsked(TailraceError):

@@ -47,7 +47,8 @@ class VerifyBody(HandlerQuery):
 
 
 class LastVerificationQuery(HandlerQuery):
-    """How far the last verification is, and what it has found: of a handler, or of all."""
+    """How far the last verification is, and what it has found: of a handler, or of all that
+    `POST` without a handler compares."""
 
     keys: bool = True
     """`false`: without the list of the rows that differ, which may be long."""
@@ -142,12 +143,8 @@ async def _require_no_repair(control: Control, subject: Subject, handlers: Seque
 
 def _comparable(subject: Subject) -> Sequence[Routed]:
     """The handlers that are meant, and can be asked. Raises :class:`ActionRefused`."""
-    meant = [routed for routed in subject.watcher.plan.routed if routed.name in subject.handlers]
-    comparable = [routed for routed in meant if routed.handler.comparison is not None]
-    if comparable:
-        # A log is read as a whole, and may have begun late: only if it is meant.
-        tables = [routed for routed in comparable if not routed.handler.is_log]
-        return comparable if subject.handler is not None else tables or comparable
+    if meant := _meant(subject):
+        return meant
     who = f"{subject}" if subject.handler is not None else f"no handler of {subject}"
     verb = "cannot" if subject.handler is not None else "can"
     raise ActionRefused(
@@ -155,6 +152,15 @@ def _comparable(subject: Subject) -> Sequence[Routed]:
         f"{who} {verb} be asked for its rows: it can be of types that hold a row of each document, "
         "as docs/verify.md lists them",
     )
+
+
+def _meant(subject: Subject) -> Sequence[Routed]:
+    """The handlers that are meant, and can be asked."""
+    meant = [routed for routed in subject.watcher.plan.routed if routed.name in subject.handlers]
+    comparable = [routed for routed in meant if routed.handler.comparison is not None]
+    # A log is read as a whole, and may have begun late: only if it is meant.
+    tables = [routed for routed in comparable if not routed.handler.is_log]
+    return comparable if subject.handler is not None else tables or comparable
 
 
 def _request(body: VerifyBody) -> VerificationRequest:
@@ -210,7 +216,8 @@ async def _last(
 
     subject, verifications = control.subject(scope, query.handler), control.verifications
     try:
-        records = await verifications.last(scope, subject.handlers)
+        meant = [routed.name for routed in _meant(subject)]
+        records = await verifications.last(scope, meant or subject.handlers)
     except CheckpointError as error:
         raise ActionRefused(503, describe(error)) from error
     documents = []
