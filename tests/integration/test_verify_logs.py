@@ -129,6 +129,7 @@ def test_a_log_is_folded_and_what_was_changed_by_hand_is_found(
                 found = verified(run)
             assert differing(found) == [(kind, number % n, at) for kind, n, at in wanted]
             assert (found["equal"] > 500, found["in_flux"]) == (True, 0)
+    assert verified(run, "--repair")["keys"] == []
     assert run.stop() == 0
 
 
