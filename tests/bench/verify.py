@@ -57,11 +57,11 @@ def measure(documents: int) -> list[dict[str, float]]:
     """The cost of each of two verifications."""
     with tempfile.TemporaryDirectory(prefix="tailrace-bench-") as directory, serve() as made:
         server = ReplicaSet(Path(directory) / "mongod")
-        run = Daemon(Path(directory) / "run", server.uri, **_sections(made("bench").handler))
+        run = Daemon(Path(directory) / "run", server.uri, **sections(made("bench").handler))
         try:
             insert(server, documents)
             run.start()
-            until(lambda: _is_copied(run), "the copy", _COPY_SECONDS)
+            until(lambda: is_copied(run), "the copy", _COPY_SECONDS)
             return [_measured(run) for _ in range(2)]
         finally:
             if run.process is not None and run.process.poll() is None:
@@ -69,17 +69,19 @@ def measure(documents: int) -> list[dict[str, float]]:
             server.stop()
 
 
-def _sections(handler: Mapping[str, Any]) -> dict[str, Any]:
+def sections(handler: Mapping[str, Any], full_document: str = "lookup") -> dict[str, Any]:
+    """The configuration: a snapshot of ``orders``, and then its changes."""
     scope = {"name": "orders", "database": _DATABASE, "collection": "orders"}
     return {
         "http": {"port": free_port()},
-        "scopes": [{**scope, "full_document": "lookup", "snapshot": "initial"}],
+        "scopes": [{**scope, "full_document": full_document, "snapshot": "initial"}],
         "handlers": {"copy": {**handler, "batch_size": 1000}},
         "routes": [{"scope": "orders", "handlers": ["copy"]}],
     }
 
 
-def _is_copied(run: Daemon) -> bool:
+def is_copied(run: Daemon) -> bool:
+    """Whether the snapshot is over."""
     snapshot = run.status()["snapshot"]
     return snapshot is not None and bool(snapshot["state"] == "done")
 

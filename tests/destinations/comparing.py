@@ -7,12 +7,20 @@ from typing import Any
 import bson
 
 from tailrace import Refused
-from tailrace.engine import Comparison, Handler, HeldRows, Row, differing_fields, suspects_of
+from tailrace.engine import (
+    ROWS_BYTES,
+    Comparison,
+    Handler,
+    HeldRows,
+    Row,
+    differing_fields,
+    suspects_of,
+)
 from tailrace.event import ChangeEvent, Namespace
 from tailrace.event.document_key import identity
 from tailrace.model.snapshot import DocumentId
 from tailrace.testing import Changes
-from tests.handlers import OWNER
+from tests.handlers import OWNER, deliver
 
 ORDERS = Namespace("shop", "orders")
 PAGE = 700
@@ -104,3 +112,20 @@ async def _suspects(
 async def _expected(comparison: Comparison, events: dict[int, ChangeEvent]) -> dict[int, Row]:
     rows = await comparison.expected(list(events.values()))
     return dict(zip(events, rows, strict=True))
+
+
+async def read_in_parts(handler: Handler, changes: Changes) -> None:
+    """Asks for large rows until all are read, of which few come at once."""
+    ids = range(6)
+    await deliver(handler, *[changes.insert({"_id": n, "pad": "x" * ROWS_BYTES}) for n in ids])
+    assert handler.comparison is not None
+    keys = [DocumentId(bson.encode({"_id": n})) for n in [*ids, 99]]
+    async with handler.comparison(OWNER) as comparison:
+        while len(keys) > 1:
+            held = await comparison.stored(ORDERS, keys)
+            assert not held.whole
+            there = [key for key, row in zip(keys, held.rows, strict=True) if row is not None]
+            assert 0 < len(there) <= 2
+            keys = [key for key in keys if key not in there]
+        held = await comparison.stored(ORDERS, keys)
+        assert (held.rows, held.whole) == ([None], True)

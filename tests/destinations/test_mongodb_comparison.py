@@ -12,7 +12,7 @@ from tailrace.engine import Handler
 from tailrace.event.snapshot_events import barrier
 from tailrace.testing import Changes
 from tests.destinations.calling import opened, send
-from tests.destinations.comparing import ORDERS, Found, compared
+from tests.destinations.comparing import ORDERS, Found, compared, read_in_parts
 from tests.destinations.copies import odd_documents
 from tests.destinations.mongodb import Target
 from tests.destinations.test_postgresql_values import IDS
@@ -67,6 +67,11 @@ async def test_a_sweep_removes_what_has_a_long_id(target: Target, changes: Chang
         )
         await send(handler, begin, changes.read(1), end)
         assert not await compared(handler, changes)
+
+
+async def test_large_rows_are_not_read_at_once(target: Target, changes: Changes) -> None:
+    async with opened(target.handler) as handler:
+        await read_in_parts(await begun(handler), changes)
 
 
 async def test_without_a_copy_nothing_is_there(target: Target, changes: Changes) -> None:

@@ -9,7 +9,7 @@ from bson import Decimal128, Int64, ObjectId
 
 from tailrace import Unavailable
 from tailrace.testing import Changes
-from tests.destinations.comparing import ORDERS, Found, compared
+from tests.destinations.comparing import ORDERS, Found, compared, read_in_parts
 from tests.destinations.postgresql_store import SHOP, Store
 from tests.destinations.test_postgresql_values import COLUMNS, IDS, ODD
 from tests.handlers import OWNER, deliver
@@ -59,6 +59,10 @@ async def test_what_write_refuses_is_refused(store: Store, changes: Changes) -> 
     assert list(found.refused) == [2, 3]
     assert "does not fit numeric" in found.refused[2]
     assert not [*found.different, *found.missing, *found.too_many]
+
+
+async def test_large_rows_are_not_read_at_once(store: Store, changes: Changes) -> None:
+    await read_in_parts(await store.opened(), changes)
 
 
 async def test_without_a_table_nothing_is_there(store: Store, changes: Changes) -> None:

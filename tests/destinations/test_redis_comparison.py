@@ -10,7 +10,7 @@ from bson import DBRef, Int64
 from tailrace import Unavailable
 from tailrace.testing import Changes
 from tests.destinations.calling import opened
-from tests.destinations.comparing import ORDERS, Found, compared
+from tests.destinations.comparing import ORDERS, Found, compared, read_in_parts
 from tests.destinations.redis import Redis
 from tests.destinations.test_postgresql_values import IDS, ODD
 from tests.handlers import OWNER, deliver
@@ -33,6 +33,11 @@ async def test_documents_of_every_kind_are_equal_to_their_keys(
         await deliver(handler, *[changes.insert({**each, "secret": 1}) for each in documents])
         found = await compared(handler, changes)
         assert not found, found
+
+
+async def test_large_rows_are_not_read_at_once(keys: Redis, changes: Changes) -> None:
+    async with opened(keys.handler) as handler:
+        await read_in_parts(handler, changes)
 
 
 async def test_sabotaged_keys_are_all_found(keys: Redis, changes: Changes) -> None:

@@ -55,6 +55,7 @@ from tailrace.destination.settings import (
 )
 from tailrace.durable_files import PRIVATE, probe_directory, sync_directory, write_all
 from tailrace.engine import (
+    ROWS_BYTES,
     Commit,
     Comparison,
     Handler,
@@ -78,6 +79,7 @@ from tailrace.model.snapshot import DocumentId
 
 __all__ = [
     "PRIVATE",
+    "ROWS_BYTES",
     "AnyHandlerSettings",
     "Batch",
     "BatchHandlerSettings",

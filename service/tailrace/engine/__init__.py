@@ -7,6 +7,7 @@ A :class:`Supervisor` keeps one :class:`Watcher` per scope. A watcher runs its s
 """
 
 from tailrace.engine.comparison import (
+    ROWS_BYTES,
     Comparison,
     HeldKey,
     HeldKeys,
@@ -41,6 +42,7 @@ from tailrace.engine.watcher import Watcher
 from tailrace.engine.watches import ClusterWatch, watch_desired_states, watch_letters
 
 __all__ = [
+    "ROWS_BYTES",
     "ByteBudget",
     "CheckpointStore",
     "ClusterWatch",

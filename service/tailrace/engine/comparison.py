@@ -25,6 +25,8 @@ Row: TypeAlias = Mapping[str, Hashable]
 text as it stores them, rather than numbers, because ``1 == 1.0 == True`` and ``0.0 == -0.0``.
 """
 
+ROWS_BYTES = 4 * 1024 * 1024
+"""Rows of this size are enough for one call of ``stored``: the others may be left out."""
 _ABSENT = object()
 
 

@@ -23,7 +23,6 @@ from tailrace.snapshot.server import Find, SnapshotServer
 _COUNT_MS = 10_000
 """The server may spend this many ms on a count, which is needed once for a range after a crash."""
 _MOST_BYTES = 8 * 1024 * 1024
-"""A chunk ends with the reply that reaches this size, even if fewer documents than asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,11 +72,13 @@ async def read_chunk(
     read_preference: str | None = None,
     ms: int = CHUNK_MS,
     keys_only: bool = False,
+    most_bytes: int = _MOST_BYTES,
 ) -> Chunk:
     """Scans the next ``most`` documents of a range, and returns the ``matching`` ones.
 
     The server may spend ``ms`` milliseconds on it. ``keys_only``: of each document, only its
-    ``_id``. Raises :class:`tailrace.errors.DriverError`.
+    ``_id``. The chunk ends with the reply with which it has ``most_bytes``, even if that is fewer
+    documents than asked for. Raises :class:`tailrace.errors.DriverError`.
     """
     shown = {"projection": {"_id": 1}} if keys_only else {}
 
@@ -87,7 +88,7 @@ async def read_chunk(
         fields = {"sort": {"_id": 1}, "hint": {"_id": 1}, "batchSize": most, "maxTimeMS": limit}
         uuid = bytes.fromhex(of.uuid)
         return Find(
-            of.database, of.collection, uuid, time, fields | command, read_preference, _MOST_BYTES
+            of.database, of.collection, uuid, time, fields | command, read_preference, most_bytes
         )
 
     conditions = [compare_with("$gt", of.last.raw)] if of.last is not None else []

@@ -92,9 +92,7 @@ def compared(
     """
     result = Compared(note=held.note)
     for key, index, row in zip(keys, indices, held.rows, strict=True):
-        if row is None and not held.whole:
-            result.unread.append(key)
-        elif index is None:
+        if index is None:
             if not whole:
                 result.unread.append(key)
             elif row is not None:

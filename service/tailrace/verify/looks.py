@@ -54,6 +54,11 @@ class Looker:
         reached = self.reached()
         namespace = Namespace(of.database, of.collection)
         held = await self.comparison.stored(namespace, keys)
+        unread: Sequence[DocumentId] = ()
+        if not held.whole:  # then nothing is known of those without a row
+            unread = [key for key, row in zip(keys, held.rows, strict=True) if row is None]
+            keys = [key for key, row in zip(keys, held.rows, strict=True) if row is not None]
+            held = replace(held, rows=[row for row in held.rows if row is not None])
         position = held.position.time if held.position is not None else None
         reached = reached_by(held, reached)
         moment = window(reached, position, await self.source.now(), self.full_document)
@@ -67,6 +72,7 @@ class Looker:
         rows_of_keys = [indices.get(one) for one in identities(keys)]
         whole = documents.whole or (len(keys) == 1 and rows_of_keys != [None])
         result = compared(keys, rows_of_keys, expected, held, whole=whole)
+        result.unread += unread
         if read is None and result.suspects and moment.stands < moment.at:
             await self._settle_as_of_position(of, result, moment)
         return Looked(result, moment, documents.size, len(documents.events))

@@ -26,8 +26,8 @@ from tailrace.snapshot.server import Find, SnapshotServer
 from tailrace.stream import ChangeStream, ChangeStreamOptions, Driver
 from tailrace.verify.window import Reached
 
-MOST_BYTES = 16 * 1024 * 1024
-"""Documents that are looked at again are read up to this size; the rest come with the next look."""
+MOST_BYTES = 4 * 1024 * 1024
+"""Documents are read up to this size, and to the end of the reply with which they reach it."""
 _SEEN = {"_id": 1, "operationType": 1, "ns": 1, "documentKey": 1, "clusterTime": 1}
 _OF_DOCUMENTS = frozenset({"insert", "update", "replace", "delete"})
 
@@ -105,6 +105,7 @@ class Source:
             matching=matching,
             read_preference=self.read_preference,
             ms=limit.ms,
+            most_bytes=MOST_BYTES,
         )
 
     async def documents_up_to(
@@ -118,6 +119,7 @@ class Source:
             most,
             read_preference=self.read_preference,
             ms=ms,
+            most_bytes=MOST_BYTES,
         )
         return _documents(of, chunk.replies, time, whole=chunk.ends)
 

@@ -44,13 +44,6 @@ def test_a_key_whose_document_was_not_read_is_no_suspect() -> None:
     assert (found.unread, found.suspects) == (KEYS[:2], [])
 
 
-def test_a_key_whose_row_was_not_read_is_no_suspect() -> None:
-    row = {"n": "1"}
-    held = HeldRows([row, None, None], whole=False)
-    found = compared(KEYS[:3], [0, 1, None], ExpectedRows([row, row], {}), held)
-    assert (found.equal, found.unread, found.suspects) == (1, KEYS[1:3], [])
-
-
 def test_a_row_that_may_have_expired_is_no_suspect() -> None:
     found = compared(KEYS[:1], [0], ExpectedRows([{"n": "1"}], {}), HeldRows([None], expires=True))
     assert (found.equal, found.suspects) == (0, [])

@@ -12,6 +12,7 @@ from pymongo.asynchronous.client_session import AsyncClientSession
 from pymongo.read_concern import ReadConcern
 
 from tailrace.destination import (
+    ROWS_BYTES,
     DocumentId,
     FieldMapping,
     HeldKey,
@@ -67,7 +68,7 @@ class CopyComparison:
         return [DocumentRow(change.document or b"") for change in copied.changes]
 
     async def stored(self, collection: Namespace, keys: Sequence[DocumentId]) -> HeldRows:
-        held: dict[bytes, DocumentRow] = {}
+        held, size = dict[bytes, DocumentRow](), 0
         with outages():
             copy = await self._copy(collection)
             async with self._snapshot() as session:
@@ -75,10 +76,15 @@ class CopyComparison:
                 record = await positions.find_one({"_id": self._own_id}, session=session) or {}
                 if copy is not None and keys:
                     query = RawBSONDocument(filter_of(key.raw for key in keys))
-                    async for document in copy.find(query, session=session):
-                        raw = bytes(document.raw)  # of 4 KiB and more it is a view
-                        held[identity(raw, 0)] = DocumentRow(raw)
-        return HeldRows([held.get(identity(key.raw, 0)) for key in keys], record.get("position"))
+                    async with copy.find(query, session=session) as documents:
+                        async for document in documents:
+                            raw = bytes(document.raw)  # of 4 KiB and more it is a view
+                            held[identity(raw, 0)] = DocumentRow(raw)
+                            if (size := size + len(raw)) >= ROWS_BYTES:
+                                break
+        rows = [held.get(identity(key.raw, 0)) for key in keys]
+        whole = size < ROWS_BYTES or len(held) == len(keys)
+        return HeldRows(rows, record.get("position"), whole=whole)
 
     async def stored_keys(self, collection: Namespace, after: str | None, most: int) -> HeldKeys:
         documents: list[Any] = []

@@ -5,13 +5,14 @@ rounding and the text of ``jsonb`` are its own. Both come as text in one session
 """
 
 import json
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
-from typing import Any
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from contextlib import aclosing, asynccontextmanager, suppress
+from typing import Any, TypeAlias, cast
 
 import psycopg
 
 from tailrace.destination import (
+    ROWS_BYTES,
     DocumentId,
     HeldKey,
     HeldKeys,
@@ -38,6 +39,8 @@ from tailrace.event.bson import encoded
 from tailrace.event.document_key import identity, key_text
 from tailrace.event.key import read_key_text
 from tailrace.event.layout import NAMESPACE
+
+Rows: TypeAlias = AsyncGenerator[tuple[Any, ...], None]
 
 _BEGIN = b"""
     BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY;
@@ -85,16 +88,33 @@ class TableComparison:
 
     async def stored(self, collection: Namespace, keys: Sequence[DocumentId]) -> HeldRows:
         table, ids = self._form.table_of(self._scope, collection), [_row_id(key) for key in keys]
-        position, held = None, dict[bytes, dict[str, Any]]()
+        position, held, whole = None, dict[bytes, dict[str, Any]](), True
         async with self._reading():
             position = await self._positions.stored(self._connection, self._scope)
             if await self._registry.holds(self._connection, table.name, self._scope, collection):
-                held = await self._asked(table, table.held, (ids,))
+                held, whole = await self._held(table, ids)
         rows = [held.get(each) for each in ids]
         for key, row in zip(keys, rows, strict=True):
             if row is not None:
                 row["key"] = _without_shard_key(row["key"], key_text(key.raw))
-        return HeldRows(rows, position)
+        return HeldRows(rows, position, whole=whole)
+
+    async def _held(
+        self, table: TableStatements, ids: Sequence[bytes]
+    ) -> tuple[dict[bytes, dict[str, Any]], bool]:
+        """The rows by their ids, and whether these are all."""
+        held, size, names = dict[bytes, dict[str, Any]](), 0, table.compared
+        async with (
+            self._connection.cursor(binary=True) as cursor,
+            aclosing(cast("Rows", cursor.stream(table.held, (ids,)))) as rows,
+        ):
+            async for row in rows:
+                id_, *texts = row
+                held[id_] = dict(zip(names, texts, strict=True))
+                size += sum(map(len, filter(None, texts)))
+                if size >= ROWS_BYTES:
+                    break  # which cancels the query
+        return held, size < ROWS_BYTES or len(held) == len(ids)
 
     async def suspects(self, collection: Namespace, read: ReadDocuments) -> Sequence[int]:
         table, equal = self._form.table_of(self._scope, collection), set[bytes]()

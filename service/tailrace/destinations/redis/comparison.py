@@ -1,10 +1,12 @@
 """Compares the values of keys with those that would be set for their documents."""
 
 from collections.abc import Callable, Sequence
+from itertools import accumulate
 
 from bson.objectid import ObjectId
 
 from tailrace.destination import (
+    ROWS_BYTES,
     DocumentId,
     HeldKey,
     HeldKeys,
@@ -47,12 +49,19 @@ class KeysComparison:
 
     async def stored(self, collection: Namespace, keys: Sequence[DocumentId]) -> HeldRows:
         prefix = self._prefix(collection)
-        values: Sequence[bytes | None] = ()
-        if keys:
+        names = [prefix + key_text(key.raw) for key in keys]
+        values, read = list[bytes | None](), 0
+        if names:
             async with self._server.connection() as connection:
-                values = await connection.one("MGET", *(prefix + key_text(key.raw) for key in keys))
+                sizes = await connection.answers([("STRLEN", name) for name in names])
+                # Of a key that holds no string, the size is an error, and the value None.
+                ends = accumulate(size if isinstance(size, int) else 0 for size in sizes)
+                over = (at for at, end in enumerate(ends, 1) if end >= ROWS_BYTES)
+                read = next(over, len(names))
+                values = await connection.one("MGET", *names[:read])
+        values += [None] * (len(names) - len(values))
         rows = [None if value is None else {"value": value} for value in values]
-        return HeldRows(rows, expires=self._expires)
+        return HeldRows(rows, expires=self._expires, whole=read == len(names))
 
     async def stored_keys(self, collection: Namespace, after: str | None, most: int) -> HeldKeys:
         prefix = self._prefix(collection)
