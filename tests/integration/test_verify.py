@@ -151,6 +151,8 @@ def test_another_process_that_takes_the_scope_over_goes_on(orders: Orders, tmp_p
     until(lambda: shown(other).get("state") == "done", "the end, in the other process")
     assert differing(shown(other)) == [("missing", '{"$numberInt":"299"}', ())]
     assert shown(other)["compared"] == 300
+    labels = {"scope": "orders", "handler": "mine"}
+    assert (other.metric("tailrace_verified_through_timestamp", **labels) or 0) > 1_700_000_000
     assert other.stop() == 0
 
 

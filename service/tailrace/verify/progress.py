@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from datetime import datetime
 from typing import Any
 
@@ -58,10 +58,18 @@ def status_document(
     )
     document |= {"compared": 0, "estimate": 0, "differences": 0}
     if record is not None:
-        shown = verification_document(replace(record, keys=(), letters=()))
-        proof = record.proof
-        document |= {name: shown[name] for name in document.keys() & shown.keys()}
-        document |= {"whole": record.request.is_whole, "differences": record.counts.differences}
+        counts, proof = record.counts, record.proof
+        document |= {
+            "state": record.state.value,
+            "reason": record.reason,
+            "by": record.by,
+            "began": utc_text(record.began),
+            "ended": utc_text(record.ended) if record.ended is not None else None,
+            "whole": record.request.is_whole,
+            "compared": counts.compared,
+            "estimate": sum(each.estimate for each in record.collections.values()),
+            "differences": counts.differences,
+        }
         if proof.through is not None:
             through, differences = utc_text(proof.through), proof.differences
             document["proven"] = {"through": through, "differences": differences}
