@@ -26,6 +26,7 @@ NAMES = (
 
 KIT = (
     "PRIVATE",
+    "ROWS_BYTES",
     "AnyHandlerSettings",
     "Batch",
     "BatchHandlerSettings",
@@ -52,6 +53,7 @@ KIT = (
     "PerEvent",
     "ProbeContext",
     "Problem",
+    "ReadDocuments",
     "Rename",
     "Row",
     "RunIdentity",
