@@ -1,5 +1,6 @@
 """When a verification ends though nothing more can be compared, and that its end is stored."""
 
+from contextlib import nullcontext
 from dataclasses import replace
 from types import SimpleNamespace as Named
 from typing import Any
@@ -7,14 +8,15 @@ from typing import Any
 import pytest
 
 from tailrace.engine import WatcherState
-from tailrace.errors import CheckpointError
-from tailrace.model.verification import Verification, VerificationState
+from tailrace.errors import CheckpointError, CommandFailed, ConnectionFailed
+from tailrace.model.failure_policy import Backoff
+from tailrace.model.verification import Verification, VerificationRequest, VerificationState
 from tailrace.stores.memory import MemoryDeadLetters, MemoryVerifications
 from tailrace.verify.findings import Findings
 from tailrace.verify.followed import FollowedHandler
 from tailrace.verify.run import Run
 from tests.contract.test_verification_store import FIRST
-from tests.unit.verify.scripted import ORDERS, World
+from tests.unit.verify.scripted import ORDERS, World, one
 
 
 class FailingVerifications(MemoryVerifications):
@@ -73,3 +75,43 @@ async def test_an_end_that_the_store_does_not_take_is_stored_later(
     assert not run.is_saved
     await run.save_end()
     assert [each.state for each in await store.load("orders")] == [VerificationState.FAILED]
+
+
+@pytest.mark.parametrize("read", ["now", "keys", "documents", "touched"])
+async def test_elections_and_moves_of_the_source_are_waited_out(
+    monkeypatch: pytest.MonkeyPatch, read: str
+) -> None:
+    """Whatever is asked meanwhile: what was compared before counts, and nothing differs."""
+    monkeypatch.setattr("tailrace.verify.run.Backoff", lambda *_: Backoff(0.0, 0.0))
+    world = World()
+    for number in (1, 2, 3):
+        world.change(number, "a")
+    world.follow()
+    world.rows.pop(one(3))
+    world.failures[read] = [
+        ConnectionFailed("the primary is gone"),
+        CommandFailed("not primary", code=10107, code_name="NotWritablePrimary"),
+        CommandFailed("interrupted", code=11602, code_name="InterruptedDueToReplStateChange"),
+        CommandFailed("the collection is resharded", code=150, code_name="StaleEpoch"),
+        CommandFailed("its metadata changed", code=246, code_name="SnapshotUnavailable"),
+    ]
+    plan = Named(options=Named(full_document=None, pipeline=()))
+    followed = Named(
+        scope="orders",
+        handler=FIRST.handler,
+        plan=plan,
+        watcher=Named(plan=plan),
+        routed=Named(wants=None),
+        ended="",
+        obstacle="",
+        reached=world.reached,
+        open=lambda: nullcontext(world),
+    )
+    record = replace(FIRST, request=VerificationRequest(), collections={ORDERS.name: ORDERS})
+    source: Any = world
+    one_followed: Any = followed
+    run = Run(Findings(record, MemoryDeadLetters()), one_followed, source, MemoryVerifications())
+    await run.run()
+    counts = run.record.counts
+    assert (run.record.state, counts.equal, counts.missing) == (VerificationState.DONE, 2, 1)
+    assert (counts.compared, world.failures[read]) == (3, [])
