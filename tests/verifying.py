@@ -28,6 +28,7 @@ CREATE TABLE IF NOT EXISTS positions (scope TEXT PRIMARY KEY, position TEXT);
 def opened():
     connection = sqlite3.connect("table.db", isolation_level=None, timeout=20)
     connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute("PRAGMA synchronous = OFF")  # the machine does not fail, only the process
     connection.executescript(SCHEMA)
     return closing(connection)
 

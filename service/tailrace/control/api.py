@@ -117,7 +117,10 @@ class Api:
                 log.warning("action.refused", reason=str(refused))
             return line(refused.status, str(refused))
         if not isinstance(answer, Done):
-            return _json_text(answer) if isinstance(answer, str) else _json(200, answer)
+            if isinstance(answer, str):
+                return _json_text(answer)
+            # It may have thousands of rows that differ: a thread leaves the event loop free.
+            return await to_thread.run_sync(_json, 200, answer, limiter=self.encoding)
         log.info("action.done", **{"from": answer.before, "to": answer.after})
         return _json(action.status, {"message": answer.message, **answer.details})
 

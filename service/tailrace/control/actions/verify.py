@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+from anyio import to_thread
 from pydantic import Field
 
 from tailrace.control.action import Action
@@ -220,16 +221,19 @@ async def _last(
         records = await verifications.last(scope, meant or subject.handlers)
     except CheckpointError as error:
         raise ActionRefused(503, describe(error)) from error
-    documents = []
+    parts = []
     for record in records if query.keys else [replace(each, keys=()) for each in records]:
         run = verifications.running(scope, record.handler)
         followed = verifications.followed(scope, record.handler)
         trouble = run.trouble if run is not None else ""
         repair = repair_state(Subject(subject.watcher, record.handler or None), record)
         why = await _reasons(control, subject, record) if query.keys else {}
-        told = verification_document(record, trouble, followed.snapshot, repair, why)
-        documents.append(told)
-    return {"scope": scope, "verification": scope_document(documents)}
+        parts.append((record, trouble, followed.snapshot, repair, why))
+
+    def told() -> Mapping[str, Any] | None:
+        return scope_document([verification_document(*each) for each in parts])
+
+    return {"scope": scope, "verification": await to_thread.run_sync(told)}
 
 
 async def _reasons(
