@@ -22,7 +22,8 @@ what only some destinations need.
 - DDL and snapshots: :class:`Rename`, :class:`SnapshotBarrier`, :func:`ddl_mark`,
   :func:`is_before`.
 - A comparison with the source: ``comparison(scope)`` opens a :class:`Comparison`, which has
-  :data:`Row`, :class:`HeldRows`, :class:`HeldKeys` of :class:`HeldKey`, and :class:`DocumentId`.
+  :data:`Row`, :class:`HeldRows`, :class:`HeldKeys` of :class:`HeldKey`, and :class:`DocumentId`,
+  :class:`ReadDocuments` if it compares by itself, and :data:`ROWS_BYTES`.
 - Files: :func:`probe_directory` for a probe; :func:`write_all`, :func:`sync_directory` and the mode
   :data:`PRIVATE` for what must survive a power cut.
 - Below a class: :class:`Handler`, which the engine calls as :class:`PerEvent` or

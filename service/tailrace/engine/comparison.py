@@ -87,9 +87,12 @@ class Comparison(Protocol):
         """
 
 
-ReadDocuments: TypeAlias = Callable[[HeldRows], Awaitable[Sequence[bytes]]]
-"""Gives documents of a collection (BSON), as of the moment of a consistent read, which it gets
-without rows. Raises :class:`tailrace.errors.DriverError`, too."""
+class ReadDocuments(Protocol):
+    """Gives documents of a collection (BSON), as of the moment of a consistent read, which it gets
+    without rows. Raises :class:`tailrace.errors.DriverError`, too."""
+
+    def __call__(self, held: HeldRows, /) -> Awaitable[Sequence[bytes]]: ...
+
 
 Suspects: TypeAlias = Callable[[Namespace, ReadDocuments], Awaitable[Sequence[int]]]
 """Begins a consistent read of a collection's rows and the position, and asks once for documents.
