@@ -215,13 +215,14 @@ def _rows_of(progress: SnapshotProgress) -> int:
 
 def leave_last(course: Course, begun: Sequence[HandlerStart]) -> bool:
     """Lets the handlers go on alone from whose position the stream was to begin, as the server
-    refused that; returns whether others are left, whose positions may be good."""
-    last = last_of(begun)
-    there = [each for each in begun if each.position.start == last.position.start]
-    if course.parts is None or len(there) == len(begun):
+    refused that; returns whether others are left, whose positions may be good. Some may have left
+    before."""
+    refused, names = last_of(begun).position.start, course.names
+    there = [e.name for e in begun if e.position.start == refused and e.name in names]
+    if course.parts is None or len(there) == len(names):
         return False
-    for each in there:
-        course.part(each.name)
+    for name in there:
+        course.part(name)
     return True
 
 
