@@ -247,12 +247,15 @@ class HandlerRuns:
 
     def _read_to(self) -> ResumeToken | None:
         """Where a handler may join; ``None`` while none can."""
-        # Rows would come to it, too, also of a snapshot that is paused now: the end of one that it
-        # lacks, or those that it has read on its own.
-        rows = self.course.rows
-        under_way = (now := rows.observed()) is not None and not now.progress.over
-        reads_rows = under_way or rows.active or self.order.gate.locked()
+        # Rows would come to it, too: the end of a snapshot that it lacks, or rows that it has.
+        reads_rows = self._has_snapshot or self.order.gate.locked()
         return None if self.interrupt.is_set or reads_rows else self.watermarks.read_token
+
+    @property
+    def _has_snapshot(self) -> bool:
+        """Whether the course has a snapshot that is not over, even if it is paused."""
+        rows = self.course.rows
+        return rows.active or ((now := rows.observed()) is not None and not now.progress.over)
 
     def _attach(self, routed: Routed, former: HandlerRun, token: ResumeToken) -> HandlerRun:
         """Feeds a handler with everything after a token; it begins when its own run has ended."""
@@ -284,7 +287,7 @@ class HandlerRuns:
         course = self.course
         if course.replay is not None:
             return course.replay.is_over(self.watermarks.read_time, exhausted=exhausted)
-        if not course.alone or course.rows.active:
+        if not course.alone or self._has_snapshot:
             return False
         token, routed, handler = self.watermarks.read_token, course.routed[0], self.fed[0]
         snapshot = handler.watermark.position.snapshot
