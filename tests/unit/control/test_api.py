@@ -4,6 +4,7 @@ import json
 import re
 import time
 from dataclasses import replace
+from threading import get_ident
 from typing import Any
 from urllib.parse import quote
 
@@ -190,6 +191,24 @@ async def test_a_service_that_is_starting_refuses_every_action(action: Action) -
     assert isinstance(call, Call)
     answer = await call.answer(b"")
     assert (answer.status, answer.body[:24]) == (409, b"the service is starting:")
+
+
+async def test_an_answer_is_made_into_text_beside_the_event_loop() -> None:
+    """It may have thousands of rows that differ."""
+
+    class Noting:
+        def __str__(self) -> str:
+            return str(get_ident())
+
+    class Answering(Service):
+        async def perform(self, action: Action, about: str, request: Any) -> Any:
+            return {"thread": Noting()}
+
+    sent = {b"host": b"localhost"}
+    call = Answering().api().find(Request("GET", "/scopes/orders/verify", sent, "", "127.0.0.1"))
+    assert isinstance(call, Call)
+    answer = await call.answer(b"")
+    assert json.loads(answer.body) != {"thread": str(get_ident())}
 
 
 async def test_a_scrape_of_200_scopes_leaves_the_event_loop_free() -> None:

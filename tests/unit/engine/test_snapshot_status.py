@@ -1,6 +1,9 @@
 """What is shown of a scope's snapshot is what the handler has that has least of it."""
 
+from dataclasses import replace
+
 import pytest
+from bson.timestamp import Timestamp
 
 from tailrace.engine.plan.row_source import ObservedSnapshot
 from tailrace.engine.status.scope_snapshot import scope_snapshot
@@ -20,7 +23,11 @@ def progress(documents: int = 0, id: str = "s", *, over: bool = False) -> Snapsh
 
 
 DONE, OTHER = progress(9, over=True), progress(9, "of another handler", over=True)
+BEGUN = replace(DONE, began=Timestamp(5, 1))
+LATER, EARLIER = replace(OTHER, began=Timestamp(6, 1)), replace(OTHER, began=Timestamp(4, 1))
 CASES = {
+    "one has had a later one of its own": (BEGUN, {"a": LATER, "b": BEGUN}, ("a",), "done"),
+    "one has an earlier one so far": (BEGUN, {"a": EARLIER, "b": BEGUN}, ("a",), "reading"),
     "all have it": (DONE, {"a": DONE, "b": DONE}, (), "done"),
     "one has less": (DONE, {"a": DONE, "b": progress(3)}, (), "reading"),
     "one has nothing so far": (DONE, {"a": DONE, "b": None}, ("b",), "reading"),

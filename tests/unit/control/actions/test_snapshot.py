@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tailrace.control.actions.repair import repair_state
 from tailrace.control.actions.snapshot import SNAPSHOT, SnapshotBody
 from tailrace.control.control import Control
 from tailrace.control.outcome import ActionRefused
@@ -17,6 +18,7 @@ from tailrace.model.snapshot import SnapshotMode, SnapshotState
 from tailrace.snapshot.options import SnapshotOptions
 from tailrace.snapshot.server import Find
 from tailrace.snapshot.snapshots import Snapshots
+from tests.contract.test_verification_store import FIRST
 from tests.unit.control.controlling import ask, control_of
 from tests.unit.engine.changes import changes, checkpoint
 from tests.unit.engine.scripted_driver import ScriptedDriver
@@ -66,3 +68,44 @@ async def test_a_snapshot_that_handlers_have_not_handled_is_not_over() -> None:
     with pytest.raises(ActionRefused, match=message) as error:
         await ask(control, SNAPSHOT, "orders", START, BY)
     assert error.value.status == 409
+
+
+async def test_a_handler_gets_no_snapshot_of_its_own_in_the_middle_of_one_of_all() -> None:
+    """It would leave the others for it, and never get the rest of theirs."""
+    rows = Snapshots(Scope("orders", "shop"), Gone(), SnapshotOptions())
+    handlers = [Destination(name).routed(concurrency=1) for name in ("audit", "index")]
+    one = Watching(ScriptedDriver(*changes(1, 10)), *handlers, rows=rows)
+    progress = SnapshotProgress("5f3a", SnapshotMode.INITIAL, SnapshotState.READING)
+    rows.begin(progress, fresh=False, gap=False, rows={})
+    one.watcher.status.enter(WatcherState.CAUGHT_UP)
+    with pytest.raises(ActionRefused, match="snapshot 5f3a is not over: cancel it first"):
+        await ask(control_of(one), SNAPSHOT, "orders", SnapshotBody(handler="audit"), BY)
+
+
+@pytest.mark.parametrize(
+    ("id", "state", "told"),
+    [
+        ("5f3a", SnapshotState.READING, "reading"),
+        ("5f3a", SnapshotState.DONE, "done"),
+        ("5f3a", SnapshotState.CANCELLED, "cancelled"),
+        ("another", SnapshotState.DONE, "replaced"),
+    ],
+)
+async def test_a_repair_tells_how_far_its_snapshot_is(
+    id: str, state: SnapshotState, told: str
+) -> None:
+    rows, control = controlled(SnapshotState.READING)
+    assert rows.progress is not None
+    rows.progress = replace(rows.progress, id=id, state=state)
+    subject = control.subject("orders")
+    subject = replace(subject, handler=subject.watcher.plan.routed[0].name)
+    subject.status.checkpoint = checkpoint(1, snapshot=rows.progress)
+    shown = repair_state(subject, replace(FIRST, repair="5f3a"))
+    assert shown is not None
+    assert (shown["snapshot"], shown["state"]) == ("5f3a", told)
+    subject.status.enter(WatcherState.HALTED, "no such table")
+    halted = repair_state(subject, replace(FIRST, repair="5f3a"))
+    assert halted is not None
+    expected = ("halted", "no such table") if told == "reading" else (told, halted["reason"])
+    assert (halted["state"], halted["reason"]) == expected
+    assert repair_state(subject, FIRST) is None
