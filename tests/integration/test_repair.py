@@ -164,6 +164,10 @@ def test_each_difference_says_why_and_a_repair_of_a_handler_that_halts_ends(orde
     assert "is before start: changes are delivered to it from" in why[number % 1]
     with run.begun("verify", "orders", "--status") as command:
         assert f"; dead letter {letter['id']} was discarded" in command.communicate(60)[0]
+    run.command("scopes", "pause", "orders", "--handler", "mine")
+    code, errors = run.refused("verify", "orders", "--handler", "mine", "--repair")
+    assert (code, "is paused: resume it first" in errors) == (2, True), errors
+    run.command("scopes", "resume", "orders", "--handler", "mine")
     code, errors = run.refused("verify", "orders", "--handler", "halting", "--repair")
     assert (code, "is halted: " in errors) == (2, True), errors
     assert verified(run, "--handler", "mine", "--repair")["keys"] == []

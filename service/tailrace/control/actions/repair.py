@@ -151,6 +151,8 @@ async def _begin(
             of = Subject(watcher, plan.handler)
             if of.is_halted:
                 raise ActionRefused(409, f"{of} is halted: restart it first")
+            if of.is_paused(plan.handler):
+                raise ActionRefused(409, f"{of} is paused: resume it first")
             await _wait_for_last(of, control.patience_seconds)
             wanted = rows_of(of, "start").start(plan.collections, plan.filter)
             if isinstance(wanted, str):
