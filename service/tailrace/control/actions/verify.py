@@ -103,7 +103,7 @@ async def _change(control: Control, subject: Subject, action: str) -> Done:
 async def _start(control: Control, subject: Subject, body: VerifyBody, by: str) -> Done:
     from tailrace.errors import CheckpointError, describe
 
-    watcher, chosen = subject.watcher, _comparable(subject)
+    watcher, chosen = subject.watcher, comparable_of(subject)
     for routed in chosen:
         run = control.verifications.running(watcher.name, routed.name)
         if run is not None and (run.record.is_over or not run.record.is_round):
@@ -142,7 +142,7 @@ async def _require_no_repair(control: Control, subject: Subject, handlers: Seque
             )
 
 
-def _comparable(subject: Subject) -> Sequence[Routed]:
+def comparable_of(subject: Subject) -> Sequence[Routed]:
     """The handlers that are meant, and can be asked. Raises :class:`ActionRefused`."""
     if meant := _meant(subject):
         return meant

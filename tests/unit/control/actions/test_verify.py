@@ -1,13 +1,17 @@
-"""What a repair reads again."""
+"""What is compared, and what a repair reads again."""
 
 from dataclasses import replace
 from datetime import UTC, datetime
+from types import SimpleNamespace as Named
 from typing import Any
 
 import bson
+import pytest
 from bson.timestamp import Timestamp
 
 from tailrace.control.actions.repair import RepairPlan, repair_plan
+from tailrace.control.actions.verify import comparable_of
+from tailrace.control.outcome import ActionRefused
 from tailrace.engine import Routed
 from tailrace.event import ChangeEvent
 from tailrace.event.document_key import key_text
@@ -70,3 +74,29 @@ def test_routes_that_take_no_rows_are_named() -> None:
     plan = repair_plan(record(difference(Kind.MISSING, 1)), routed)
     assert plan is not None
     assert plan.text.endswith("take no 'read', so no documents come")
+
+
+@pytest.mark.parametrize(
+    ("handlers", "chosen", "compared"),
+    [
+        ("table log none", None, "table"),
+        ("log other_log none", None, "log other_log"),
+        ("table log", "log", "log"),
+        ("none", None, ""),
+        ("none table", "none", ""),
+    ],
+)
+def test_a_log_is_compared_if_it_is_named_or_nothing_else_can_be(
+    handlers: str, chosen: str | None, compared: str
+) -> None:
+    routed = [
+        Named(name=name, handler=Named(comparison=name != "none" or None, is_log="log" in name))
+        for name in handlers.split()
+    ]
+    names = [chosen] if chosen else handlers.split()
+    subject: Any = Named(watcher=Named(plan=Named(routed=routed)), handlers=names, handler=chosen)
+    if not compared:
+        with pytest.raises(ActionRefused, match="be asked for its rows"):
+            comparable_of(subject)
+    else:
+        assert [each.name for each in comparable_of(subject)] == compared.split()
