@@ -43,18 +43,12 @@ def test_rows_that_were_changed_in_a_table_are_found_and_what_is_not_published_i
         found = verified(run)
         assert (found["equal"], found["compared"]) == (600, 600)
         assert "compared: current/" in noted(found)
+        damage(DeltaTable(f"{pipeline.tables}/current/{database}.orders"))
         with Writers(client, database, ["orders"], range(300), seed=1, pause=0.002):
             orders.update_many({"_id": {"$gte": 590}}, {"$set": {"n": "new"}})
             orders.insert_one({"_id": 1000})
-            until(lambda: is_done(run), "the first changes")
             found = verified(run)
-        assert differing(found) == []
         assert found["in_flux"] >= 1, "the new one; others are equal as of the publication"
-        until(lambda: is_done(run), "the last changes")
-        pipeline.run()
-        damage(DeltaTable(f"{pipeline.tables}/current/{database}.orders"))
-        with Writers(client, database, ["orders"], range(300), seed=2, pause=0.002):
-            found = verified(run)
     assert differing(found) == [
         ("different", KEYS[502], ("n",)),
         ("different", KEYS[503], ("_id", "n")),
