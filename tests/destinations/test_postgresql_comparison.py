@@ -61,6 +61,16 @@ async def test_what_write_refuses_is_refused(store: Store, changes: Changes) -> 
     assert not [*found.different, *found.missing, *found.too_many]
 
 
+async def test_a_key_with_the_shard_key_is_no_difference(store: Store, changes: Changes) -> None:
+    handler = await store.opened()
+    await deliver(handler, *[changes.insert({"_id": n}) for n in range(3)])
+    sharded = """replace(key, '{"_id"', '{"region":"a","_id"')"""
+    store.server.execute(f"UPDATE orders SET key = {sharded}")
+    assert not await compared(handler, changes)
+    store.server.execute("UPDATE orders SET key = replace(key, '2', '1') WHERE key LIKE '%\"2\"%'")
+    assert (await compared(handler, changes)).different == {2: ["key._id", "key.region"]}
+
+
 async def test_large_rows_are_not_read_at_once(store: Store, changes: Changes) -> None:
     await read_in_parts(await store.opened(), changes)
 

@@ -33,7 +33,7 @@ from tailrace.destinations.postgresql.rows import HASHED, HASHED_BYTES, TableRow
 from tailrace.destinations.postgresql.statements import TableStatements
 from tailrace.destinations.postgresql.table_form import TableForm
 from tailrace.destinations.postgresql.tables import Registry
-from tailrace.errors import Refused
+from tailrace.errors import BatchTooLarge, Refused
 from tailrace.event import ChangeEvent
 from tailrace.event.bson import encoded
 from tailrace.event.document_key import identity, key_text
@@ -127,6 +127,9 @@ class TableComparison:
                     self._connection, table.name, self._scope, collection
                 ):
                     equal = await self._equal(table, documents)
+        except BatchTooLarge:
+            if not documents:
+                raise
         except psycopg.Error as error:
             if not is_of_data(error):
                 raise
