@@ -40,6 +40,7 @@ SNAPSHOT = {
     "time": [1_700_000_000, 3],
     "handled": "0123456789abba9876543210",
     "observed_generation": 2,
+    "verification": "65a0",
 }
 
 _DIGESTS = ("0123456789ab", "ba9876543210")
