@@ -22,6 +22,7 @@ from tailrace.engine import (
 from tailrace.engine.held_lease import ObservedLease
 from tailrace.engine.status.subscription_state import subscription_state
 from tailrace.errors import CheckpointError, DeadLetterError, LeaseError
+from tailrace.model import PositionKind
 from tailrace.model.cluster import ClusterIdentity
 from tailrace.model.lease import Member
 from tailrace.observe.metrics import Metrics
@@ -193,6 +194,26 @@ class Process:
     def goes_on(self) -> bool:
         """Whether it runs, and was neither stopped nor killed."""
         return self.gate.is_open and not self.ended and not self.stop.is_set
+
+    @property
+    def has_ended_itself(self) -> bool:
+        """Whether it has ended because its scopes have: neither a stop nor a kill did it."""
+        cancelled = self._running.cancel_called
+        return self.ended and self.gate.is_open and not (self.stop.is_set or cancelled)
+
+    @property
+    def not_at_an_invalidate(self) -> list[str]:
+        """The handlers that are stored elsewhere than behind one invalidate of their scope."""
+        left = list[str]()
+        for watcher in self.supervisor.watchers:
+            names = [each.name for each in watcher.plan.routed]
+            found = {name: watcher.claim.of(name) for name in names}
+            at = {name: one.position for name, one in found.items() if one is not None}
+            ends = {one.start_point for one in at.values()}
+            invalid = any(one.kind is not PositionKind.INVALIDATE for one in at.values())
+            if invalid or len(ends) != 1 or len(at) < len(names):
+                left += [f"{name} of {watcher.name}: {at.get(name)}" for name in names]
+        return left
 
     @property
     def followed(self) -> list[Watcher]:

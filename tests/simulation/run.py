@@ -163,12 +163,12 @@ class Simulation:
                     trouble.start_soon(self._crashes)
                     trouble.start_soon(anyio.sleep_forever)
             await self._heal(tasks, members)
-            await self._handled()
+            await self._handled(tasks, members)
             await self._stopped()
             for member in members:
                 self._start(tasks, member)
             self.writer.write(5)
-            await self._handled()
+            await self._handled(tasks, members)
             await self._stopped()
             tasks.cancel_scope.cancel()
 
@@ -277,22 +277,27 @@ class Simulation:
         world.server.silent_until, world.server.most_streams = 0.0, 1000
         self._loop.interrupts.clear()
         await self.operator.resume()
-        for member in members:
-            last = [each for each in self.processes if each.member == member][-1:]
-            if not last or not last[0].goes_on:
-                for each in last:
-                    await each.until_ended()
-                self._start(tasks, member)
+        await self._revive(tasks, members)
         self.writer.touch()  # a destination that was restored is noticed at the next change
         self._check()
         await anyio.sleep(2)  # a process that has just woken up hears that it has lost its leases
         with anyio.move_on_after(PATIENCE_SECONDS):
             while not self._is_settled:
                 self._check()
+                await self._revive(tasks, members)
                 await self.operator.repair()
                 await anyio.sleep(1)
 
-    async def _handled(self) -> None:
+    async def _revive(self, tasks: anyio.abc.TaskGroup, members: Sequence[str]) -> None:
+        """Starts a process for each member whose last one has ended, or is ending."""
+        for member in members:
+            last = [each for each in self.processes if each.member == member][-1:]
+            if not last or not last[0].goes_on:
+                for each in last:
+                    await each.until_ended()
+                self._start(tasks, member)
+
+    async def _handled(self, tasks: anyio.abc.TaskGroup, members: Sequence[str]) -> None:
         """Everything is handled in time."""
         deadline = anyio.current_time() + PATIENCE_SECONDS
         while (missing := self._missing()) or not self._is_settled:
@@ -307,6 +312,7 @@ class Simulation:
                     f"{'; '.join(states)} after {PATIENCE_SECONDS:g} s without faults; "
                     f"{missing or 'everything is handled'}"
                 )
+            await self._revive(tasks, members)  # it ends with the last scope that has ended
             await self.operator.repair()  # a cut may be noticed late
             await anyio.sleep(1)
         self._check()
@@ -370,6 +376,8 @@ class Simulation:
         for process in self._unchecked:
             if process.failure is not None:
                 raise process.failure
+            if process.has_ended_itself and (left := process.not_at_an_invalidate):
+                raise Violation(f"a scope has ended before these handlers came so far: {left}")
             if process.gate.is_open and (halted := next(self.operator.unlawful(process), "")):
                 raise Violation(halted)
         self._unchecked = [each for each in self._unchecked if not each.ended]

@@ -21,7 +21,7 @@ EVENTS = Shape(Kind.EVENTS, 3, WAITS)
 STORES = Shape(Kind.TABLE, 7, WAITS)
 
 
-OF_SCOPE = ("snapshot", "start")
+OF_SCOPE = ("snapshot", "start", "stop_on_invalidate")
 
 
 def away(since: float, until: float) -> Part:
@@ -155,6 +155,22 @@ def test_no_promise_is_broken_where_it_was(scenario: Scenario) -> None:
 
 
 SHOWS: dict[str, tuple[Scenario, str]] = {
+    "a scope ends with each invalidate, when all handlers have come so far": (
+        of(
+            BATCHES,
+            EVENTS,
+            STORES,
+            collection="orders",
+            stop_on_invalidate=True,
+            changes=100,
+            ddl=0.1,
+            before=20,
+            budget=2_000,
+            parts={1: Part(Rates(latency_seconds=0.2)), 2: away(2.0, 4.0)},
+            elections=[(5.0, 1.0)],
+        ),
+        "log: scope.ended",
+    ),
     "crashes while one of two handlers has an invalidate, and the other may have it": (
         of(
             BATCHES,

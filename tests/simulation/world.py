@@ -45,6 +45,7 @@ class ScopeShape:
     skip_lost_history: bool = False
     after_gap: bool = False
     catch_up_streams: int = 2
+    stop_on_invalidate: bool = False
 
 
 @dataclass(eq=False)
@@ -89,6 +90,7 @@ class SimulatedScope:
             checkpoint_seconds=shape.checkpoint_seconds,
             rows=self._rows(server, gate, initial=shape.snapshot),
             catch_up_streams=shape.catch_up_streams,
+            stop_on_invalidate=shape.stop_on_invalidate,
         )
 
     def _routed(self, of: Destination, server: Server, gate: Gate) -> Routed:

@@ -36,12 +36,15 @@ from tailrace.stream import Interrupt, fingerprint
 
 class Former(Protocol):
     """What a handler still does for a course that it has left: ``ended`` is set when that has
-    ended, and ``failure`` then says why it failed, if it did."""
+    ended, and ``failure`` then says why it failed, if it did. ``invalidated``: whether it came to
+    an invalidate."""
 
     @property
     def ended(self) -> anyio.Event: ...
     @property
     def failure(self) -> Exception | None: ...
+    @property
+    def invalidated(self) -> bool: ...
 
 
 Part = Callable[[Routed, Exception | None, Former | None], None]

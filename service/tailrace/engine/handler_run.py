@@ -107,6 +107,12 @@ class HandlerRun:
         self.begin()
 
     @property
+    def invalidated(self) -> bool:
+        """Whether the handler has come to an invalidate: no bookmark before its first event."""
+        at, first = self.watermark.position, self._first
+        return at.kind is PositionKind.INVALIDATE and at.event_token != first.event_token
+
+    @property
     def can_leave(self) -> bool:
         """Whether it is called now: else nothing would say that its last call has ended."""
         return self.started and not (self.joining or self.over.is_set())

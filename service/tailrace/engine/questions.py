@@ -21,13 +21,14 @@ PATIENCE_SECONDS = 3.0
 class _Question(Generic[T]):
     """One handler's. It is asked in a task of the scope, as the call may ignore its cancellation.
 
-    ``ended`` and ``failure`` are those of :class:`tailrace.engine.course.Former`.
+    ``ended``, ``failure`` and ``invalidated`` are those of :class:`tailrace.engine.course.Former`.
     """
 
     name: str
     call: Callable[[], Awaitable[T]]
     answers: list[T] = field(default_factory=list)
     failure: Exception | None = None
+    invalidated: bool = False
     ended: anyio.Event = field(default_factory=anyio.Event)
     life: anyio.CancelScope = field(default_factory=anyio.CancelScope)
 

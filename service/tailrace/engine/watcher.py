@@ -260,7 +260,9 @@ class Watcher:
         if former is not None:
             await former.ended.wait()
             error = former.failure
-        if error is None or await follow.begin_after(error, stop):
+        if former is not None and former.invalidated and self.plan.stop_on_invalidate:
+            follow.course.status.enter(WatcherState.STOPPED)
+        elif error is None or await follow.begin_after(error, stop):
             joined = await follow.run(stop)
             self._end_if_fenced(follow)
             if joined is not None:

@@ -204,17 +204,21 @@ async def test_a_handler_that_is_halted_where_others_have_left_is_restarted_by_i
         await until(lambda: len(index.handled) == 9 and not one.watcher.apart)
 
 
-async def test_an_invalidate_that_ends_the_scope_ends_it_when_all_have_come_so_far() -> None:
+@pytest.mark.parametrize("held", [2, 21])
+async def test_an_invalidate_that_ends_the_scope_ends_it_when_all_have_come_so_far(
+    held: int,
+) -> None:
+    """Also for one that has begun the call with the invalidate when it leaves the others."""
     audit, slow = Destination("audit"), Destination("slow")
-    slow.held = {2}
-    oplog = [*changes(1, 20), ddl(20), invalidate(20)]
+    slow.held = {held}
+    oplog = [*changes(1, 20), ddl(20), invalidate(21), *changes(22, 25)]
     routed = audit.routed(), slow.routed(concurrency=1)
     one = Watching(ScriptedDriver(*oplog), *routed, stop_on_invalidate=True)
     async with one.run(stop=False):
         await one.until_state(WatcherState.STOPPED)
         assert list(one.watcher.apart) == ["slow"]
         slow.held = set()
-    assert len(audit.handled) == len(slow.handled) == 21
+    assert audit.handled == slow.handled == list(range(1, 22))
     assert {each.state for each in one.watcher.apart.values()} == {WatcherState.STOPPED}
 
 
