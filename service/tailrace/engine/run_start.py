@@ -12,6 +12,7 @@ from tailrace.engine.first_position import begin_now
 from tailrace.engine.handle.delivery import Delivery
 from tailrace.engine.plan.router import Routed
 from tailrace.engine.ports import RunIdentity
+from tailrace.engine.position.snapshot_start import least_snapshot, rows_of_handlers
 from tailrace.engine.position.start_position import (
     StartPosition,
     position_at,
@@ -26,7 +27,7 @@ from tailrace.model import Checkpoint, SinkPosition, SnapshotProgress, StartPoin
 from tailrace.model.gap import Gap
 from tailrace.model.position import earliest
 from tailrace.model.sink_position import NO_TOKEN
-from tailrace.model.snapshot import SnapshotState, StoredRows
+from tailrace.model.snapshot import StoredRows
 from tailrace.model.start import NOW
 
 
@@ -179,40 +180,6 @@ def _position(
     return start_position(identity, name, start, noted, cluster, sink, down=down)
 
 
-def _rows(begun: HandlerStart, known: SnapshotProgress | None) -> StoredRows | None:
-    """Which rows of the snapshot a handler has: what its destination has, or else what it has by
-    its own progress, if that is further than the ``known`` one."""
-    snapshot = begun.position.position.snapshot
-    if begun.rows is not None or snapshot is None or snapshot.state is not SnapshotState.READING:
-        return begun.rows
-    if known is None or snapshot.ranges == known.ranges:
-        return None
-    last = {n: one.last for n, one in snapshot.ranges.items() if one.last is not None}
-    ranges = snapshot.ranges if known.state is SnapshotState.READING else {}
-    return StoredRows(snapshot.id, last, ranges=ranges)
-
-
-def least_snapshot(starts: Sequence[HandlerStart]) -> SnapshotProgress | None:
-    """The progress with which the handlers' snapshot continues: the least of them.
-
-    No row is read before every handler has its begin, so one that lacks it gets that first.
-    """
-    known = [each.position.position.snapshot for each in starts]
-    active = [one for one in known if one is not None and not one.over]
-    if not active:
-        return next((one for one in known if one is not None), None)
-    least = min(active, key=_rows_of)
-    has_rows = any(one.has_rows for one in active)
-    all_begun = all(one is not None and one.id == least.id and one.began for one in known)
-    if not (has_rows or all_begun):
-        least = replace(least, state=SnapshotState.PLANNED, ranges={}, began=None, time=None)
-    return least if len(starts) == 1 else replace(least, handled=frozenset())
-
-
-def _rows_of(progress: SnapshotProgress) -> int:
-    return sum(each.scanned for each in progress.ranges.values())
-
-
 def leave_last(course: Course, begun: Sequence[HandlerStart]) -> bool:
     """Lets the handlers go on alone from whose position the stream was to begin, as the server
     refused that; returns whether others are left, whose positions may be good. Some may have left
@@ -274,14 +241,22 @@ def begin_rows(course: Course, begun: Sequence[HandlerStart], *, gap: bool) -> l
     """Begins with the snapshot in the checkpoint, and with what is requested since; returns the
     beginnings with the snapshot's progress. ``gap``: the run starts after a gap."""
     desired, first = course.scope.desired, course.scope.claim.of(course.names[0])
-    known = least_snapshot(begun)
+    snapshots = {each.name: each.position.position.snapshot for each in begun}
+    known = least_snapshot([*snapshots.values()])
     if not begun and first is not None:
         known = first.position.snapshot
-    rows = {e.name: stored for e in begun if (stored := _rows(e, known)) is not None}
+    stored = {each.name: each.rows for each in begun if each.rows is not None}
+    rows = rows_of_handlers(snapshots, stored, known)
     generation = desired.of(course.names[0]).snapshot_generation
     keys = course.scope.runtime.keys
     snapshot = course.rows.begin(
-        known, fresh=first is None, gap=gap, rows=rows, generation=generation, keys=keys
+        known,
+        fresh=first is None,
+        gap=gap,
+        rows=rows,
+        handled=[one for one in snapshots.values() if one is not None],
+        generation=generation,
+        keys=keys,
     )
     desired.request_snapshot(course.rows, course.names, course.scope.claim.snapshot_of)
     if snapshot == known and (known is None or known.over):

@@ -71,16 +71,19 @@ class Snapshots:
         fresh: bool,
         gap: bool,
         rows: Mapping[str, StoredRows],
+        handled: Sequence[SnapshotProgress] = (),
         generation: int = 0,
         keys: FindKeys | None = None,
     ) -> SnapshotProgress | None:
         """A run begins after the progress ``stored``; ``fresh``: the scope has no position yet.
 
         ``gap``: its history is lost. ``rows``: which rows each handler's destination has.
-        ``generation``: the last one that wants a snapshot. ``keys``: finds those to read.
+        ``handled``: the progress of each handler. ``generation``: the last one that wants a
+        snapshot. ``keys``: finds those to read.
         """
         self._keys.find = keys
-        self._stored, self._planned = StoredBefore(self._server, rows, self._keys), None
+        self._stored = StoredBefore(self._server, rows, self._keys, handled)
+        self._planned = None
         self._request = None
         self._observed_generation = stored.observed_generation if stored is not None else 0
         self.progress = with_target_of(self.scope, stored)
@@ -177,6 +180,7 @@ class Snapshots:
             self._planned = await self._keys.plan(self._planned)
             rows = [self._reading.begin(self._planned, time)]
         else:
+            self.progress = progress = await self._stored.least(progress, time)
             rows = await self._reading.next(progress, time, briefly=briefly)
         return await self._stored.noted(progress, rows)
 

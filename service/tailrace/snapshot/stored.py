@@ -8,7 +8,7 @@ from bson.timestamp import Timestamp
 
 from tailrace.engine.plan.row_source import Rows
 from tailrace.model import SnapshotProgress
-from tailrace.model.snapshot import DocumentId, SnapshotState, StoredRows
+from tailrace.model.snapshot import DocumentId, RangeProgress, SnapshotState, StoredRows
 from tailrace.snapshot.chunk import count_up_to
 from tailrace.snapshot.filter import filter_of
 from tailrace.snapshot.keys import ChosenKeys
@@ -22,10 +22,40 @@ class StoredBefore:
     """
 
     def __init__(
-        self, server: SnapshotServer, rows: Mapping[str, StoredRows], keys: ChosenKeys
+        self,
+        server: SnapshotServer,
+        rows: Mapping[str, StoredRows],
+        keys: ChosenKeys,
+        handled: Sequence[SnapshotProgress] = (),
     ) -> None:
         self._server, self._keys = server, keys
         self._rows = {**rows}
+        self._handled = handled
+
+    async def least(self, progress: SnapshotProgress, time: Timestamp) -> SnapshotProgress:
+        """Goes back in each range to the handler before which no other one stands.
+
+        Which one has the fewest documents does not tell: some may have been deleted before it read
+        them. Raises :class:`tailrace.errors.DriverError`.
+        """
+        for one in [one for one in self._handled if one.id == progress.id and one.ranges]:
+            for name, of in progress.ranges.items():
+                other = one.ranges.get(name)
+                if of.over or of.last is None or other is None or other.over:
+                    continue
+                if other.last is None or (
+                    other.last != of.last and await self._is_before(other.last, of, time)
+                ):
+                    back = replace(of, last=other.last, scanned=min(of.scanned, other.scanned))
+                    progress = progress.with_range(name, back)
+        self._handled = ()
+        return progress
+
+    async def _is_before(self, last: DocumentId, of: RangeProgress, time: Timestamp) -> bool:
+        """Whether documents are after ``last`` that are not after that of a range."""
+        assert of.last is not None  # noqa: S101 - for the type checker
+        before = replace(of, last=last)
+        return await count_up_to(self._server, before, of.last, time, 1) > 0
 
     async def noted(self, progress: SnapshotProgress, chunks: Sequence[Rows]) -> Sequence[Rows]:
         """The rows, with how many of them each handler has. They follow ``progress`` in order.

@@ -66,14 +66,17 @@ class RowSource(Protocol):
         fresh: bool,
         gap: bool,
         rows: Mapping[str, StoredRows],
+        handled: Sequence[SnapshotProgress] = (),
         generation: int = 0,
         keys: FindKeys | None = None,
     ) -> SnapshotProgress | None:
         """Starts a run with the ``stored`` progress; returns the progress to store first.
 
         ``fresh``: the scope has no checkpoint. ``gap``: the run starts after a gap. ``rows``: by
-        handler, which rows its destination has. ``generation``: the last one that wants its
-        snapshot, which one of the scope's own replaces. ``keys``: finds those of a snapshot of
+        handler, which rows its destination has. ``handled``: the progress of each handler. Before
+        rows are read, those go back to the last one in the order of documents; then ``rows`` has
+        all handlers. ``generation``: the last one that wants its snapshot, which one of the
+        scope's own replaces. ``keys``: finds those of a snapshot of
         keys. The progress returned is stored before the first change is handled.
         """
 
@@ -126,6 +129,7 @@ class NoRows:
         fresh: bool,
         gap: bool,
         rows: Mapping[str, StoredRows],
+        handled: Sequence[SnapshotProgress] = (),
         generation: int = 0,
         keys: FindKeys | None = None,
     ) -> SnapshotProgress | None:
