@@ -2,10 +2,15 @@
 
 from typing import Any
 
+import anyio
 import pymongo
 import pytest
 from structlog.testing import capture_logs
 
+from tailrace.destinations.mongodb.cluster import connect
+from tailrace.destinations.mongodb.state import Copies
+from tailrace.errors import ScopeHalted
+from tailrace.event import Namespace
 from tailrace.testing import Harness
 from tests.daemon import Daemon, until
 from tests.destinations.copies import following, halted, until_equal
@@ -50,6 +55,24 @@ def test_a_standalone_server_is_refused_at_the_start_in_one_line(
     assert run.wait() == 2
     assert "is a standalone server, and transactions need a replica set" in run.log
     assert "Traceback" not in run.log
+
+
+async def test_processes_that_register_a_copy_at_the_same_time_do_not_refuse_one_another(
+    target: Target,
+) -> None:
+    """Of two upserts with one ``_id``, the server may refuse the later one."""
+    cluster = await connect(target.uri)
+    try:
+        copies = Copies(cluster, target.database)
+        for number in range(10):
+            copy, source = Namespace(target.database, f"c{number}"), Namespace("shop", f"c{number}")
+            async with anyio.create_task_group() as processes:
+                for _ in range(8):
+                    processes.start_soon(copies.register, copy, source)
+            with pytest.raises(ScopeHalted, match="would share the copy"):
+                await copies.register(copy, Namespace("shop", "other"))
+    finally:
+        await cluster.close()
 
 
 def test_a_second_daemon_with_another_store_is_kept_out(orders: Orders, target: Target) -> None:

@@ -149,10 +149,11 @@ class Copies:
         except DuplicateKeyError:
             record = await self._collection.find_one({"_id": str(copy)}) or {}
             former = Namespace(record.get("db", "?"), record.get("coll"))
-            raise ScopeHalted(
-                f"{shared(copy, former, source)}. If {former} is not followed any more, delete "
-                f"{{_id: '{copy}'}} from {self.database}.{COLLECTIONS}"
-            ) from None
+            if former != source:  # else another process was faster
+                raise ScopeHalted(
+                    f"{shared(copy, former, source)}. If {former} is not followed any more, delete "
+                    f"{{_id: '{copy}'}} from {self.database}.{COLLECTIONS}"
+                ) from None
         await self.make(copy)
 
     async def make(self, copy: Namespace) -> None:
