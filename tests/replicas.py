@@ -1,7 +1,10 @@
 """Daemons that share the scopes of one store, and the changes that their handlers noted."""
 
+import signal
+import sqlite3
 from collections import defaultdict
 from collections.abc import Collection
+from contextlib import closing
 from typing import Any, NamedTuple
 
 from tests.daemon import Daemon, until, whole_lines
@@ -105,6 +108,25 @@ class Replicas:
 
         owner: Daemon = until(found, f"an owner of {scope}")
         return owner
+
+    def pause(self, run: Daemon) -> None:
+        """Sends SIGSTOP when the process does not write to the store of type ``sqlite``.
+
+        The lock on SQLite's file, which it would have, stops all others (docs/architecture.md).
+        """
+
+        def is_outside_a_write() -> bool:
+            run.signal(signal.SIGSTOP)
+            path = self.store["path"]
+            with closing(sqlite3.connect(path, timeout=0.5, isolation_level=None)) as database:
+                try:
+                    database.execute("BEGIN IMMEDIATE")
+                except sqlite3.OperationalError:
+                    run.signal(signal.SIGCONT)
+                    return False
+                return True
+
+        until(is_outside_a_write, "a pause outside a write")
 
     def others(self, owner: Daemon) -> list[Daemon]:
         return [run for run in self.runs.values() if run is not owner]

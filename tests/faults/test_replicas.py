@@ -1,8 +1,6 @@
 """Processes share the scopes of one store: if one ends, hangs or is paused, another continues."""
 
 import signal
-import sqlite3
-from contextlib import closing
 
 import pytest
 
@@ -73,21 +71,6 @@ def test_another_takes_over(replicas: Replicas, how: signal.Signals) -> None:
     replicas.stop()
 
 
-def paused(owner: Daemon, store: str) -> bool:
-    """Sends SIGSTOP, unless the process writes to the store just then.
-
-    The lock on SQLite's file, which it then has, would stop all others (docs/architecture.md).
-    """
-    owner.signal(signal.SIGSTOP)
-    with closing(sqlite3.connect(store, timeout=0.5, isolation_level=None)) as database:
-        try:
-            database.execute("BEGIN IMMEDIATE")
-        except sqlite3.OperationalError:
-            owner.signal(signal.SIGCONT)
-            return False
-        return True
-
-
 def taken_over(replicas: Replicas, pause: str) -> Daemon:
     """Pauses the owner for three leases under load. Returns the former owner, which stands by."""
     replicas.start("one", "two", "three")
@@ -98,7 +81,7 @@ def taken_over(replicas: Replicas, pause: str) -> Daemon:
         if pause == "block":
             (owner.directory / "block").write_text(str(3 * LEASE_SECONDS))
         else:
-            until(lambda: paused(owner, replicas.store["path"]), "a pause outside a write")
+            replicas.pause(owner)
         next_owner = replicas.until_owner(*replicas.others(owner)) if pause != "block" else None
         load.more()
         until(lambda: {each.process for each in replicas.noted} > {owner.directory.name}, "another")

@@ -32,7 +32,7 @@ def test_a_scope_that_goes_to_another_process_and_back_lands_once(
     one, two = replicas.runs.values()
     replicas.until_owner(one)
     land(0)
-    one.signal(signal.SIGSTOP)
+    replicas.pause(one)
     replicas.until_owner(two)
     land(1)
     one.signal(signal.SIGCONT)
