@@ -13,7 +13,7 @@ def history_risk(at: Timestamp | None, now: Timestamp | None, oplog: OplogRange 
     """Why a scope that continues at that time loses changes, or soon will; empty if it does not."""
     if at is None or now is None or oplog is None:
         return ""
-    if at.time < oplog.begin.time:
+    if at < oplog.begin:
         return (
             f"the oplog begins at {utc_text(oplog.begin)}, after the scope's position of "
             f"{utc_text(at)}: changes are lost (see on_history_lost)"
