@@ -23,7 +23,7 @@ async def test_collections_that_keep_coming_and_going_do_not_delay_the_beginning
         scene.db[f"new{len(plans)}"].insert_one({"_id": 1})
         return plans[-1]
 
-    monkeypatch.setattr("tailrace.snapshot.snapshots.plan", plan_and_swap)
+    monkeypatch.setattr("tailrace.snapshot.keys.plan", plan_and_swap)
     copy = scene.copy(options=SnapshotOptions(initial=True))
     async with copy.run():
         await copy.until_done()
@@ -44,7 +44,7 @@ async def test_a_planned_snapshot_says_why_it_has_not_begun(
         reasons.append(observed and observed.trouble)
         return await plan(*given)
 
-    monkeypatch.setattr("tailrace.snapshot.snapshots.plan", noting)
+    monkeypatch.setattr("tailrace.snapshot.keys.plan", noting)
     copy = scene.copy(options=SnapshotOptions(initial=True))
     async with copy.run():
         await copy.until_done()

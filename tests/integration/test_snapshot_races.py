@@ -187,7 +187,7 @@ async def test_a_collection_created_after_the_plan_is_included(
             scene.db.new.insert_one({"_id": 1})
         return plans[-1]
 
-    monkeypatch.setattr("tailrace.snapshot.snapshots.plan", plan_and_make)
+    monkeypatch.setattr("tailrace.snapshot.keys.plan", plan_and_make)
     copy = scene.copy(options=SLOW)
     async with copy.run():
         await copy.until_done()

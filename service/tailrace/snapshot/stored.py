@@ -4,15 +4,21 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
+from bson.raw_bson import RawBSONDocument
 from bson.timestamp import Timestamp
 
 from tailrace.engine.plan.row_source import Rows
+from tailrace.errors import CommandFailed
+from tailrace.event.document_key import compare_with
+from tailrace.event.wanted_documents import filter_of as keys_filter
 from tailrace.model import SnapshotProgress
 from tailrace.model.snapshot import DocumentId, RangeProgress, SnapshotState, StoredRows
-from tailrace.snapshot.chunk import count_up_to
+from tailrace.snapshot.chunk import count_up_to, read_chunk
+from tailrace.snapshot.error_codes import NOT_THERE, UNAVAILABLE
 from tailrace.snapshot.filter import filter_of
 from tailrace.snapshot.keys import ChosenKeys
-from tailrace.snapshot.server import SnapshotServer
+from tailrace.snapshot.limits import CHUNK_MS
+from tailrace.snapshot.server import Find, SnapshotServer
 
 
 class StoredBefore:
@@ -30,7 +36,11 @@ class StoredBefore:
     ) -> None:
         self._server, self._keys = server, keys
         self._rows = {**rows}
-        self._handled = handled
+        self._others: dict[tuple[str, str], list[RangeProgress]] = {}
+        """By snapshot and range, how far the handlers were; until it is known who was last."""
+        for snapshot in handled:
+            for name, of in snapshot.ranges.items():
+                self._others.setdefault((snapshot.id, name), []).append(of)
 
     async def least(self, progress: SnapshotProgress, time: Timestamp) -> SnapshotProgress:
         """Goes back in each range to the handler before which no other one stands.
@@ -38,24 +48,54 @@ class StoredBefore:
         Which one has the fewest documents does not tell: some may have been deleted before it read
         them. Raises :class:`tailrace.errors.DriverError`.
         """
-        for one in [one for one in self._handled if one.id == progress.id and one.ranges]:
-            for name, of in progress.ranges.items():
-                other = one.ranges.get(name)
-                if of.over or of.last is None or other is None or other.over:
-                    continue
-                if other.last is None or (
-                    other.last != of.last and await self._is_before(other.last, of, time)
-                ):
-                    back = replace(of, last=other.last, scanned=min(of.scanned, other.scanned))
-                    progress = progress.with_range(name, back)
-        self._handled = ()
+        checked: list[tuple[str, str]] = []
+        for name, of in progress.ranges.items():
+            key, least = (progress.id, name), of
+            try:
+                for other in self._others.get(key, ()):
+                    least = await self._earlier(least, other, time)
+            except CommandFailed as error:
+                if error.code not in NOT_THERE and error.code != UNAVAILABLE:
+                    raise
+                # The next chunk is not to be one that was read before: its read tells where the
+                # collection is now.
+                progress = replace(progress)
+                continue
+            checked.append(key)
+            if least is not of:
+                progress = progress.with_range(name, least)
+        for key in checked:
+            self._others.pop(key, None)
         return progress
+
+    async def _earlier(
+        self, of: RangeProgress, other: RangeProgress, time: Timestamp
+    ) -> RangeProgress:
+        """A range as far as the one of both that was further behind had it."""
+        if of.over or of.last is None or other.over or other.last == of.last:
+            return of
+        if other.last is not None and not await self._is_before(other.last, of, time):
+            return of
+        return replace(of, last=other.last, scanned=min(of.scanned, other.scanned))
 
     async def _is_before(self, last: DocumentId, of: RangeProgress, time: Timestamp) -> bool:
         """Whether documents are after ``last`` that are not after that of a range."""
         assert of.last is not None  # noqa: S101 - for the type checker
-        before = replace(of, last=last)
-        return await count_up_to(self._server, before, of.last, time, 1) > 0
+        between = replace(of, last=last, until=None if of.clustered else of.last)
+        after = await read_chunk(self._server, between, time, 1, keys_only=True)
+        if after.last is None or not of.clustered:
+            return after.last is not None
+        # A clustered collection would be searched to its end for one that is not after the range's.
+        key = RawBSONDocument(keys_filter([after.last.raw]))
+        command = {
+            "filter": {"$and": [key, compare_with("$lte", of.last.raw)]},
+            "projection": {"_id": 1},
+            "limit": 1,
+            "maxTimeMS": CHUNK_MS,
+        }
+        uuid = bytes.fromhex(of.uuid)
+        replies = await self._server.find(Find(of.database, of.collection, uuid, time, command))
+        return any(map(len, replies))
 
     async def noted(self, progress: SnapshotProgress, chunks: Sequence[Rows]) -> Sequence[Rows]:
         """The rows, with how many of them each handler has. They follow ``progress`` in order.
