@@ -7,17 +7,19 @@ comes again later, because a position was set back, has no effect. So what is de
 import sqlite3
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, TypeAlias
 
 import bson
 import orjson
 
 from tailrace.destination.document_row import DocumentRow, JsonRow
-from tailrace.engine import HeldKey, HeldKeys, HeldRows, Row
+from tailrace.destination.temporary_rows import held_keys, held_rows, temporary_file
+from tailrace.engine import HeldKeys, HeldRows
 from tailrace.event import Namespace
 from tailrace.event.codec import CODEC
 from tailrace.event.document_identity import ShardKey, is_of_another, shard_key_in, shard_key_of
-from tailrace.event.document_key import id_alone, identity, key_text, shard_key
+from tailrace.event.document_key import id_alone, identity, shard_key
 from tailrace.event.extended_json import to_json
 from tailrace.event.snapshot_barrier import DONE, SnapshotBarrier
 from tailrace.event.snapshot_events import SNAPSHOT_BEGIN, SNAPSHOT_END
@@ -47,8 +49,6 @@ INSERT INTO documents VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET
     WHERE excluded.time >= time
 """
 _BEFORE_ALL = -(2**63)
-MOST_BYTES = 16 * 1024 * 1024
-"""About so many bytes of documents are in memory at once."""
 
 
 def position(seconds: int, increment: int) -> int:
@@ -79,10 +79,7 @@ class LoggedChange:
 class FoldedLog:
     """The documents of all collections. Its methods block, and come one after another."""
 
-    _file: sqlite3.Connection = field(
-        # Without a name it is a file that has no name, and goes when it is closed.
-        default_factory=lambda: sqlite3.connect("", check_same_thread=False, isolation_level=None)
-    )
+    _file: sqlite3.Connection = field(default_factory=partial(temporary_file, _SCHEMA))
     _collections: dict[Namespace, int] = field(default_factory=dict)
     _begins: dict[Namespace, int] = field(default_factory=dict)
     """By collection or database: earlier changes are of documents that are gone, or have moved."""
@@ -91,9 +88,6 @@ class FoldedLog:
     _all_whole: bool = False
     _snapshots: set[str] = field(default_factory=set)
     _time: int = _BEFORE_ALL
-
-    def __post_init__(self) -> None:
-        self._file.executescript(_SCHEMA)
 
     def close(self) -> None:
         """Removes the file."""
@@ -113,18 +107,10 @@ class FoldedLog:
         self._file.execute("COMMIT")
 
     def rows(self, collection: Namespace, keys: Sequence[DocumentId]) -> HeldRows:
-        """The documents with these keys, up to about :data:`MOST_BYTES`; ``None`` for one that is
-        not there, or not known."""
-        rows: list[Row | None] = []
-        size = 0
-        for key in keys:
-            found = self._found(collection, identity(key.raw, 0))
-            rows.append(None if found is None else _row(*found[1:]))
-            size += len(found[2] or b"") if found is not None else 0
-            if size > MOST_BYTES:
-                break
-        missing = len(keys) - len(rows)
-        return HeldRows(rows + [None] * missing, whole=not missing)
+        """The documents with these keys; ``None`` for one that is not there, or not known."""
+        found = (self._found(collection, identity(key.raw, 0)) for key in keys)
+        rows = ((None, 0) if one is None else (_row(*one[1:]), len(one[2] or b"")) for one in found)
+        return held_rows(rows, len(keys))
 
     def keys(self, collection: Namespace, after: str | None, most: int) -> HeldKeys:
         """The next ``most`` keys of a collection."""
@@ -132,8 +118,7 @@ class FoldedLog:
         last = bytes.fromhex(after or "")
         values = self._collections.get(collection), last, *_DOCUMENTS, most
         rows = self._file.execute(f"{sql} ORDER BY id LIMIT ?", values).fetchall()
-        keys = [HeldKey(key_text(key), DocumentId(key)) for _, key in rows]
-        return HeldKeys(keys, rows[-1][0].hex() if len(rows) == most else None)
+        return held_keys(rows, most)
 
     # --- one change ----------------------------------------------------------------------------
 

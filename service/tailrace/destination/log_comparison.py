@@ -3,18 +3,17 @@
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from typing import Protocol, TypeVar
+from typing import Protocol
 
-from anyio import CapacityLimiter, to_thread
+from anyio import to_thread
 
 from tailrace.destination.folded_log import FoldedLog, LoggedChange
+from tailrace.destination.temporary_rows import FileComparison
 from tailrace.engine import Comparison, HeldKeys, HeldRows, Row
 from tailrace.errors import ScopeHalted
 from tailrace.event import ChangeEvent, Namespace
 from tailrace.model import SinkPosition
 from tailrace.model.snapshot import DocumentId
-
-T = TypeVar("T")
 
 
 class ChangeLog(Protocol):
@@ -34,7 +33,7 @@ class ChangeLog(Protocol):
     def close(self) -> None: ...
 
 
-class LogComparison:
+class LogComparison(FileComparison):
     """Implements :class:`tailrace.destination.Comparison`; ``make`` makes the row of a document.
 
     The log is read as far as it is written before each answer, in a thread, a part at a time.
@@ -43,13 +42,9 @@ class LogComparison:
     def __init__(
         self, log: ChangeLog, folded: FoldedLog, make: Callable[[ChangeEvent], Row]
     ) -> None:
+        super().__init__(make)
         self._log = log
         self._folded = folded
-        self._make = make
-        self._one_at_a_time = CapacityLimiter(1)
-
-    async def expected(self, documents: Sequence[ChangeEvent]) -> Sequence[Row]:
-        return await self._in_thread(lambda: [self._make(event) for event in documents])
 
     async def stored(self, collection: Namespace, keys: Sequence[DocumentId]) -> HeldRows:
         await self.fold()
@@ -78,10 +73,6 @@ class LogComparison:
                 f"{removed}, so the documents of {collection} in it are not known. A snapshot of "
                 "the collection brings them: tailrace snapshot start"
             )
-
-    async def _in_thread(self, call: Callable[[], T]) -> T:
-        # Not abandoned: the file is closed when no thread uses it any more.
-        return await to_thread.run_sync(call, limiter=self._one_at_a_time)
 
 
 @asynccontextmanager

@@ -5,38 +5,36 @@ of the lake says up to where, and what has changed since is in flux.
 """
 
 import sqlite3
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TypeVar
 
-from anyio import CapacityLimiter, to_thread
 from bson.timestamp import Timestamp
 
 from tailrace.destination import (
     Comparison,
     DocumentId,
-    HeldKey,
     HeldKeys,
     HeldRows,
     Namespace,
-    Row,
 )
 from tailrace.destination.document_row import JsonRow
-from tailrace.destination.folded_log import MOST_BYTES
 from tailrace.destination.tables import CurrentTable, CurrentTables
+from tailrace.destination.temporary_rows import (
+    FileComparison,
+    held_keys,
+    held_rows,
+    temporary_file,
+)
 from tailrace.destinations.parquet.comparison import row_maker
-from tailrace.event import ChangeEvent
-from tailrace.event.document_key import identity, key_text
+from tailrace.event.document_key import identity
 from tailrace.event.key import read_key_text
 from tailrace.event.snapshot_events import READ, SNAPSHOT_BEGIN, SNAPSHOT_END
 from tailrace.lake.segment import Documents, segment_name
 from tailrace.lake.segment_reader import segment_rows
 from tailrace.lake.writable_lake import WritableLake
 from tailrace.model import Scope
-
-T = TypeVar("T")
 
 _CHANGE = ("operation", "cluster_seconds", "cluster_increment")
 _OF_SNAPSHOTS = frozenset({READ, SNAPSHOT_BEGIN, SNAPSHOT_END})
@@ -56,13 +54,8 @@ class TableRows:
 
     tables: CurrentTables
     scope: Scope
-    _file: sqlite3.Connection = field(
-        default_factory=lambda: sqlite3.connect("", check_same_thread=False, isolation_level=None)
-    )
+    _file: sqlite3.Connection = field(default_factory=partial(temporary_file, _SCHEMA))
     _files: dict[Namespace, set[str]] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        self._file.executescript(_SCHEMA)
 
     def close(self) -> None:
         """Removes the file."""
@@ -93,47 +86,37 @@ class TableRows:
         return table
 
     def rows(self, of: Namespace, keys: Sequence[DocumentId]) -> HeldRows:
-        """The documents with these keys, up to about :data:`MOST_BYTES`. The order of their fields
-        does not count."""
-        sql = "SELECT document FROM rows WHERE place = ? AND id = ?"
-        rows: list[Row | None] = []
-        size = 0
-        for key in keys:
-            found = self._file.execute(sql, (str(of), identity(key.raw, 0))).fetchone()
-            rows.append(None if found is None else JsonRow(found[0], in_order=False))
-            size += len(found[0]) if found is not None else 0
-            if size > MOST_BYTES:
-                break
-        missing = len(keys) - len(rows)
-        return HeldRows(rows + [None] * missing, whole=not missing)
+        """The documents with these keys. The order of their fields does not count."""
+        sql, where = "SELECT document FROM rows WHERE place = ? AND id = ?", str(of)
+        found = (self._file.execute(sql, (where, identity(key.raw, 0))).fetchone() for key in keys)
+        rows = (
+            (None, 0) if one is None else (JsonRow(one[0], in_order=False), len(one[0]))
+            for one in found
+        )
+        return held_rows(rows, len(keys))
 
     def keys(self, of: Namespace, after: str | None, most: int) -> HeldKeys:
         """The next ``most`` keys."""
         sql = "SELECT id, key FROM rows WHERE place = ? AND id > ? ORDER BY id LIMIT ?"
         values = str(of), bytes.fromhex(after or ""), most
         rows = self._file.execute(sql, values).fetchall()
-        keys = [HeldKey(key_text(key), DocumentId(key)) for _, key in rows]
-        return HeldKeys(keys, rows[-1][0].hex() if len(rows) == most else None)
+        return held_keys(rows, most)
 
 
-class TablesComparison:
+class TablesComparison(FileComparison):
     """Implements :class:`tailrace.destination.Comparison`."""
 
     def __init__(self, rows: TableRows, lake: WritableLake) -> None:
+        super().__init__(row_maker(Documents.CANONICAL))
         self._rows = rows
         self._lake = lake
         self._scope = rows.scope.name
-        self._make = row_maker(Documents.CANONICAL)
         self._empty = set[int]()
-        self._one_at_a_time = CapacityLimiter(1)
 
     async def load(self) -> None:
         """Reads the tables that exist."""
         for collection in await self._in_thread(self._rows.first):
             await self._in_thread(partial(self._rows.load, collection))
-
-    async def expected(self, documents: Sequence[ChangeEvent]) -> Sequence[Row]:
-        return await self._in_thread(lambda: [self._make(event) for event in documents])
 
     async def stored(self, collection: Namespace, keys: Sequence[DocumentId]) -> HeldRows:
         return await self._in_thread(partial(self._stored, collection, keys))
@@ -179,9 +162,6 @@ class TablesComparison:
                     if operation not in _OF_SNAPSHOTS and seconds is not None:
                         return Timestamp(seconds, increment)
         return None
-
-    async def _in_thread(self, call: Callable[[], T]) -> T:
-        return await to_thread.run_sync(call, limiter=self._one_at_a_time)
 
 
 @asynccontextmanager
