@@ -19,7 +19,7 @@ def suggested(options: argparse.Namespace) -> Iterator[str]:
     """The lines of a proposed declaration."""
     _, tables = _opened(options)
     lake = tables.lake("changes")
-    names = {name for name, _ in (tables.location / CURRENT_STATE.name).names()}
+    names = set(tables.names(CURRENT_STATE.name))
     if lake is None or not names:
         raise PipelineRefused(f"{tables.location}: there are no tables to propose columns for")
     wanted = {table_of(each): each for each in options.collection}

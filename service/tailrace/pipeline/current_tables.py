@@ -77,8 +77,7 @@ class CurrentTables:
 
     def collections(self) -> Sequence[tuple[str, str]]:
         """Database and collection of each table, but for very long names."""
-        names = (self.store.location / CURRENT_STATE.name).names()
-        found = (collection_of(name) for name, is_directory in names if is_directory)
+        found = map(collection_of, self.store.names(CURRENT_STATE.name))
         pairs = (name.partition(".") for name in found)
         return [(database, name) for database, _, name in pairs if "!!" not in name]
 

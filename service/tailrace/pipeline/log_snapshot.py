@@ -69,7 +69,7 @@ class LogSnapshot:
         return {scope: self.log.segment(scope) for scope in self.scopes}
 
     def existing(self, kind: TableKind) -> set[str]:
-        return {name for name, _ in (self.tables.location / kind.name).names()}
+        return set(self.tables.names(kind.name))
 
     def logged(self) -> set[str]:
         return {each.partition["table"] or NO_TABLE for each in self.log.files} - {NO_TABLE}

@@ -110,6 +110,5 @@ def _tables(lake: LandedLake, tables: TableStore) -> list[Table]:
     identity = lake.identity
     found = [changes_table(tables, identity), quality_table(tables, identity)]
     for kind in (CURRENT_STATE, HISTORY_STATE):
-        names = (name for name, _ in (tables.location / kind.name).names())
-        found += [kind.table(tables, identity, name) for name in names]
+        found += [kind.table(tables, identity, name) for name in tables.names(kind.name)]
     return found

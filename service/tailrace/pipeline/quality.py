@@ -76,7 +76,7 @@ def record(
     snapshot = table.load()
     counted = f"tailrace:counted:{log.identity}"
     if snapshot.application(counted) != since:
-        published = [name for name, _ in (tables.location / CURRENT_STATE.name).names()]
+        published = tables.names(CURRENT_STATE.name)
     through = {scope: snapshot.segment(scope) for scope in scopes}
     last = {scope: log.segment(scope) for scope in scopes}
     rows, seen = _publications(tables, lake, snapshot, published)

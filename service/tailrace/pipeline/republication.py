@@ -68,7 +68,7 @@ def _chosen(
     only = {table_of(each): each for each in collections}
     names: set[str] = set()
     for kind in (CURRENT_STATE, HISTORY_STATE):
-        for name, _ in (tables.location / kind.name).names():
+        for name in tables.names(kind.name):
             if only and name not in only:
                 continue
             version = kind.table(tables, lake, name).load()

@@ -39,7 +39,7 @@ def read(store: TableStore, lake: LandedLake | None = None) -> dict[str, Any]:
     files: dict[str, list[DataFile]] = {}
     for file in log.files:
         files.setdefault(file.partition["table"] or NO_TABLE, []).append(file)
-    names = {name for name, _ in (store.location / CURRENT_STATE.name).names()} | files.keys()
+    names = {*store.names(CURRENT_STATE.name), *files}
     rescued, set_aside = _counted(quality_table(store, identity).load())
 
     def of(name: str) -> dict[str, Any]:

@@ -87,6 +87,12 @@ class TableStore(Protocol):
     def lake(self, name: str) -> str | None:
         """The lake that a table belongs to; ``None`` if there is no table of a pipeline."""
 
+    def names(self, kind: str) -> Sequence[str]:
+        """The names of the tables of a kind: those of ``current/shop.orders`` without ``current/``.
+
+        It may name a table that was never committed, as a killed run leaves it.
+        """
+
 
 class TableVersion(Protocol):
     """One committed version of a table.

@@ -41,6 +41,9 @@ class DeltaStore:
         delta = _open(self.location / name)
         return None if delta is None else lake_of(delta)
 
+    def names(self, kind: str) -> list[str]:
+        return [name for name, is_directory in (self.location / kind).names() if is_directory]
+
 
 def _open(location: Location, version: int | None = None) -> DeltaTable | None:
     """The table at a location; ``None`` if there is none."""
