@@ -22,7 +22,9 @@ from tailrace.stores.records import readable
 from tests.contract.stores import NOW, Backing
 
 KEY = DocumentId(bson.encode({"_id": 7}))
-REQUEST = VerificationRequest(("orders",), '{"n": 1}', ("7",), 0.25, 500.0, values=True)
+REQUEST = VerificationRequest(
+    ("orders",), '{"n": 1}', ("7",), 0.25, 500.0, values=True, from_beginning=True
+)
 FIRST = Verification("orders", "audit", "65a0", 1, REQUEST, "ann", NOW)
 
 

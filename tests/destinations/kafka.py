@@ -7,7 +7,7 @@ from typing import Any
 from uuid import uuid4
 
 from bson import json_util
-from confluent_kafka import Message
+from confluent_kafka import Message, Producer
 
 from tests.destinations.destination import Make, Sent
 from tests.destinations.kafka_server import KafkaServer, kafka_server
@@ -87,6 +87,14 @@ class Kafka:
     def messages(self, *topics: str) -> list[Message]:
         """The committed messages of these topics, or of all with its prefix, by partition."""
         return self.server.messages(*(topics or self.topics()))
+
+    def send(self, key: str | bytes, value: str | bytes | None) -> None:
+        """A message that no handler has sent, to the topic of ``orders``."""
+        (topic,) = (name for name in self.topics() if name.endswith(".orders"))
+        options = {"bootstrap.servers": self.server.bootstrap_servers, "log_level": 0}
+        producer = Producer(options)
+        producer.produce(topic, value, key)
+        assert producer.flush(30) == 0
 
     def topics(self) -> list[str]:
         names = self.server.admin.list_topics(timeout=10).topics

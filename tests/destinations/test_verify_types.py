@@ -1,4 +1,4 @@
-"""``tailrace verify`` of MongoDB and Redis beside writers. PostgreSQL: test_verify.py."""
+"""``tailrace verify`` of MongoDB, Redis and Kafka beside writers. PostgreSQL: test_verify.py."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -43,33 +43,50 @@ def damage_keys(of: Any) -> None:
                 client.set(name, client.get(name).replace('"n":0', '"n":0.0'))
 
 
+def damage_messages(of: Any) -> None:
+    last = {message.key(): message.value() for message in of.messages()}
+    for key, value in last.items():
+        if b'"2001"' in key:
+            of.send(key, value.replace(b'"n":0', b'"n":9'))
+        elif b'"2002"' in key:
+            of.send(key, None)
+        elif b'"2003"' in key:
+            of.send(key.replace(b"2003", b"999999"), value)
+
+
+BY_ITSELF, FROM_BEGINNING = (), ("--handler", "copy", "--from-beginning")
 DAMAGE = {
     "mongodb": (
         damage_copies,
         {2001: "n", 2004: "n", 2005: "n", 2006: "n", 2007: "zero"},
         "pymongo",
+        BY_ITSELF,
     ),
-    "redis": (damage_keys, {2001: "value.n", 2004: "value.n"}, "motor"),
+    "redis": (damage_keys, {2001: "value.n", 2004: "value.n"}, "motor", BY_ITSELF),
+    "kafka_once": (damage_messages, {2001: "n"}, "pymongo", FROM_BEGINNING),
 }
-"""By type what damages rows, by key the field that differs then, and the driver."""
+"""By type what damages rows, by key the field that differs then, the driver and the options."""
 
 
 @pytest.mark.parametrize("kind", DAMAGE, scope="session")
 def test_damaged_rows_are_found_beside_writers_and_nothing_else(
     orders: Orders, destination: Destination, kind: str
 ) -> None:
-    damage, fields, driver = DAMAGE[kind]
+    damage, fields, driver, options = DAMAGE[kind]
     orders.insert(*range(2100), n=0, zero=0.0)
     given: Mapping[str, Any] = {"snapshot": "initial", "full_document": "lookup"}
     run = following(
         orders, destination, scope=given, driver=driver, http={"port": free_port()}
     ).start()
     until(lambda: is_copied(run), "the snapshot")
+    if options:
+        code, errors = run.refused("verify", "orders")
+        assert (code, "--from-beginning" in errors) == (2, True), errors
     with (
         orders.server.client() as client,
         Writers(client, orders.database, ["orders"], HOT, seed=1),
     ):
-        found = verified(run)
+        found = verified(run, *options)
         assert found["keys"] == []
         assert found["in_flux"] == 0
         assert found["equal"] >= 1000
@@ -78,12 +95,12 @@ def test_damaged_rows_are_found_beside_writers_and_nothing_else(
         orders.server.client() as client,
         Writers(client, orders.database, ["orders"], HOT, seed=2),
     ):
-        *different, missing, strange = differing(verified(run))
+        *different, missing, strange = differing(verified(run, *options))
         number = '{"$numberInt":"%d"}'
         expected = [("different", number % key, (field,)) for key, field in fields.items()]
         assert different == expected
         assert [missing[:2], strange[0]] == [("missing", number % 2002), "too_many"]
-        found = verified(run, "--repair")
+        found = verified(run, "--repair", *options)
         assert [found["keys"], found["repairs"][0]["keys"]] == [[], len(fields) + 2]
     assert run.stop() == 0
 

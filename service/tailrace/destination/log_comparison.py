@@ -42,7 +42,7 @@ class LogComparison(FileComparison):
     def __init__(
         self, log: ChangeLog, folded: FoldedLog, make: Callable[[ChangeEvent], Row]
     ) -> None:
-        super().__init__(make)
+        super().__init__(lambda documents: [make(each) for each in documents])
         self._log = log
         self._folded = folded
 

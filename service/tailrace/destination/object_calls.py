@@ -101,6 +101,11 @@ class ObjectCalls:
         can_be_asked = getattr(self._target, "comparison", None) is not None
         return self._comparison if can_be_asked else None
 
+    @property
+    def from_beginning(self) -> bool:
+        """Whether its ``comparison`` reads all messages from their beginning."""
+        return bool(getattr(self._target, "compares_from_beginning", False))
+
     @asynccontextmanager
     async def _comparison(self, identity: RunIdentity) -> AsyncIterator[Comparison]:
         async with self._target.comparison(self._context(identity)) as comparison:

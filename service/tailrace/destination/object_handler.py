@@ -55,6 +55,7 @@ def object_handler(
             calls.position,
             commit,
             comparison=calls.comparison,
+            from_beginning=calls.from_beginning,
         )
     batch = partial(PerBatch, **bounds)
     return Handler(opening.name, function_calls(target, concurrency=concurrency, batch=batch))

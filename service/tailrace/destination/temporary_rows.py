@@ -44,15 +44,15 @@ def held_keys(rows: Sequence[tuple[bytes, bytes]], most: int) -> HeldKeys:
 
 
 class FileComparison:
-    """What these comparisons share. ``make`` makes the row of a document. Calls that block run in a
+    """What these comparisons share. ``make`` makes the rows of documents. Calls that block run in a
     thread, one after another."""
 
-    def __init__(self, make: Callable[[ChangeEvent], Row]) -> None:
+    def __init__(self, make: Callable[[Sequence[ChangeEvent]], Sequence[Row]]) -> None:
         self._make = make
         self._one_at_a_time = CapacityLimiter(1)
 
     async def expected(self, documents: Sequence[ChangeEvent]) -> Sequence[Row]:
-        return await self._in_thread(lambda: [self._make(event) for event in documents])
+        return await self._in_thread(lambda: self._make(documents))
 
     async def _in_thread(self, call: Callable[[], T]) -> T:
         # Not abandoned: the file is closed when no thread uses it any more.

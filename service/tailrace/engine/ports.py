@@ -198,7 +198,8 @@ class Handler:
     With a ``commit``, calls only accept events. A failure ends the run, and the accepted events
     come again: from the handler's own ``position``, or else from the checkpoint. ``comparison``
     opens what compares its rows with the source, if it holds rows. ``is_log``: they are what a log
-    amounts to, which is read as a whole for that.
+    amounts to, which is read as a whole for that. ``from_beginning``: they are what the messages of
+    others amount to, so they are read only if that is asked for.
     """
 
     name: str
@@ -209,6 +210,7 @@ class Handler:
     ready: Callable[[RunIdentity], Awaitable[None]] | None = None
     comparison: Callable[[RunIdentity], AbstractAsyncContextManager[Comparison]] | None = None
     is_log: bool = False
+    from_beginning: bool = False
 
     @property
     def whole_transactions(self) -> bool:

@@ -7,14 +7,15 @@ a scope share the messages: each is made once and kept as long as its event is i
 from collections.abc import Callable, Mapping, Sequence
 
 from tailrace.envelope.cloudevents import cloudevents_messages
-from tailrace.envelope.debezium import debezium_messages
+from tailrace.envelope.debezium import debezium_key, debezium_messages
 from tailrace.envelope.message import NOTHING, Message
 from tailrace.envelope.native import document_messages, native_messages
 from tailrace.event import ChangeEvent
 from tailrace.event.document_identity import overtaken
+from tailrace.event.document_key import key_text
 from tailrace.event.json_lines import CANONICAL, RELAXED, Form
 
-__all__ = ["ENVELOPES", "Message", "messages"]
+__all__ = ["ENVELOPES", "Message", "message_key", "messages"]
 
 Maker = Callable[[Sequence[ChangeEvent], str, Form], list[Message]]
 """Makes the messages of events of the named scope; the form is that of documents and events."""
@@ -56,3 +57,8 @@ def messages(
         rest = iter(made)
         return [next(rest) if message is None else message for message in cached]
     return [message for message in cached if message is not None]
+
+
+def message_key(id: bytes, envelope: str) -> bytes:
+    """The key of the messages about the document with this ``{_id: …}``."""
+    return debezium_key(id) if envelope == "debezium" else key_text(id).encode()

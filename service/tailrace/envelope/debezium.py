@@ -96,7 +96,12 @@ def _list(raw: bytes, value: tuple[int, int] | None) -> bytes:
 
 def _key(event: ChangeEvent) -> bytes | None:
     key = event.field_bytes("documentKey")
-    return None if key is None else b'{"id":"%b"}' % escaped(id_text(key))
+    return None if key is None else debezium_key(key)
+
+
+def debezium_key(key: bytes) -> bytes:
+    """The key of messages about the document with this document key."""
+    return b'{"id":"%b"}' % escaped(id_text(key))
 
 
 def _source(event: ChangeEvent, now: int) -> bytes:

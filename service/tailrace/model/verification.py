@@ -55,7 +55,7 @@ class VerificationRequest:
     """What is compared: the documents of these ``collections`` (empty: all of the scope) that match
     the ``filter`` (canonical Extended JSON), or only these ``keys`` (Extended JSON); of them the
     share ``sample``. At most so many ``documents_per_second`` (0: no limit). ``values``: the
-    differing values are told, too."""
+    differing values are told, too. ``from_beginning``: topics may be read."""
 
     collections: tuple[str, ...] = ()
     filter: str = ""
@@ -63,6 +63,7 @@ class VerificationRequest:
     sample: float = 1.0
     documents_per_second: float = 0.0
     values: bool = False
+    from_beginning: bool = False
 
     @property
     def is_whole(self) -> bool:

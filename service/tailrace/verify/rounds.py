@@ -142,7 +142,7 @@ class Rounds:
     ) -> Verification:
         if (routed := routed_of(watcher, handler)) is None:
             raise Unavailable(f"scope {watcher.name!r} has no handler {handler!r} yet")
-        if routed.handler.comparison is None:
+        if routed.handler.comparison is None or routed.handler.from_beginning:
             raise _CannotBeAsked(f"handler {handler!r} cannot be asked for its rows")
         record = await self.verifications.prepare(watcher, routed, request, SCHEDULE)
         if reason := none_readable(record.collections.values(), handler):
@@ -188,7 +188,10 @@ class Rounds:
         """``None`` if the handler is not followed here or cannot be asked."""
         key = scope, handler
         routed = self.verifications.followed(scope, handler).routed
-        if routed is None or (routed.handler.comparison is None and key not in self._wanted):
+        if routed is None:
+            return None
+        by_itself = routed.handler.comparison is not None and not routed.handler.from_beginning
+        if not by_itself and key not in self._wanted and not self.verifications.now(*key):
             return None
         if not self._is_known(key):
             return status_document(None, "", None)

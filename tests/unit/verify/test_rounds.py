@@ -76,7 +76,9 @@ class Process:
 
     def __post_init__(self) -> None:
         comparison = opened if self.comparable else None
-        self.routed = Named(name="copy", wants=None, handler=Named(comparison=comparison))
+        self.routed = Named(
+            name="copy", wants=None, handler=Named(comparison=comparison, from_beginning=False)
+        )
         self.wish = Named(snapshot=None, snapshot_generation=0)
         self.position = Named(cluster_time=Timestamp(1, 1), token=None)
         self.status = Named(

@@ -43,6 +43,9 @@ class VerifyBody(HandlerQuery):
     """`start`: compare at most so many documents a second; 0: no limit."""
     values: bool = False
     """`start`: tell the values that differ, too. They are stored with the result."""
+    from_beginning: bool = False
+    """`start`: read the topics of a `kafka` handler from their beginning to the last committed
+    message, and compare the last message of each key. Without it such handlers are left out."""
     dry_run: bool = False
     """`repair`: only say what would come again."""
 
@@ -103,7 +106,7 @@ async def _change(control: Control, subject: Subject, action: str) -> Done:
 async def _start(control: Control, subject: Subject, body: VerifyBody, by: str) -> Done:
     from tailrace.errors import CheckpointError, describe
 
-    watcher, chosen = subject.watcher, comparable_of(subject)
+    watcher, chosen = subject.watcher, comparable_of(subject, from_beginning=body.from_beginning)
     for routed in chosen:
         run = control.verifications.running(watcher.name, routed.name)
         if run is not None and (run.record.is_over or not run.record.is_round):
@@ -142,26 +145,50 @@ async def _require_no_repair(control: Control, subject: Subject, handlers: Seque
             )
 
 
-def comparable_of(subject: Subject) -> Sequence[Routed]:
+def comparable_of(subject: Subject, *, from_beginning: bool = False) -> Sequence[Routed]:
     """The handlers that are meant, and can be asked. Raises :class:`ActionRefused`."""
-    if meant := _meant(subject):
-        return meant
+    meant = _meant(subject)
+    chosen = [each for each in meant if from_beginning or not each.handler.from_beginning]
+    reads_topics = any(each.handler.from_beginning for each in chosen)
+    if reads_topics:
+        _require_documents(subject)
+    if from_beginning and not reads_topics:
+        message = f"{subject}: --from-beginning (from_beginning) is for a handler with topics"
+        raise ActionRefused(422, f"{message}: name one of type kafka with --handler")
+    if chosen:
+        return chosen
     who = f"{subject}" if subject.handler is not None else f"no handler of {subject}"
     verb = "cannot" if subject.handler is not None else "can"
-    raise ActionRefused(
-        422,
-        f"{who} {verb} be asked for its rows: it can be of types that hold a row of each document, "
-        "as docs/verify.md lists them",
-    )
+    why = "it can be of types that hold a row of each document, as docs/verify.md lists them"
+    if meant:
+        why = "--from-beginning (from_beginning: true) reads its topics from their beginning"
+    raise ActionRefused(422, f"{who} {verb} be asked for its rows: {why}")
+
+
+def _require_documents(subject: Subject) -> None:
+    """Raises :class:`ActionRefused` if the messages of updates have no documents."""
+    from tailrace.config.scopes import WHOLE_DOCUMENTS
+
+    watcher = subject.watcher
+    if watcher.plan.options.full_document not in WHOLE_DOCUMENTS:
+        raise ActionRefused(
+            422,
+            f"scope {watcher.name!r} has no full_document, so the messages of its updates have no "
+            f"documents that could be compared: set it to one of {', '.join(WHOLE_DOCUMENTS)}",
+        )
 
 
 def _meant(subject: Subject) -> Sequence[Routed]:
-    """The handlers that are meant, and can be asked."""
+    """The handlers that are meant, and can be compared in some way."""
     meant = [routed for routed in subject.watcher.plan.routed if routed.name in subject.handlers]
     comparable = [routed for routed in meant if routed.handler.comparison is not None]
+    if subject.handler is not None:
+        return comparable
     # A log is read as a whole, and may have begun late: only if it is meant.
-    tables = [routed for routed in comparable if not routed.handler.is_log]
-    return comparable if subject.handler is not None else tables or comparable
+    tables = [
+        each for each in comparable if not (each.handler.is_log or each.handler.from_beginning)
+    ]
+    return tables or comparable
 
 
 def _request(body: VerifyBody) -> VerificationRequest:
@@ -184,6 +211,7 @@ def _request(body: VerifyBody) -> VerificationRequest:
         body.sample,
         body.documents_per_second,
         body.values,
+        body.from_beginning,
     )
 
 

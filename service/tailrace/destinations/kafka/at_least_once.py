@@ -1,14 +1,16 @@
 """The destination without transactions: each change at least once, in order per key."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import Self
 
 from anyio import to_thread
 from confluent_kafka import KafkaError
 
-from tailrace.destination import Batch, Opening, ProbeContext
+from tailrace.destination import Batch, Comparison, Opening, ProbeContext, ScopeContext
+from tailrace.destinations.kafka.comparison import topics_comparison
 from tailrace.destinations.kafka.connection import KafkaConnection
 from tailrace.destinations.kafka.outcomes import About, about, classified, outage
 from tailrace.destinations.kafka.probe import probe_topics
@@ -23,6 +25,8 @@ from tailrace.event import ChangeEvent
 class Kafka:
     """A producer, made with the first batch and again after a failure."""
 
+    compares_from_beginning = True
+
     def __init__(self, opening: Opening, settings: KafkaHandlerSettings) -> None:
         names = TopicNames(settings.topic, settings.prefix)
         names.of_scopes(opening.follows)
@@ -31,6 +35,8 @@ class Kafka:
         self.records = Records(settings, names)
         self._names = names
         self._scope = opening.scope.name
+        self._follows = opening.scope
+        self._settings = settings
         self.sender: Sender | None = None
         self._portion: int | None = None
         """How many events are sent at once, if more took longer than they may."""
@@ -63,6 +69,13 @@ class Kafka:
         return await to_thread.run_sync(
             probe_topics, self.connection, self.topics, self._names.of_scopes(context.scopes)
         )
+
+    @asynccontextmanager
+    async def comparison(self, scope: ScopeContext) -> AsyncIterator[Comparison]:
+        """Reads the topics of the scope from their beginning."""
+        of = topics_comparison(self.connection, self._settings, self._names, self._follows, scope)
+        async with of as comparison:
+            yield comparison
 
     def _write(self, batch: Batch, began: float) -> None:
         records, count = self.records.of(batch), len(batch)

@@ -19,6 +19,7 @@ Headers = list[tuple[str, str | bytes | None]]
 
 POSITION = -1
 """Instead of an index: the record holds a position."""
+NAMESPACE_HEADER = "tailrace.namespace"
 _OVERHEAD = 128
 """More than what a record's lengths, times and numbers take beside its contents."""
 _HEADER_OVERHEAD = 10
@@ -150,7 +151,7 @@ class Records:
 def _common_headers(operation: str, namespace: Namespace | None, scope: str) -> Headers:
     return [
         ("tailrace.operation", operation.encode()),
-        ("tailrace.namespace", str(namespace or "").encode()),
+        (NAMESPACE_HEADER, str(namespace or "").encode()),
         ("tailrace.scope", scope.encode()),
     ]
 

@@ -107,7 +107,8 @@ class TablesComparison(FileComparison):
     """Implements :class:`tailrace.destination.Comparison`."""
 
     def __init__(self, rows: TableRows, lake: WritableLake) -> None:
-        super().__init__(row_maker(Documents.CANONICAL))
+        make = row_maker(Documents.CANONICAL)
+        super().__init__(lambda documents: [make(each) for each in documents])
         self._rows = rows
         self._lake = lake
         self._scope = rows.scope.name

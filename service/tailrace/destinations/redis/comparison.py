@@ -3,24 +3,21 @@
 from collections.abc import Callable, Sequence
 from itertools import accumulate
 
-from bson.objectid import ObjectId
-
 from tailrace.destination import (
     ROWS_BYTES,
     DocumentId,
-    HeldKey,
     HeldKeys,
     HeldRows,
     Namespace,
     Row,
     converted,
 )
+from tailrace.destination.held_keys import held_key
 from tailrace.destinations.redis.key_names import KeyNames, ListedKeys
 from tailrace.destinations.redis.server import RedisServer
 from tailrace.errors import Refused
 from tailrace.event import ChangeEvent
 from tailrace.event.document_key import key_text
-from tailrace.event.key import read_key_text
 
 Values = Callable[[Sequence[ChangeEvent]], Sequence[tuple[str, bytes | None]]]
 """By event, its key and its value."""
@@ -70,7 +67,7 @@ class KeysComparison:
             scan = ("SCAN", after or "0", "MATCH", pattern, "COUNT", most)
             cursor, names = await connection.one(*scan)
         texts = [_text(name[len(prefix.encode()) :]) for name in names if owns(name)]
-        keys = [_held_key(text) for text in texts]
+        keys = [held_key(text) for text in texts]
         following = cursor.decode() if int(cursor) else None
         return HeldKeys([key for key in keys if key is not None], following)
 
@@ -80,16 +77,3 @@ class KeysComparison:
 
 def _text(name: bytes) -> str:
     return name.decode(errors="backslashreplace")
-
-
-def _held_key(text: str) -> HeldKey | None:
-    """The key with this text; ``None`` if the text does not tell the exact ``_id``."""
-    try:
-        key, raw = read_key_text(text)
-    except ValueError:
-        return HeldKey(text, None)
-    if key_text(raw) == text:
-        return HeldKey(text, DocumentId(raw))
-    # Of such a value, a document has no other text.
-    is_ours = len(key) > 1 or not isinstance(key["_id"], int | float | str | ObjectId)
-    return None if is_ours else HeldKey(text, None)

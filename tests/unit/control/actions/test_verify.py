@@ -84,13 +84,24 @@ def test_routes_that_take_no_rows_are_named() -> None:
         ("table log", "log", "log"),
         ("none", None, ""),
         ("none table", "none", ""),
+        ("topic", None, ""),
+        ("topic", "topic", ""),
+        ("topic log", None, "log"),
+        ("topic table", None, "table"),
     ],
 )
 def test_a_log_is_compared_if_it_is_named_or_nothing_else_can_be(
     handlers: str, chosen: str | None, compared: str
 ) -> None:
     routed = [
-        Named(name=name, handler=Named(comparison=name != "none" or None, is_log="log" in name))
+        Named(
+            name=name,
+            handler=Named(
+                comparison=name != "none" or None,
+                is_log="log" in name,
+                from_beginning=name == "topic",
+            ),
+        )
         for name in handlers.split()
     ]
     names = [chosen] if chosen else handlers.split()
@@ -100,3 +111,29 @@ def test_a_log_is_compared_if_it_is_named_or_nothing_else_can_be(
             comparable_of(subject)
     else:
         assert [each.name for each in comparable_of(subject)] == compared.split()
+
+
+@pytest.mark.parametrize(
+    ("handler", "full_document", "refused"),
+    [
+        ("topic", "updateLookup", ""),
+        ("topic", None, "has no full_document"),
+        ("table", "updateLookup", "name one of type kafka with --handler"),
+        (None, "updateLookup", "name one of type kafka with --handler"),
+    ],
+)
+def test_topics_are_read_from_their_beginning_if_that_is_asked_for(
+    handler: str | None, full_document: str | None, refused: str
+) -> None:
+    routed = [
+        Named(name=name, handler=Named(comparison=1, is_log=0, from_beginning=name == "topic"))
+        for name in ("topic", "table")
+    ]
+    plan = Named(routed=routed, options=Named(full_document=full_document))
+    names = [handler] if handler else ["topic", "table"]
+    subject: Any = Named(watcher=Named(plan=plan, name="orders"), handlers=names, handler=handler)
+    if refused:
+        with pytest.raises(ActionRefused, match=refused):
+            comparable_of(subject, from_beginning=True)
+    else:
+        assert [each.name for each in comparable_of(subject, from_beginning=True)] == [handler]
