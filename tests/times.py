@@ -62,7 +62,11 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 class Recorder:
-    """Measures each phase of a test where it runs; the process that prints adds them up."""
+    """Measures the tests of a file where they run; the process that prints adds them up.
+
+    A reading looks at each thread of each server, which takes as long as a short test: it is
+    taken where a file ends, not after each test.
+    """
 
     def __init__(self, config: pytest.Config) -> None:
         self._by_file = config.getoption("--times-by") == "file"
@@ -70,9 +74,17 @@ class Recorder:
         self._cpu: dict[str, float] = defaultdict(float)
         self._wall: dict[str, float] = defaultdict(float)
         self._collection = 0.0
+        self._file_ends = False
 
     def pytest_collection_finish(self) -> None:
         self._collection = self._clock.lap()
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_protocol(
+        self, item: pytest.Item, nextitem: pytest.Item | None
+    ) -> Generator[None, object, object]:
+        self._file_ends = nextitem is None or nextitem.path != item.path
+        return (yield)
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(
@@ -80,7 +92,8 @@ class Recorder:
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
         report = yield
         # Attributes that xdist carries over.
-        report.cpu_seconds = self._clock.lap()
+        if report.when == "teardown" and self._file_ends:
+            report.cpu_seconds = self._clock.lap()
         report.collection_seconds, self._collection = self._collection, 0.0
         return report
 
