@@ -122,3 +122,33 @@ def test_large_tables_are_written_as_several_files_however_well_they_compress(
     """Only one core writes a file."""
     halves = [DataFile(name, size // 2, rows // 2, {}) for name in ("one", "two")]
     assert files.count_for(halves) == count
+
+
+def test_history_has_what_changed_while_it_was_off(pipeline: Pipeline) -> None:
+    """In tables that it had before, in one that it lacked, and after a rename in between."""
+    s = Stream()
+    pipeline.land([s.insert(key, name, n=1) for key in "kl" for name in ("a", "b", "c")])
+    pipeline.run()
+    pipeline.land([s.update("k", "a", n=2), s.delete("l", "a"), s.rename("b", "moved")])
+    pipeline.land([s.insert("k", "new", n=1)])
+    pipeline.run(history=False)
+    pipeline.run(history=False)
+    pipeline.land([s.update("k", "c", n=2)])
+    names = ("shop.a", "shop.b", "shop.c", "shop.moved", "shop.new")
+    for rebuilt in (False, True):
+        pipeline.job().rebuild() if rebuilt else pipeline.run()
+        assert {name: pipeline.history(name) for name in names} == {
+            "shop.a": [
+                ("k", {"n": 1}, "insert", "update"),
+                ("k", {"n": 2}, "update", None),
+                ("l", {"n": 1}, "insert", "delete"),
+            ],
+            "shop.b": [(key, {"n": 1}, "insert", "rename") for key in "kl"],
+            "shop.c": [
+                ("k", {"n": 1}, "insert", "update"),
+                ("k", {"n": 2}, "update", None),
+                ("l", {"n": 1}, "insert", None),
+            ],
+            "shop.moved": [(key, {"n": 1}, "rename", None) for key in "kl"],
+            "shop.new": [("k", {"n": 1}, "insert", None)],
+        }

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 from tailrace.errors import PipelineRefused, describe
 from tailrace.pipeline.completeness import COMPLETE
 from tailrace.pipeline.location import Location
-from tailrace.pipeline.log_snapshot import CURRENT_STATE
+from tailrace.pipeline.log_snapshot import CURRENT_STATE, published
 from tailrace.pipeline.schemas import CHANGES, collection_of, table_name
 from tailrace.pipeline.tables import PUBLISHED, DeltaStore, Table, TableVersion
 
@@ -84,7 +84,7 @@ class CurrentTables:
     def published(self, scope: str) -> int:
         """The last segment of a scope that all tables have; -1 for none."""
         log = Table(self.store, "changes", CHANGES, self.lake).load()
-        segment: int = log.property(PUBLISHED).get(scope, -1)
+        segment: int = published(log, CURRENT_STATE).get(scope, -1)
         return segment
 
     def current(self, database: str, collection: str) -> CurrentTable | None:

@@ -17,6 +17,7 @@ from tailrace.pipeline.log_snapshot import (
     LogSnapshot,
     TableKind,
     log_snapshot_of,
+    published,
 )
 from tailrace.pipeline.progress import JobProgress
 from tailrace.pipeline.publish import SMALL_TABLE, Publication, publication_of, publish
@@ -136,13 +137,14 @@ class Job:
 
     def scopes(self, snapshot: TableVersion) -> tuple[str, ...]:
         """The scopes of the lake, and those that the tables know."""
-        return tuple(sorted({*self.lake.scopes(), *snapshot.property(PUBLISHED)}))
+        known = (published(snapshot, kind) for kind in (CURRENT_STATE, HISTORY_STATE))
+        return tuple(sorted(set(self.lake.scopes()).union(*known)))
 
     def _publish(self, log: TableVersion, *, everything: bool) -> TableVersion:
         """As :meth:`publish`; returns the log after it."""
         with self.progress.doing("publish"):
             log = self._publish_due(log, everything=everything)
-        waiting = freshness.by_table(log, self._through, log.property(PUBLISHED))
+        waiting = freshness.by_table(log, self._through, published(log, CURRENT_STATE))
         self.progress.waiting = {LOG: self.progress.waiting.get(LOG, Waiting()), **waiting}
         return log
 
@@ -172,9 +174,10 @@ class Job:
         return log
 
     def _published(self, log_snapshot: LogSnapshot) -> TableVersion:
-        """The log, after recording in it that everything up to here is published."""
-        published = {PUBLISHED: log_snapshot.through()}
-        self._latest = log_snapshot.log.set_properties(published)
+        """The log, after recording in it that everything up to here is published in these kinds."""
+        log = log_snapshot.log
+        through = {kind.name: log_snapshot.through() for kind in self._kinds}
+        self._latest = log.set_properties({PUBLISHED: {**log.property(PUBLISHED), **through}})
         return self._latest
 
     def forget(self) -> None:

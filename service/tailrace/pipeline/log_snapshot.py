@@ -101,6 +101,13 @@ class LogSnapshot:
         return found
 
 
+def published(log: TableVersion, kind: TableKind) -> Mapping[str, int]:
+    """The last segment of each scope that all tables of a kind have; it may be too low after a
+    crash."""
+    through: Mapping[str, int] = log.property(PUBLISHED).get(kind.name, {})
+    return through
+
+
 def declared_columns(log: TableVersion) -> Mapping[str, Columns]:
     """The declared columns, by table."""
     return {
@@ -119,17 +126,20 @@ def log_snapshot_of(
     rebuild: bool = False,
 ) -> LogSnapshot:
     """The log, with the statements that tables of these kinds may not have applied yet."""
-    published = {} if rebuild else log.property(PUBLISHED)
     snapshot = LogSnapshot(spark, tables, log, tuple(scopes), (), {}, rebuild)
     # A kind that has no table yet is built from the whole log.
-    settled = {kind.name: published if snapshot.existing(kind) else {} for kind in kinds}
+    settled = {
+        kind.name: {} if rebuild or not snapshot.existing(kind) else published(log, kind)
+        for kind in kinds
+    }
     made_anew = any(snapshot.logged() - snapshot.existing(kind) for kind in kinds)
-    news = changes.newer(log.files, published)
-    first = changes.first_position(news)
+    # One kind may be behind the other: `history` is, after it was switched off.
+    known = {s: min(each.get(s, -1) for each in settled.values()) for s in scopes}
+    first = changes.first_position(changes.newer(log.files, known))
     unseen = [
         each
         for each in log.files
-        if changes.newer([each], {} if made_anew else published)
+        if changes.newer([each], {} if made_anew else known)
         or each.high.get("position", BEFORE_ALL) >= first
     ]
     statements = tuple(changes.statements(log, unseen, STATEMENTS))

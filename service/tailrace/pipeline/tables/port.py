@@ -16,8 +16,8 @@ from pyspark.sql.types import StructField, StructType
 from tailrace.pipeline.location import Location
 
 PUBLISHED = "tailrace.published"
-"""The table property with the last segment of each scope that is published. It may be too low after
-a crash."""
+"""The table property with the last segment of each scope that is published; in the log, by kind of
+table. It may be too low after a crash."""
 
 
 @dataclass(frozen=True, slots=True)
