@@ -93,6 +93,16 @@ def require_apart(
                 raise ConfigurationError(
                     Problem(path, f"{message}: give each a handler of its own")
                 )
+    require_targets_apart(path, scopes, target_of, shared)
+
+
+def require_targets_apart(
+    path: str,
+    scopes: Sequence[Scope],
+    target_of: Callable[[str, Namespace], P],
+    shared: Callable[[P, Namespace, Namespace], str],
+) -> None:
+    """The same for scopes that may follow the same collection."""
     sources: dict[P, Namespace] = {}
     for scope, source in followed_collections(scopes):
         at = target_of(scope.name, source)

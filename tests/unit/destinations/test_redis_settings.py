@@ -4,9 +4,12 @@ from typing import Any
 
 import pytest
 from bson import Binary, ObjectId
+from prometheus_client import CollectorRegistry
 from pydantic import ValidationError
 
-from tailrace.destinations.redis import RedisHandlerSettings
+from tailrace.config.delivery import DeliverySettings
+from tailrace.destination import Opening
+from tailrace.destinations.redis import REDIS, RedisHandlerSettings
 from tailrace.destinations.redis.key_names import KeyNames
 from tailrace.errors import ConfigurationError
 from tailrace.event import ChangeEvent
@@ -59,6 +62,19 @@ def test_a_key_without_the_names_that_a_scope_leaves_open_is_refused() -> None:
     assert str(refusal.value) == (
         "handlers.it.key: needs {database}: the scope 'all' follows several"
     )
+
+
+def test_scopes_whose_collections_would_share_their_keys_are_refused() -> None:
+    """A sweep or a repair of one would delete those of another. One collection may come twice."""
+
+    def opened(*scopes: Scope) -> Any:
+        opening = Opening("it", scopes[0], DeliverySettings(), CollectorRegistry(), scopes)
+        return REDIS.create(opening, settings(key="{collection}:{key}"))
+
+    orders, others = Scope("orders", "shop", "orders"), Scope("others", "archive", "orders")
+    with pytest.raises(ConfigurationError, match="would share the keys orders:"):
+        opened(orders, others)
+    assert opened(orders, Scope("again", "shop", "orders"))
 
 
 DONE = {"db": "shop", "coll": "orders", "state": "done"}

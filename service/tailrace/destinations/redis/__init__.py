@@ -7,12 +7,14 @@ from pydantic import Field, model_validator
 
 from tailrace.destination import (
     MessageHandlerSettings,
+    Namespace,
     NameTemplate,
     Opening,
     SecretUri,
     Template,
     destination_type,
 )
+from tailrace.destination.names import require_targets_apart
 from tailrace.destination.settings import Count, Seconds, Text
 from tailrace.errors import how_to_install
 
@@ -106,7 +108,22 @@ def _create(opening: Opening, settings: RedisHandlerSettings) -> Any:
     from tailrace.destinations.redis.keys import RedisKeys
     from tailrace.destinations.redis.streams import RedisStreams
 
-    return (RedisStreams if settings.key is None else RedisKeys)(opening, settings)
+    if settings.key is None:
+        return RedisStreams(opening, settings)
+
+    def prefix(scope: str, source: Namespace) -> str:
+        return settings.prefix.name(source.db, source.coll or "", scope=scope)
+
+    require_targets_apart(f"handlers.{opening.name}.key", opening.follows, prefix, _shared)
+    return RedisKeys(opening, settings)
+
+
+def _shared(prefix: str, former: Namespace, source: Namespace) -> str:
+    """That two collections would have the same keys, and what to do."""
+    return (
+        f"{former} and {source} would share the keys {prefix}…, so that each would lose its own: "
+        "use {database} and {collection} in it"
+    )
 
 
 REDIS = destination_type(
