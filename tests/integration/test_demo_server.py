@@ -17,7 +17,7 @@ from tailrace.demo.child_process import ChildProcess, child_process, last_lines
 from tailrace.demo.display import Display
 from tailrace.demo.processes import Service, ServiceProgress, running_service
 from tailrace.demo.server import embedded_server, free_port
-from tailrace.demo.source import OWN_DATABASE, Source, opened_source
+from tailrace.demo.source import OWN_DATABASE, DemoSource, opened_source
 from tailrace.demo.workspace import Layout
 from tailrace.errors import ConfigurationError, StartRefused, TailraceError
 from tests.mongod import Client, ReplicaSet, program
@@ -96,15 +96,15 @@ async def test_a_service_that_cannot_start_or_was_killed_is_an_error(tmp_path: P
     """
     layout, port = Layout(tmp_path), free_port()
     with pytest.raises(StartRefused, match=r"(?s)ended with code 2 before it was ready.*mongodb"):
-        async with running_service(layout, Source("not a uri", "shop"), port):
+        async with running_service(layout, DemoSource("not a uri", "shop"), port):
             pass
     assert running_in(tmp_path) == []
     async with embedded_server(program(), layout.server, layout.log("server")) as uri:
         with pytest.raises(TailraceError, match="when it was told to stop"):
-            await kill_a_service(layout, Source(uri, "shop"), port)
+            await kill_a_service(layout, DemoSource(uri, "shop"), port)
 
 
-async def kill_a_service(layout: Layout, source: Source, port: int) -> None:
+async def kill_a_service(layout: Layout, source: DemoSource, port: int) -> None:
     async with running_service(layout, source, port) as service:
         service.check()
         [pid] = [pid for pid in running_in(layout.root) if "tailrace" in command_line(pid)]
@@ -170,7 +170,7 @@ def client(mongod: ReplicaSet) -> Iterator[Client]:
 async def use(uri: str, tmp_path: Path) -> None:
     """A demo that writes something and then fails."""
     async with opened_source(uri, Layout(tmp_path), Display(Console(file=StringIO()), 1)) as source:
-        assert source == Source(uri, OWN_DATABASE)
+        assert source == DemoSource(uri, OWN_DATABASE)
         raise RuntimeError
 
 

@@ -26,7 +26,7 @@ from tailrace.config.served import ServedSettings, load_served
 from tailrace.config.store import MemoryStoreSettings, SqliteStoreSettings
 from tailrace.control.action import Action
 from tailrace.control.bodies import Body, Metavar, read_body
-from tailrace.control.client import Client, NoDaemon, operator
+from tailrace.control.client import DaemonClient, NoDaemon, operator
 from tailrace.control.outcome import ActionRefused, Done
 
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ class ActionCommand:
         return anyio.run(self._without_daemon, options, served, parameters)
 
     def _of_daemon(
-        self, client: Client, scope: str | None, given: Mapping[str, Any]
+        self, client: DaemonClient, scope: str | None, given: Mapping[str, Any]
     ) -> Mapping[str, Any]:
         path = self.action.path.replace("{name}", quote(scope or "", safe=""))
         seconds = float(given.get("wait", 0.0)) + _SECONDS

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tailrace.config.scopes import ScopeSettings
     from tailrace.config.served import ServedSettings
     from tailrace.config.settings import Settings
-    from tailrace.control.client import Client
+    from tailrace.control.client import DaemonClient
 
 _CONFIG = os.environ.get("TAILRACE_CONFIG") or "config.yaml"
 
@@ -40,26 +40,28 @@ def read_settings(options: argparse.Namespace) -> Settings:
     return settings
 
 
-def client_of(settings: Settings | ServedSettings, config: str) -> Client:
+def client_of(settings: Settings | ServedSettings, config: str) -> DaemonClient:
     """A client of the daemon that runs with these settings on this machine."""
     from tailrace.config.store import local_token_file
-    from tailrace.control.client import Client
+    from tailrace.control.client import DaemonClient
     from tailrace.observe.access import is_here
     from tailrace.observe.local_token import read_token
 
     http = settings.http
     if http.token is not None:
         token = http.token.get_secret_value()
-        return Client(http.host, http.port, token, config, f"the http.token of {config}")
+        return DaemonClient(http.host, http.port, token, config, f"the http.token of {config}")
     file, known = local_token_file(settings.store), "that it has made"
     try:
         token = "" if is_here(http.host) else read_token(file)
     except OSError as error:
         token, known = "", f"which this user cannot read: {error.strerror}"
-    return Client(http.host, http.port, token, config, f"the one in {file.absolute()}, {known}")
+    return DaemonClient(
+        http.host, http.port, token, config, f"the one in {file.absolute()}, {known}"
+    )
 
 
-def daemon_of(config: str) -> Client:
+def daemon_of(config: str) -> DaemonClient:
     """The same; of the configuration only what it needs is read."""
     from tailrace.config.served import load_served
 

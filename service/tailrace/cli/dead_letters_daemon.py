@@ -6,7 +6,7 @@ from typing import Any
 
 from tailrace.cli.arguments import result_text
 from tailrace.cli.waiting_bar import WaitingBar, waiting_bar
-from tailrace.control.client import Client, NoDaemon
+from tailrace.control.client import DaemonClient, NoDaemon
 from tailrace.control.outcome import ActionRefused
 from tailrace.observe.health_check import NO_ANSWER
 from tailrace.observe.terminal_text import printable
@@ -17,7 +17,7 @@ _SECONDS = 600.0
 _SHOWS = "'tailrace dead-letters list' shows what still waits"
 
 
-def through_daemon(client: Client, options: argparse.Namespace) -> int:
+def through_daemon(client: DaemonClient, options: argparse.Namespace) -> int:
     """Asks until all that is meant is done; prints each dead letter, and returns the exit code.
 
     Raises :class:`tailrace.control.outcome.ActionRefused`, also if no daemon runs.
@@ -37,7 +37,7 @@ def through_daemon(client: Client, options: argparse.Namespace) -> int:
 
 
 def _through(
-    client: Client, options: argparse.Namespace, bar: WaitingBar
+    client: DaemonClient, options: argparse.Namespace, bar: WaitingBar
 ) -> tuple[int, Mapping[str, Any]]:
     """The exit code, and what was done."""
     filters = {name: getattr(options, name) for name in ("scope", "handler", "key", "error")}

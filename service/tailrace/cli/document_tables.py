@@ -22,7 +22,7 @@ def open_tables(tables_at: str, lake: str) -> CurrentTables | None:
     """The tables at a location, if they are of this lake. Blocks. The first call imports
     ``pipeline``. Raises :class:`PipelineRefused`."""
     try:
-        from tailrace.pipeline.current_tables import CurrentTables as Found
+        from tailrace.pipeline.current_tables import CurrentStateTables as Found
     except ModuleNotFoundError as error:
         raise _not_installed(error) from error
     return Found.of(tables_at, lake)

@@ -17,7 +17,7 @@ from tailrace.cli.arguments import add_json, client_of, refuse, require_scope, r
 from tailrace.cli.waiting_bar import WaitingBar, waiting_bar
 from tailrace.control.actions.replay import REPLAY, ReplayBody
 from tailrace.control.bodies import read_body
-from tailrace.control.client import Client, NoDaemon
+from tailrace.control.client import DaemonClient, NoDaemon
 from tailrace.control.outcome import ActionRefused
 
 _LOOK_SECONDS = 0.2
@@ -66,7 +66,7 @@ def run(options: argparse.Namespace) -> int:
 def _through_daemon(
     body: ReplayBody,
     parameters: Mapping[str, Any],
-    client: Client,
+    client: DaemonClient,
     scope: str,
     progress: WaitingBar,
 ) -> Mapping[str, Any]:

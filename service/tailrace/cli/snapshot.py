@@ -24,7 +24,7 @@ from tailrace.cli.arguments import (
 from tailrace.cli.waiting_bar import waiting_bar
 from tailrace.config.served import load_served
 from tailrace.control.actions.snapshot import SnapshotBody
-from tailrace.control.client import Client
+from tailrace.control.client import DaemonClient
 from tailrace.control.outcome import ActionRefused, elsewhere
 
 _LOOK_SECONDS = 1.0
@@ -82,7 +82,7 @@ def run(options: argparse.Namespace) -> int:
 class _Daemon:
     """The daemon on this machine, and one of its scopes, or a handler of that."""
 
-    client: Client
+    client: DaemonClient
     scope: str
     handler: str | None
 

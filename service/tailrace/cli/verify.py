@@ -28,7 +28,7 @@ from tailrace.cli.waiting_bar import WaitingBar, waiting_bar
 from tailrace.config.served import load_served
 from tailrace.control.actions.verify import VerifyBody
 from tailrace.control.bodies import read_body
-from tailrace.control.client import Client, NoDaemon
+from tailrace.control.client import DaemonClient, NoDaemon
 from tailrace.control.outcome import ActionRefused
 from tailrace.errors import TailraceError
 
@@ -112,7 +112,7 @@ def _action(options: argparse.Namespace) -> str:
     return next((name for name in (*_OTHERS, "status") if getattr(options, name)), "start")
 
 
-def _ended(client: Client, path: str, handlers: list[str]) -> Mapping[str, Any]:
+def _ended(client: DaemonClient, path: str, handlers: list[str]) -> Mapping[str, Any]:
     """The verification of these handlers, when it is over."""
     shown = f"{path}{'&' if '?' in path else '?'}keys=false"
     with waiting_bar("comparing", _USUAL_SECONDS) as progress:
@@ -153,7 +153,7 @@ def _differences(found: Mapping[str, Any]) -> int:
     return total
 
 
-def _repaired(client: Client, path: str, options: argparse.Namespace) -> Mapping[str, Any]:
+def _repaired(client: DaemonClient, path: str, options: argparse.Namespace) -> Mapping[str, Any]:
     """Lets the documents come again, and waits until the handlers have them."""
     body = {"action": "repair", "handler": options.handler, "dry_run": options.dry_run}
     done: Mapping[str, Any] = client.act(path, body)
@@ -167,7 +167,9 @@ def _repaired(client: Client, path: str, options: argparse.Namespace) -> Mapping
     return done
 
 
-def _is_over(client: Client, path: str, repair: Mapping[str, Any], progress: WaitingBar) -> bool:
+def _is_over(
+    client: DaemonClient, path: str, repair: Mapping[str, Any], progress: WaitingBar
+) -> bool:
     """Whether the handler has everything of the snapshot that repairs it."""
     handler, snapshot = repair["handler"], repair["snapshot"]
     query = f"?handler={quote(handler, safe='')}&keys=false"

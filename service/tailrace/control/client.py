@@ -24,7 +24,7 @@ class NoDaemon(ActionRefused):
 
 
 @dataclass(frozen=True, slots=True)
-class Client:
+class DaemonClient:
     """The daemon that listens on ``host`` and ``port``; ``config`` names its configuration, and
     ``expected`` the token that it should accept.
 

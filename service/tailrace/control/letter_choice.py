@@ -58,7 +58,7 @@ class LetterChoice:
             number += 1
         return number
 
-    async def queues(self, store: DeadLetterStore, after: "Progress") -> "ChosenQueues":
+    async def queues(self, store: DeadLetterStore, after: "DeadLetterCursor") -> "ChosenQueues":
         """The queues with dead letters that are meant, but those that a former answer is about."""
         chosen = ChosenQueues()
         async for head in self._all(store, "", _PAGE):
@@ -100,7 +100,7 @@ class ChosenQueues:
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class DeadLetterCursor:
     """Up to where a request in steps has come: the arrival of the first letter of its last queue,
     and the letter at which it left that queue. As text, ``arrival~scope/handler/id``."""
 
@@ -108,7 +108,7 @@ class Progress:
     rest: tuple[str, ...] | None = None
 
     @classmethod
-    def of(cls, text: str) -> "Progress":
+    def of(cls, text: str) -> "DeadLetterCursor":
         """As :meth:`__str__` wrote it; any text is one."""
         arrival, _, rest = text.partition("~")
         return cls(arrival, tuple(rest.split("/")) if rest else None)

@@ -18,7 +18,7 @@ from tailrace.control.follower import (
     require_here,
     require_replayable,
 )
-from tailrace.control.letter_choice import ChosenQueues, LetterChoice, Progress
+from tailrace.control.letter_choice import ChosenQueues, DeadLetterCursor, LetterChoice
 from tailrace.control.letter_list import listed, named
 from tailrace.control.letter_snapshot import BY_SNAPSHOT, LetterSnapshot
 from tailrace.control.outcome import ActionRefused, Done
@@ -48,7 +48,7 @@ class _Outcome:
     refused: dict[str, ActionRefused] = field(default_factory=dict)
     waits: str = ""
     """For which destination the rest waits, if one is down."""
-    next: Progress | None = None
+    next: DeadLetterCursor | None = None
 
     def more(self) -> bool:
         """Whether another dead letter may be begun."""
@@ -93,7 +93,7 @@ class DeadLetters:
         self, choice: LetterChoice, by: str, after: str = "", *, dry_run: bool = False
     ) -> Done:
         """Hands the dead letters to their handlers again, with all letters of their documents."""
-        chosen = await _stored(choice.queues(self.store, Progress.of(after)))
+        chosen = await _stored(choice.queues(self.store, DeadLetterCursor.of(after)))
         if not after and (unknown := sorted(choice.ids - chosen.ids)):
             raise _unknown(unknown[0])
         if dry_run:
@@ -105,7 +105,7 @@ class DeadLetters:
             if of in by_snapshot or _text(*of) in outcome.refused:
                 continue
             if before is not None and anyio.current_time() >= outcome.ends:
-                outcome.next = Progress(chosen.first[before].arrival)
+                outcome.next = DeadLetterCursor(chosen.first[before].arrival)
                 break
             before = queues[-1]
             with ExitStack() as alone:
@@ -128,7 +128,7 @@ class DeadLetters:
             if rest:
                 left = await _stored(self.store.queue(rest[0]))
                 at = left[0].identity if left else None
-                outcome.next = Progress(chosen.first[rest[0]].arrival, at)
+                outcome.next = DeadLetterCursor(chosen.first[rest[0]].arrival, at)
                 break
         return outcome.answer("replayed", f"; {outcome.failed} failed again, {outcome.left} left")
 
@@ -138,7 +138,7 @@ class DeadLetters:
         ``next`` of the answer is the letter to ask for then.
         """
         done = await self.replay(choice, by)
-        at = Progress.of(done.details["next"] or "").rest
+        at = DeadLetterCursor.of(done.details["next"] or "").rest
         return replace(done, details={**done.details, "next": at[-1] if at else None})
 
     async def discard_one(self, id: str, choice: LetterChoice) -> Done:
@@ -159,7 +159,7 @@ class DeadLetters:
         outcome, last = _Outcome(anyio.current_time() + MOST_SECONDS), after
         async for head in choice.heads(self.store, after):
             if not outcome.more():
-                outcome.next = Progress(last)
+                outcome.next = DeadLetterCursor(last)
                 break
             last = head.arrival
             if (of := f"scope {head.scope!r}") in outcome.refused:

@@ -14,7 +14,7 @@ import anyio
 import anyio.to_thread
 
 from tailrace.demo.child_process import ChildProcess, child_process, failure_of, last_lines
-from tailrace.demo.source import Source
+from tailrace.demo.source import DemoSource
 from tailrace.demo.workspace import Layout
 from tailrace.durable_files import PRIVATE
 from tailrace.errors import StartRefused, TailraceError
@@ -111,7 +111,7 @@ class Service:
 
 
 @asynccontextmanager
-async def running_service(layout: Layout, source: Source, port: int) -> AsyncIterator[Service]:
+async def running_service(layout: Layout, source: DemoSource, port: int) -> AsyncIterator[Service]:
     """``tailrace run``: ready when the block begins, drained at its end.
 
     Raises :class:`StartRefused` if it does not start, :class:`TailraceError` if it does not drain.

@@ -27,7 +27,7 @@ REMOVAL_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class DemoSource:
     """A server to which the demo may write, and the demo's database there."""
 
     uri: str
@@ -35,13 +35,15 @@ class Source:
 
 
 @asynccontextmanager
-async def opened_source(uri: str | None, layout: Layout, display: Display) -> AsyncIterator[Source]:
+async def opened_source(
+    uri: str | None, layout: Layout, display: Display
+) -> AsyncIterator[DemoSource]:
     """Opens the source for the block. At the end, nothing of the demo is left on the server."""
     if uri is None:
         program = await find_mongod()
         async with embedded_server(program, layout.server, layout.log("server")) as embedded:
             display.say(f"The embedded server listens at {embedded}")
-            yield Source(embedded, DATABASE)
+            yield DemoSource(embedded, DATABASE)
         return
     try:
         hosts = ", ".join(f"{host}:{port}" for host, port in parse_uri(uri)["nodelist"])
@@ -54,7 +56,7 @@ async def opened_source(uri: str | None, layout: Layout, display: Display) -> As
         await _require_room(client, hosts)
         display.say(f"The demo uses the database {OWN_DATABASE!r} at {hosts}")
         try:
-            yield Source(uri, OWN_DATABASE)
+            yield DemoSource(uri, OWN_DATABASE)
         finally:
             await _remove(client, hosts, display)
 

@@ -20,7 +20,7 @@ _NOT_THERE = "is not there"
 
 
 @dataclass(slots=True)
-class Replay:
+class ReplayedEvents:
     """The result of replaying a file of events."""
 
     collections: dict[str, Documents] = field(default_factory=dict)
@@ -39,9 +39,9 @@ class Replay:
         return [*self.unfounded, *differences(texts, source, "the events give")]
 
 
-def replay(lines: Iterable[str]) -> Replay:
+def replay(lines: Iterable[str]) -> ReplayedEvents:
     """Applies events (lines of canonical Extended JSON); ``ValueError`` if one is malformed."""
-    result = Replay()
+    result = ReplayedEvents()
     seen: set[str] = set()
     for number, line in enumerate(lines, start=1):
         try:

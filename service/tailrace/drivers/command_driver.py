@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import anyio
 
 from tailrace.drivers import finds, lookup, snapshot_find
-from tailrace.drivers.connection import COMMAND_MS, Client, Connection, mapped
+from tailrace.drivers.connection import COMMAND_MS, Connection, DriverClient, mapped
 from tailrace.drivers.cursor import PinnedCursor
 from tailrace.drivers.pinned_commands import PinnedCommands
 from tailrace.errors import ConnectionFailed, DriverError
@@ -48,10 +48,10 @@ class CommandDriver(Connection):
     It is an async context manager that owns the client.
     """
 
-    def __init__(self, open_client: Callable[[], Client]) -> None:
+    def __init__(self, open_client: Callable[[], DriverClient]) -> None:
         super().__init__(open_client)
         self._watching = anyio.CancelScope()
-        self._spare_sessions: list[tuple[Client, Any]] = []
+        self._spare_sessions: list[tuple[DriverClient, Any]] = []
         """Sessions of earlier finds: starting and ending one costs as much as a small find."""
 
     async def start_session(self) -> ClientSession:

@@ -87,7 +87,7 @@ def _logged_out(error: CommandFailed) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Client:
+class DriverClient:
     """A driver's client, and what differs between drivers."""
 
     client: Any
@@ -101,7 +101,7 @@ class Connection:
     A client whose connections the server has logged out is replaced by a new one.
     """
 
-    def __init__(self, open_client: Callable[[], Client]) -> None:
+    def __init__(self, open_client: Callable[[], DriverClient]) -> None:
         self._open_client = open_client
         self.opened = open_client()
         self._background: TaskGroup | None = None
@@ -138,7 +138,7 @@ class Connection:
         return reply
 
     @contextmanager
-    def replacing(self, used: Client | None = None) -> Iterator[None]:
+    def replacing(self, used: DriverClient | None = None) -> Iterator[None]:
         """Replaces the client if a command says that its connections are logged out.
 
         ``used``: the client of the command, if it is not the current one.

@@ -6,7 +6,7 @@ from typing import Any
 import anyio.to_thread
 
 from tailrace.drivers.command_driver import CommandDriver
-from tailrace.drivers.connection import Client
+from tailrace.drivers.connection import DriverClient
 from tailrace.drivers.options import client_options, refusals
 
 _THREADS = 1024
@@ -23,7 +23,7 @@ def motor_driver(uri: str, streams: int, **options: Any) -> CommandDriver:
     os.environ.setdefault("MOTOR_MAX_WORKERS", str(workers))
     from motor.motor_asyncio import AsyncIOMotorClient
 
-    def open_client() -> Client:
+    def open_client() -> DriverClient:
         with refusals(uri):
             client: Any = AsyncIOMotorClient(uri, **keywords)
 
@@ -34,6 +34,6 @@ def motor_driver(uri: str, streams: int, **options: Any) -> CommandDriver:
             # In a thread: close() sends endSessions first, and the server may not answer.
             await anyio.to_thread.run_sync(client.close, abandon_on_cancel=True)
 
-        return Client(client, start_session, close)
+        return DriverClient(client, start_session, close)
 
     return CommandDriver(open_client)

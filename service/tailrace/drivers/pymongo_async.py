@@ -3,7 +3,7 @@
 from typing import Any
 
 from tailrace.drivers.command_driver import CommandDriver
-from tailrace.drivers.connection import Client
+from tailrace.drivers.connection import DriverClient
 from tailrace.drivers.options import client_options, refusals
 
 
@@ -13,13 +13,13 @@ def pymongo_driver(uri: str, streams: int, **options: Any) -> CommandDriver:
 
     keywords = client_options(uri, streams, **options)
 
-    def open_client() -> Client:
+    def open_client() -> DriverClient:
         with refusals(uri):
             client: AsyncMongoClient[dict[str, Any]] = AsyncMongoClient(uri, **keywords)
 
         async def start_session() -> Any:
             return client.start_session(causal_consistency=False)
 
-        return Client(client, start_session, client.close)
+        return DriverClient(client, start_session, client.close)
 
     return CommandDriver(open_client)

@@ -62,7 +62,7 @@ class _Documents(Protocol):
 
 
 @dataclass(slots=True)
-class Window:
+class LookupWindow:
     """The events from ``first`` up to, but not including, ``end``, and what they need.
 
     ``updates`` has, for each event that needs a document: the offset at which to insert it, the
@@ -77,12 +77,12 @@ class Window:
 
 def window(
     buffer: bytes, bounds: Sequence[int], first: int, most_keys: int, most_bytes: int
-) -> Window:
+) -> LookupWindow:
     """The events from ``first`` on that need at most ``most_keys`` keys, of ``most_bytes``.
 
     Events from which a pipeline removed the namespace or the document key need no document.
     """
-    window = Window(first, first)
+    window = LookupWindow(first, first)
     append, like, count, size = window.updates.append, _UNLIKE, 0, 0
     read, same, at, name_at = like.read, like.same, 0, 0
     keys, documents = like.wanted.keys, like.wanted.documents
@@ -126,7 +126,7 @@ def window(
 
 
 def fill(
-    buffer: bytes, bounds: Sequence[int], window: Window, most_bytes: int
+    buffer: bytes, bounds: Sequence[int], window: LookupWindow, most_bytes: int
 ) -> tuple[bytes, list[int]]:
     """Buffer and bounds of the window's next events with their documents; advances the window.
 

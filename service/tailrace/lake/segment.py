@@ -52,7 +52,7 @@ class Documents(StrEnum):
     """Text columns: canonical Extended JSON v2."""
 
 
-class Kind(StrEnum):
+class LogicalType(StrEnum):
     """The type of a column, in the words of Parquet's logical types."""
 
     INT64 = "int64"
@@ -63,22 +63,22 @@ class Kind(StrEnum):
     """Binary (BSON) or string (Extended JSON), as the footer's ``documents`` says."""
 
 
-COLUMNS: Mapping[str, Kind] = {
-    "scope": Kind.STRING,
-    "segment": Kind.INT64,
-    "ordinal": Kind.INT64,
-    "cluster_seconds": Kind.INT64,
-    "cluster_increment": Kind.INT64,
-    "token": Kind.BINARY,
-    "wall_time": Kind.MILLISECONDS,
-    "operation": Kind.STRING,
-    "database": Kind.STRING,
-    "collection": Kind.STRING,
-    "document_key": Kind.DOCUMENT,
-    "full_document": Kind.DOCUMENT,
-    "full_document_before_change": Kind.DOCUMENT,
-    "update_description": Kind.DOCUMENT,
-    "extra": Kind.DOCUMENT,
+COLUMNS: Mapping[str, LogicalType] = {
+    "scope": LogicalType.STRING,
+    "segment": LogicalType.INT64,
+    "ordinal": LogicalType.INT64,
+    "cluster_seconds": LogicalType.INT64,
+    "cluster_increment": LogicalType.INT64,
+    "token": LogicalType.BINARY,
+    "wall_time": LogicalType.MILLISECONDS,
+    "operation": LogicalType.STRING,
+    "database": LogicalType.STRING,
+    "collection": LogicalType.STRING,
+    "document_key": LogicalType.DOCUMENT,
+    "full_document": LogicalType.DOCUMENT,
+    "full_document_before_change": LogicalType.DOCUMENT,
+    "update_description": LogicalType.DOCUMENT,
+    "extra": LogicalType.DOCUMENT,
 }
 """A segment's columns, in order.
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tailrace.errors import SegmentUnreadable
-from tailrace.lake.segment import COLUMNS, FOOTER_KEY, NO_CHECKSUM, Documents, Footer, Kind
+from tailrace.lake.segment import COLUMNS, FOOTER_KEY, NO_CHECKSUM, Documents, Footer, LogicalType
 
 _MAGIC = b"PAR1"
 _TRAILER_BYTES = 8
@@ -28,11 +28,11 @@ _REQUIRED = {"scope", "segment", "ordinal", "token", "operation"}
 def schema(documents: Documents) -> pa.Schema:
     """The schema of a segment that stores documents in this form."""
     kinds = {
-        Kind.INT64: pa.int64(),
-        Kind.STRING: pa.string(),
-        Kind.BINARY: pa.binary(),
-        Kind.MILLISECONDS: pa.timestamp("ms", "UTC"),
-        Kind.DOCUMENT: pa.binary() if documents is Documents.BSON else pa.string(),
+        LogicalType.INT64: pa.int64(),
+        LogicalType.STRING: pa.string(),
+        LogicalType.BINARY: pa.binary(),
+        LogicalType.MILLISECONDS: pa.timestamp("ms", "UTC"),
+        LogicalType.DOCUMENT: pa.binary() if documents is Documents.BSON else pa.string(),
     }
     return pa.schema(
         pa.field(name, kinds[kind], nullable=name not in _REQUIRED)

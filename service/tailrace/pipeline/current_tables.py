@@ -21,7 +21,7 @@ _ROWS = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class CurrentTable:
+class CurrentStateTable:
     """One version of the table of a collection."""
 
     found: TableVersion
@@ -63,14 +63,14 @@ class CurrentTable:
 
 
 @dataclass(frozen=True, slots=True)
-class CurrentTables:
+class CurrentStateTables:
     """The tables that a pipeline makes of one lake."""
 
     store: DeltaStore
     lake: str
 
     @classmethod
-    def of(cls, tables_at: str, lake: str) -> CurrentTables | None:
+    def of(cls, tables_at: str, lake: str) -> CurrentStateTables | None:
         """Those at a location; ``None`` if there are none of this lake."""
         store = DeltaStore(Location.of(tables_at))
         return cls(store, lake) if store.lake("changes") == lake else None
@@ -87,8 +87,8 @@ class CurrentTables:
         segment: int = published(log, CURRENT_STATE).get(scope, -1)
         return segment
 
-    def current(self, database: str, collection: str) -> CurrentTable | None:
+    def current(self, database: str, collection: str) -> CurrentStateTable | None:
         """The table of a collection as committed now; ``None`` if there is none."""
         name = table_name(database, collection)
         found = CURRENT_STATE.table(self.store, self.lake, name).load()
-        return CurrentTable(found) if found.exists else None
+        return CurrentStateTable(found) if found.exists else None

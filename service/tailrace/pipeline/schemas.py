@@ -6,7 +6,7 @@ from functools import lru_cache
 
 from pyspark.sql import types as T  # noqa: N812
 
-from tailrace.lake.segment import COLUMNS, Documents, Kind
+from tailrace.lake.segment import COLUMNS, Documents, LogicalType
 
 NO_TABLE = "_"
 """The ``table`` of events in the log that change no single document: drop, rename, ..."""
@@ -17,7 +17,7 @@ _LONGEST = 200
 DOCUMENT_OPERATIONS = frozenset({"insert", "replace", "update", "delete", "read"})
 """The operations on one document. ``read`` is a row of a snapshot."""
 
-TEXTS = tuple(name for name, kind in COLUMNS.items() if kind is Kind.DOCUMENT)
+TEXTS = tuple(name for name, kind in COLUMNS.items() if kind is LogicalType.DOCUMENT)
 """The columns of a segment that hold documents."""
 
 _TEXT, _NUMBER, _TIME, _FLAG = T.StringType(), T.LongType(), T.TimestampType(), T.BooleanType()
@@ -30,11 +30,11 @@ def _columns(**types: T.DataType) -> T.StructType:
 def segment_schema(documents: Documents) -> T.StructType:
     """A segment's columns as Spark reads them."""
     kinds = {
-        Kind.INT64: _NUMBER,
-        Kind.STRING: _TEXT,
-        Kind.BINARY: T.BinaryType(),
-        Kind.MILLISECONDS: _TIME,
-        Kind.DOCUMENT: T.BinaryType() if documents is Documents.BSON else _TEXT,
+        LogicalType.INT64: _NUMBER,
+        LogicalType.STRING: _TEXT,
+        LogicalType.BINARY: T.BinaryType(),
+        LogicalType.MILLISECONDS: _TIME,
+        LogicalType.DOCUMENT: T.BinaryType() if documents is Documents.BSON else _TEXT,
     }
     return _columns(**{name: kinds[kind] for name, kind in COLUMNS.items()})
 

@@ -12,7 +12,7 @@ from tailrace.reload.desired_config import DesiredConfig
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class ReloadChanges:
     """What a reload changes. ``handlers``: ``opened``, ``reopened``, ``closed`` or ``kept``, by
     name. ``settings``: keys that apply at once. ``client``: whether that of the source changes.
     ``code``: by handler, files of its loaded modules that have changed, which no reload applies."""
@@ -55,7 +55,9 @@ class Difference:
         return [name for name, each in self.scopes.items() if each.effect in effects]
 
 
-def difference(old: DesiredConfig, new: DesiredConfig, pool: HandlerPool, most: int) -> Difference:
+def difference(
+    old: DesiredConfig, new: DesiredConfig, pool: HandlerPool, most: int
+) -> ReloadChanges:
     """What changes from one configuration to another. ``most``: streams that the client can hold.
 
     Raises :class:`ConfigurationError` for what only a restart of the process can apply.
@@ -84,7 +86,7 @@ def difference(old: DesiredConfig, new: DesiredConfig, pool: HandlerPool, most: 
     of_all = ["a file of mongodb.uri"] if old.client.files != new.client.files else []
     scopes = scope_changes(old.settings, new.settings, reopened, of_all)
     applied = at_once(old.settings, new.settings)
-    return Difference(scopes, handlers, applied, client=old.client != new.client)
+    return ReloadChanges(scopes, handlers, applied, client=old.client != new.client)
 
 
 def _by_effect(what: str, effects: Mapping[str, str]) -> Iterator[str]:

@@ -27,7 +27,7 @@ from tailrace.handlers.pool import HandlerPool, Key, handlers_of
 from tailrace.reload.clients import Clients, OpenClient
 from tailrace.reload.code_files import code_files
 from tailrace.reload.desired_config import DesiredConfig
-from tailrace.reload.difference import Difference, difference, listed
+from tailrace.reload.difference import ReloadChanges, difference, listed
 from tailrace.replicas.leases import Leases
 from tailrace.source_settings import require_readable
 
@@ -126,7 +126,7 @@ class Reloader:
         changed = [self.supervisor.find(name) for name, done in pending.items() if done.is_set()]
         return [each.name for each in changed if each is not None and not each.begins_somewhere]
 
-    async def _read_in_time(self) -> tuple[DesiredConfig, Difference]:
+    async def _read_in_time(self) -> tuple[DesiredConfig, ReloadChanges]:
         """What the file says now, and how that differs.
 
         The import of a module may never end. Then its thread is left behind.
@@ -140,7 +140,7 @@ class Reloader:
             advice = "a module whose import never ends is imported again only by a restart"
             raise ActionRefused(422, f"{message}. Correct that, and reload; {advice}") from None
 
-    def _read(self, begun: Callable[[str], None]) -> tuple[DesiredConfig, Difference]:
+    def _read(self, begun: Callable[[str], None]) -> tuple[DesiredConfig, ReloadChanges]:
         """Reads the file, and tells what is begun. Blocks."""
         new = DesiredConfig.read(self.file, begun)
         found = difference(self.now, new, self.pool, self.clients.streams)
@@ -166,7 +166,7 @@ class Reloader:
             sys.setswitchinterval(usual)
 
     async def _open(
-        self, difference: Difference, new: DesiredConfig
+        self, difference: ReloadChanges, new: DesiredConfig
     ) -> tuple[Mapping[Key, OpenHandler], OpenClient]:
         """All handlers and the client, those that changed opened. If one cannot be, none is."""
         same = [name for name, effect in difference.handlers.items() if effect == "kept"]
@@ -199,7 +199,7 @@ class Reloader:
 
     def _begin_all(
         self,
-        difference: Difference,
+        difference: ReloadChanges,
         new: DesiredConfig,
         handlers: Mapping[Key, OpenHandler],
         client: OpenClient,

@@ -15,14 +15,14 @@ _LONGEST = 300
 """The longest reason, in characters: the heartbeats of many scopes stay small."""
 
 
-class Followed(Protocol):
+class ReportedScope(Protocol):
     """A scope; ``followed``: its watcher, while this process has the lease."""
 
     @property
     def followed(self) -> Watcher | None: ...
 
 
-def report_text(of: Iterable[Followed]) -> str:
+def report_text(of: Iterable[ReportedScope]) -> str:
     """The text for those of the scopes that this process follows."""
     scopes = {}
     for watcher in filter(None, [scope.followed for scope in of]):

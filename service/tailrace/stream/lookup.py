@@ -92,7 +92,7 @@ class LookupStream:
         self._tasks: TaskGroup | None = None
         self._prefetched: _PrefetchedReply | None = None
         self._unfilled: _Read | None = None
-        self._window = events.Window(0, 0)
+        self._window = events.LookupWindow(0, 0)
         self._most_keys = MOST_KEYS
         self._look_up_seconds = 0.0  # how long the last one took
 
@@ -128,7 +128,7 @@ class LookupStream:
             read = await self._next_read(wait)
             if not read.operations.get(events.UPDATE):
                 return self._returned(read, read.batch)
-            self._unfilled, self._window = read, events.Window(0, 0)
+            self._unfilled, self._window = read, events.LookupWindow(0, 0)
             self._prefetch(read)
         return await self._part(read)
 
@@ -191,7 +191,7 @@ class LookupStream:
 
     # --- documents -------------------------------------------------------------------------
 
-    async def _look_up(self, batch: RawBatch, first: int) -> events.Window:
+    async def _look_up(self, batch: RawBatch, first: int) -> events.LookupWindow:
         """Looks up documents; returns the next events of a reply that have their documents now."""
         last = batch.last
         since = (last and last.time) or batch.operation_time
@@ -202,7 +202,7 @@ class LookupStream:
                 self._look_up_seconds = anyio.current_time() - began
                 return window
 
-    async def _find_all(self, window: events.Window, since: Timestamp | None) -> bool:
+    async def _find_all(self, window: events.LookupWindow, since: Timestamp | None) -> bool:
         """Finds the documents of a window; returns False if they are too many at once."""
         keys = sum(len(wanted.keys) for wanted in window.wanted.values())
         size = count = 0

@@ -15,7 +15,7 @@ from tailrace.model.snapshot import DocumentId
 from tailrace.model.verification import ComparedCollection
 from tailrace.snapshot.error_codes import READ_LATER
 from tailrace.verify.compare import Compared, Suspect, compared, expected_rows
-from tailrace.verify.source import Documents, Source, identities
+from tailrace.verify.source import Source, SourceDocuments, identities
 from tailrace.verify.window import Reached, Window, reached_by, window
 
 MOST_LOOKS = 5
@@ -24,7 +24,7 @@ MOST_KEYS = 1000
 """The most keys of a look."""
 
 T = TypeVar("T")
-ReadDocuments = Callable[[Timestamp], Awaitable[Documents]]
+ReadDocuments = Callable[[Timestamp], Awaitable[SourceDocuments]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class Looker:
         reached = reached_by(held, reached)
         moment = window(reached, position, await self.source.now(), self.full_document)
 
-        async def by_key(time: Timestamp) -> Documents:
+        async def by_key(time: Timestamp) -> SourceDocuments:
             return await self.source.documents(of, keys, time)
 
         documents, moment = await as_of(moment, read or by_key)

@@ -49,7 +49,7 @@ _MOST_FAILURES = 5
 """So many errors in a row that are neither of the server nor of an outage end the verification."""
 
 
-class Run:
+class VerificationRun:
     """The run of one verification in the process that follows its scope."""
 
     def __init__(

@@ -17,7 +17,7 @@ from tailrace.snapshot.chunk import Chunk
 from tailrace.snapshot.limits import ChunkLimit
 from tailrace.verify.compare import Compared
 from tailrace.verify.looks import Looker, as_of
-from tailrace.verify.source import Documents, Source, ids_of
+from tailrace.verify.source import Source, SourceDocuments, ids_of
 from tailrace.verify.window import window
 
 
@@ -86,7 +86,7 @@ async def _by_destination(
 
 def _up_to(
     source: Source, of: ComparedCollection, last: DocumentId, limit: ChunkLimit
-) -> Callable[[Timestamp], Awaitable[Documents]]:
+) -> Callable[[Timestamp], Awaitable[SourceDocuments]]:
     return lambda time: source.documents_up_to(of, last, time, limit.documents, limit.ms)
 
 

@@ -37,7 +37,7 @@ class SourceServer(SnapshotServer, Driver, CommandRunner, Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Documents:
+class SourceDocuments:
     """Documents as events ``read``, by the identity of their ``_id``.
 
     ``whole``: whether all that were asked for are there; else, those after some are not.
@@ -110,7 +110,7 @@ class Source:
 
     async def documents_up_to(
         self, of: ComparedCollection, until: DocumentId, time: Timestamp, most: int, ms: int
-    ) -> Documents:
+    ) -> SourceDocuments:
         """At most ``most`` documents after ``of.last`` and up to ``until``."""
         chunk = await read_chunk(
             self.server,
@@ -125,7 +125,7 @@ class Source:
 
     async def documents(
         self, of: ComparedCollection, keys: Sequence[DocumentId], time: Timestamp
-    ) -> Documents:
+    ) -> SourceDocuments:
         """The documents with these keys."""
         replies = await self._find(of, keys, time, {})
         return _documents(of, replies, time, whole=not (replies and replies[-1].cursor_id))
@@ -243,12 +243,12 @@ def identities(keys: Collection[DocumentId]) -> list[bytes]:
 
 def _documents(
     of: ComparedCollection, replies: Sequence[Reply], time: Timestamp, *, whole: bool
-) -> Documents:
+) -> SourceDocuments:
     batch = ReadEvents("verify", of.uuid, of.database, of.collection).batch(replies, time)
     document_ids = [
         identity(reply.buffer, begin) for reply in replies for begin in reply.bounds[::2]
     ]
-    return Documents(dict(zip(document_ids, batch.events(), strict=True)), whole, batch.size)
+    return SourceDocuments(dict(zip(document_ids, batch.events(), strict=True)), whole, batch.size)
 
 
 def _range(of: ComparedCollection) -> RangeProgress:

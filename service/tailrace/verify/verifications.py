@@ -24,7 +24,7 @@ from tailrace.verify.findings import Findings
 from tailrace.verify.followed import FollowedHandler
 from tailrace.verify.planning import planned
 from tailrace.verify.ports import VerificationStore
-from tailrace.verify.run import Run
+from tailrace.verify.run import VerificationRun
 from tailrace.verify.source import Source, SourceServer
 
 _LOOK_SECONDS = 1.0
@@ -38,7 +38,7 @@ Key = tuple[str, str]
 class _Task:
     """A run, and what ends it."""
 
-    run: Run
+    run: VerificationRun
     followed: FollowedHandler
     epoch: int
     scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
@@ -113,11 +113,11 @@ class Verifications:
             if not record.is_over and (scope, record.handler) not in self._tasks:
                 self._begin(replace(record, epoch=epoch))
 
-    def _begin(self, record: Verification) -> Run:
+    def _begin(self, record: Verification) -> VerificationRun:
         assert self._group is not None  # noqa: S101 - for the type checker
         followed = self.followed(record.scope, record.handler)
         source = Source(self.server, lambda: followed.plan)
-        run = Run(Findings(record, self.letters), followed, source, self.store)
+        run = VerificationRun(Findings(record, self.letters), followed, source, self.store)
         task = _Task(run, followed, record.epoch)
         self._tasks[record.scope, record.handler] = task
         name = f"verification of {record.handler} in {record.scope}"
@@ -147,7 +147,7 @@ class Verifications:
 
     # --- what operators ask for ----------------------------------------------------------------
 
-    def running(self, scope: str, handler: str) -> Run | None:
+    def running(self, scope: str, handler: str) -> VerificationRun | None:
         """The run of a handler's verification, if it goes on here."""
         task = self._tasks.get((scope, handler))
         return task.run if task is not None else None
@@ -203,7 +203,7 @@ class Verifications:
         await self.store.save(record)
         self._last[record.scope, record.handler] = record
 
-    async def change(self, run: Run, state: VerificationState) -> None:
+    async def change(self, run: VerificationRun, state: VerificationState) -> None:
         """Pauses or resumes one, or cancels it."""
         if state is VerificationState.CANCELLED:
             await run.end(state)

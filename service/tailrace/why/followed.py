@@ -11,7 +11,7 @@ from tailrace.engine.status.subscription_state import subscription_state
 from tailrace.engine.status.watcher_state import WatcherState
 from tailrace.model import ResumeToken
 from tailrace.why.answer import Outcome, State
-from tailrace.why.outcomes import FollowedHandler
+from tailrace.why.outcomes import HandlerPosition
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,11 +19,11 @@ class WatchedScope:
     """:class:`tailrace.why.outcomes.Followed` by a watcher. ``finds``: of each of its streams."""
 
     read_to: Timestamp | None
-    handlers: Mapping[str, FollowedHandler]
+    handlers: Mapping[str, HandlerPosition]
     finds: Sequence[Find]
 
-    def of(self, handler: str) -> FollowedHandler:
-        unknown = FollowedHandler(None, None, "the handler is not one of the scope as it runs")
+    def of(self, handler: str) -> HandlerPosition:
+        unknown = HandlerPosition(None, None, "the handler is not one of the scope as it runs")
         return self.handlers.get(handler, unknown)
 
     def in_flight(self, token: ResumeToken) -> Mapping[str, Outcome]:
@@ -47,11 +47,11 @@ def followed(watcher: Watcher) -> WatchedScope | None:
     )
 
 
-def _handler(watcher: Watcher, name: str) -> FollowedHandler:
+def _handler(watcher: Watcher, name: str) -> HandlerPosition:
     status, apart = watcher.status_of(name), name in watcher.apart
     state = subscription_state(status, apart=True) if apart else status.state
     why = f": {status.explanation}" if status.explanation else ""
     course = f"the {'handler' if apart else 'scope'} is {state.value.replace('_', ' ')}{why}"
     if status.find is None or status.watermark is None:
-        return FollowedHandler(None, None, course)
-    return FollowedHandler(status.position(name), status.watermark.read_time, course)
+        return HandlerPosition(None, None, course)
+    return HandlerPosition(status.position(name), status.watermark.read_time, course)

@@ -16,7 +16,7 @@ from tailrace.why.answer import Landed, Outcome, State, iso_time
 
 
 @dataclass(frozen=True, slots=True)
-class FollowedHandler:
+class HandlerPosition:
     """A handler as the process that follows it knows it.
 
     ``position``: up to where it has handled everything; ``None`` if nothing is read now.
@@ -36,7 +36,7 @@ class Followed(Protocol):
     def read_to(self) -> Timestamp | None:
         """Up to where the shared stream is read."""
 
-    def of(self, handler: str) -> FollowedHandler:
+    def of(self, handler: str) -> HandlerPosition:
         """What is known of a handler."""
 
     def in_flight(self, token: ResumeToken) -> Mapping[str, Outcome]:

@@ -18,7 +18,7 @@ from pymongo.read_concern import ReadConcern
 from pymongo.read_preferences import Primary
 
 from tailrace.drivers import CommandDriver, command_driver, cursor
-from tailrace.drivers.connection import Client
+from tailrace.drivers.connection import DriverClient
 from tailrace.errors import ConnectionFailed
 from tailrace.model import Scope, StartPoint
 from tailrace.stream import ChangeStreamOptions
@@ -62,7 +62,7 @@ class FakeClient:
 
         async def close() -> None: ...
 
-        return CommandDriver(lambda: Client(self, start_session, close))
+        return CommandDriver(lambda: DriverClient(self, start_session, close))
 
 
 @pytest.mark.parametrize(("wire_version", "takes_it"), [(6, False), (8, False), (9, True)])

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from tailrace.event.columns import NAMES, cut
 from tailrace.event.extended_json import to_json
-from tailrace.lake.segment import COLUMNS, Documents, Kind
+from tailrace.lake.segment import COLUMNS, Documents, LogicalType
 from tests.lake import elements, rebuilt
 from tests.unit.engine.changes import change
 from tests.unit.event.documents import EVERY_ID, quick, timestamps, values
@@ -29,7 +29,11 @@ def columns(*events: bytes | dict[str, Any], how: Documents = Documents.BSON) ->
     raws = [event if isinstance(event, bytes) else bson.encode(event) for event in events]
     found = cut(raws, how)
     assert tuple(found) == NAMES
-    text = {Kind.STRING} if how is Documents.BSON else {Kind.STRING, Kind.DOCUMENT}
+    text = (
+        {LogicalType.STRING}
+        if how is Documents.BSON
+        else {LogicalType.STRING, LogicalType.DOCUMENT}
+    )
     for name, column in found.items():
         if COLUMNS[name] in text:
             found[name] = [value if value is None else value.decode() for value in column]

@@ -24,7 +24,7 @@ from tailrace.model import ResumeToken, SinkPosition, StartPoint
 from tailrace.model.verification import ComparedCollection
 from tailrace.snapshot.chunk import Chunk
 from tailrace.snapshot.limits import ChunkLimit
-from tailrace.verify.source import Documents
+from tailrace.verify.source import SourceDocuments
 from tailrace.verify.window import Reached
 from tests.unit.engine.changes import change
 
@@ -137,26 +137,26 @@ class World:
 
     async def documents_up_to(
         self, of: ComparedCollection, until: DocumentId, time: Timestamp, most: int, ms: int
-    ) -> Documents:
+    ) -> SourceDocuments:
         self.before("documents")
         return self._found(self.documents_at(time.time - 1000))
 
     async def documents(
         self, of: ComparedCollection, keys: Sequence[DocumentId], time: Timestamp
-    ) -> Documents:
+    ) -> SourceDocuments:
         self.before("documents")
         wanted = {one.raw for one in keys}
         found = self.documents_at(time.time - 1000)
         return self._found({n: value for n, value in found.items() if key(n).raw in wanted})
 
-    def _found(self, documents: Mapping[Any, Any]) -> Documents:
+    def _found(self, documents: Mapping[Any, Any]) -> SourceDocuments:
         events = {
             one(number): ChangeEvent.from_document(
                 change(1, number, fullDocument={"_id": number, "n": value})
             )
             for number, value in documents.items()
         }
-        return Documents(events, True, 100 * len(events))
+        return SourceDocuments(events, True, 100 * len(events))
 
     async def existing(
         self, of: ComparedCollection, keys: Sequence[DocumentId], time: Timestamp

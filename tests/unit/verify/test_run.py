@@ -14,7 +14,7 @@ from tailrace.model.verification import Verification, VerificationRequest, Verif
 from tailrace.stores.memory import MemoryDeadLetters, MemoryVerifications
 from tailrace.verify.findings import Findings
 from tailrace.verify.followed import FollowedHandler
-from tailrace.verify.run import Run
+from tailrace.verify.run import VerificationRun
 from tests.contract.test_verification_store import FIRST
 from tests.unit.verify.scripted import ORDERS, World, one
 
@@ -31,10 +31,10 @@ class FailingVerifications(MemoryVerifications):
         await super().save(verification)
 
 
-def run_of(followed: Any, store: Any) -> Run:
+def run_of(followed: Any, store: Any) -> VerificationRun:
     record = replace(FIRST, collections={ORDERS.name: ORDERS})
     source: Any = World()
-    return Run(Findings(record, MemoryDeadLetters()), followed, source, store)
+    return VerificationRun(Findings(record, MemoryDeadLetters()), followed, source, store)
 
 
 def reloaded(*handlers: Any, pipeline: Any = ()) -> FollowedHandler:
@@ -110,7 +110,9 @@ async def test_elections_and_moves_of_the_source_are_waited_out(
     record = replace(FIRST, request=VerificationRequest(), collections={ORDERS.name: ORDERS})
     source: Any = world
     one_followed: Any = followed
-    run = Run(Findings(record, MemoryDeadLetters()), one_followed, source, MemoryVerifications())
+    run = VerificationRun(
+        Findings(record, MemoryDeadLetters()), one_followed, source, MemoryVerifications()
+    )
     await run.run()
     counts = run.record.counts
     assert (run.record.state, counts.equal, counts.missing) == (VerificationState.DONE, 2, 1)

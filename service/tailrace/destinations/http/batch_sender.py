@@ -8,7 +8,7 @@ from tailrace.destination import Batch, Opening, ScopeContext
 from tailrace.destinations.http.answer import RequestFailed
 from tailrace.destinations.http.endpoint import EndpointRequest
 from tailrace.destinations.http.halving import Halving
-from tailrace.destinations.http.senders import Sender
+from tailrace.destinations.http.senders import EndpointSender
 from tailrace.destinations.http.settings import HttpHandlerSettings
 from tailrace.errors import Refused
 from tailrace.event import ChangeEvent
@@ -17,7 +17,7 @@ _IN_THREAD_BYTES = 2**18
 """Converting so many bytes of events takes some milliseconds: it is done in a thread."""
 
 
-class BatchSender(Sender):
+class BatchSender(EndpointSender):
     """Sends each batch in a request, and each DDL event in one of its own."""
 
     def __init__(self, opening: Opening, settings: HttpHandlerSettings) -> None:

@@ -19,7 +19,7 @@ _LARGEST_KEPT = 2**16
 """The largest request that is kept to be sent again."""
 
 
-class Sender:
+class EndpointSender:
     """A handler's endpoint, with connections of its own."""
 
     def __init__(self, opening: Opening, settings: HttpHandlerSettings) -> None:
@@ -64,7 +64,7 @@ class Sender:
         return True
 
 
-class EventSender(Sender):
+class EventSender(EndpointSender):
     """Sends each event in a request. The engine keeps the order of each document."""
 
     def __init__(self, opening: Opening, settings: HttpHandlerSettings) -> None:

@@ -29,7 +29,7 @@ from tailrace.destinations.postgresql.connection import (
     server_message,
 )
 from tailrace.destinations.postgresql.positions import PositionsTable
-from tailrace.destinations.postgresql.rows import HASHED, HASHED_BYTES, TableRows, row_id
+from tailrace.destinations.postgresql.rows import HASHED, HASHED_BYTES, RowColumns, row_id
 from tailrace.destinations.postgresql.statements import TableStatements
 from tailrace.destinations.postgresql.table_form import TableForm
 from tailrace.destinations.postgresql.tables import Registry
@@ -155,7 +155,7 @@ class TableComparison:
         following = rows[-1][0].hex() if len(rows) == most else None
         return HeldKeys([key for key in keys if key is not None], following)
 
-    def _rows(self, documents: Sequence[ChangeEvent]) -> Mapping[Namespace, TableRows]:
+    def _rows(self, documents: Sequence[ChangeEvent]) -> Mapping[Namespace, RowColumns]:
         refused: dict[int, str] = {}
         rows = self._form.rows(dict(enumerate(documents)), refused)
         if refused:

@@ -31,7 +31,7 @@ EPOCH_SECONDS = 2**31
 
 
 @dataclass(frozen=True, slots=True)
-class TableRows:
+class RowColumns:
     """Rows of one table, by column. ``gone`` and ``gone_at``: deleted documents, and when.
 
     ``gone_if``: of sharded documents among them, by id, what tells whether a row is theirs.
@@ -73,12 +73,12 @@ class RowMaker:
 
     def rows(
         self, events: Mapping[int, ChangeEvent], refused: dict[int, str]
-    ) -> Mapping[Namespace, TableRows]:
+    ) -> Mapping[Namespace, RowColumns]:
         """The rows of each collection: the last change of each document.
 
         Puts the reasons for events that cannot be rows into ``refused``, by their numbers.
         """
-        tables: dict[Namespace, TableRows] = {}
+        tables: dict[Namespace, RowColumns] = {}
         columns = len(self.values.columns)
         changed = _last_changes(events, refused)
         documents = [raw for *_, raw in changed if raw is not None]
@@ -94,7 +94,7 @@ class RowMaker:
                 continue
             rows = tables.get(namespace)
             if rows is None:
-                rows = tables[namespace] = TableRows(values=[[] for _ in range(columns)])
+                rows = tables[namespace] = RowColumns(values=[[] for _ in range(columns)])
             version = (seconds - EPOCH_SECONDS) << 32 | parts[INCREMENT]
             if document is None or text is None:
                 rows.gone.append(row_id(key, len(parts[NAMESPACE])))
@@ -114,9 +114,9 @@ class RowMaker:
                 rows.versions.append(version)
         return tables
 
-    def rows_of(self, documents: Sequence[bytes]) -> TableRows:
+    def rows_of(self, documents: Sequence[bytes]) -> RowColumns:
         """What :meth:`rows` makes of documents that are read, without versions and refused ones."""
-        rows = TableRows(values=[[] for _ in self.values.columns])
+        rows = RowColumns(values=[[] for _ in self.values.columns])
         mapped = documents
         if self.fields is not None:
             mapped = [self.fields.of_document(raw) for raw in documents]
@@ -129,7 +129,7 @@ class RowMaker:
             rows.documents.append(stored)
         return rows
 
-    def _take_values(self, document: bytes, rows: TableRows) -> str:
+    def _take_values(self, document: bytes, rows: RowColumns) -> str:
         """Adds the values of the columns to the rows; returns why not if they are refused."""
         try:
             values, misfits = self.values.read(document)

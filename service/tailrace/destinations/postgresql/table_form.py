@@ -16,7 +16,7 @@ from tailrace.destination import (
 from tailrace.destinations.postgresql.column_types import column_name
 from tailrace.destinations.postgresql.connection import Connection
 from tailrace.destinations.postgresql.names import table_name
-from tailrace.destinations.postgresql.rows import EPOCH_SECONDS, RowMaker, TableRows, row_id
+from tailrace.destinations.postgresql.rows import EPOCH_SECONDS, RowColumns, RowMaker, row_id
 from tailrace.destinations.postgresql.statements import TableStatements
 from tailrace.destinations.postgresql.table_check import order_matters, require_columns
 from tailrace.destinations.postgresql.tables import Registry, lock_names, made
@@ -55,11 +55,11 @@ class TableForm:
 
     def rows(
         self, events: Mapping[int, ChangeEvent], refused: dict[int, str]
-    ) -> Mapping[Namespace, TableRows]:
+    ) -> Mapping[Namespace, RowColumns]:
         """The rows of each collection."""
         return self._maker.rows(events, refused)
 
-    def rows_of(self, documents: Sequence[bytes]) -> TableRows:
+    def rows_of(self, documents: Sequence[bytes]) -> RowColumns:
         """Those of documents of one collection, to compare them."""
         return self._maker.rows_of(documents)
 
@@ -70,7 +70,7 @@ class TableForm:
     async def order_matters(
         self,
         connection: Connection,
-        rows: Mapping[Namespace, TableRows],
+        rows: Mapping[Namespace, RowColumns],
         checked: dict[str, bool],
     ) -> bool:
         matters = False
@@ -82,7 +82,7 @@ class TableForm:
     async def store(
         self,
         connection: Connection,
-        rows: Mapping[Namespace, TableRows],
+        rows: Mapping[Namespace, RowColumns],
         checked: dict[str, bool],
     ) -> None:
         async with connection.cursor(binary=True) as cursor:
@@ -132,7 +132,7 @@ class TableForm:
         elif namespace in tables:
             await self._empty(connection, tables[namespace], time)
 
-    def misfits(self, rows: Mapping[Namespace, TableRows]) -> list[str]:
+    def misfits(self, rows: Mapping[Namespace, RowColumns]) -> list[str]:
         return [misfit for each in rows.values() for misfit in each.misfits]
 
     def table_of(self, scope: str, namespace: Namespace) -> TableStatements:
