@@ -38,10 +38,14 @@ _ID_OF_INT32 = b"%c_id\0" % bson.INT32_TYPE
 _NO_ID = b"%c_id\0" % bson.NULL
 _NAME = b"_id\0"
 _VALUE_AT = len(_NO_ID)
-_INT32_END = _VALUE_AT + 4
-_INT32_KEY_BYTES = bson.EMPTY_DOCUMENT + _INT32_END
-_SIZES: Mapping[int, int] = {bson.INT64_TYPE: _VALUE_AT + 8, bson.DATE: _VALUE_AT + 8}
-"""By type, the bytes of an ``_id`` all of which count."""
+_INT32_KEY_BYTES = bson.EMPTY_DOCUMENT + _VALUE_AT + 4
+_SIZES: Mapping[int, int] = {
+    bson.OBJECT_ID: _VALUE_AT + 12,
+    bson.INT32_TYPE: _VALUE_AT + 4,
+    bson.INT64_TYPE: _VALUE_AT + 8,
+    bson.DATE: _VALUE_AT + 8,
+}
+"""By type, the size of an ``_id`` as an element."""
 _PREFIXED: Mapping[int, int] = {bson.STRING: _VALUE_AT + 4, bson.BINARY: _VALUE_AT + 5}
 """The same for types whose values begin with a length: what that leaves out."""
 _OBJECT_ID_BYTES = len(_ID_OF_OBJECT) + 12
@@ -73,16 +77,6 @@ def document_key(buffer: bytes, start: int, parts: Parts) -> bytes | None:
     first = buffer[at : at + _OBJECT_ID_BYTES]
     if first.startswith(_ID_OF_OBJECT):  # by far the most
         return namespace + first
-    if first.startswith(_NAME, 1):  # without a walk, for the other frequent types
-        kind = first[0]
-        if kind == bson.INT32_TYPE:
-            return namespace + _int32_as_int64(first)
-        if kind in _PREFIXED:
-            end = at + _PREFIXED[kind] + INT32(first, _VALUE_AT)[0]
-            if at < end < parts[_KEY_END]:
-                return namespace + buffer[at:end]
-        if kind in _SIZES:
-            return namespace + first[: _SIZES[kind]]
     return namespace + (identity(buffer, key) or _NO_ID)
 
 
@@ -103,19 +97,14 @@ def identities(keys: Iterable[bytes | None]) -> Mapping[Namespace, Sequence[byte
 def identity(buffer: bytes, key: int) -> bytes:
     """The ``_id`` of the document at ``key`` as a BSON element, equal for equal values, or b""."""
     at, last = key + 4, key + INT32(buffer, key)[0] - 1
-    first = buffer[at : at + _OBJECT_ID_BYTES]
-    if first.startswith(_ID_OF_OBJECT) and at + _OBJECT_ID_BYTES <= min(last, len(buffer)):
-        return first  # by far the most, without a walk
-    if first.startswith(_NAME, 1):  # likewise, for the other frequent types
-        kind, end = first[0], 0
-        if kind == bson.INT32_TYPE:
-            end = at + _INT32_END
-        elif kind in _SIZES:
-            end = at + _SIZES[kind]
-        elif kind in _PREFIXED:
-            end = at + _PREFIXED[kind] + INT32(buffer, at + _VALUE_AT)[0]
-        if at < end <= min(last, len(buffer)):
-            return _int32_as_int64(first) if kind == bson.INT32_TYPE else buffer[at:end]
+    if buffer.startswith(_NAME, at + 1):  # by far the most, without a walk
+        kind = buffer[at]
+        size = _SIZES.get(kind, 0)
+        if not size and kind in _PREFIXED:
+            size = _PREFIXED[kind] + INT32(buffer, at + _VALUE_AT)[0]
+        first = buffer[at : at + size]
+        if at < at + size == at + len(first) <= last:
+            return _int32_as_int64(first) if kind == bson.INT32_TYPE else first
     for name, kind, value, end in walk_between(buffer, at, last):
         if name == b"_id":
             return _element(buffer, name, kind, value, end)
@@ -123,7 +112,7 @@ def identity(buffer: bytes, key: int) -> bytes:
 
 
 def _int32_as_int64(first: bytes) -> bytes:
-    low = first[_VALUE_AT:_INT32_END]
+    low = first[_VALUE_AT:]
     return _ID_OF_INT64 + low + (_NEGATIVE if low[3] > 127 else _POSITIVE)
 
 

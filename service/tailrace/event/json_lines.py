@@ -107,17 +107,18 @@ def _encoded(documents: Sequence[bytes], form: Form) -> list[bytes]:
 def _in_c(documents: Sequence[bytes], form: Form) -> list[bytes] | None:
     """The JSON of the documents; ``None`` if decoding would lose something."""
     try:
-        decoded = bson.decode_all(b"".join(documents), _CODEC)
+        joined = b"".join(documents)
+        decoded = bson.decode_all(joined, _CODEC)
         texts = [orjson.dumps(document, form.wrap, _OPTIONS) for document in decoded]
         if bson.encode({"": decoded}, codec_options=_CODEC) != _array(documents):
             return None  # types that Python lacks, repeated keys, text that is not UTF-8
     except (bson.errors.BSONError, TypeError, ValueError, OverflowError, RecursionError):
         return None
-    for document, text in zip(documents, texts, strict=True):
-        # orjson writes null for a double that is not finite. The search is slow, and comes last.
-        suspicious = b"\x7f" in document or b"\xff" in document
-        if suspicious and b"null" in text and _NOT_FINITE(document):
-            return None
+    # orjson writes null for a double that is not finite. The search is slow, and comes last.
+    if b"\x7f" in joined or b"\xff" in joined:
+        for document, text in zip(documents, texts, strict=True):
+            if b"null" in text and _NOT_FINITE(document):
+                return None
     return texts
 
 

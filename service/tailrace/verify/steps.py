@@ -155,7 +155,10 @@ class Steps:
         most = self.pace.most_documents
         held = await looker.comparison.stored_keys(namespace, of.cursor or None, most)
         now = await self.source.now()
-        keys = [each.id for each in held.keys if each.id is not None and self._is_chosen(each.id)]
+        sample = self.findings.record.request.sample
+        keys = [each.id for each in held.keys if each.id is not None]
+        if sample < 1:
+            keys = [key for key in keys if zlib.crc32(key.raw) < sample * _SAMPLED]
         if keys:
             self._open.add(await self.source.without_documents(of, keys, now))
         strange = [each.text for each in held.keys if each.id is None]
@@ -163,11 +166,6 @@ class Steps:
         self.pace.note(len(held.keys), 0, anyio.current_time() - began)
         self._scanned = held.after is None
         return replace(of, cursor=held.after or of.cursor)
-
-    def _is_chosen(self, key: DocumentId) -> bool:
-        """Whether a key is in the sample."""
-        sample = self.findings.record.request.sample
-        return sample >= 1 or zlib.crc32(key.raw) < sample * _SAMPLED
 
     async def _moved(self, of: ComparedCollection) -> bool:
         """Notes that a collection was dropped or renamed; returns whether it was."""

@@ -147,7 +147,7 @@ class TableComparison:
     async def stored_keys(self, collection: Namespace, after: str | None, most: int) -> HeldKeys:
         table, rows = self._form.table_of(self._scope, collection), list[Any]()
         connection, last = self._connection, bytes.fromhex(after or "")
-        async with self._reading():
+        with outages(), suppress(psycopg.errors.UndefinedTable):
             if await self._registry.holds(connection, table.name, self._scope, collection):
                 async with connection.cursor(binary=True) as cursor:
                     rows = await (await cursor.execute(table.held_keys, (last, most))).fetchall()
