@@ -33,6 +33,7 @@ from pyspark.sql import SparkSession
 from tailrace.config.pipeline import PipelineSettings
 from tailrace.lake.segment import Documents
 from tailrace.pipeline.session import open_session
+from tests.pipeline import worker_daemon
 from tests.pipeline.bench_loads import COLUMNS, SMALL, Load, landed_in_many, progress
 from tests.pipeline.bench_process import cold, following
 from tests.pipeline.cpu import measured, processes
@@ -176,7 +177,7 @@ def in_one_session(
     directory: Path, only: Sequence[str], events: list[int], keys: list[int], rounds: int
 ) -> None:
     began = time.perf_counter()
-    spark = open_session(PipelineSettings(master="local[2]"))
+    spark = open_session(PipelineSettings(master="local[2]", spark=worker_daemon.SETTING))
     say("start of Spark", seconds=round(time.perf_counter() - began, 1))
     with ProcessPoolExecutor(1, get_context("spawn")) as writer:
         try:

@@ -15,6 +15,7 @@ from typing import Any
 
 from deltalake import DeltaTable
 
+from tests.pipeline import worker_daemon
 from tests.pipeline.cpu import cpu_seconds
 from tests.pipeline.events import Stream
 from tests.pipeline.landing import Landing
@@ -43,7 +44,7 @@ def cold(directory: Path, documents: int) -> dict[str, float]:
         landing.land(rows)
     landing.land(stream.snapshot(more=done))
     began = time.perf_counter()
-    with _command(directory, "--once") as process:
+    with _command(directory, "--config", _configuration(directory), "--once") as process:
         cpu = _until_it_ends(process)
     return {"seconds": round(time.perf_counter() - began, 1), "cpu_seconds": round(cpu, 1)}
 
@@ -119,7 +120,7 @@ def _configuration(directory: Path) -> str:
         "scopes": [{"name": "orders"}],
         "handlers": {"log": {"type": "log"}},
         "routes": [{"scope": "orders", "handlers": ["log"]}],
-        "pipeline": {"master": "local[2]", "http": {"port": 0}},
+        "pipeline": {"master": "local[2]", "http": {"port": 0}, "spark": worker_daemon.SETTING},
     }
     path.write_text(json.dumps(document))
     return str(path)

@@ -17,12 +17,14 @@ from tailrace.pipeline import jars
 from tailrace.pipeline.object_store import spark_settings
 from tailrace.pipeline.session import open_session
 from tests.machine import exclusive
+from tests.pipeline import worker_daemon
 from tests.pipeline.pipeline import Pipeline
 from tests.s3 import CREDENTIALS, S3
 from tests.s3_proxy import Rules, S3Proxy
 from tests.scratch import MakeDirectory
 
 SETTINGS = {
+    **worker_daemon.SETTING,
     "spark.sql.shuffle.partitions": "1",
     "spark.sql.adaptive.enabled": "false",
     "spark.driver.maxResultSize": "16m",
