@@ -19,8 +19,8 @@ from tests import added_types
 from tests.checkout import ROOT
 
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")])
-TABLES = "tables.md"
-"""The queries of this page run on real tables: tests/pipeline/test_queries.py."""
+IN_SPARK = ("tables.md", "spark.md")
+"""What these pages show runs with Spark: tests/pipeline/test_queries.py, test_source_docs.py."""
 
 INSERT = {
     "_id": {"_data": "826566"},
@@ -53,7 +53,7 @@ def _of(page: Path) -> Iterator[Snippet]:
 
 
 @pytest.mark.parametrize(
-    "snippet", [each for each in snippets("python") if each.page.name != TABLES], ids=str
+    "snippet", [each for each in snippets("python") if each.page.name not in IN_SPARK], ids=str
 )
 def test_python_runs_and_its_handlers_take_an_event_and_its_tests_pass(
     snippet: Snippet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from pyarrow import fs
 
@@ -18,6 +19,7 @@ _CONNECT_SECONDS = 10
 _REQUEST_SECONDS = 60
 _ATTEMPTS = 8
 """How often pyarrow sends a request to S3: with its pauses, for about a minute."""
+_NOTHING: Mapping[str, str] = MappingProxyType({})
 _GLOB = re.compile(r"([\[\]{}*?\\^])")
 
 
@@ -31,14 +33,17 @@ class Location:
     path: str
 
     @classmethod
-    def of(cls, text: str) -> Location:
-        """A path, or a URI that pyarrow knows (``file``, ``s3``, ``gs``, ``hdfs``)."""
+    def of(cls, text: str, access: Mapping[str, str] = _NOTHING) -> Location:
+        """A path, or a URI that pyarrow knows (``file``, ``s3``, ``gs``, ``hdfs``).
+
+        ``access``: values of variables ``AWS_*`` before those of the environment.
+        """
         if not _URI.match(text):
             path = os.path.abspath(text)
             return cls(path, fs.LocalFileSystem(), path)
         uri = text.replace("s3a://", "s3://", 1).rstrip("/")
         if scheme(uri) == "s3":
-            return cls(uri, _s3(S3Access.of()), uri.removeprefix("s3://"))
+            return cls(uri, _s3(access), uri.removeprefix("s3://"))
         try:
             files, path = fs.FileSystem.from_uri(uri)
         except (ValueError, OSError, NotImplementedError) as error:
@@ -97,10 +102,14 @@ class Location:
             self.files.create_dir(self.path)
 
 
-def _s3(access: S3Access) -> fs.FileSystem:
+def _s3(chosen: Mapping[str, str]) -> fs.FileSystem:
     """pyarrow's client. It waits and tries again if the store asks for fewer requests (503)."""
+    access = S3Access.of({**os.environ, **chosen})
     host = access.endpoint.partition("://")[2] or None
     return fs.S3FileSystem(
+        access_key=chosen.get("AWS_ACCESS_KEY_ID"),
+        secret_key=chosen.get("AWS_SECRET_ACCESS_KEY"),
+        session_token=chosen.get("AWS_SESSION_TOKEN"),
         endpoint_override=host,
         scheme=scheme(access.endpoint) or "https",
         region=access.region or None,

@@ -1,0 +1,180 @@
+"""The options of the data source, and its columns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import StrEnum
+
+import pyarrow as pa
+
+from tailrace.errors import PipelineRefused
+from tailrace.event.namespace import Namespace
+from tailrace.lake.storage import scheme
+
+EARLIEST, LATEST = "earliest", "latest"
+
+
+class View(StrEnum):
+    EVENTS = "events"
+
+
+class Form(StrEnum):
+    """How documents are shown."""
+
+    JSON = "json"
+    """Relaxed Extended JSON."""
+    CANONICAL = "canonical"
+    BSON = "bson"
+
+
+NAMES = (
+    *("lake", "scope", "starting", "collections", "documents", "view"),
+    *("max_segments", "max_events"),
+)
+_AWS = "aws_"
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """``since``: seconds of the cluster time with which to start, instead of a word.
+
+    ``collections``: all if empty. ``access``: the options ``AWS_*``, which the environment
+    completes. Zero is no limit.
+    """
+
+    lake: str
+    scope: str
+    starting: str
+    since: int | None
+    collections: frozenset[Namespace]
+    documents: Form
+    view: View
+    max_segments: int
+    max_events: int
+    access: Mapping[str, str]
+
+    @classmethod
+    def of(cls, texts: Mapping[str, str]) -> Options:
+        """Reads options by their names in lower case. Raises :class:`PipelineRefused`."""
+        unknown = [name for name in texts if name not in NAMES and not name.startswith(_AWS)]
+        if unknown:
+            raise PipelineRefused(
+                f"unknown option {unknown[0]!r} of the format tailrace: it knows "
+                f"{', '.join(NAMES)}, and AWS_*"
+            )
+        if not (lake := texts.get("lake", "").strip()):
+            raise PipelineRefused(
+                "the option 'lake' is missing: a directory, or s3://bucket/prefix"
+            )
+        if (kind := scheme(lake)) not in ("", "file", "s3", "s3a"):
+            raise PipelineRefused(
+                f"lake: no lake can lie in {kind}://: use a directory, or s3://bucket/prefix"
+            )
+        starting = texts.get("starting", EARLIEST)
+        return cls(
+            lake=lake,
+            scope=texts.get("scope", ""),
+            starting=starting.lower(),
+            since=None if starting.lower() in (EARLIEST, LATEST) else _seconds(starting),
+            collections=frozenset(map(_namespace, _listed(texts.get("collections", "")))),
+            documents=Form(_one_of(texts, "documents", Form)),
+            view=View(_one_of(texts, "view", View)),
+            max_segments=_count(texts, "max_segments"),
+            max_events=_count(texts, "max_events"),
+            access={n.upper(): value for n, value in texts.items() if n.startswith(_AWS)},
+        )
+
+
+def require_valid(texts: Mapping[str, str]) -> None:
+    """Raises :class:`PipelineRefused` for a wrong option, before a job starts."""
+    Options.of(texts)
+
+
+def schema_of(texts: Mapping[str, str]) -> str:
+    """The columns in Spark's words. Also checks that the lake and the scope are there."""
+    from tailrace.spark.landed import Landed
+
+    options = Options.of(texts)
+    Landed.open(options).scopes()
+    return ", ".join(f"{name} {kind}" for name, kind in columns(options).items())
+
+
+def columns(options: Options) -> Mapping[str, str]:
+    """The columns of a view, in order, with their types in Spark."""
+    document = "binary" if options.documents is Form.BSON else "string"
+    return {name: kind or document for name, kind in _COLUMNS[options.view].items()}
+
+
+def arrow_schema(options: Options) -> pa.Schema:
+    """The columns as Spark takes them in record batches."""
+    return pa.schema([(name, _ARROW[kind]) for name, kind in columns(options).items()])
+
+
+_EVENTS = {
+    "scope": "string",
+    "segment": "bigint",
+    "ordinal": "bigint",
+    "cluster_time": "timestamp",
+    "cluster_increment": "bigint",
+    "wall_time": "timestamp",
+    "operation": "string",
+    "database": "string",
+    "collection": "string",
+    "key": "string",
+    "document_key": "",
+    "document": "",
+    "document_before": "",
+    "update_description": "",
+    "extra": "",
+    "token": "binary",
+}
+_COLUMNS = {View.EVENTS: _EVENTS}
+_ARROW = {
+    "string": pa.string(),
+    "bigint": pa.int64(),
+    "binary": pa.binary(),
+    "timestamp": pa.timestamp("us", "UTC"),
+}
+
+
+def _listed(text: str) -> list[str]:
+    return [name for each in text.split(",") if (name := each.strip())]
+
+
+def _namespace(name: str) -> Namespace:
+    database, _, collection = name.partition(".")
+    if not database or not collection:
+        raise PipelineRefused(f"collections: {name!r} is not database.collection")
+    return Namespace(database, collection)
+
+
+def _one_of(texts: Mapping[str, str], name: str, values: type[StrEnum]) -> str:
+    known = [each.value for each in values]
+    value = texts.get(name, known[0]).lower()
+    if value not in known:
+        raise PipelineRefused(f"{name}: {value!r} is not one of {', '.join(known)}")
+    return value
+
+
+def _count(texts: Mapping[str, str], name: str) -> int:
+    text = texts.get(name)
+    if text is None:
+        return 0
+    if not text.strip().isdecimal() or not (count := int(text)):
+        raise PipelineRefused(f"{name}: {text!r} is not a number from 1 on")
+    return count
+
+
+def _seconds(text: str) -> int:
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError:
+        raise PipelineRefused(
+            f"starting: {text!r} is not earliest, latest or a time such as 2026-01-31T12:00:00Z"
+        ) from None
+    at = at if at.tzinfo else at.replace(tzinfo=UTC)
+    if at > datetime.now(UTC):
+        raise PipelineRefused(f"starting: {at.isoformat()} is in the future")
+    return max(0, int(at.timestamp()))

@@ -1,0 +1,109 @@
+"""Keys and documents in the forms that a query asks for, many at once."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import bson
+import numpy as np
+import pyarrow as pa
+from bson import json_util
+from bson.codec_options import DatetimeConversion
+
+from tailrace.event.document_key import id_alone, key_text
+from tailrace.event.json_lines import CANONICAL, RELAXED, json_texts
+from tailrace.lake.segment import Documents
+from tailrace.spark.options import Form
+
+_OPTIONS = json_util.CANONICAL_JSON_OPTIONS.with_options(
+    datetime_conversion=DatetimeConversion.DATETIME_AUTO
+)
+_OBJECT_ID_KEY = bson.encode({"_id": bson.ObjectId(bytes(12))})
+_ID_AT = len(_OBJECT_ID_KEY) - 13
+_HEX = np.frombuffer(bytes(range(256)).hex().encode(), np.uint8).reshape(256, 2)
+_AROUND_ID = len('{"_id":'), -len("}")
+_ONLY_OBJECT_ID = '{"_id":{"$oid":"' + 24 * "0" + '"}}'
+
+
+def to_bson(text: str) -> bytes:
+    """Canonical Extended JSON as BSON."""
+    return bson.encode(json_util.loads(text, json_options=_OPTIONS))
+
+
+def id_text(key: bytes | str) -> str:
+    """The ``_id`` of a document key as canonical Extended JSON."""
+    if isinstance(key, bytes):
+        return key_text(id_alone(key))[slice(*_AROUND_ID)]
+    if len(key) == len(_ONLY_OBJECT_ID) and key.startswith(_ONLY_OBJECT_ID[:16]):
+        return key[slice(*_AROUND_ID)]
+    document = json.loads(key)
+    return json.dumps(document.get("_id"), ensure_ascii=False, separators=(",", ":"))
+
+
+def id_texts(keys: pa.Array) -> pa.Array:
+    """:func:`id_text` of each document key; null for null."""
+    hexadecimal = _object_ids(keys)
+    if hexadecimal is not None:
+        return _around('{"$oid":"', hexadecimal, '"}')
+    return pa.array(
+        [None if key is None else id_text(key) for key in keys.to_pylist()], pa.string()
+    )
+
+
+def documents(column: pa.Array, landed: Documents, form: Form) -> pa.Array:
+    """A column of documents in another form; null for null. Raises as ``json_texts``."""
+    if column.null_count == len(column):
+        return pa.nulls(len(column), pa.binary() if form is Form.BSON else pa.string())
+    if (landed is Documents.BSON) == (form is Form.BSON) and form.value == landed.value:
+        return column
+    if landed is Documents.BSON:
+        ids = _object_ids(column)
+        if ids is not None:  # keys, in both forms of Extended JSON
+            return _around('{"_id":{"$oid":"', ids, '"}}')
+    return converted(column.to_pylist(), form)
+
+
+def converted(values: Sequence[bytes | str | None], form: Form) -> pa.Array:
+    """Documents as BSON or as canonical Extended JSON, in a form; null for null."""
+    raws: list[bytes | None] = [to_bson(v) if isinstance(v, str) else v for v in values]
+    if form is Form.BSON:
+        return pa.array(raws, pa.binary())
+    if form is Form.CANONICAL and all(isinstance(each, str) for each in values):
+        return pa.array(values, pa.string())
+    there = [raw for raw in raws if raw is not None]
+    texts = json_texts(there, CANONICAL if form is Form.CANONICAL else RELAXED)
+    if len(there) < len(raws):
+        found = iter(texts)
+        return pa.array([None if raw is None else next(found) for raw in raws], pa.string())
+    return pa.array(texts, pa.string())
+
+
+def _object_ids(column: pa.Array) -> Any:
+    """The hexadecimal digits of keys that are nothing but an ObjectId ``_id``; else ``None``."""
+    count, size = len(column), len(_OBJECT_ID_KEY)
+    if not count or column.null_count or column.type != pa.binary():
+        return None
+    offsets = np.frombuffer(column.buffers()[1], np.int32)[
+        column.offset : column.offset + count + 1
+    ]
+    if offsets[-1] - offsets[0] != count * size or (np.diff(offsets) != size).any():
+        return None
+    raw = np.frombuffer(column.buffers()[2], np.uint8)[offsets[0] : offsets[-1]]
+    rows = raw.reshape(count, size)
+    head = np.frombuffer(_OBJECT_ID_KEY[:_ID_AT], np.uint8)
+    if (rows[:, :_ID_AT] != head).any():
+        return None
+    return _HEX[rows[:, _ID_AT:-1]].reshape(count, 24)
+
+
+def _around(head: str, digits: Any, tail: str) -> pa.Array:
+    """Texts of the same length: digits with the same text before and after them."""
+    count, size = len(digits), len(head) + 24 + len(tail)
+    made = np.empty((count, size), np.uint8)
+    made[:, : len(head)] = np.frombuffer(head.encode(), np.uint8)
+    made[:, len(head) : -len(tail)] = digits
+    made[:, -len(tail) :] = np.frombuffer(tail.encode(), np.uint8)
+    offsets = np.arange(0, (count + 1) * size, size, dtype=np.int32)
+    return pa.StringArray.from_buffers(count, pa.py_buffer(offsets), pa.py_buffer(made))

@@ -1,0 +1,196 @@
+"""What the data source of Spark reads of a lake, without Spark: offsets, parts and rows."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import bson
+import pyarrow.parquet as pq
+import pytest
+
+from tailrace.errors import PipelineRefused, SegmentUnreadable
+from tailrace.lake.segment import Documents
+from tailrace.spark.options import schema_of
+from tailrace.spark.planning import whole_lake
+from tailrace.spark.reading import read
+from tests.pipeline.events import Stream
+from tests.pipeline.landing import Landing
+from tests.spark.query import Query
+
+
+@pytest.fixture
+def landing(tmp_path: Path) -> Landing:
+    return Landing(tmp_path / "lake")
+
+
+class _Row:
+    def __init__(self, values: dict[str, Any]) -> None:
+        self.__dict__.update(values)
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(name)
+
+
+def rows(landing: Landing, **options: str) -> list[_Row]:
+    parts = whole_lake({"lake": str(landing.path), **options})
+    return [_Row(row) for part in parts for batch in read(part) for row in batch.to_pylist()]
+
+
+def test_each_event_is_a_row_in_three_forms(landing: Landing) -> None:
+    s = Stream()
+    oid = bson.ObjectId("65f0a1b2c3d4e5f6a7b8c9d0")
+    far: dict[str, Any] = {
+        "at": bson.DatetimeMS(300_000_000_000_000),
+        "n": bson.Int64(5),
+        "x": float("nan"),
+    }
+    events = [
+        s.insert(oid, total=bson.Decimal128("1.10"), **far),
+        s.insert(7, big="x" * 3_000_000),
+        s.update(7, state="paid"),
+        s.delete({"a": 1, "b": [1.5]}),
+        s.rename("orders", "older"),
+        s.drop_database(),
+        *s.snapshot(),
+    ]
+    landing.land(events)
+    landing.land([], gap={"scope": "orders", "policy": "skip"})
+    landing.land([s.insert("a b")], documents=Documents.CANONICAL)
+    found = rows(landing)
+    assert [row.operation for row in found] == [
+        *(event["operationType"] for event in events), "gap", "insert"
+    ]  # fmt: skip
+    first, second, third, fourth, *_, gap, last = found
+    assert json.loads(first.document) == {
+        "_id": {"$oid": str(oid)},
+        "total": {"$numberDecimal": "1.10"},
+        "at": {"$date": {"$numberLong": "300000000000000"}},
+        "n": 5,
+        "x": {"$numberDouble": "NaN"},
+    }
+    assert (first.key, second.key) == (f'{{"$oid":"{oid}"}}', '{"$numberInt":"7"}')
+    assert len(second.document) > 3_000_000
+    assert json.loads(third.update_description)["updatedFields"] == {"state": "paid"}
+    assert json.loads(fourth.key) == {"a": {"$numberInt": "1"}, "b": [{"$numberDouble": "1.5"}]}
+    assert all(row.key is None for row in found[4:-1])
+    assert json.loads(gap.extra)["policy"] == "skip"
+    assert (last.segment, last.key, json.loads(last.document)) == (2, '"a b"', {"_id": "a b"})
+    time = events[0]["clusterTime"]
+    assert (first.cluster_time.timestamp(), first.cluster_increment) == (time.time, time.inc)
+    canonical = rows(landing, documents="canonical")
+    assert json.loads(canonical[0].document)["n"] == {"$numberLong": "5"}
+    assert json.loads(canonical[-1].document_key) == {"_id": "a b"}
+    raw = rows(landing, documents="bson")
+    assert raw[0].document == bson.encode(events[0]["fullDocument"])
+    assert bson.decode(raw[-1].document) == {"_id": "a b"}
+
+
+def test_a_query_reads_the_chosen_scope_collections_and_times(landing: Landing) -> None:
+    s = Stream()
+    for each in range(3):
+        landing.land([s.insert(each), s.insert(each, "customers")])
+    landing.land([s.insert(9)], scope="other")
+
+    def keys(**options: Any) -> list[str]:
+        return [row.key[15:-2] for row in rows(landing, **options)]
+
+    assert keys() == ["0", "0", "1", "1", "2", "2", "9"]
+    assert keys(scope="other") == ["9"]
+    assert keys(collections="shop.customers, shop.none") == ["0", "1", "2"]
+    assert keys(starting="latest") == []
+    # The segments end in the seconds 20, 21 and 22.
+    assert keys(starting="2023-11-14T22:13:22Z", scope="orders") == ["2"]
+    assert keys(starting="2023-11-14T22:13:21", scope="orders") == ["1", "1", "2", "2"]
+    assert keys(starting="2023-11-14") == keys()
+
+
+def test_a_stream_reads_each_event_once_within_its_limits(landing: Landing) -> None:
+    s, stream = Stream(), Query(landing)
+    for each in range(3):
+        landing.land([s.insert(each), s.insert(each + 10)])
+    assert stream.run(max_segments="2") == [
+        [("orders", 0, 0), ("orders", 0, 1), ("orders", 1, 2), ("orders", 1, 3)],
+        [("orders", 2, 4), ("orders", 2, 5)],
+    ]
+    assert stream.run() == []
+    landing.land([s.insert(4)])
+    landing.land([], gap={"policy": "skip"})
+    landing.land([s.insert(5)])
+    landing.land([s.insert(1)], scope="added")
+    assert stream.run(max_events="2") == [
+        [("added", 0, 0), ("orders", 3, 6), ("orders", 4, None)],
+        [("orders", 5, 7)],
+    ]
+
+
+def test_a_stream_that_starts_latest_reads_later_events_and_scopes(
+    landing: Landing,
+) -> None:
+    s, stream = Stream(), Query(landing)
+    landing.land([s.insert(1)])
+    assert stream.run(starting="latest") == []
+    landing.land([s.insert(2)])
+    landing.land([s.insert(1)], scope="added")
+    assert stream.run(starting="latest") == [[("added", 0, 0), ("orders", 1, 1)]]
+
+
+def _damage(path: Path) -> None:
+    """Flips a byte of the documents."""
+    group = pq.read_metadata(path).row_group(0)
+    columns = [group.column(at) for at in range(group.num_columns)]
+    (column,) = (each for each in columns if each.path_in_schema == "full_document")
+    raw = bytearray(path.read_bytes())
+    raw[column.data_page_offset + column.total_compressed_size - 2] ^= 0xFF
+    path.write_bytes(raw)
+
+
+def test_a_wrong_segment_stops_a_query_with_its_name(
+    landing: Landing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    s, stream = Stream(), Query(landing)
+    paths = [landing.land([s.insert(each)]) for each in range(3)]
+    stream.run()
+    paths += [landing.land([s.insert(each)]) for each in range(3)]
+    with monkeypatch.context() as newer:
+        newer.setattr("tailrace.lake.segment.FORMAT", 2)
+        paths.append(landing.land([s.insert(9)]))
+
+    def refused(words: str) -> None:
+        with pytest.raises((PipelineRefused, SegmentUnreadable), match=words):
+            stream.run()
+
+    refused(r"seg-000000000006.parquet: its footer is not that of a segment: .*format")
+    paths[6].unlink()
+    kept = paths[4].read_bytes()
+    paths[4].unlink()
+    refused(r"seg-000000000004.parquet: is missing, and later segments are there")
+    paths[4].write_bytes(kept)
+    _damage(paths[4])
+    refused(r"seg-000000000004.parquet: is damaged")
+    paths[4].write_bytes(kept)
+    for path in paths[:4]:
+        path.unlink()
+    refused(r"seg-000000000003.parquet: was removed before this query read it: the retention")
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"scop": "orders"}, "unknown option 'scop' of the format tailrace: it knows lake, scope"),
+        ({"view": "rows"}, "view: 'rows' is not one of events"),
+        ({"documents": "xml"}, "documents: 'xml' is not one of json, canonical, bson"),
+        ({"scope": "none"}, "has no scope 'none': it has orders"),
+        ({"starting": "2999-01-01"}, r"starting: 2999-01-01T00:00:00\+00:00 is in the future"),
+        ({"starting": "soon"}, "starting: 'soon' is not earliest, latest or a time"),
+        ({"max_events": "0"}, "max_events: '0' is not a number from 1 on"),
+        ({"collections": "orders"}, "collections: 'orders' is not database.collection"),
+        ({"lake": "/nowhere"}, "/nowhere: no lake: there is no lake.json"),
+        ({"lake": "gs://b/lake"}, "lake: no lake can lie in gs://"),
+        ({"lake": " "}, "the option 'lake' is missing"),
+    ],
+)
+def test_bad_input_is_one_line(options: dict[str, str], words: str, landing: Landing) -> None:
+    landing.land([Stream().insert(1)])
+    with pytest.raises(PipelineRefused, match=words) as refused:
+        schema_of({"lake": str(landing.path), **options})
+    assert "\n" not in str(refused.value)
