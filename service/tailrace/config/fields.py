@@ -172,6 +172,13 @@ FieldPath = Annotated[
         "must be the path of a field, as in customer.name. _id always stays as it is",
     ),
 ]
+AnyFieldPath = Annotated[
+    str,
+    like(
+        r"[^.\0$][^.\0]*(\.[^.\0$][^.\0]*)*",
+        "must be the path of a field, as in customer.name, or _id",
+    ),
+]
 FieldName = Annotated[
     str, like(r"(?!_id\Z)[^.\0$][^.\0]*", "must be the name of a field, without dots")
 ]

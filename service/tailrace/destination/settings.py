@@ -4,10 +4,9 @@ The types have the messages for wrong values, and read a value from the environm
 stands for; pydantic's own would do without that.
 """
 
-from collections.abc import Mapping
-from typing import Literal, Self
+from typing import ClassVar, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from tailrace.config.delivery import RetrySettings
 from tailrace.config.fields import (
@@ -16,8 +15,6 @@ from tailrace.config.fields import (
     Count,
     DatabaseName,
     ExceptionName,
-    FieldName,
-    FieldPath,
     Flag,
     Items,
     OneOrMore,
@@ -31,7 +28,7 @@ from tailrace.config.fields import (
 )
 from tailrace.config.handlers import AnyHandlerSettings
 from tailrace.config.interpolation import Interpolated, Unresolved
-from tailrace.event.field_mapping import FieldMapping
+from tailrace.destination.field_settings import FieldSettings
 
 __all__ = [
     "AnyHandlerSettings",
@@ -41,6 +38,7 @@ __all__ = [
     "CommitHandlerSettings",
     "Count",
     "DatabaseName",
+    "DocumentHandlerSettings",
     "FieldSettings",
     "Flag",
     "HandlerSettings",
@@ -59,7 +57,21 @@ __all__ = [
 ]
 
 
-class HandlerSettings(AnyHandlerSettings):
+class DocumentHandlerSettings(AnyHandlerSettings):
+    """The settings of all handlers: what they get of documents."""
+
+    fields: FieldSettings = Field(default_factory=FieldSettings)
+    """Which fields of documents this handler gets, and in which form: see docs/fields.md."""
+
+    maps_fields: ClassVar[bool] = False
+    """Whether its type applies :meth:`FieldSettings.mapping` itself."""
+
+    @property
+    def needs_documents(self) -> bool:
+        return self.fields.flatten is not None
+
+
+class HandlerSettings(DocumentHandlerSettings):
     """The settings of all handlers but `parquet`. `delivery` decides for a key that is left out."""
 
     timeout_seconds: Seconds | None = None
@@ -111,30 +123,6 @@ class CommitHandlerSettings(BatchHandlerSettings):
     """… or after this many seconds, which limits how old an uncommitted event may be."""
 
 
-class FieldSettings(Section):
-    """Which fields of documents a destination gets. `_id` is always there."""
-
-    take: Items[FieldPath] = ()
-    """Only these fields, as dotted paths such as `customer.name`. Without it, all."""
-
-    leave_out: Items[FieldPath] = ()
-    """Fields to leave out, as dotted paths."""
-
-    rename: Mapping[FieldPath, FieldName] = Field(default_factory=dict)
-    """New names of fields: dotted path to the name in its place, such as `customer.name: buyer`."""
-
-    @model_validator(mode="after")
-    def _require_effect(self) -> Self:
-        self.mapping()
-        return self
-
-    def mapping(self) -> FieldMapping | None:
-        """What does it; ``None`` if documents stay as they are."""
-        if not (self.take or self.leave_out or self.rename):
-            return None
-        return FieldMapping(self.take, self.leave_out, self.rename)
-
-
 class MessageHandlerSettings(BatchHandlerSettings):
     """The settings of destinations that get a message for each event."""
 
@@ -144,5 +132,4 @@ class MessageHandlerSettings(BatchHandlerSettings):
     json_format: Literal["relaxed", "canonical"] = Field("relaxed", alias="json")
     """The Extended JSON of messages, except of `debezium`."""
 
-    fields: FieldSettings = Field(default_factory=FieldSettings)
-    """Which fields of documents a message has."""
+    maps_fields: ClassVar[bool] = True

@@ -100,7 +100,9 @@ class FollowedScope:
         observed = self.claim.observed_by(handler.name)
         identity = replace(identity, observed_generation=observed, dead_letter_keys=held)
         breaker = self.breakers[handler.name]
-        retry = Retry(identity, handler.name, letters, breaker, errors, waits, lease)
+        retry = Retry(
+            identity, handler.name, letters, breaker, errors, waits, lease, handler.protection
+        )
         kind = Delivery if handler.commit is None else CommitDelivery
         return kind(handler, retry, identity, self.runtime.share, lease, call_slot)
 
@@ -113,6 +115,8 @@ class FollowedScope:
         :class:`CheckpointFenced` if the scope is restarted meanwhile.
         """
         delivery = self.delivery(handler, self.identity, self.status.errors, until)
+        if handler.protection is not None:
+            event = handler.protection.of_noted(event)
         async with self.side_calls.call():
             return await delivery.again(event)
         return None

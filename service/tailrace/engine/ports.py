@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from tailrace.engine.comparison import Comparison
 from tailrace.event import ChangeEvent
 from tailrace.event.batch import Events
+from tailrace.event.field_protection import FieldProtection
 from tailrace.model import Checkpoint, SinkPosition
 from tailrace.model.dead_letter import (
     DeadLetter,
@@ -198,8 +199,8 @@ class Handler:
     With a ``commit``, calls only accept events. A failure ends the run, and the accepted events
     come again: from the handler's own ``position``, or else from the checkpoint. ``comparison``
     opens what compares its rows with the source, if it holds rows. ``is_log``: they are what a log
-    amounts to, which is read as a whole for that. ``from_beginning``: they are what the messages of
-    others amount to, so they are read only if that is asked for.
+    amounts to, which is read as a whole for that. ``from_beginning``: what others' messages amount
+    to, and read only if asked for. ``protection`` changes events before anything else does.
     """
 
     name: str
@@ -211,6 +212,7 @@ class Handler:
     comparison: Callable[[RunIdentity], AbstractAsyncContextManager[Comparison]] | None = None
     is_log: bool = False
     from_beginning: bool = False
+    protection: FieldProtection | None = None
 
     @property
     def whole_transactions(self) -> bool:

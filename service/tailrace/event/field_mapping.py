@@ -1,4 +1,4 @@
-"""Takes, leaves out and renames fields of the documents in events, on their BSON.
+"""Takes, leaves out, renames, flattens and sets fields of the documents in events, on their BSON.
 
 Paths are dotted, as in a projection of MongoDB: below an array they apply to each document in it.
 ``_id`` always stays. The document key and everything else about an event stay as they are.
@@ -8,10 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+from bson import encode
 
 from tailrace.event import bson
-from tailrace.event.bson import ARRAY, DOCUMENT, STRING, encoded, string_at, walk
+from tailrace.event.bson import (
+    ARRAY,
+    DOCUMENT,
+    EMPTY_DOCUMENT,
+    STRING,
+    encoded,
+    string_at,
+    walk,
+)
 from tailrace.event.change_event import ChangeEvent
 
 _DOCUMENTS = frozenset({b"fullDocument", b"fullDocumentBeforeChange"})
@@ -48,17 +58,36 @@ class _MappedField(NamedTuple):
     only_taken: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Flattening:
+    """Fields of documents become fields of the documents around them, ``depth`` times (``None``:
+    as often as there are any). The ``separator`` stands between the names."""
+
+    depth: int | None = None
+    separator: str = "_"
+
+
 class FieldMapping:
-    """Only the paths ``take`` (all, if empty), without ``leave_out``, and with other names.
+    """Only the paths ``take`` (all, if empty), without ``leave_out``, and with other names; then
+    flattened, and with ``constants``, which replace fields of their names.
 
     ``rename``: paths to the names in their places. Raises ``ValueError`` for fields that would get
-    one name.
+    one name. Its methods raise that, too, if it shows only when a document is flattened.
     """
 
     def __init__(
-        self, take: Sequence[str], leave_out: Sequence[str], rename: Mapping[str, str]
+        self,
+        take: Sequence[str],
+        leave_out: Sequence[str],
+        rename: Mapping[str, str],
+        flatten: Flattening | None = None,
+        constants: Mapping[str, Any] | None = None,
     ) -> None:
         self._root = _Node()
+        self._flatten = flatten
+        constants = constants or {}
+        self._constants = frozenset(name.encode() for name in constants)
+        self._constant_elements = encode(constants)[4:-1]
         self._only_taken = bool(take)
         for path in take:
             self._root.at(path).taken = True
@@ -74,7 +103,18 @@ class FieldMapping:
 
     def of_document(self, raw: bytes) -> bytes:
         """A document of a collection, mapped."""
-        return _document(raw, 0, self._root, self._only_taken, root=True)
+        if self._only_taken or self._root.below:
+            raw = _document(raw, 0, self._root, self._only_taken, root=True)
+        if self._flatten is not None:
+            raw = _flattened(raw, self._flatten)
+        if self._constants:
+            others = [
+                _element(kind, name, raw[at:end])
+                for name, kind, at, end in walk(raw, 0)
+                if name not in self._constants
+            ]
+            raw = encoded(b"".join(others) + self._constant_elements)
+        return raw
 
     def _event(self, raw: bytes) -> bytes:
         made: list[bytes] = []
@@ -83,6 +123,8 @@ class FieldMapping:
             if kind == DOCUMENT and name in _DOCUMENTS:
                 value = self.of_document(value)
             elif kind == DOCUMENT and name == _UPDATE:
+                if self._flatten is not None:
+                    continue  # it does not name the flattened fields that go with a document
                 value = self._update(value)
             made.append(_element(kind, name, value))
         return encoded(b"".join(made))
@@ -144,6 +186,8 @@ class FieldMapping:
                 if field is None:
                     return None
                 part, node, only_taken = field
+                if index == 0 and part in self._constants:
+                    return None
             names.append(part)
         return _MappedField(b".".join(names), node, only_taken)
 
@@ -181,6 +225,28 @@ def _document(
         if field is not None and value is not None:
             made.append(_element(kind, field.name, value))
     return encoded(b"".join(made))
+
+
+def _flattened(raw: bytes, flatten: Flattening) -> bytes:
+    made = list(_flat(raw, 0, b"", flatten.separator.encode(), flatten.depth))
+    names = set[bytes]()
+    for _, name, _ in made:
+        if name in names:
+            raise ValueError(f"flatten makes two fields {name.decode(errors='replace')!r}")
+        names.add(name)
+    return encoded(b"".join([_element(*each) for each in made]))
+
+
+def _flat(
+    raw: bytes, start: int, prefix: bytes, separator: bytes, depth: int | None
+) -> Iterator[tuple[int, bytes, bytes]]:
+    for name, kind, at, end in walk(raw, start):
+        is_flat = kind != DOCUMENT or depth == 0 or end - at == EMPTY_DOCUMENT
+        if is_flat or (not prefix and name == b"_id"):
+            yield kind, prefix + name, raw[at:end]
+        else:
+            below = None if depth is None else depth - 1
+            yield from _flat(raw, at, prefix + name + separator, separator, below)
 
 
 def _element(kind: int, name: bytes, value: bytes) -> bytes:

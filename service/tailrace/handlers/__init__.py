@@ -11,6 +11,7 @@ from tailrace.config.handlers import AnyHandlerSettings
 from tailrace.config.scopes import WHOLE_DOCUMENTS, RouteSettings, ScopeSettings
 from tailrace.errors import ConfigurationError, Problem
 from tailrace.handlers.failures import outage_classes
+from tailrace.handlers.shaping import changes_id
 from tailrace.handlers.types import type_of
 
 
@@ -46,10 +47,15 @@ def _without_rows(
     """The routes whose handlers are to be verified, and hold no rows that could be compared."""
     for index, route in enumerate(routes):
         for name in route.handlers if route.verify is not None else ():
-            if not type_of(handlers[name]).is_comparable(handlers[name]):
+            why = ""
+            if changes_id(handlers[name]):
+                why = "it hashes _id, and no document is found by a hash"
+            elif not type_of(handlers[name]).is_comparable(handlers[name]):
+                why = "docs/verify.md lists what can be asked"
+            if why:
                 message = (
                     f"handler {name!r} cannot be asked for its rows: give it a route of its own "
-                    "without verify; docs/verify.md lists what can be asked"
+                    f"without verify; {why}"
                 )
                 yield Problem(f"routes[{index}].verify", message)
 

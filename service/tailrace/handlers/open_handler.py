@@ -20,7 +20,9 @@ from tailrace.destination.object_handler import forwarded
 from tailrace.engine import Handler, PerEvent
 from tailrace.engine.handle.outage import is_outage
 from tailrace.errors import ConfigurationError, Problem, TailraceError, describe
+from tailrace.event.field_protection import FieldProtection
 from tailrace.handlers.failures import failure_policy, outage_classes
+from tailrace.handlers.shaping import protection_of, shaped
 from tailrace.handlers.types import type_of
 
 
@@ -35,6 +37,7 @@ class OpenHandler:
     settings: AnyHandlerSettings
     managed: ManagedObject[Any]
     shared: bool
+    protection: FieldProtection | None = None
     _object: Any = None
     """What the calls of ``_made`` go to."""
     _made: Handler | None = None
@@ -58,7 +61,7 @@ class OpenHandler:
         shared = create is None and kind.shared(settings)
         managed = managed_object(opening, settings, create, waits=waits, shared=shared)
         managed.target  # noqa: B018 - it is made
-        return cls(opening, settings, managed, shared)
+        return cls(opening, settings, managed, shared, protection_of(opening.name, settings))
 
     def renew(self) -> None:
         """Takes another object in the place of the one that was left."""
@@ -83,7 +86,8 @@ class OpenHandler:
     def _handler_of(self, target: Any) -> Handler:
         if self._made is None or self._object is not target:
             kind = type_of(self.settings)
-            self._object, self._made = target, kind.handler(self.opening, self.settings, target)
+            made = kind.handler(self.opening, self.settings, target)
+            self._object, self._made = target, shaped(made, self.settings, self.protection)
         return self._made
 
 

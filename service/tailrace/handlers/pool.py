@@ -151,7 +151,8 @@ class HandlerPool(Collector):
         """A handler, which is being opened if this process follows its scope."""
         if known and known[0].shared:
             opening = replace(known[0].opening, scope=scope)
-            return OpenHandler(opening, plan.settings, known[0].managed, shared=True)
+            protection = known[0].protection
+            return OpenHandler(opening, plan.settings, known[0].managed, True, protection)
         registry = CollectorRegistry()
         opening = Opening(plan.name, scope, delivery, registry, plan.follows, self._tables)
         shared = type_of(plan.settings).shared(plan.settings)

@@ -6,7 +6,7 @@ import bson
 import pytest
 
 from tailrace.event import ChangeEvent
-from tailrace.event.field_mapping import FieldMapping
+from tailrace.event.field_mapping import FieldMapping, Flattening
 
 DOCUMENT = {
     "_id": 1,
@@ -90,3 +90,54 @@ def test_the_documents_and_the_update_description_of_an_event_are_mapped_alike()
 def test_two_fields_cannot_get_one_name() -> None:
     with pytest.raises(ValueError, match="b and a would have one name, 'b'"):
         FieldMapping(["b"], [], {"a": "b"})
+
+
+@pytest.mark.parametrize(
+    ("flatten", "expected"),
+    [
+        (Flattening(), {"_id": {"k": 1}, "a_b_c": 1, "a_d": [{"e": 1}], "a_f": {}, "g": 2}),
+        (Flattening(1, "."),
+         {"_id": {"k": 1}, "a.b": {"c": 1}, "a.d": [{"e": 1}], "a.f": {}, "g": 2}),
+    ],
+)  # fmt: skip
+def test_documents_within_are_flattened_but_for_the_id_and_arrays(
+    flatten: Flattening, expected: dict[str, Any]
+) -> None:
+    document = {"_id": {"k": 1}, "a": {"b": {"c": 1}, "d": [{"e": 1}], "f": {}}, "g": 2}
+    assert mapped(document, FieldMapping([], [], {}, flatten)) == expected
+
+
+def test_two_fields_that_are_flattened_to_one_name_are_an_error() -> None:
+    with pytest.raises(ValueError, match="flatten makes two fields 'a_b'"):
+        mapped({"_id": 1, "a": {"b": 1}, "a_b": 2}, FieldMapping([], [], {}, Flattening()))
+
+
+def test_rules_apply_in_order_and_constants_replace_fields_of_their_names() -> None:
+    mapping = FieldMapping(
+        [], ["a.x"], {"a.y": "z", "old": "region"}, Flattening(), {"region": "eu", "n": {"m": 1}}
+    )
+    assert mapped({"_id": 1, "a": {"x": 1, "y": 2}, "old": "us"}, mapping) == {
+        "_id": 1,
+        "a_z": 2,
+        "region": "eu",
+        "n": {"m": 1},
+    }
+
+
+def test_an_update_does_not_change_constants_and_has_no_description_of_flattened_fields() -> None:
+    event = ChangeEvent.from_document(
+        {
+            "_id": {"_data": "82"},
+            "operationType": "update",
+            "fullDocument": {"_id": 1, "a": {"b": 1}},
+            "updateDescription": {
+                "updatedFields": {"region": "us", "region.x": 1, "a": 1},
+                "removedFields": ["region"],
+            },
+        }
+    )
+    (found,) = FieldMapping([], [], {}, None, {"region": "eu"}).of([event])
+    assert found.update_description == {"updatedFields": {"a": 1}, "removedFields": []}
+    assert found.full_document == {"_id": 1, "a": {"b": 1}, "region": "eu"}
+    (found,) = FieldMapping([], [], {}, Flattening()).of([event])
+    assert (found.update_description, found.full_document) == (None, {"_id": 1, "a_b": 1})

@@ -8,6 +8,7 @@ from tailrace.handlers import check_handlers
 from tests.unit.config.files import minimal, parse
 
 DSN, URI, URL = "postgresql://h/d", "mongodb://h", "redis://h:1/0"
+HASHED_ID = {"hash_key": "k", "hash": ["_id"]}
 
 
 class Kept:
@@ -23,6 +24,7 @@ class Stored:
     ("handler", "is_comparable"),
     [
         ({"type": "postgresql", "dsn": DSN, "table": "{collection}"}, True),
+        ({"type": "postgresql", "dsn": DSN, "table": "t", "fields": HASHED_ID}, False),
         ({"type": "postgresql", "dsn": DSN, "log": "changes"}, False),
         ({"type": "mongodb", "uri": URI, "database": "copy"}, True),
         ({"type": "mongodb", "uri": URI, "database": "copy", "outbox": "events"}, False),

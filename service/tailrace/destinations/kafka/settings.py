@@ -169,7 +169,7 @@ class KafkaHandlerSettings(MessageHandlerSettings):
     @property
     def needs_documents(self) -> bool:
         """Of an update without its document, the envelope `document` has no message."""
-        return self.envelope == "document"
+        return self.envelope == "document" or super().needs_documents
 
     @property
     def attempt_seconds(self) -> float | None:

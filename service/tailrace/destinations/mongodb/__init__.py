@@ -1,13 +1,12 @@
 """The type ``mongodb``: a mirror of collections, or an outbox of events, in another cluster."""
 
 import re
-from typing import TYPE_CHECKING, Literal, Self
+from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import model_validator
 
 from tailrace.destination import (
     BatchHandlerSettings,
-    FieldSettings,
     NameTemplate,
     Opening,
     SecretUri,
@@ -61,13 +60,12 @@ class MongodbHandlerSettings(BatchHandlerSettings):
     """What to do when a collection is dropped or renamed: the same with its copy, nothing, or
     stop."""
 
-    fields: FieldSettings = Field(default_factory=FieldSettings)
-    """Which fields of documents a copy has."""
+    maps_fields: ClassVar[bool] = True
 
     @property
     def needs_documents(self) -> bool:
         """A mirror needs whole documents; an outbox takes events as they are."""
-        return self.outbox is None
+        return self.outbox is None or super().needs_documents
 
     @property
     def names(self) -> Names:

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Literal
 
 from anyio import to_thread
 
-from tailrace.destination import AnyHandlerSettings, Handler, HandlerType, Opening, ProbeContext
-from tailrace.destination.settings import Bytes, Count, Seconds, Text
+from tailrace.destination import Handler, HandlerType, Opening, ProbeContext
+from tailrace.destination.settings import Bytes, Count, DocumentHandlerSettings, Seconds, Text
 from tailrace.errors import how_to_install
 from tailrace.lake.storage import scheme
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from tailrace.destinations.parquet.lake_handler import LakeWriter
 
 
-class ParquetHandlerSettings(AnyHandlerSettings):
+class ParquetHandlerSettings(DocumentHandlerSettings):
     """Writes each event exactly once to a lake of Parquet segments. Needs the extra `lake`."""
 
     type: Literal["parquet"]

@@ -2,13 +2,12 @@
 
 from collections.abc import Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Literal, Self
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
 from tailrace.destination import (
     BatchHandlerSettings,
-    FieldSettings,
     NameTemplate,
     Opening,
     SecretUri,
@@ -55,7 +54,8 @@ class PostgreSQLSettings(BatchHandlerSettings):
 
     columns: Mapping[Path, ColumnType] = Field(default_factory=dict)
     """Columns beside `document`: the path of a field and the type of its column, such as
-    `total: numeric` or `customer.name: text` (the column `customer_name`)."""
+    `total: numeric` or `customer.name: text` (the column `customer_name`). Of `fields`, only `hash`
+    and `mask` apply to them."""
 
     on_misfit: Literal["null", "refuse"] = "null"
     """What to do with a value that does not fit the type of its column: store NULL and count it, or
@@ -75,13 +75,12 @@ class PostgreSQLSettings(BatchHandlerSettings):
     create: Flag = True
     """Whether missing tables are created."""
 
-    fields: FieldSettings = Field(default_factory=FieldSettings)
-    """Which fields of documents are stored in `document`. It does not apply to `columns`."""
+    maps_fields: ClassVar[bool] = True
 
     @property
     def needs_documents(self) -> bool:
         """A table needs whole documents; the log takes events as they are."""
-        return self.table is not None
+        return self.table is not None or super().needs_documents
 
     @model_validator(mode="after")
     def _require_one_form(self) -> Self:

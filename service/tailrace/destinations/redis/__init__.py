@@ -54,7 +54,7 @@ class RedisHandlerSettings(MessageHandlerSettings):
 
     @property
     def needs_documents(self) -> bool:
-        return self.key is not None
+        return self.key is not None or super().needs_documents
 
     def own_key(self, what: str, handler: str, scope: str) -> str:
         """A key of Tailrace's own; handlers with other streams or keys have others."""

@@ -226,7 +226,8 @@ class BatchLane(Lane):
     def _select(self, work: Gathered) -> None:
         """Selects the events that the handler wants and does not have already."""
         stored = self.rows or any(place.already_stored for place in work.places)
-        if self.wants is None and self.before is None and not stored:
+        protected = self.delivery.handler.protection is not None
+        if self.wants is None and self.before is None and not stored and not protected:
             slices = [place.slice for place in work.places if place.slice is not None]
             work.events = Events(slices)
             if self.delivery.handler.position is not None:

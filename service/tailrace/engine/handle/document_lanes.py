@@ -191,7 +191,7 @@ class DocumentLanes(SharedLane):
         if not self._waiting or self._blocked >= MOST_WAITING:
             return False
         place = self._queue.popleft()
-        events = self._events_of(place)
+        events = self._protected(self._events_of(place))
         self.opened = place.number
         self._open = self._all_open[place.number] = OpenPlace(place, set(events))
         if self.before is not None or self.rows or place.already_stored:

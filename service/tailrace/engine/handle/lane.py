@@ -162,7 +162,14 @@ class Lane(ABC):
 
     def _wanted_of(self, place: Place) -> list[ChangeEvent]:
         events = self._without_handled(place, self._events_of(place))
-        return events if self.wants is None else [event for event in events if self.wants(event)]
+        if self.wants is not None:
+            events = [event for event in events if self.wants(event)]
+        return self._protected(events)
+
+    def _protected(self, events: list[ChangeEvent]) -> list[ChangeEvent]:
+        """The events as the handler, its dead letters and its log lines may have them."""
+        protection = self.delivery.handler.protection
+        return events if protection is None else protection.of(events)
 
     def _has_row(self, event: ChangeEvent) -> bool:
         has = bool(self.rows) and event.token.digest in self.rows

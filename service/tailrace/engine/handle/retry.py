@@ -21,6 +21,7 @@ from tailrace.errors import (
     describe,
 )
 from tailrace.event import ChangeEvent
+from tailrace.event.field_protection import FieldProtection
 from tailrace.event.naming import identified, named
 from tailrace.model.dead_letter import DeadLetter
 from tailrace.model.failure_policy import FailurePolicy
@@ -71,6 +72,8 @@ class Retry:
     errors: RecentErrors
     until: Interrupt
     lease: HeldLease | None = None
+    protection: FieldProtection | None = None
+    """What has changed the events."""
     held: Collection[bytes | None] = field(init=False)
     """The keys that have dead letters, as last known from the store."""
     policy: FailurePolicy = field(init=False)
@@ -161,12 +164,13 @@ class Retry:
 
     async def _dead_letter(self, event: ChangeEvent, error: str, attempts: int) -> None:
         came = event.fresh()  # a handler may have changed what it decoded
+        stored = came if self.protection is None else self.protection.noted(came)
         letter = DeadLetter(
             self.identity.scope,
             self.handler,
             came.token.digest,
             came.key,
-            came.raw,
+            stored.raw,
             error,
             attempts,
             datetime.now(UTC),

@@ -1,0 +1,291 @@
+"""Hashes and masks fields of the documents in events, on their BSON.
+
+It comes before everything else that happens to an event on its way to one handler: its calls, its
+dead letters, its log lines and its comparison with the source only have what this returns.
+:mod:`tailrace.event.field_mapping` selects and names fields afterwards.
+
+Paths are dotted, and below an array they apply to each document in it. A path may lead to a
+document or an array: then every value in it is hashed or masked, so that an update of a part, as in
+``updatedFields``, gives what the whole document has. A null stays null.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from hashlib import sha256
+from json.encoder import encode_basestring as quote
+
+from tailrace.event import layout
+from tailrace.event.bson import (
+    ARRAY,
+    DOCUMENT,
+    INT32,
+    INT32_TYPE,
+    INT64_TYPE,
+    NULL,
+    STRING,
+    UNDEFINED,
+    encoded,
+    string_at,
+    walk,
+)
+from tailrace.event.change_event import ChangeEvent
+from tailrace.event.extended_json import to_json
+
+Change = Callable[[int, bytes], str]
+"""Gets the type and the bytes of a value, and returns the text in its place."""
+
+_IMAGES = (b"fullDocument", b"fullDocumentBeforeChange")
+_DONE = b"\x04tailraceProtected\0"
+"""The element of a dead letter's event with the paths that are hashed or masked in it."""
+_BLOCK = 64
+"""The bytes of a block of SHA-256."""
+_CONTAINERS = (DOCUMENT, ARRAY)
+_EMPTY_VALUES = (NULL, UNDEFINED)
+
+
+@dataclass(slots=True)
+class _Node:
+    """What happens to a field, or to those below it."""
+
+    change: Change | None = None
+    below: dict[bytes, _Node] = field(default_factory=dict)
+
+
+def hashed(key: bytes) -> Change:
+    """Replaces a value by the HMAC-SHA-256, in hexadecimal, of its canonical Extended JSON."""
+    # Python's hmac takes more than twice as long as the two digests that it makes (RFC 2104).
+    padded = (sha256(key).digest() if len(key) > _BLOCK else key).ljust(_BLOCK, b"\0")
+    inner, outer = (bytes(byte ^ pad for byte in padded) for pad in (0x36, 0x5C))
+
+    def change(kind: int, value: bytes) -> str:
+        if kind == STRING:
+            json = quote(value[4:-1].decode("utf-8", "replace"))
+        else:
+            json = to_json(encoded(b"%c\0%b" % (kind, value)), canonical=True)[4:-1]
+        return sha256(outer + sha256(inner + json.encode()).digest()).hexdigest()
+
+    return change
+
+
+def masked(text: str) -> Change:
+    """Replaces a value by this text."""
+    return lambda kind, value: text
+
+
+def last_kept(count: int, text: str) -> Change:
+    """Replaces all but the last ``count`` characters of a text or digits of an integer.
+
+    A value with no more than these, and one of another type, is replaced as a whole.
+    """
+
+    def change(kind: int, value: bytes) -> str:
+        if kind == STRING:
+            plain = string_at(value, 0)
+        elif kind in (INT32_TYPE, INT64_TYPE):
+            plain = str(abs(int.from_bytes(value, "little", signed=True)))
+        else:
+            return text
+        return text + plain[-count:] if len(plain) > count else text
+
+    return change
+
+
+class FieldProtection:
+    """Changes the values at these paths. ``_id`` is one of them, and stays the document's key.
+
+    Raises ``ValueError`` for a path that lies below another one, or is an array's index.
+    """
+
+    def __init__(self, changes: Mapping[str, Change]) -> None:
+        self._changes = changes
+        self._root = _Node()
+        for path, change in changes.items():
+            node = self._root
+            for part in path.split("."):
+                if part.isdigit():
+                    raise ValueError(
+                        f"{path!r} has an array's index: a path reaches into every document of an "
+                        "array without one"
+                    )
+                if node.change is not None:
+                    break
+                node = node.below.setdefault(part.encode(), _Node())
+            if node.change is not None or node.below:
+                raise ValueError(f"{path!r} lies above or below another path, which covers it")
+            node.change = change
+
+    def of(self, events: Sequence[ChangeEvent]) -> list[ChangeEvent]:
+        """The events with the changed values, at the same indices."""
+        return [self.of_event(event) for event in events]
+
+    def of_event(self, event: ChangeEvent) -> ChangeEvent:
+        """The event with the changed values: in its images, its key and its update."""
+        made = self._event(event)
+        return event if made is None else ChangeEvent.from_raw(made)
+
+    def of_document(self, raw: bytes) -> bytes:
+        """A document of a collection with the changed values."""
+        return _document(raw, 0, self._root) or raw
+
+    def noted(self, event: ChangeEvent) -> ChangeEvent:
+        """An event that :meth:`of` returned, with a note of that for :meth:`of_noted`."""
+        paths = [b"\x02%d\0%b" % (at, _string(path)) for at, path in enumerate(self._changes)]
+        return ChangeEvent.from_raw(encoded(event.raw[4:-1] + _DONE + encoded(b"".join(paths))))
+
+    def of_noted(self, event: ChangeEvent) -> ChangeEvent:
+        """The event of a dead letter: what is hashed or masked in it stays as it is."""
+        raw, done = event.raw, set[str]()
+        begin = raw.rfind(_DONE)
+        for name, kind, at, end in walk(raw, 0) if begin > 0 else ():
+            if at - len(name) - 2 == begin and kind == ARRAY:
+                done = {string_at(raw, value) for _, _, value, _ in walk(raw, at)}
+                event = ChangeEvent.from_raw(encoded(raw[4:begin] + raw[end:-1]))
+        if not done:
+            return self.of_event(event)
+        rest = {path: change for path, change in self._changes.items() if path not in done}
+        return FieldProtection(rest).of_event(event) if rest else event
+
+    def _event(self, event: ChangeEvent) -> bytes | None:
+        parts, raw, root = event.parts, event.raw, self._root
+        if parts[layout.END] < 0:
+            return self._walked(raw)
+        first = parts[layout.END] - len(raw)
+        made: list[tuple[int, int, bytes]] = []
+        for part, changed_at in _CHANGED_PARTS:
+            begin = parts[part] - first
+            if parts[part] >= 0 and (changed := changed_at(raw, begin, root)) is not None:
+                made.append((begin, parts[part + 1] - first, changed))
+        return _spliced(raw, 0, sorted(made)) if made else None
+
+    def _walked(self, raw: bytes) -> bytes | None:
+        """The same of an event whose fields are in another order or of other types."""
+        made: list[tuple[int, int, bytes]] = []
+        for name, kind, at, end in walk(raw, 0):
+            changed = None
+            if name in _IMAGES and kind in _CONTAINERS:
+                changed = _value(raw, kind, at, end, self._root)
+            elif name == b"documentKey" and kind == DOCUMENT:
+                changed = _paths(raw, at, self._root)
+            elif name == b"updateDescription" and kind == DOCUMENT:
+                changed = _update(raw, at, self._root)
+            if changed is not None:
+                made.append((at, end, changed))
+        return _spliced(raw, 0, made) if made else None
+
+
+def _document(buffer: bytes, start: int, node: _Node) -> bytes | None:
+    """The document at ``start`` with what changes in it; ``None`` if nothing does."""
+    end = start + INT32(buffer, start)[0]
+    below, left = node.below, 0
+    for name in below:  # most documents are not read to their end
+        left += buffer.count(name + b"\0", start, end)
+    if not left:
+        return None
+    made: list[tuple[int, int, bytes]] = []
+    for name, kind, at, stop in walk(buffer, start):
+        child = below.get(name)
+        if child is None:
+            continue
+        changed = _value(buffer, kind, at, stop, child)
+        if changed is not None:
+            made.append(_element(name, kind, at, stop, changed, child))
+        left -= 1
+        if not left:
+            break
+    return _spliced(buffer, start, made) if made else None
+
+
+def _paths(buffer: bytes, start: int, root: _Node) -> bytes | None:
+    """A document whose names are dotted paths with what changes in it."""
+    made: list[tuple[int, int, bytes]] = []
+    for path, kind, at, end in walk(buffer, start):
+        node = _at(path, root)
+        changed = None if node is None else _value(buffer, kind, at, end, node)
+        if node is not None and changed is not None:
+            made.append(_element(path, kind, at, end, changed, node))
+    return _spliced(buffer, start, made) if made else None
+
+
+def _update(buffer: bytes, start: int, root: _Node) -> bytes | None:
+    for name, kind, at, end in walk(buffer, start):
+        if name == b"updatedFields" and kind == DOCUMENT:
+            changed = _paths(buffer, at, root)
+            return None if changed is None else _spliced(buffer, start, [(at, end, changed)])
+    return None
+
+
+def _at(path: bytes, root: _Node) -> _Node | None:
+    """The node of a path of an update, which may hold indices of arrays."""
+    node: _Node | None = root
+    for part in path.split(b"."):
+        if node is None or node.change is not None:
+            return node
+        if not part.isdigit():
+            node = node.below.get(part)
+    return node
+
+
+def _value(buffer: bytes, kind: int, at: int, end: int, node: _Node) -> bytes | None:
+    """The value between two offsets as it becomes; ``None`` if it stays."""
+    if node.change is not None:
+        if kind in _EMPTY_VALUES:
+            return None
+        if kind in _CONTAINERS:
+            return _all_of(buffer, at, node.change)
+        return _string(node.change(kind, buffer[at:end]))
+    if kind == DOCUMENT:
+        return _document(buffer, at, node)
+    if kind != ARRAY:
+        return None
+    made: list[tuple[int, int, bytes]] = []
+    for _, part, begin, stop in walk(buffer, at):
+        if part in _CONTAINERS and (changed := _value(buffer, part, begin, stop, node)) is not None:
+            made.append((begin, stop, changed))
+    return _spliced(buffer, at, made) if made else None
+
+
+def _all_of(buffer: bytes, start: int, change: Change) -> bytes:
+    """A document or array, with all values in it changed."""
+    made: list[bytes] = []
+    for name, kind, at, end in walk(buffer, start):
+        value, new = buffer[at:end], kind
+        if kind in _CONTAINERS:
+            value = _all_of(buffer, at, change)
+        elif kind not in _EMPTY_VALUES:
+            value, new = _string(change(kind, value)), STRING
+        made.append(b"%c%b\0%b" % (new, name, value))
+    return encoded(b"".join(made))
+
+
+def _element(
+    name: bytes, kind: int, at: int, end: int, changed: bytes, node: _Node
+) -> tuple[int, int, bytes]:
+    """Where an element is, and what it becomes. One whose own value changes becomes a text."""
+    if node.change is None or kind in _CONTAINERS:
+        return at, end, changed
+    return at - len(name) - 2, end, b"\x02%b\0%b" % (name, changed)
+
+
+def _spliced(buffer: bytes, start: int, made: Sequence[tuple[int, int, bytes]]) -> bytes:
+    """The document at ``start`` with other bytes between pairs of offsets, in order."""
+    pieces, copied = list[bytes](), start + 4
+    for begin, end, changed in made:
+        pieces += (buffer[copied:begin], changed)
+        copied = end
+    pieces.append(buffer[copied : start + INT32(buffer, start)[0] - 1])
+    return encoded(b"".join(pieces))
+
+
+def _string(text: str) -> bytes:
+    data = text.encode()
+    return (len(data) + 1).to_bytes(4, "little") + data + b"\0"
+
+
+_CHANGED_PARTS = (
+    (layout.FULL_DOCUMENT, _document),
+    (layout.BEFORE_CHANGE, _document),
+    (layout.DOCUMENT_KEY, _paths),
+    (layout.UPDATE, _update),
+)

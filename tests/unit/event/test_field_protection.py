@@ -1,0 +1,186 @@
+"""What is hashed and masked of events, wherever it is in them."""
+
+import hashlib
+import hmac
+from datetime import UTC, datetime
+from typing import Any
+
+import bson
+import pytest
+from bson import Int64, ObjectId, json_util
+from bson.json_util import CANONICAL_JSON_OPTIONS
+
+from tailrace.event import ChangeEvent
+from tailrace.event.field_protection import FieldProtection, hashed, last_kept, masked
+
+KEY = b"a key"
+
+
+def digest(value: Any) -> str:
+    """The hash as docs/fields.md defines it, made by others: PyMongo and Python's hmac."""
+    options = CANONICAL_JSON_OPTIONS
+    text = json_util.dumps(
+        {"": value}, json_options=options, separators=(",", ":"), ensure_ascii=False
+    )
+    return hmac.new(KEY, text.removeprefix('{"":')[:-1].encode(), hashlib.sha256).hexdigest()
+
+
+def protection(*hashes: str, mask: str = "") -> FieldProtection:
+    masks = {mask: masked("***")} if mask else {}
+    return FieldProtection({path: hashed(KEY) for path in hashes} | masks)
+
+
+def protected(document: dict[str, Any], *hashes: str, mask: str = "") -> dict[str, Any]:
+    made = protection(*hashes, mask=mask).of_document(bson.encode(document))
+    return bson.decode(made)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "123-45-6789", 'quoted " and \\ and \n', "ümlaut", "", 7, Int64(7), 1.5, True, b"bytes",
+        ObjectId(), datetime(2024, 5, 1, tzinfo=UTC), bson.Decimal128("1.50"), bson.Timestamp(1, 2),
+    ],
+    ids=repr,
+)  # fmt: skip
+def test_a_hash_is_the_hmac_of_the_canonical_json(value: Any) -> None:
+    assert protected({"_id": 1, "ssn": value, "n": 1}, "ssn") == {
+        "_id": 1,
+        "ssn": digest(value),
+        "n": 1,
+    }
+
+
+def test_a_key_that_is_longer_than_a_block_is_used_as_hmac_says() -> None:
+    key = b"k" * 65
+    made = FieldProtection({"a": hashed(key)}).of_document(bson.encode({"a": "x"}))
+    assert bson.decode(made)["a"] == hmac.new(key, b'"x"', hashlib.sha256).hexdigest()
+
+
+@pytest.mark.parametrize(
+    ("document", "expected"),
+    [
+        ({"a": {"b": "x", "c": "x"}}, {"a": {"b": "***", "c": "x"}}),
+        ({"a": [{"b": "x"}, {"c": 1}, "x", [{"b": 2}]]},
+         {"a": [{"b": "***"}, {"c": 1}, "x", [{"b": "***"}]]}),
+        ({"a": {"b": ["x", None, {"y": 1, "z": [True]}]}},
+         {"a": {"b": ["***", None, {"y": "***", "z": ["***"]}]}}),
+        ({"a": {"b": None}}, {"a": {"b": None}}),
+        ({"a": {"b": {}}}, {"a": {"b": {}}}),
+        ({"a": "x", "b": "x", "a.b": "x"}, {"a": "x", "b": "x", "a.b": "x"}),
+        ({"c": {"a": {"b": 1}}, "a": {"b": 1}, "d": 2},
+         {"c": {"a": {"b": 1}}, "a": {"b": "***"}, "d": 2}),
+    ],
+)  # fmt: skip
+def test_a_path_reaches_into_arrays_and_covers_what_is_below_it(
+    document: dict[str, Any], expected: dict[str, Any]
+) -> None:
+    assert protected(document, mask="a.b") == expected
+
+
+def test_a_name_that_is_repeated_is_changed_each_time() -> None:
+    element = b"\x02a\0\x02\0\0\0x\0"
+    raw = (len(element) * 2 + 5).to_bytes(4, "little") + element * 2 + b"\0"
+    assert protection(mask="a").of_document(raw).count(b"***") == 2
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ("4111111111111111", "***1111"),
+        (Int64(4111111111111112), "***1112"),
+        (-12345, "***2345"),
+        ("1111", "***"),
+        ("ñandú", "***andú"),
+        (1.25, "***"),
+        (None, None),
+    ],
+)
+def test_a_mask_keeps_the_last_characters_of_a_longer_value(value: Any, expected: Any) -> None:
+    made = FieldProtection({"a": last_kept(4, "***")}).of_document(bson.encode({"a": value}))
+    assert bson.decode(made) == {"a": expected}
+
+
+UPDATE = {
+    "_id": {"_data": "82"},
+    "operationType": "update",
+    "clusterTime": bson.Timestamp(1, 1),
+    "wallTime": datetime(2024, 5, 1),
+    "fullDocument": {"_id": 1, "ssn": "S", "who": {"card": "C", "name": "Ann"}},
+    "ns": {"db": "shop", "coll": "orders"},
+    "documentKey": {"ssn": "S", "who.card": "C", "_id": 1},
+    "updateDescription": {
+        "updatedFields": {
+            "ssn": "S",
+            "who.card": "C",
+            "list.0.card": "C",
+            "list.1": {"card": "C", "n": 1},
+            "who": {"card": "C"},
+            "who.card.deep": "C",
+            "n": 1,
+        },
+        "removedFields": ["who.card"],
+        "truncatedArrays": [{"field": "list", "newSize": 3}],
+    },
+    "fullDocumentBeforeChange": {"_id": 1, "ssn": "S"},
+}
+
+
+@pytest.mark.parametrize("first", ["_id", "operationType"], ids=["as the server", "reshaped"])
+def test_images_key_and_update_of_an_event_are_changed_alike(first: str) -> None:
+    event = ChangeEvent.from_document({first: UPDATE[first], **UPDATE})
+    (found,) = protection("ssn", "who.card", "list.card", "_id").of([event])
+    s, c = digest("S"), digest("C")
+    assert found.document == {
+        **UPDATE,
+        "fullDocument": {"_id": digest(1), "ssn": s, "who": {"card": c, "name": "Ann"}},
+        "documentKey": {"ssn": s, "who.card": c, "_id": digest(1)},
+        "updateDescription": {
+            "updatedFields": {
+                "ssn": s,
+                "who.card": c,
+                "list.0.card": c,
+                "list.1": {"card": c, "n": 1},
+                "who": {"card": c},
+                "who.card.deep": c,
+                "n": 1,
+            },
+            "removedFields": ["who.card"],
+            "truncatedArrays": [{"field": "list", "newSize": 3}],
+        },
+        "fullDocumentBeforeChange": {"_id": digest(1), "ssn": s},
+        "wallTime": found.document["wallTime"],
+    }
+    assert found.token == event.token
+    assert found.cluster_time == event.cluster_time
+
+
+def test_an_event_without_these_fields_is_the_same_object() -> None:
+    event = ChangeEvent.from_document({"_id": {"_data": "82"}, "operationType": "drop"})
+    assert protection("ssn").of([event])[0] is event
+
+
+def test_what_is_hashed_in_a_dead_letter_is_not_hashed_again_and_new_rules_apply_to_it() -> None:
+    event = ChangeEvent.from_document(UPDATE)
+    before = protection("ssn")
+    (found,) = before.of([event])
+    noted = before.noted(found)
+    assert before.of_noted(noted).raw == found.raw
+    more = protection("ssn", mask="who.card").of_noted(noted)
+    assert more.full_document == {
+        "_id": 1, "ssn": digest("S"), "who": {"card": "***", "name": "Ann"}
+    }  # fmt: skip
+    assert before.of_noted(event).raw == found.raw
+
+
+@pytest.mark.parametrize(
+    ("paths", "message"),
+    [
+        (["items.0.sku"], "'items.0.sku' has an array's index"),
+        (["a.b", "a"], "'a' lies above or below another path"),
+        (["a", "a.b"], "'a.b' lies above or below another path"),
+    ],
+)
+def test_a_path_that_cannot_be_meant_is_refused(paths: list[str], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        protection(*paths)
