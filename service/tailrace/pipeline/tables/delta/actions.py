@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import unquote
 
 from deltalake import DeltaTable, transaction
 from pyspark.sql.types import StructType
 
+from tailrace.pipeline.tables.json_text import json_text
 from tailrace.pipeline.tables.port import DataFile
 
 _NAME = "tailrace:"
@@ -50,20 +50,3 @@ def data_file(row: Mapping[str, Any]) -> DataFile:
         low={name: value for name, value in low.items() if value is not None},
         high={name: value for name, value in high.items() if value is not None},
     )
-
-
-def json_text(record: Mapping[str, Any], *, ensure_ascii: bool = True) -> str:
-    """The one text of a record, also where it holds times."""
-    return json.dumps(
-        dict(record),
-        separators=(",", ":"),
-        sort_keys=True,
-        default=_time,
-        ensure_ascii=ensure_ascii,
-    )
-
-
-def _time(value: Any) -> str:
-    """A time as Delta's log has it (https://github.com/delta-io/delta/blob/master/PROTOCOL.md)."""
-    utc: datetime = value.astimezone(UTC).replace(tzinfo=None)
-    return f"{utc.isoformat(timespec='microseconds')}Z"

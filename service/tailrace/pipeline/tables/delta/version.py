@@ -14,7 +14,6 @@ from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from deltalake import ColumnProperties, DeltaTable, Schema, WriterProperties, transaction
 from deltalake.exceptions import CommitFailedError, DeltaError
 from pyspark.sql.types import StructField, StructType
@@ -23,12 +22,13 @@ from tailrace.errors import PipelineRefused, describe
 from tailrace.pipeline.tables.delta.actions import (
     add_action,
     data_file,
-    json_text,
     name_of,
     schema_of,
 )
 from tailrace.pipeline.tables.delta.failures import commit_errors, read_errors
+from tailrace.pipeline.tables.json_text import json_text
 from tailrace.pipeline.tables.port import DataFile, RowSearch, Table, TableVersion
+from tailrace.pipeline.tables.row_search import search
 
 _METRICS = "tailrace"
 """The key of a commit's metadata under which its counts are stored."""
@@ -102,17 +102,9 @@ class DeltaVersion:
     def row_with(self, name: str, value: str, *columns: str, seconds: float) -> RowSearch:
         if self._delta is None:
             return RowSearch(None, 0, 0)
-        until, wanted = time.monotonic() + seconds, pc.field(name) == value
         with read_errors(self.table.location):
             fragments = list(self._delta.to_pyarrow_dataset().get_fragments())
-            for done, fragment in enumerate(fragments):
-                if done and time.monotonic() > until:
-                    return RowSearch(None, done, len(fragments))
-                # Row groups whose bounds exclude the value are not read.
-                rows = fragment.head(1, columns=[*columns], filter=wanted).to_pylist()
-                if rows:
-                    return RowSearch(rows[0], done + 1, len(fragments))
-        return RowSearch(None, len(fragments), len(fragments))
+            return search(fragments, name, value, columns, seconds)
 
     def set_properties(self, values: Mapping[str, Mapping[str, Any]]) -> TableVersion:
         changed = {name: value for name, value in values.items() if self.property(name) != value}

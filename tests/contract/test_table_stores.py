@@ -1,0 +1,236 @@
+"""What the pipeline needs of a table format, for each format."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import types as T  # noqa: N812
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from tailrace.errors import PipelineRefused, TablesFenced
+from tailrace.pipeline import files
+from tailrace.pipeline.location import Location
+from tailrace.pipeline.tables import DataFile, DeltaStore, Table, TableStore, TableVersion
+from tailrace.pipeline.tables.iceberg import IcebergStore
+
+SCHEMA = T.StructType(
+    [
+        T.StructField("key", T.StringType()),
+        T.StructField("number", T.LongType()),
+        T.StructField("at", T.TimestampType()),
+        T.StructField("scope", T.StringType()),
+        T.StructField("done", T.BooleanType()),
+    ]
+)
+TYPED = T.StructField("customer.name", T.StringType(), True, {"tailrace.path": "customer.name"})
+TOTAL = T.StructField("total", T.DecimalType(38, 10), True, {"tailrace.path": "total"})
+
+
+def delta(directory: Path) -> TableStore:
+    return DeltaStore(Location.of(str(directory / "tables")))
+
+
+def iceberg(directory: Path) -> TableStore:
+    settings = {"type": "sql", "uri": f"sqlite:///{directory}/catalog.db"}
+    return IcebergStore(Location.of(str(directory / "tables")), settings, "tailrace")
+
+
+@pytest.fixture(params=[delta, iceberg])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> TableStore:
+    opened: Callable[[Path], TableStore] = request.param
+    return opened(tmp_path)
+
+
+@pytest.fixture
+def table(store: TableStore) -> Table:
+    by = ("scope", "done")
+    return Table(store, "current/shop.orders", SCHEMA, "lake-1", by, bounded=True, description="x")
+
+
+def written(table: Table, *keys: str, **values: Any) -> list[DataFile]:
+    """Files with a row for each key."""
+    row = {"number": 1, "at": datetime(2026, 1, 1, tzinfo=UTC), "scope": "a b", "done": True}
+    rows = [{**row, "key": key, **values} for key in keys]
+    schema = to_arrow_schema(table.schema, timezone="UTC")
+    return files.write_arrow(pa.Table.from_pylist(rows, schema), table)
+
+
+def keys(version: TableVersion) -> list[str]:
+    return sorted(row["key"] for row in version.rows("key"))
+
+
+def test_a_table_without_a_commit(table: Table) -> None:
+    version = table.load()
+    assert (version.exists, version.version, version.segment("a"), version.application("x")) == (
+        *(False, -1, -1, -1),
+    )
+    assert (list(version.files), version.property("x"), version.rows("key")) == ([], {}, [])
+    assert version.row_with("key", "one", seconds=1).row is None
+    assert (table.store.lake(table.name), list(table.store.names("current"))) == (None, [])
+
+
+def test_the_first_commit_makes_the_table(table: Table) -> None:
+    adds = written(table, "one", "two", number=7)
+    table.load().commit(adds, segments={"a": 3}, applications={"x": 5}, metrics={"events": 2})
+    version = table.load()
+    assert version.exists
+    assert version.version == 0
+    assert (version.segment("a"), version.segment("b"), version.application("x")) == (3, -1, 5)
+    assert version.table.schema == SCHEMA
+    assert [counted for _, counted in version.recent_metrics(9)] == [{"events": 2}]
+    (file,) = version.files
+    assert (file.path, file.size, file.rows) == (adds[0].path, adds[0].size, 2)
+    assert file.partition == {"scope": "a b", "done": "true"}
+    assert (file.low["key"], file.high["number"]) == ("one", 7)
+    assert keys(version) == ["one", "two"]
+    assert (table.store.lake(table.name), list(table.store.names("current"))) == (
+        *("lake-1", ["shop.orders"]),
+    )
+
+
+def test_a_commit_adds_and_removes_files_at_once(table: Table) -> None:
+    first = written(table, "one") + written(table, "two", done=False)
+    version = table.load().commit(first, segments={"a": 1, "b": 1}, applications={"x": 1})
+    version = version.commit(written(table, "three"), first[:1], segments={"a": 2})
+    for each in (version, table.load()):
+        assert keys(each) == ["three", "two"]
+        assert (each.segment("a"), each.segment("b"), each.application("x")) == (2, 1, 1)
+        assert each.version == 1
+    earlier = table.load(0)
+    assert (earlier.segment("a"), keys(earlier)) == (1, ["one", "two"])
+
+
+def test_a_commit_without_files_counts_as_one(table: Table) -> None:
+    version = table.load().commit().commit(segments={"a": 1}, metrics={"n": 1})
+    version = version.commit(metrics={"n": 2})
+    assert version.segment("a") == 1
+    assert list(version.metrics_since(0)) == [{"n": 1}, {"n": 2}]
+
+
+def test_properties(table: Table) -> None:
+    version = table.load().commit(written(table, "one"), segments={"a": 1})
+    version = version.set_properties({"tailrace.x": {"a": {"b": "ü"}}, "tailrace.y": {}})
+    version = version.set_properties({"tailrace.y": {"at": datetime(2026, 1, 1, tzinfo=UTC)}})
+    for each in (version, table.load()):
+        assert each.property("tailrace.x") == {"a": {"b": "ü"}}
+        assert each.property("tailrace.y") == {"at": "2026-01-01T00:00:00.000000Z"}
+        assert (each.segment("a"), keys(each)) == (1, ["one"])
+
+
+def test_of_two_writers_the_second_is_refused(table: Table) -> None:
+    table.load().commit(written(table, "one"), segments={"a": 1})
+    one, other = table.load(), table.load()
+    one.commit(written(table, "two"), segments={"a": 2})
+    with pytest.raises(TablesFenced, match="another pipeline writes this table"):
+        other.commit(written(table, "two"), one.files, segments={"a": 2})
+    assert keys(table.load()) == ["one", "two"]
+
+
+def test_of_two_writers_of_a_new_table_the_second_is_refused(table: Table) -> None:
+    one, other = table.load(), table.load()
+    one.commit(written(table, "one"), segments={"a": 1})
+    with pytest.raises(TablesFenced):
+        other.commit(written(table, "one"), segments={"a": 1})
+    assert keys(table.load()) == ["one"]
+
+
+def test_a_compaction_does_not_disturb_a_writer(table: Table) -> None:
+    version = table.load()
+    for number, key in enumerate(["one", "two", "three"]):
+        version = version.commit(written(table, key), segments={"a": number}, metrics={"n": number})
+    before, other = table.load(), table.load()
+    removed = other.files[:1]
+    assert table.load().compact(2**20) == 3
+    after = before.commit(written(table, "four"), segments={"a": 3})
+    assert keys(after) == ["four", "one", "three", "two"]
+    assert (len(after.files), after.segment("a")) == (2, 3)
+    with pytest.raises(TablesFenced):
+        other.commit(written(table, "five"), removed, segments={"a": 3})
+
+
+def test_a_compaction_changes_no_rows(table: Table) -> None:
+    version = table.load()
+    for number, key in enumerate(["one", "two", "three"]):
+        version = version.commit(written(table, key, number=number), segments={"a": number})
+    version.add_columns([TYPED])
+    wider = table.load()
+    version = wider.commit(
+        written(wider.table, "four", **{TYPED.name: "Ada"}) + written(wider.table, "x", done=False)
+    )
+    before = sorted(map(str, version.rows(*wider.table.schema.names)))
+    assert version.compact(2**20) == 4
+    after = table.load()
+    assert sorted(map(str, after.rows(*wider.table.schema.names))) == before
+    assert after.segment("a") == 2
+    one, other = sorted(after.files, key=lambda file: file.rows)
+    assert (one.rows, one.partition["done"]) == (1, "false")
+    assert (other.low["number"], other.high["number"]) == (0, 2)
+    assert after.compact(2**20) == 0
+
+
+def test_columns_are_added_with_what_they_hold(table: Table) -> None:
+    version = table.load().commit(written(table, "one"), segments={"a": 1})
+    version = version.add_columns([TYPED, TOTAL])
+    for each in (version, table.load()):
+        assert each.table.schema == T.StructType([*SCHEMA, TYPED, TOTAL])
+        assert each.rows("key", TYPED.name) == [{"key": "one", TYPED.name: None}]
+    version.commit(written(version.table, "two", **{TYPED.name: "Ada"}), segments={"a": 2})
+    assert {row[TYPED.name] for row in table.load().rows(TYPED.name)} == {None, "Ada"}
+
+
+def test_a_commit_with_a_schema_replaces_everything(table: Table) -> None:
+    other = T.StructField(TYPED.name, T.LongType(), True, {"tailrace.path": "other"})
+    first = replace(table, schema=T.StructType([*SCHEMA, TYPED]))
+    version = first.load().commit(written(first, "one", **{TYPED.name: "Ada"}), segments={"a": 1})
+    schema = T.StructType([*SCHEMA, other, TOTAL])
+    adds = written(replace(table, schema=schema), "two", **{TYPED.name: 5})
+    version.commit(adds, segments={"a": 2}, schema=schema)
+    version = table.load()
+    assert {field.name: field for field in version.table.schema} == {
+        field.name: field for field in schema
+    }
+    assert version.rows("key", TYPED.name) == [{"key": "two", TYPED.name: 5}]
+    assert version.segment("a") == 2
+
+
+def test_a_row_is_looked_up_in_one_file_at_least(table: Table) -> None:
+    version = table.load()
+    for key in ("one", "two", "three"):
+        version = version.commit(written(table, key))
+    found = version.row_with("key", "two", "number", seconds=9)
+    assert found.row == {"number": 1}
+    nothing = version.row_with("key", "four", "number", seconds=0)
+    assert (nothing.row, nothing.searched, nothing.files) == (None, 1, 3)
+
+
+def test_vacuum_removes_what_no_version_needs(table: Table) -> None:
+    version = table.load().commit(written(table, "one"), segments={"a": 1})
+    version = version.commit(written(table, "two"), version.files, segments={"a": 2})
+    uncommitted = written(table, "three")
+    assert version.vacuum(1) == 0
+    assert version.vacuum(0) >= 2
+    below = {path for path, _ in table.location.below() if path.endswith(".parquet")}
+    assert below == {file.path for file in table.load().files}
+    assert uncommitted[0].path not in below
+    assert keys(table.load()) == ["two"]
+    assert table.load().segment("a") == 2
+
+
+def test_a_long_log_is_limited(table: Table) -> None:
+    version = table.load()
+    for number in range(4):
+        version = version.commit(written(table, str(number)), segments={"a": number})
+    assert not version.limit_log(100, 0)
+    assert table.load().limit_log(2, 0)
+    assert keys(table.load()) == ["0", "1", "2", "3"]
+    assert table.load().segment("a") == 3
+
+
+def test_a_table_of_another_lake_is_refused(table: Table) -> None:
+    table.load().commit(written(table, "one"))
+    with pytest.raises(PipelineRefused, match="belongs to the lake lake-1, not to lake-2"):
+        replace(table, lake="lake-2").load()
