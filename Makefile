@@ -95,7 +95,7 @@ lock: $(VENV)/lock ## lock the images' dependencies, with hashes (UPGRADE=--upgr
 		-o deploy/requirements/lake.txt
 	$(LOCK) pyproject.toml --extra destinations -c deploy/requirements/live.txt \
 		-o deploy/requirements/destinations.txt
-	$(LOCK) pyproject.toml --extra pipeline -c deploy/requirements/live.txt \
+	$(LOCK) pyproject.toml --extra pipeline --extra iceberg -c deploy/requirements/live.txt \
 		-o deploy/requirements/pipeline.txt
 
 image-check: $(VENV)/dev ## build the image and test it in a real Docker engine (as root)

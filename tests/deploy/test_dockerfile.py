@@ -66,7 +66,7 @@ def test_every_requirement_is_pinned_and_hashed_and_no_address_is_told(lock: Pat
         ("live", []),
         ("destinations", ["postgresql", "kafka", "nats", "redis", "http"]),
         ("lake", ["lake"]),
-        ("pipeline", ["pipeline", "tables"]),
+        ("pipeline", ["pipeline", "tables", "iceberg"]),
     ],
 )
 def test_a_lock_has_what_the_package_asks_for(lock: str, extras: list[str]) -> None:
