@@ -6,6 +6,7 @@ import logging
 import os
 import re
 import shutil
+import signal
 import sys
 import warnings
 from collections.abc import Callable, Generator, Iterator
@@ -176,15 +177,19 @@ def mongod(session_directory: MakeDirectory) -> Iterator[ReplicaSet]:
     """One server process for all tests that only write to it, each in a database of its own."""
     server = ReplicaSet(session_directory("mongod"))
     yield server
-    server.stop()
+    server.stop(signal.SIGKILL)
 
 
-@pytest.fixture(scope="session")
+# A server that idles uses 1 % of a core, in each process that runs tests. Only that which most
+# modules use lives for longer than a module.
+
+
+@pytest.fixture(scope="module")
 def one_member(session_directory: MakeDirectory) -> Iterator[ReplicaSet]:
     """The server process of :func:`mortal`."""
     server = ReplicaSet(session_directory("one_member"))
     yield server
-    server.stop()
+    server.stop(signal.SIGKILL)
 
 
 @pytest.fixture
@@ -194,12 +199,12 @@ def mortal(one_member: ReplicaSet) -> Iterator[ReplicaSet]:
     one_member.start()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def three_members(session_directory: MakeDirectory) -> Iterator[ReplicaSet]:
     """The server processes of :func:`replica_set`."""
     server = ReplicaSet(session_directory("three_members"), members=3)
     yield server
-    server.stop()
+    server.stop(signal.SIGKILL)
 
 
 @pytest.fixture
@@ -209,29 +214,29 @@ def replica_set(three_members: ReplicaSet) -> Iterator[ReplicaSet]:
     three_members.start()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def small(session_directory: MakeDirectory) -> Iterator[ReplicaSet]:
     """A server that forgets soon: what is older than its last checkpoint may go each second."""
     flags = {"--oplogSize": "1", "--syncdelay": "1"}
     server = ReplicaSet(session_directory("small"), flags=flags)
     yield server
-    server.stop()
+    server.stop(signal.SIGKILL)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def guarded(session_directory: MakeDirectory) -> Iterator[ReplicaSet]:
     """A server that demands credentials. Each test creates the users that it needs."""
     server = ReplicaSet(session_directory("guarded"), login=("root", "right"))
     yield server
-    server.stop()
+    server.stop(signal.SIGKILL)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def standalone(session_directory: MakeDirectory) -> Iterator[Standalone]:
     """A server without a replica set, which has no change streams."""
     server = Standalone(session_directory("standalone"))
     yield server
-    server.stop()
+    server.stop(signal.SIGKILL)
 
 
 @pytest.fixture(scope="session")
