@@ -25,11 +25,22 @@ from tests.forks import Command, Fork
 WAIT_SECONDS = 60.0
 
 
-def until(condition: Callable[[], Any], what: str, seconds: float = WAIT_SECONDS) -> Any:
-    """Polls until the condition is true, and returns its value; fails after a time limit."""
+def until(
+    condition: Callable[[], Any],
+    what: str,
+    seconds: float = WAIT_SECONDS,
+    progress: Callable[[], Any] = lambda: None,
+) -> Any:
+    """Polls until the condition is true, and returns its value.
+
+    Fails after so many seconds, counted anew at each other value of ``progress``.
+    """
     deadline = time.monotonic() + seconds
+    before = None
     pause = 0.02
     while not (result := condition()):
+        if (now := progress()) != before:
+            before, deadline = now, time.monotonic() + seconds
         assert time.monotonic() < deadline, f"waited {seconds} s in vain: {what}"
         time.sleep(pause)
         pause = min(1.1 * pause, 0.1)  # what is asked often takes the time of the one who works
@@ -208,6 +219,14 @@ class Daemon:
     def snapshot_state(self, scope: str = "orders") -> str | None:
         """The state of its last snapshot, if there is one."""
         return (self.status(scope).get("snapshot") or {}).get("state")
+
+    def until_copied(self, scope: str = "orders") -> None:
+        """Waits for the end of the last snapshot, however long, if more documents are handled."""
+
+        def scanned() -> int | None:
+            return (self.status(scope).get("snapshot") or {}).get("scanned")
+
+        until(lambda: self.snapshot_state(scope) == "done", "the snapshot", progress=scanned)
 
     def metric(self, name: str, **labels: str) -> float | None:
         """The value of a sample, or ``None`` if it is not exported."""

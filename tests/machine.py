@@ -16,7 +16,8 @@ from pathlib import Path
 SECONDS = 600
 """The time limit of a command, long enough to install 100 MB over a slow line."""
 
-_PORTS = itertools.cycle(random.SystemRandom().sample(range(12_000, 32_000), 20_000))
+_LAST_PORT = 32_000
+_PORTS = itertools.cycle(random.SystemRandom().sample(range(12_000, _LAST_PORT), 20_000))
 """Ports below the range that Linux gives to outgoing connections, so that no client takes the port
 of a server that is starting or temporarily down. A process does not reuse a port soon."""
 
@@ -62,13 +63,20 @@ def _is_stopped(thread: Path) -> bool:
         return True
 
 
-def free_port() -> int:
-    """A port of loopback on which nobody listens."""
-    for port in _PORTS:
-        with socket.socket() as probe, contextlib.suppress(OSError):
-            probe.bind(("127.0.0.1", port))
-            return port
-    raise AssertionError("the ports are a circle")
+def free_port(beside: int = 0) -> int:
+    """A port of loopback on which nobody listens, nor on that so far ``beside`` it."""
+    return next(
+        port
+        for port in _PORTS
+        if port + beside <= _LAST_PORT and all(map(_is_free, (port, port + beside)))
+    )
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe, contextlib.suppress(OSError):
+        probe.bind(("127.0.0.1", port))
+        return True
+    return False
 
 
 @contextlib.contextmanager

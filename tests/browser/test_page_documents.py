@@ -219,7 +219,7 @@ def test_rows_are_verified_and_repaired(
     )
     (run.directory / "mine.py").write_text(TABLE)
     run.start()
-    until(lambda: run.status()["snapshot"]["state"] == "done", "the snapshot")
+    run.until_copied()
     with by_hand(run) as rows:
         rows.execute("DELETE FROM rows WHERE key = ?", (bson.encode({"_id": 2}),))
     run.command("verify", "orders", "--key", "1")

@@ -21,7 +21,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from tests.daemon import Daemon, until
+from tests.daemon import Daemon
 from tests.destinations.account import Account, Change, examine
 from tests.destinations.copying import assert_untroubled, key_of, until_same, until_seen
 from tests.destinations.destination import Destination, Make
@@ -121,7 +121,7 @@ def _daemon(orders: Orders, state: Destination, log: Destination) -> Daemon:
 
 def _snapshot(daemon: Daemon) -> None:
     """Starts the second snapshot, once the first one is done and saved."""
-    until(lambda: daemon.snapshot_state() == "done", "the end of the first one")
+    daemon.until_copied()
     daemon.until_ready()
     daemon.command("snapshot", "start", "orders")
 

@@ -15,6 +15,7 @@ from redis.exceptions import RedisError
 from tailrace.demo.destinations.redis import program
 from tests.destinations.destination import Sent, last_states
 from tests.destinations.server_process import ServerProcess
+from tests.machine import free_port
 
 
 class RedisServer(ServerProcess):
@@ -23,6 +24,8 @@ class RedisServer(ServerProcess):
     def __init__(self, directory: Path, *options: str) -> None:
         super().__init__(directory)
         self._options = options
+        if "--cluster-enabled" in options:
+            self.port = free_port(beside=10_000)  # its bus
         (directory / "users").touch()
         self.url = f"redis://127.0.0.1:{self.port}/0"
         self.start()

@@ -95,7 +95,7 @@ def test_after_a_kill_in_a_chunk_only_unsaved_rows_come_again(
                 before = after
             run.environ = {}
             run.start()
-            until(lambda: run.snapshot_state() == "done", "the end")
+            run.until_copied()
         client[orders.database].orders.insert_one({"_id": 1000})
         until(lambda: all_events.extend(handled.events()) or came(all_events), "the last change")
         assert run.stop() == 0

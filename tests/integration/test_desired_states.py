@@ -202,7 +202,7 @@ def test_a_pause_during_a_snapshot_keeps_its_place(
     until(lambda: run.status()["state"] == "paused", "the pause")
     assert len(run.ids()) == rows
     assert asked(run, "resume")[0] == 202
-    until(lambda: (run.status()["snapshot"] or {}).get("state") == "done", "the rest")
+    run.until_copied()
     assert sorted(run.ids()) == [*range(300)]
 
 
@@ -222,7 +222,7 @@ def test_a_snapshot_that_is_ordered_while_a_scope_is_paused_survives_a_kill(
     assert (snapshot["mode"], snapshot["state"]) == ("requested", "planned")
     assert asked(run, "snapshot", action="start")[0] == 409
     assert asked(run, "resume")[0] == 202
-    until(lambda: run.status()["snapshot"]["state"] == "done", "the snapshot")
+    run.until_copied()
     assert run.stop() == 0
     assert sorted(run.ids()) == [*range(5)]
     run.start()

@@ -119,6 +119,6 @@ def test_a_filter_that_the_server_refuses_halts_the_scope_until_it_is_corrected(
     run.configuration["scopes"][0]["snapshot"]["filter"] = {"_id": {"$lt": 5}}
     run.configured()
     run.start()
-    until(lambda: run.snapshot_state() == "done", "the snapshot")
+    run.until_copied()
     assert run.stop() == 0
     assert [each["operationType"] for each in run.events()].count("read") == 5
