@@ -18,7 +18,7 @@ from tailrace.event import ChangeEvent, Namespace
 from tailrace.model.snapshot import DocumentId
 
 CALL_SECONDS = 60.0
-"""How long a call may take, of at most 1000 rows."""
+"""How long a call may take, of at most some thousand rows."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,7 +34,7 @@ from tailrace.verify.ports import VerificationStore
 from tailrace.verify.source import Source
 from tailrace.verify.steps import Steps
 
-_CHUNK_DOCUMENTS = 1000
+_CHUNK_DOCUMENTS = 2000
 """Documents at once: more would let the stream wait for too long."""
 _FIRST_DOCUMENTS = 16
 """The size of the first chunk, while the size of documents is unknown."""

@@ -16,7 +16,7 @@ from tailrace.model.verification import ComparedCollection
 from tailrace.snapshot.chunk import Chunk
 from tailrace.snapshot.limits import ChunkLimit
 from tailrace.verify.compare import Compared
-from tailrace.verify.looks import Looker, as_of
+from tailrace.verify.looks import MOST_KEYS, Looker, as_of
 from tailrace.verify.source import Source, SourceDocuments, ids_of
 from tailrace.verify.window import window
 
@@ -47,7 +47,7 @@ async def scan(
         return await _by_destination(looker, of, limit, matching, suspects)
     source = looker.source
     now = await source.now()
-    chunk = await source.keys(of, now, limit.documents, limit.ms, matching)
+    chunk = await source.keys(of, now, min(limit.documents, MOST_KEYS), limit.ms, matching)
     if not (keys := ids_of(chunk)):
         return _scanned(chunk, Compared(), (), 0)
     read = _up_to(source, of, keys[-1], ChunkLimit(2 * len(keys) + 100, limit.ms))
