@@ -119,7 +119,7 @@ class _Service:
     ) -> None:
         self.settings = settings
         self._file = file
-        self._tables = tables
+        self._find, self._open_tables = tables.find, tables.opener(lambda: self.settings)
         self._signals = signals
         self._output = output
         self.metrics = Metrics(state.value for state in WatcherState)
@@ -151,7 +151,7 @@ class _Service:
             # Local parts are opened first: a corrupt file can be reported without a server.
             store = await stack.enter_async_context(local_store(settings))
             leased = settings.replicas is not None
-            objects = handler_pool(self.metrics.registry, self._tables.open, leased=leased)
+            objects = handler_pool(self.metrics.registry, self._open_tables, leased=leased)
             pool = await stack.enter_async_context(objects)
             pool.use(await pool.add(wanted.handlers.values(), settings.delivery, waits=True))
             with self.stop.interrupts() as connecting:
@@ -182,7 +182,7 @@ class _Service:
             runtime = runtime_of(settings, driver, store, cluster, self.metrics, watch, leases)
             planned = scope_plans(settings, handlers_of(pool.open, settings.delivery), driver)
             supervisor.watchers = [Watcher(plan, runtime) for plan in planned]
-            self._asked = partial(inquiries, store=store, tables=self._tables.find)
+            self._asked = partial(inquiries, store=store, tables=self._find)
             reload = Reloader(
                 self._file, wanted, pool, clients, supervisor, runtime, leases, self._apply
             ).reload

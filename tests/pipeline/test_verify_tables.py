@@ -27,7 +27,6 @@ def test_rows_that_were_changed_in_a_table_are_found_and_what_is_not_published_i
         scopes=[{**scope, "snapshot": "initial"}],
         handlers={"lake": {"type": "parquet", "path": str(pipeline.lake), "segment_seconds": 0.1}},
         routes=[{"scope": "orders", "handlers": ["lake"]}],
-        pipeline={"tables": str(pipeline.tables)},
         http={"port": free_port()},
     )
     with mongod.client() as client:
@@ -40,6 +39,9 @@ def test_rows_that_were_changed_in_a_table_are_found_and_what_is_not_published_i
             "the lake, as long as there are no tables"
         )
         pipeline.run()
+        run.configuration["pipeline"] = {"tables": str(pipeline.tables)}
+        run.configured()
+        assert "applied: pipeline.tables" in run.command("reload")
         found = verified(run)
         assert (found["equal"], found["compared"]) == (600, 600)
         assert "compared: current/" in noted(found)

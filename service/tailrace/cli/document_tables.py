@@ -18,9 +18,10 @@ def find_document(
     return document_search.find_document(tables_at, scope, collection, element, seconds)
 
 
-def open_tables(tables_at: str, lake: str) -> CurrentTables | None:
-    """The tables at a location, if they are of this lake. Blocks. The first call imports
-    ``pipeline``. Raises :class:`PipelineRefused`."""
+def open_tables(tables_at: str | None, lake: str) -> CurrentTables | None:
+    """:class:`tailrace.why.lakes_and_tables.OpenTablesAt`. The first call imports ``pipeline``."""
+    if tables_at is None:
+        return None
     try:
         from tailrace.pipeline.current_tables import CurrentStateTables as Found
     except ModuleNotFoundError as error:

@@ -54,8 +54,6 @@ def _follow(options: argparse.Namespace, signals: StopSignals, output: Output) -
         if signals.received:
             structlog.get_logger().info("service.stopped")
             return app.FINISHED
-        tables_at = settings.pipeline.tables
-        opener = partial(open_tables, tables_at) if tables_at is not None else None
         loop = {"use_uvloop": find_spec("uvloop") is not None}  # saves a sixth of the latency
         return anyio.run(
             app.serve,
@@ -63,7 +61,7 @@ def _follow(options: argparse.Namespace, signals: StopSignals, output: Output) -
             signals,
             output,
             options.config,
-            PipelineTables(find_document, opener),
+            PipelineTables(find_document, open_tables),
             backend_options=loop,
         )
     except (SystemExit, KeyboardInterrupt, asyncio.CancelledError) as error:

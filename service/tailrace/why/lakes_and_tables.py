@@ -9,7 +9,8 @@ import anyio
 from anyio import to_thread
 from bson.timestamp import Timestamp
 
-from tailrace.destination.tables import OpenTables
+from tailrace.config.settings import Settings
+from tailrace.destination.tables import CurrentTables, OpenTables
 from tailrace.errors import TailraceError, describe
 from tailrace.event import ChangeEvent
 from tailrace.event.key import Key
@@ -42,12 +43,24 @@ class FindDocument(Protocol):
         """
 
 
+class OpenTablesAt(Protocol):
+    """Opens the tables at a location."""
+
+    def __call__(self, tables_at: str | None, lake: str, /) -> CurrentTables | None:
+        """Those of the lake with this identity; ``None`` if there are none, or no location. Blocks.
+        Raises :class:`tailrace.errors.TailraceError`."""
+
+
 @dataclass(frozen=True, slots=True)
 class PipelineTables:
-    """What a process does with the tables of its pipeline. ``open``: ``None`` if it has none."""
+    """What a process does with the tables of its pipeline."""
 
     find: FindDocument
-    open: OpenTables | None
+    open: OpenTablesAt
+
+    def opener(self, settings: Callable[[], Settings]) -> OpenTables:
+        """Opens those of the settings of now, which a reload may change."""
+        return lambda lake: self.open(settings().pipeline.tables, lake)
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,7 +37,8 @@ CHANGES: list[tuple[str, dict[str, Any], str]] = [
     ("store.path", {"store": {"path": "other.db"}}, RESTART),
     ("replicas", {"replicas": {}}, RESTART),
     ("routes.verify", {}, NOW),
-    ("nothing", {"pipeline": {"tables": "elsewhere"}}, ""),
+    ("pipeline.tables", {"pipeline": {"tables": "elsewhere"}}, NOW),
+    ("nothing", {"pipeline": {"batch_events": 9}}, ""),
 ]
 
 
