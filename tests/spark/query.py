@@ -40,5 +40,5 @@ class Query:
         """Scope, segment and ordinal of the rows, by batch."""
         return [
             sorted((row["scope"], row["segment"], row["ordinal"]) for row in batch)
-            for batch in self.batches(**options)
+            for batch in self.batches(None, **options)
         ]

@@ -15,7 +15,7 @@ from tailrace.lake.segment import COLUMNS
 from tailrace.spark import values
 from tailrace.spark.options import Options, arrow_schema
 from tailrace.spark.planning import Segments
-from tailrace.spark.reading import Rows, of_columns, rows_of
+from tailrace.spark.reading import Rows, rows_of, timestamps
 
 _DOCUMENTS = {
     "document_key": "document_key",
@@ -24,23 +24,23 @@ _DOCUMENTS = {
     "update_description": "update_description",
     "extra": "extra",
 }
-_MICROSECONDS = 1_000_000
 
 
 def batches(segments: Segments, options: Options) -> Iterator[pa.RecordBatch]:
     """Each event as a row; a gap is a row before the events of its segment."""
-    schema = arrow_schema(options)
     names = [name for name in COLUMNS if name not in ("scope", "segment")]
     for number in segments.numbers:
         if (gap := segments.gaps.get(number)) is not None:
-            yield of_columns(_of_gap(segments.scope, number, gap, schema, options), schema)
+            yield _of_gap(segments.scope, number, gap, options)
         for rows in rows_of(segments, options, number, names):
             if (batch := _chosen(rows.batch, options)).num_rows:
-                yield _shown(Rows(rows.where, number, rows.documents, batch), segments, options)
+                yield _shown(Rows(rows.where, number, batch), segments, options)
 
 
 def _chosen(batch: pa.RecordBatch, options: Options) -> pa.RecordBatch:
-    """The events of the chosen collections, and those that may concern them."""
+    """The events of the chosen collections, and those that may concern them; from a time on."""
+    if options.since is not None:
+        batch = batch.filter(pc.greater_equal(batch.column("cluster_seconds"), options.since))
     if not options.collections:
         return batch
     database, collection = batch.column("database"), batch.column("collection")
@@ -60,7 +60,7 @@ def _shown(rows: Rows, segments: Segments, options: Options) -> pa.RecordBatch:
     }
     columns["scope"] = pa.repeat(pa.scalar(segments.scope), count)
     columns["segment"] = pa.repeat(pa.scalar(rows.segment, pa.int64()), count)
-    columns["cluster_time"] = time_of(batch)
+    columns["cluster_time"] = timestamps(batch.column("cluster_seconds"))
     columns["wall_time"] = batch.column("wall_time").cast(pa.timestamp("us", "UTC"))
     with rows.naming_faults():
         columns["key"] = values.id_texts(batch.column("document_key"))
@@ -68,24 +68,17 @@ def _shown(rows: Rows, segments: Segments, options: Options) -> pa.RecordBatch:
             columns[name] = values.documents(
                 batch.column(landed), rows.documents, options.documents
             )
-    return of_columns(columns, schema)
+    return pa.RecordBatch.from_arrays([columns[name] for name in schema.names], schema=schema)
 
 
-def time_of(batch: pa.RecordBatch) -> pa.Array:
-    """The cluster times, in whole seconds."""
-    seconds = pc.multiply(batch.column("cluster_seconds"), _MICROSECONDS)
-    return seconds.cast(pa.timestamp("us", "UTC"))
-
-
-def _of_gap(
-    scope: str, number: int, gap: Mapping[str, Any], schema: pa.Schema, options: Options
-) -> dict[str, pa.Array]:
-    columns = {field.name: pa.nulls(1, field.type) for field in schema}
+def _of_gap(scope: str, number: int, gap: Mapping[str, Any], options: Options) -> pa.RecordBatch:
+    schema = arrow_schema(options)
     raw = bson.encode(json_util.loads(json.dumps(gap)))
-    columns |= {
+    columns = {
         "scope": pa.array([scope]),
         "segment": pa.array([number], pa.int64()),
         "operation": pa.array(["gap"]),
         "extra": values.converted([raw], options.documents),
     }
-    return columns
+    arrays = [columns.get(field.name, pa.nulls(1, field.type)) for field in schema]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)

@@ -18,6 +18,7 @@ EARLIEST, LATEST = "earliest", "latest"
 
 class View(StrEnum):
     EVENTS = "events"
+    CHANGES = "changes"
 
 
 class Form(StrEnum):
@@ -130,7 +131,17 @@ _EVENTS = {
     "extra": "",
     "token": "binary",
 }
-_COLUMNS = {View.EVENTS: _EVENTS}
+_CHANGES = {
+    "database": "string",
+    "collection": "string",
+    "key": "string",
+    "operation": "string",
+    "document": "",
+    "cluster_time": "timestamp",
+    "sequence": "string",
+    "scope": "string",
+}
+_COLUMNS = {View.EVENTS: _EVENTS, View.CHANGES: _CHANGES}
 _ARROW = {
     "string": pa.string(),
     "bigint": pa.int64(),

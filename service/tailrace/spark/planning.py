@@ -32,7 +32,6 @@ class Segments:
     scope: str
     first: int
     rows: Sequence[int]
-    forms: Sequence[str]
     floors: Mapping[int, int]
     gaps: Mapping[int, Mapping[str, Any]]
     begin: int
@@ -104,7 +103,6 @@ def _part(
         scope=footers[0].scope,
         first=footers[0].segment,
         rows=[each.rows for each in footers],
-        forms=[each.documents.value for each in footers],
         floors={each.footer.segment: each.floor for each in group if each.repeats},
         gaps={each.segment: each.gap for each in footers if each.gap is not None},
         begin=begin,

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, TypeAlias
 
 import bson
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyarrow import compute as pc
 
 from tailrace.errors import SegmentUnreadable, describe
 from tailrace.lake.segment import Documents, segment_name
@@ -19,6 +21,7 @@ from tailrace.spark.options import Options
 from tailrace.spark.planning import Part, Segments
 
 _View: TypeAlias = Callable[[Segments, Options], Iterator[pa.RecordBatch]]
+_MICROSECONDS = 1_000_000
 _BATCH_BYTES = 2 * 1024 * 1024
 """Row groups up to so many bytes become one batch; a row group has about one megabyte."""
 
@@ -29,8 +32,13 @@ class Rows:
 
     where: str
     segment: int
-    documents: Documents
     batch: pa.RecordBatch
+
+    @property
+    def documents(self) -> Documents:
+        """The form in which the segment has documents."""
+        text = self.batch.schema.field("full_document").type == pa.string()
+        return Documents.CANONICAL if text else Documents.BSON
 
     @contextmanager
     def naming_faults(self) -> Iterator[None]:
@@ -64,19 +72,17 @@ def rows_of(
     floor = segments.floors.get(number)
     file = Location.of(options.lake, options.access) / segments.scope / segment_name(number)
     seen: set[int] = set()
-    for batch in _batches(file, columns):
-        if options.since is not None:
-            batch = batch.filter(pa.compute.greater_equal(batch["cluster_seconds"], options.since))
+    for batch in batches_of(file, columns):
         if floor is not None:
             ordinals = batch.column("ordinal").to_pylist()
             new = [each > floor and each not in seen for each in ordinals]
             seen.update(ordinals)
             batch = batch.filter(pa.array(new, pa.bool_()))
         if batch.num_rows:
-            yield Rows(str(file), number, Documents(segments.forms[at]), batch)
+            yield Rows(str(file), number, batch)
 
 
-def _batches(file: Location, columns: Iterable[str]) -> Iterator[pa.RecordBatch]:
+def batches_of(file: Location, columns: Iterable[str]) -> Iterator[pa.RecordBatch]:
     """The batches of a file, each of whole row groups, whose pages are checked."""
     names = list(columns)
     try:
@@ -104,6 +110,15 @@ def _groups(metadata: pq.FileMetaData) -> Iterator[list[int]]:
         yield groups
 
 
-def of_columns(columns: Mapping[str, Any], schema: pa.Schema) -> pa.RecordBatch:
-    """A record batch with exactly these columns."""
-    return pa.RecordBatch.from_arrays([columns[name] for name in schema.names], schema=schema)
+def timestamps(seconds: pa.Array) -> pa.Array:
+    """Seconds since 1970 as Spark's timestamps; null for null."""
+    return pc.multiply(seconds, _MICROSECONDS).cast(pa.timestamp("us", "UTC"))
+
+
+def times(batch: pa.RecordBatch) -> Any:
+    """The cluster times as sortable numbers; that of a row without one is least."""
+    seconds, increments = (
+        np.asarray(pc.fill_null(batch.column(name), 0), np.int64)
+        for name in ("cluster_seconds", "cluster_increment")
+    )
+    return (seconds - 2**31 << 32) + increments

@@ -80,6 +80,11 @@ def converted(values: Sequence[bytes | str | None], form: Form) -> pa.Array:
     return pa.array(texts, pa.string())
 
 
+def are_object_ids(keys: pa.Array) -> bool:
+    """Whether all of these document keys are an ObjectId ``_id`` and nothing else."""
+    return _object_ids(keys) is not None
+
+
 def _object_ids(column: pa.Array) -> Any:
     """The hexadecimal digits of keys that are nothing but an ObjectId ``_id``; else ``None``."""
     count, size = len(column), len(_OBJECT_ID_KEY)

@@ -1,15 +1,20 @@
 """What the data source of Spark reads of a lake, without Spark: offsets, parts and rows."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import bson
 import pyarrow.parquet as pq
 import pytest
+from pyspark.serializers import CloudPickleSerializer
+from pyspark.sql.types import StructType
 
 from tailrace.errors import PipelineRefused, SegmentUnreadable
 from tailrace.lake.segment import Documents
+from tailrace.spark.data_source import data_source
 from tailrace.spark.options import schema_of
 from tailrace.spark.planning import whole_lake
 from tailrace.spark.reading import read
@@ -177,7 +182,7 @@ def test_a_wrong_segment_stops_a_query_with_its_name(
     ("options", "words"),
     [
         ({"scop": "orders"}, "unknown option 'scop' of the format tailrace: it knows lake, scope"),
-        ({"view": "rows"}, "view: 'rows' is not one of events"),
+        ({"view": "rows"}, "view: 'rows' is not one of events, changes"),
         ({"documents": "xml"}, "documents: 'xml' is not one of json, canonical, bson"),
         ({"scope": "none"}, "has no scope 'none': it has orders"),
         ({"starting": "2999-01-01"}, r"starting: 2999-01-01T00:00:00\+00:00 is in the future"),
@@ -194,3 +199,28 @@ def test_bad_input_is_one_line(options: dict[str, str], words: str, landing: Lan
     with pytest.raises(PipelineRefused, match=words) as refused:
         schema_of({"lake": str(landing.path), **options})
     assert "\n" not in str(refused.value)
+
+
+_WITHOUT = """
+import sys
+sys.modules["tailrace"] = None
+from pyspark.serializers import CloudPickleSerializer
+from pyspark.sql.datasource import InputPartition
+reader = CloudPickleSerializer().loads(sys.stdin.buffer.read())
+try:
+    reader.read(InputPartition(None))
+except RuntimeError as error:
+    print(error)
+"""
+
+
+def test_a_python_process_without_the_module_says_how_to_install_it() -> None:
+    options = {"lake": "data/lake"}
+    reader = data_source()(options).streamReader(StructType())
+    serializer: Any = CloudPickleSerializer  # has no types
+    pickled = serializer().dumps(reader)
+    process = [sys.executable, "-c", _WITHOUT]
+    said = subprocess.run(process, input=pickled, capture_output=True, check=True).stdout.decode()
+    assert said.startswith("a Python process of Spark cannot import Tailrace (")
+    assert "pip install" in said
+    assert said.count("\n") == 1
