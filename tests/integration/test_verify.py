@@ -213,3 +213,45 @@ def shown(run: Daemon) -> dict[str, Any]:
 
 def is_followed(run: Daemon) -> bool:
     return run.status()["state"] in ("streaming", "caught_up")
+
+
+EVEN = """
+
+def even(documents):
+    return [{**d, "n": 10 * d["n"]} if d["n"] % 2 == 0 else None for d in documents]
+"""
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_rows_are_expected_as_fields_and_transform_make_them(orders: Orders, target: str) -> None:
+    """Also that there are none. What was there before a document is left out goes."""
+    orders.insert(*range(20), n=2, ssn="123-45-6789")
+    mine: dict[str, Any] = {"target": TARGETS[target], "transform": "mine:even"}
+    mine["fields"] = {"mask": {"ssn": "***"}, "set": {"region": "eu"}}
+    run = orders.daemon(
+        scope={"full_document": "lookup", "snapshot": "initial"},
+        targets={"mine": mine},
+        source=TABLE + EVEN,
+        http={"port": free_port()},
+    ).start()
+    until(lambda: is_done(run), "the snapshot")
+    with orders.server.client() as client:
+        collection = client[orders.database].orders
+        collection.update_many({"_id": {"$lt": 5}}, {"$set": {"n": 3}})
+        collection.insert_one({"_id": 20, "n": 1})
+        run.until_handled(mine=28)
+    assert verified(run)["equal"] == 15
+    with by_hand(run) as rows:
+        held = rows.execute("SELECT document FROM rows").fetchall()
+        documents = {each["_id"]: each for each in (bson.decode(row[0]) for row in held)}
+        sql = "INSERT INTO rows SELECT place, ?, document, n FROM rows WHERE key = ?"
+        rows.execute(sql, (key(4), key(5)))
+        rows.execute("UPDATE rows SET n = '2' WHERE key = ?", (key(6),))
+    assert set(documents) == {*range(5, 20)}
+    assert documents[5] == {"_id": 5, "n": 20, "ssn": "***", "region": "eu"}
+    assert differing(verified(run)) == [
+        ("different", '{"$numberInt":"6"}', ("n",)),
+        ("too_many", '{"$numberInt":"4"}', ()),
+    ]
+    assert verified(run, "--repair")["equal"] == 15
+    assert run.stop() == 0

@@ -25,7 +25,7 @@ class PositionedComparison:
     comparison: Comparison
     identity: RunIdentity
 
-    async def expected(self, documents: Sequence[ChangeEvent]) -> Sequence[Row]:
+    async def expected(self, documents: Sequence[ChangeEvent]) -> Sequence[Row | None]:
         return await self.comparison.expected(documents)
 
     async def stored(self, collection: Namespace, keys: Sequence[DocumentId]) -> HeldRows:

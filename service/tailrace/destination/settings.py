@@ -63,12 +63,17 @@ class DocumentHandlerSettings(AnyHandlerSettings):
     fields: FieldSettings = Field(default_factory=FieldSettings)
     """Which fields of documents this handler gets, and in which form: see docs/fields.md."""
 
+    transform: Target | None = None
+    """A function of your own that changes documents, or leaves some out, as `package.module:name`:
+    see docs/fields.md. It gets what `hash` and `mask` leave, and the other rules of `fields` apply
+    to what it returns."""
+
     maps_fields: ClassVar[bool] = False
     """Whether its type applies :meth:`FieldSettings.mapping` itself."""
 
     @property
     def needs_documents(self) -> bool:
-        return self.fields.flatten is not None
+        return self.fields.flatten is not None or self.transform is not None
 
 
 class HandlerSettings(DocumentHandlerSettings):

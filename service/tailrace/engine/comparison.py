@@ -70,9 +70,10 @@ class HeldKeys:
 class Comparison(Protocol):
     """What the destination holds of one scope, and what it should hold."""
 
-    async def expected(self, documents: Sequence[ChangeEvent]) -> Sequence[Row]:
+    async def expected(self, documents: Sequence[ChangeEvent]) -> Sequence[Row | None]:
         """The row of each document, made as ``write`` makes it: events ``read`` of one collection.
 
+        ``None`` for a document of which there must be no row.
         A field that tells when a document was written is left out. Raises
         :class:`tailrace.errors.Refused` for documents of which there is no row, by their indices.
         """

@@ -11,7 +11,7 @@ from tailrace.config.handlers import AnyHandlerSettings
 from tailrace.config.scopes import WHOLE_DOCUMENTS, RouteSettings, ScopeSettings
 from tailrace.errors import ConfigurationError, Problem
 from tailrace.handlers.failures import outage_classes
-from tailrace.handlers.shaping import changes_id
+from tailrace.handlers.shaping import changes_id, transform_of
 from tailrace.handlers.types import type_of
 
 
@@ -33,6 +33,7 @@ def check_handlers(
             kind.check(name, handler)
             kind.require_installed(name)
             outage_classes(name, handler)
+            transform_of(name, handler)
         except ConfigurationError as error:
             problems.extend(error.problems)
         if handler.needs_documents:
@@ -71,6 +72,6 @@ def _without_documents(
         if scope.name in routed and scope.full_document not in WHOLE_DOCUMENTS:
             message = (
                 f"must be one of {', '.join(WHOLE_DOCUMENTS)}, because handler {name!r} "
-                f"({handler.type}) stores whole documents and updates carry none otherwise"
+                f"({handler.type}) needs whole documents and updates carry none otherwise"
             )
             yield Problem(f"scopes[{index}].full_document", message)

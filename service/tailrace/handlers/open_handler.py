@@ -22,8 +22,10 @@ from tailrace.engine.handle.outage import is_outage
 from tailrace.errors import ConfigurationError, Problem, TailraceError, describe
 from tailrace.event.field_protection import FieldProtection
 from tailrace.handlers.failures import failure_policy, outage_classes
-from tailrace.handlers.shaping import protection_of, shaped
+from tailrace.handlers.shaping import protection_of, shaped, transform_of
+from tailrace.handlers.transforms import Transform
 from tailrace.handlers.types import type_of
+from tailrace.model import Scope
 
 
 @dataclass(eq=False, slots=True)
@@ -38,6 +40,7 @@ class OpenHandler:
     managed: ManagedObject[Any]
     shared: bool
     protection: FieldProtection | None = None
+    transform: Transform | None = None
     _object: Any = None
     """What the calls of ``_made`` go to."""
     _made: Handler | None = None
@@ -61,7 +64,14 @@ class OpenHandler:
         shared = create is None and kind.shared(settings)
         managed = managed_object(opening, settings, create, waits=waits, shared=shared)
         managed.target  # noqa: B018 - it is made
-        return cls(opening, settings, managed, shared, protection_of(opening.name, settings))
+        protection = protection_of(opening.name, settings)
+        transform = transform_of(opening.name, settings)
+        return cls(opening, settings, managed, shared, protection, transform)
+
+    def for_scope(self, scope: Scope) -> "OpenHandler":
+        """The same for another scope, with the same object."""
+        opening = replace(self.opening, scope=scope)
+        return replace(self, opening=opening, _object=None, _made=None)
 
     def renew(self) -> None:
         """Takes another object in the place of the one that was left."""
@@ -87,7 +97,8 @@ class OpenHandler:
         if self._made is None or self._object is not target:
             kind = type_of(self.settings)
             made = kind.handler(self.opening, self.settings, target)
-            self._object, self._made = target, shaped(made, self.settings, self.protection)
+            made = shaped(made, self.settings, self.protection, self.transform)
+            self._object, self._made = target, made
         return self._made
 
 

@@ -16,7 +16,7 @@ from collections.abc import (
     Sequence,
 )
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any
 
@@ -150,9 +150,7 @@ class HandlerPool(Collector):
     ) -> OpenHandler:
         """A handler, which is being opened if this process follows its scope."""
         if known and known[0].shared:
-            opening = replace(known[0].opening, scope=scope)
-            protection = known[0].protection
-            return OpenHandler(opening, plan.settings, known[0].managed, True, protection)
+            return known[0].for_scope(scope)
         registry = CollectorRegistry()
         opening = Opening(plan.name, scope, delivery, registry, plan.follows, self._tables)
         shared = type_of(plan.settings).shared(plan.settings)

@@ -1,8 +1,8 @@
-"""What a handler gets of events: the rules of its ``fields``, between the engine and its calls.
+"""What a handler gets: its ``fields`` and ``transform``, between the engine and its calls.
 
-The engine itself applies the protection, which concerns dead letters and log lines, too; the rest
-happens in each call, so that its errors are errors of the call. A type may apply the mapping itself
-(``maps_fields``), because it stores documents in several forms.
+The engine itself applies the protection, which concerns dead letters and log lines, too. The
+transform and then the mapping happen in each call, so that their errors are errors of the call. A
+type may apply the mapping itself (``maps_fields``), because it stores documents in several forms.
 """
 
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -24,10 +24,11 @@ from tailrace.engine import (
     RunIdentity,
 )
 from tailrace.engine.ports import event_list
-from tailrace.errors import ConfigurationError, Problem, Unavailable
+from tailrace.errors import ConfigurationError, Problem, Refused, Unavailable
 from tailrace.event import ChangeEvent, Namespace
 from tailrace.event.field_mapping import FieldMapping
 from tailrace.event.field_protection import FieldProtection
+from tailrace.handlers.transforms import Transform, deleted
 from tailrace.model.snapshot import DocumentId
 
 
@@ -50,8 +51,17 @@ def changes_id(settings: AnyHandlerSettings) -> bool:
     return any(path.split(".")[0] == "_id" for path in named)
 
 
+def transform_of(name: str, settings: AnyHandlerSettings) -> Transform | None:
+    """The function that changes documents for this handler. Raises :class:`ConfigurationError`."""
+    target = settings.transform if isinstance(settings, DocumentHandlerSettings) else None
+    return None if target is None else Transform.of_target(name, target)
+
+
 def shaped(
-    handler: Handler, settings: AnyHandlerSettings, protection: FieldProtection | None
+    handler: Handler,
+    settings: AnyHandlerSettings,
+    protection: FieldProtection | None,
+    transform: Transform | None,
 ) -> Handler:
     """The handler, which gets events as its settings say."""
     if not isinstance(settings, DocumentHandlerSettings):
@@ -59,26 +69,39 @@ def shaped(
     mapping = None if settings.maps_fields else settings.fields.mapping()
     if changes_id(settings):
         handler = replace(handler, comparison=None)  # no document is found by the key of a row
-    if protection is None and mapping is None:
+    if protection is None and transform is None and mapping is None:
         return handler
-    shape = Shape(mapping)
-    return replace(
-        handler,
-        calls=handler.calls if mapping is None else _calls(handler.calls, shape),
-        comparison=_comparison(handler, protection, shape),
-        protection=protection,
-    )
+    shape = Shape(transform, mapping, keeps_all=handler.position is not None)
+    calls = handler.calls if transform is None and mapping is None else _calls(handler.calls, shape)
+    comparison = _comparison(handler, protection, shape)
+    return replace(handler, calls=calls, comparison=comparison, protection=protection)
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What happens to events in a call."""
+    """What happens to events in a call.
 
+    With ``keeps_all``, the handler gets every event, because its destination stores the position of
+    the last one: a delete instead of an insert whose document is left out.
+    """
+
+    transform: Transform | None
     mapping: FieldMapping | None
+    keeps_all: bool = False
 
-    async def of(self, events: Sequence[ChangeEvent]) -> Sequence[ChangeEvent]:
-        """The events as the handler gets them, at the same indices."""
-        return events if self.mapping is None else await converted(self.mapping.of, events)
+    async def of(self, events: Sequence[ChangeEvent]) -> Sequence[ChangeEvent | None]:
+        """The events as the handler gets them, at the same indices; ``None`` for one that it does
+        not get."""
+        made: Sequence[ChangeEvent | None] = events
+        if self.transform is not None:
+            made = await self.transform.of(events)
+            if self.keeps_all:
+                pairs = zip(made, events, strict=True)
+                made = [deleted(event) if one is None else one for one, event in pairs]
+        if self.mapping is None:
+            return made
+        mapped = iter(await converted(self.mapping.of, [each for each in made if each is not None]))
+        return [None if each is None else next(mapped) for each in made]
 
 
 def _calls(calls: PerEvent | PerBatch, shape: Shape) -> PerEvent | PerBatch:
@@ -86,14 +109,23 @@ def _calls(calls: PerEvent | PerBatch, shape: Shape) -> PerEvent | PerBatch:
     if isinstance(calls, PerEvent):
 
         async def of_event(event: ChangeEvent, identity: RunIdentity) -> Any:
-            (event,) = await shape.of([event])
-            return await call(event, identity)
+            (made,) = await shape.of([event])
+            return None if made is None else await call(made, identity)
 
         return replace(calls, call=of_event)
     payload = calls.payload
 
     async def of_events(events: Sequence[ChangeEvent], identity: RunIdentity) -> Any:
-        return await call(payload(await shape.of(events)), identity)
+        made = await shape.of(events)
+        indices = [at for at, each in enumerate(made) if each is not None]
+        if not indices:
+            return None
+        try:
+            return await call(payload([each for each in made if each is not None]), identity)
+        except Refused as error:
+            if len(indices) == len(events) or not (reasons := error.of(len(indices))):
+                raise
+            raise Refused({indices[at]: why for at, why in reasons.items()}) from error
 
     return replace(calls, call=of_events, payload=event_list)
 
@@ -124,10 +156,22 @@ class ShapedComparison:
     protection: FieldProtection | None
     shape: Shape
 
-    async def expected(self, documents: Sequence[ChangeEvent]) -> Sequence[Row]:
+    async def expected(self, documents: Sequence[ChangeEvent]) -> Sequence[Row | None]:
         if self.protection is not None:
             documents = self.protection.of(documents)
-        return await self.comparison.expected(await self.shape.of(documents))
+        made = {
+            at: event
+            for at, event in enumerate(await self.shape.of(documents))
+            if event is not None and event.operation_type != "delete"
+        }
+        try:
+            rows = await self.comparison.expected(list(made.values())) if made else ()
+        except Refused as error:
+            indices = list(made)
+            reasons = error.of(len(indices)).items()
+            raise Refused({indices[at]: why for at, why in reasons}) from error
+        expected = dict(zip(made, rows, strict=True))
+        return [expected.get(at) for at in range(len(documents))]
 
     async def stored(self, collection: Namespace, keys: Sequence[DocumentId]) -> HeldRows:
         return await self.comparison.stored(collection, keys)

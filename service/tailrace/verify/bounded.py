@@ -28,7 +28,7 @@ class BoundedComparison:
     comparison: Comparison
     seconds: float = CALL_SECONDS
 
-    async def expected(self, documents: Sequence[ChangeEvent]) -> Sequence[Row]:
+    async def expected(self, documents: Sequence[ChangeEvent]) -> Sequence[Row | None]:
         with anyio.fail_after(self.seconds):
             return await self.comparison.expected(documents)
 

@@ -23,7 +23,8 @@ _MOST_SHOWN = 1000
 class Suspect:
     """A row that is not what its document makes, or one of both that is not there.
 
-    ``fields``: those that differ. ``expected`` and ``stored``: the rows.
+    ``fields``: those that differ. ``expected`` and ``stored``: the rows. ``left_out``: there is a
+    document, of which there must be no row.
     """
 
     id: DocumentId
@@ -31,6 +32,12 @@ class Suspect:
     fields: tuple[str, ...] = ()
     expected: Row | None = None
     stored: Row | None = None
+    left_out: bool = False
+
+    @property
+    def has_no_document(self) -> bool:
+        """Whether the row stands for no document."""
+        return self.kind is Kind.TOO_MANY and not self.left_out
 
 
 @dataclass(slots=True)
@@ -48,7 +55,7 @@ class Compared:
 
 @dataclass(frozen=True, slots=True)
 class ExpectedRows:
-    """By event, its row; ``None`` where it has a reason in ``refused``."""
+    """By event, its row; ``None`` where it has a reason in ``refused``, or must have none."""
 
     rows: Sequence[Row | None]
     refused: Mapping[int, str]
@@ -61,7 +68,7 @@ async def expected_rows(comparison: Comparison, events: Sequence[ChangeEvent]) -
     for first in range(0, len(events), _AT_ONCE):
         part = list(enumerate(events[first : first + _AT_ONCE], first))
         reasons: Mapping[int, str] = {}
-        made: Sequence[Row] = ()
+        made: Sequence[Row | None] = ()
         while part:
             try:
                 made = await comparison.expected([event for _, event in part])
@@ -92,13 +99,15 @@ def compared(
     """
     result = Compared(note=held.note)
     for key, index, row in zip(keys, indices, held.rows, strict=True):
-        if index is None:
-            if not whole:
+        wanted = None if index is None else expected.rows[index]
+        if index is not None and index in expected.refused:
+            result.refused[key] = expected.refused[index]
+        elif wanted is None:
+            if index is None and not whole:
                 result.unread.append(key)
             elif row is not None:
-                result.suspects.append(Suspect(key, Kind.TOO_MANY, (), None, row))
-        elif (wanted := expected.rows[index]) is None:
-            result.refused[key] = expected.refused.get(index, "")
+                left_out = index is not None
+                result.suspects.append(Suspect(key, Kind.TOO_MANY, (), None, row, left_out))
         elif row is None:
             if not held.expires:  # else it cannot be told from one that has expired
                 result.suspects.append(Suspect(key, Kind.MISSING, (), wanted, None))

@@ -16,7 +16,7 @@ from tailrace.errors import CommandFailed
 from tailrace.event import Namespace
 from tailrace.event.key import read_key
 from tailrace.model.snapshot import DocumentId, RangeProgress
-from tailrace.model.verification import ComparedCollection, Kind, Phase
+from tailrace.model.verification import ComparedCollection, Phase
 from tailrace.snapshot.error_codes import NOT_THERE, TOO_SLOW
 from tailrace.snapshot.filter import filter_of
 from tailrace.snapshot.limits import ChunkLimits
@@ -136,9 +136,9 @@ class Steps:
         settled, result = await looker.settled(of, looked), looked.compared
         differing = settled.differing
         if of.phase is Phase.DESTINATION:
-            differing = [each for each in differing if each.kind is Kind.TOO_MANY]
+            differing = [each for each in differing if each.has_no_document]
         elif self._has_pages(of):  # a row without a document comes with its page
-            differing = [each for each in differing if each.kind is not Kind.TOO_MANY]
+            differing = [each for each in differing if not each.has_no_document]
         aside = await self.findings.set_aside(of, [each.id for each in differing])
         differing = [each for each in differing if each.id not in aside]
         of = await self._counted(of, result)
