@@ -17,6 +17,7 @@ from tailrace.config.loading import masked
 from tailrace.errors import ConfigurationError
 from tailrace.handlers.probe import probe_handler
 from tailrace.testing.checks import GuaranteeBroken, at_least_once, each_change_once
+from tailrace.testing.compared_rows import comparison_faults
 from tailrace.testing.comparison import of_log, of_state
 from tailrace.testing.harness import Harness
 from tailrace.testing.history import numbered
@@ -199,6 +200,16 @@ class DestinationContract:
             )
 
         self._run(check)
+
+    def test_a_comparison_tells_the_same_rows_from_others(self) -> None:
+        """Beside ``write``; of a destination that has ``comparison``."""
+
+        async def check() -> None:
+            async with Harness(self.handler, seconds=self.seconds) as harness:
+                wrong = await comparison_faults(harness, self.document, once=self.once)
+                _require(not wrong, wrong)
+
+        anyio.run(check)
 
     def test_a_secret_is_shown_nowhere(self) -> None:
         """Neither in what ``tailrace check`` prints nor in the text of an object."""

@@ -11,6 +11,7 @@ from typing import Any, Literal, Self
 
 import anyio
 
+from tailrace.engine import Handler
 from tailrace.errors import Unavailable
 from tailrace.event import ChangeEvent
 from tailrace.testing.changes import Changes
@@ -262,6 +263,11 @@ class Harness:
         """The dead letters, in the order in which they were set aside."""
         letters = await self._disk.letters.letters()
         return [Letter(ChangeEvent.from_raw(e.raw), e.error, e.attempts) for e in letters]
+
+    @property
+    def handler(self) -> Handler | None:
+        """The handler as the engine calls it, if it is open."""
+        return self._current.handler
 
     # --- what they share -------------------------------------------------------------------
 

@@ -14,7 +14,7 @@ from bson.timestamp import Timestamp
 
 from tailrace.assembly import scope_plans
 from tailrace.config.settings import Settings
-from tailrace.engine import ByteBudget, Runtime, Watcher, WatcherState
+from tailrace.engine import ByteBudget, Handler, Runtime, Watcher, WatcherState
 from tailrace.engine.position.watermarks import Watermarks
 from tailrace.errors import TailraceError
 from tailrace.model import Checkpoint, Position, PositionKind, ResumeToken
@@ -82,6 +82,7 @@ class Process:
         self._store = _Checkpoints(disk)
         self._ended = anyio.Event()
         self.watcher: Watcher | None = None
+        self.handler: Handler | None = None
         self.failure: BaseException | None = None
         """Why it could not be started."""
 
@@ -90,6 +91,7 @@ class Process:
         try:
             with self._running:
                 async with opened(self._target, self._settings) as handler:
+                    self.handler = handler
                     self.watcher = self._watcher(self._faults.around(handler))
                     await self.watcher.run(self._stop)
         except TailraceError as error:

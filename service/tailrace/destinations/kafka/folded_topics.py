@@ -23,6 +23,8 @@ from tailrace.errors import Unavailable
 Value = str | bytes | None
 """A document as JSON; ``bytes`` of a message that is none of ours; ``None``: it is gone."""
 
+PATIENCE_SECONDS = 15.0
+"""How long brokers may take for the next message, and others for the end of a transaction."""
 _MESSAGES = 1000
 _LOOK_SECONDS = 0.05
 _SCHEMA = """
@@ -155,7 +157,7 @@ class FoldedTopics:
                 unread = {each: end for each, end in unread.items() if self._at[each] < end}
             if self._noted.error is not None and ends_waiting(self._noted.error):
                 raise outage(self.connection.name, self._noted.error)
-            if time.monotonic() - moved > self.connection.settings.timeout_seconds:
+            if time.monotonic() - moved > PATIENCE_SECONDS:
                 names = ", ".join(sorted({topic for topic, _ in unread}))
                 raise Unavailable(
                     f"handlers.{self.connection.name}.topic: a transaction in topic {names} is "
