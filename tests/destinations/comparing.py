@@ -103,8 +103,11 @@ async def _suspects(
     if (ask := suspects_of(comparison)) is None:
         return None
 
+    documents = [changes.read(each).field_bytes("fullDocument") or b"" for each in ids]
+    parts = [documents[:2], documents[2:]]
+
     async def read(held: HeldRows) -> Sequence[bytes]:
-        return [changes.read(each).field_bytes("fullDocument") or b"" for each in ids]
+        return parts.pop(0) if parts else ()
 
     return set(await ask(collection, read))
 

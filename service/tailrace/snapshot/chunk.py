@@ -5,6 +5,8 @@ index order and uses the index, even if the collection has a collation. On a clu
 ``$expr`` uses no index, so ``min`` and ``max`` (exclusive) bound the scan.
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -55,6 +57,11 @@ class Chunk:
                 return DocumentId(encoded(document_id(found.buffer, found.bounds[2 * index])))
             index -= len(found)
         raise IndexError(index)
+
+    def followed_by(self, next: Chunk) -> Chunk:
+        """This chunk and the next one of its range as one."""
+        scanned = self.scanned + next.scanned
+        return Chunk((*self.replies, *next.replies), next.last or self.last, scanned, next.ends)
 
     @property
     def size(self) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from bson.timestamp import Timestamp
@@ -17,8 +17,8 @@ from tailrace.snapshot.chunk import Chunk
 from tailrace.snapshot.limits import ChunkLimit
 from tailrace.verify.compare import Compared
 from tailrace.verify.looks import MOST_KEYS, Looker, as_of
-from tailrace.verify.source import Source, SourceDocuments, ids_of
-from tailrace.verify.window import window
+from tailrace.verify.source import MOST_BYTES, Source, SourceDocuments, ids_of
+from tailrace.verify.window import Window, window
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,10 +41,15 @@ async def scan(
     of: ComparedCollection,
     limit: ChunkLimit,
     matching: Mapping[str, Any] | None,
+    most: int = 1,
 ) -> Scanned:
-    """Compares the next documents that are ``matching``."""
+    """Compares the next documents that are ``matching``.
+
+    A destination that compares by itself gets up to ``most`` chunks of ``limit``, of which it
+    compares one while the next is read.
+    """
     if (suspects := suspects_of(looker.comparison)) is not None:
-        return await _by_destination(looker, of, limit, matching, suspects)
+        return await _by_destination(looker, of, limit, matching, suspects, most)
     source = looker.source
     now = await source.now()
     chunk = await source.keys(of, now, min(limit.documents, MOST_KEYS), limit.ms, matching)
@@ -63,25 +68,32 @@ async def _by_destination(
     limit: ChunkLimit,
     matching: Mapping[str, Any] | None,
     suspects: Suspects,
+    most: int,
 ) -> Scanned:
     """The same with a destination that compares the documents with its rows by itself."""
     reached, source = looker.reached(), looker.source
-    chunk: Chunk | None = None
+    moment: Window | None = None
+    whole = Chunk((), None, 0, ends=False)
+    left = most
 
     async def read(held: HeldRows) -> Sequence[bytes]:
-        nonlocal chunk
-        position = held.position.time if held.position is not None else None
-        moment = window(reached, position, await source.now(), looker.full_document)
-        found, _ = await as_of(moment, lambda time: source.chunk(of, time, limit, matching))
-        chunk = found
-        return found.raw_documents
+        nonlocal moment, whole, left
+        if whole.ends or whole.size >= MOST_BYTES or not left:
+            return ()
+        if moment is None:
+            position = held.position.time if held.position is not None else None
+            moment = window(reached, position, await source.now(), looker.full_document)
+        after = replace(of, last=whole.last or of.last)
+        chunk, moment = await as_of(moment, lambda time: source.chunk(after, time, limit, matching))
+        whole, left = whole.followed_by(chunk), left - 1
+        return chunk.raw_documents
 
     indices = await suspects(Namespace(of.database, of.collection), read)
-    if chunk is None:
+    if left == most:
         raise Unavailable("the destination has compared nothing")
-    keys = [chunk.id_of(at) for at in indices]
-    size = chunk.size // max(chunk.documents, 1)
-    return _scanned(chunk, Compared(chunk.documents - len(keys)), keys, size)
+    keys = [whole.id_of(at) for at in indices]
+    size = whole.size // max(whole.documents, 1)
+    return _scanned(whole, Compared(whole.documents - len(keys)), keys, size)
 
 
 def _up_to(

@@ -19,7 +19,7 @@ from tailrace.model.snapshot import DocumentId, RangeProgress
 from tailrace.model.verification import ComparedCollection, Phase
 from tailrace.snapshot.error_codes import NOT_THERE, TOO_SLOW
 from tailrace.snapshot.filter import filter_of
-from tailrace.snapshot.limits import ChunkLimits
+from tailrace.snapshot.limits import ChunkLimit, ChunkLimits
 from tailrace.snapshot.pace import ChunkPace
 from tailrace.snapshot.plan import found_again
 from tailrace.verify.compare import Compared
@@ -33,6 +33,9 @@ _WAIT_SECONDS = 1.0
 """How long the next look at a key waits at most until the handler has its last changes."""
 _LOOK_SECONDS = 0.05
 _SAMPLED = 2**32
+_CHUNKS = 4
+"""The most chunks in one read of a destination that compares by itself: one if they are paced, or
+slow."""
 
 
 @dataclass(slots=True)
@@ -95,10 +98,12 @@ class Steps:
 
     async def _chunk(self, looker: Looker, of: ComparedCollection) -> ComparedCollection:
         """Compares the next documents of a collection."""
-        limit = self._limits.of(of.name, self.pace.size(briefly=False))
+        wanted = ChunkLimit(self.pace.size(briefly=False))
+        limit = self._limits.of(of.name, wanted.documents)
+        most = 1 if self.pace.per_second or limit != wanted else _CHUNKS
         began = anyio.current_time()
         try:
-            scanned = await scan(looker, of, limit, self._matching())
+            scanned = await scan(looker, of, limit, self._matching(), most)
         except CommandFailed as error:
             if error.code in TOO_SLOW:
                 self._limits.too_slow(of.name, limit)

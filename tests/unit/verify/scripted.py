@@ -205,7 +205,9 @@ class QuickWorld(World):
     async def suspects(self, collection: Namespace, read: ReadDocuments) -> Sequence[int]:
         self.before("stored")
         rows, position = dict(self.rows), SinkPosition(TOKEN, self.stands)
-        documents = await read(HeldRows((), None, position if self.positioned else None))
+        documents: list[bytes] = []
+        while more := await read(HeldRows((), None, position if self.positioned else None)):
+            documents += more
         held = [rows.get(identity(each, 0)) for each in documents]
         return [at for at, row in enumerate(held) if row != {"n": bson.decode(documents[at])["n"]}]
 

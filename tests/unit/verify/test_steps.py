@@ -35,15 +35,20 @@ def world(request: pytest.FixtureRequest) -> MakeWorld:
 
 
 async def verified(
-    world: World, letters: Any = None, *, full_document: str | None = None, **request: Any
+    world: World,
+    letters: Any = None,
+    *,
+    full_document: str | None = None,
+    most: int = 1000,
+    **request: Any,
 ) -> Verification:
-    """Compares the collection to its end."""
+    """Compares the collection to its end, in chunks of ``most`` documents."""
     asked = VerificationRequest(**request)
     record = Verification("orders", "audit", "1", 1, asked, "ann", datetime.now(UTC))
     record = replace(record, collections={ORDERS.name: ORDERS})
     findings = Findings(record, letters or MemoryDeadLetters())
     source: Any = world
-    steps = Steps(findings, source, ChunkPace(1000), world.reached)
+    steps = Steps(findings, source, ChunkPace(most, asked.documents_per_second), world.reached)
     looker = Looker(source, world, world.reached, full_document)
     with against_hanging():
         while not (of := findings.record.collections[ORDERS.name]).is_over:
@@ -62,6 +67,15 @@ def text(number: int) -> str:
 async def test_equal_rows_are_equal(world: MakeWorld) -> None:
     record = await verified(world())
     assert record.counts == Counts(compared=6, equal=6)
+
+
+@pytest.mark.parametrize("per_second", [0.0, 1e6])
+async def test_rows_of_several_chunks_are_told_apart(world: MakeWorld, per_second: float) -> None:
+    one = world()
+    one.rows[list(one.rows)[3]] = {"n": 1}
+    record = await verified(one, most=2, documents_per_second=per_second)
+    assert record.counts == Counts(compared=6, equal=5, different=1)
+    assert kinds(record) == {text(3): Kind.DIFFERENT}
 
 
 async def test_rows_that_were_changed_by_hand_differ(world: MakeWorld) -> None:

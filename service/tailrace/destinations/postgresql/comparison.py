@@ -5,10 +5,20 @@ rounding and the text of ``jsonb`` are its own. Both come as text in one session
 """
 
 import json
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Iterable,
+    Mapping,
+    Sequence,
+)
 from contextlib import aclosing, asynccontextmanager, suppress
+from functools import partial
 from typing import Any, TypeAlias, cast
 
+import anyio
 import psycopg
 
 from tailrace.destination import (
@@ -117,32 +127,47 @@ class TableComparison:
         return held, size < ROWS_BYTES or len(held) == len(ids)
 
     async def suspects(self, collection: Namespace, read: ReadDocuments) -> Sequence[int]:
-        table, equal = self._form.table_of(self._scope, collection), set[bytes]()
+        table, suspects = self._form.table_of(self._scope, collection), set[int]()
         documents: Sequence[bytes] = ()
+        asked = 0
+
+        async def read_on() -> None:
+            nonlocal documents, asked
+            documents = await read(held)
+            suspects.update(range(asked, asked + len(documents)))
+            asked += len(documents)
+
+        async def compare(documents: Sequence[bytes], first: int) -> None:
+            equal = await self._equal(table, documents)
+            suspects.difference_update(first + at for at in equal)
+
         try:
             async with self._reading():
-                position = await self._positions.stored(self._connection, self._scope)
-                documents = await read(HeldRows((), position))
+                held = HeldRows((), await self._positions.stored(self._connection, self._scope))
+                await read_on()
                 if await self._registry.holds(
                     self._connection, table.name, self._scope, collection
                 ):
-                    equal = await self._equal(table, documents)
+                    while documents:
+                        first = asked - len(documents)
+                        await _both(partial(compare, documents, first), read_on)
         except BatchTooLarge:
-            if not documents:
+            if not asked:
                 raise
         except psycopg.Error as error:
             if not is_of_data(error):
                 raise
-        if len(equal) == len(documents):
-            return ()
-        return [at for at, each in enumerate(documents) if row_id(identity(each, 0)) not in equal]
+        return sorted(suspects)
 
-    async def _equal(self, table: TableStatements, documents: Sequence[bytes]) -> set[bytes]:
-        """The ids of the rows that are what the server makes of their documents."""
+    async def _equal(self, table: TableStatements, documents: Sequence[bytes]) -> Iterable[int]:
+        """The indices of those whose rows are what the server makes of them."""
         rows = await converted(self._form.rows_of, documents)
         async with self._connection.cursor(binary=True) as cursor:
             unlike: Any = await (await cursor.execute(table.unlike, rows.sent)).fetchall()
-        return set(rows.ids).difference(row[0] for row in unlike)
+        equal = set(rows.ids).difference(row[0] for row in unlike)
+        if len(equal) == len(documents):
+            return range(len(documents))
+        return [at for at, each in enumerate(documents) if row_id(identity(each, 0)) in equal]
 
     async def stored_keys(self, collection: Namespace, after: str | None, most: int) -> HeldKeys:
         table, rows = self._form.table_of(self._scope, collection), list[Any]()
@@ -207,6 +232,23 @@ class TableComparison:
         with suppress(psycopg.errors.UndefinedTable):
             async with self._transaction():
                 yield
+
+
+async def _both(*calls: Callable[[], Awaitable[None]]) -> None:
+    """Returns when all have ended, and raises the first of their errors, as it is."""
+    errors: list[Exception] = []
+
+    async def run(call: Callable[[], Awaitable[None]]) -> None:
+        try:
+            await call()
+        except Exception as error:  # noqa: BLE001 - raised below: the group would wrap it
+            errors.append(error)
+
+    async with anyio.create_task_group() as tasks:
+        for call in calls:
+            tasks.start_soon(run, call)
+    if errors:
+        raise errors[0]
 
 
 def _row_id(key: DocumentId) -> bytes:
