@@ -19,13 +19,8 @@ from tailrace.config.fields import (
 from tailrace.config.interpolation import Unresolved
 from tailrace.destination.secret import SecretText
 from tailrace.event.field_mapping import FieldMapping, Flattening
-from tailrace.event.field_protection import (
-    Change,
-    FieldProtection,
-    hashed,
-    last_kept,
-    masked,
-)
+from tailrace.event.field_protection import FieldProtection
+from tailrace.event.value_change import Change, hashed, last_kept, masked
 
 
 @dataclass(frozen=True, slots=True)

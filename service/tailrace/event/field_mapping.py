@@ -23,6 +23,7 @@ from tailrace.event.bson import (
     walk,
 )
 from tailrace.event.change_event import ChangeEvent
+from tailrace.event.other_id import with_raw
 
 _DOCUMENTS = frozenset({b"fullDocument", b"fullDocumentBeforeChange"})
 _UPDATE = b"updateDescription"
@@ -99,7 +100,7 @@ class FieldMapping:
 
     def of(self, events: Sequence[ChangeEvent]) -> list[ChangeEvent]:
         """The events with mapped documents and update descriptions, at the same indices."""
-        return [ChangeEvent.from_raw(self._event(event.raw)) for event in events]
+        return [with_raw(event, self._event(event.raw)) for event in events]
 
     def of_document(self, raw: bytes) -> bytes:
         """A document of a collection, mapped."""

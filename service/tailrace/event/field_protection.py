@@ -11,36 +11,33 @@ document or an array: then every value in it is hashed or masked, so that an upd
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from hashlib import sha256
-from json.encoder import encode_basestring as quote
+from struct import error
 
 from tailrace.event import layout
 from tailrace.event.bson import (
     ARRAY,
     DOCUMENT,
+    FIXED,
     INT32,
-    INT32_TYPE,
-    INT64_TYPE,
     NULL,
     STRING,
     UNDEFINED,
     encoded,
+    malformed,
+    measured,
     string_at,
     walk,
 )
 from tailrace.event.change_event import ChangeEvent
-from tailrace.event.extended_json import to_json
-
-Change = Callable[[int, bytes], str]
-"""Gets the type and the bytes of a value, and returns the text in its place."""
+from tailrace.event.other_id import OtherId
+from tailrace.event.value_change import Change
 
 _IMAGES = (b"fullDocument", b"fullDocumentBeforeChange")
 _DONE = b"\x04tailraceProtected\0"
 """The element of a dead letter's event with the paths that are hashed or masked in it."""
-_BLOCK = 64
-"""The bytes of a block of SHA-256."""
+_OF_SNAPSHOT = b"\x02snapshot\0"
 _CONTAINERS = (DOCUMENT, ARRAY)
 _EMPTY_VALUES = (NULL, UNDEFINED)
 
@@ -53,47 +50,9 @@ class _Node:
     below: dict[bytes, _Node] = field(default_factory=dict)
 
 
-def hashed(key: bytes) -> Change:
-    """Replaces a value by the HMAC-SHA-256, in hexadecimal, of its canonical Extended JSON."""
-    # Python's hmac takes more than twice as long as the two digests that it makes (RFC 2104).
-    padded = (sha256(key).digest() if len(key) > _BLOCK else key).ljust(_BLOCK, b"\0")
-    inner, outer = (bytes(byte ^ pad for byte in padded) for pad in (0x36, 0x5C))
-
-    def change(kind: int, value: bytes) -> str:
-        if kind == STRING:
-            json = quote(value[4:-1].decode("utf-8", "replace"))
-        else:
-            json = to_json(encoded(b"%c\0%b" % (kind, value)), canonical=True)[4:-1]
-        return sha256(outer + sha256(inner + json.encode()).digest()).hexdigest()
-
-    return change
-
-
-def masked(text: str) -> Change:
-    """Replaces a value by this text."""
-    return lambda kind, value: text
-
-
-def last_kept(count: int, text: str) -> Change:
-    """Replaces all but the last ``count`` characters of a text or digits of an integer.
-
-    A value with no more than these, and one of another type, is replaced as a whole.
-    """
-
-    def change(kind: int, value: bytes) -> str:
-        if kind == STRING:
-            plain = string_at(value, 0)
-        elif kind in (INT32_TYPE, INT64_TYPE):
-            plain = str(abs(int.from_bytes(value, "little", signed=True)))
-        else:
-            return text
-        return text + plain[-count:] if len(plain) > count else text
-
-    return change
-
-
 class FieldProtection:
-    """Changes the values at these paths. ``_id`` is one of them, and stays the document's key.
+    """Changes the values at these paths. If ``_id`` is one of them, events have another ``_id``,
+    too, and the same token.
 
     Raises ``ValueError`` for a path that lies below another one, or is an array's index.
     """
@@ -101,6 +60,7 @@ class FieldProtection:
     def __init__(self, changes: Mapping[str, Change]) -> None:
         self._changes = changes
         self._root = _Node()
+        self._id_change: Change | None = None
         for path, change in changes.items():
             node = self._root
             for part in path.split("."):
@@ -115,6 +75,8 @@ class FieldProtection:
             if node.change is not None or node.below:
                 raise ValueError(f"{path!r} lies above or below another path, which covers it")
             node.change = change
+            if path.split(".")[0] == "_id":
+                self._id_change = change
 
     def of(self, events: Sequence[ChangeEvent]) -> list[ChangeEvent]:
         """The events with the changed values, at the same indices."""
@@ -123,7 +85,9 @@ class FieldProtection:
     def of_event(self, event: ChangeEvent) -> ChangeEvent:
         """The event with the changed values: in its images, its key and its update."""
         made = self._event(event)
-        return event if made is None else ChangeEvent.from_raw(made)
+        if made is None:
+            return event
+        return ChangeEvent(made) if self._id_change is None else OtherId(made, event.token)
 
     def of_document(self, raw: bytes) -> bytes:
         """A document of a collection with the changed values."""
@@ -157,19 +121,33 @@ class FieldProtection:
             begin = parts[part] - first
             if parts[part] >= 0 and (changed := changed_at(raw, begin, root)) is not None:
                 made.append((begin, parts[part + 1] - first, changed))
+        if self._id_change is not None and parts[layout.DOCUMENT_KEY] >= 0:
+            begin, end = (parts[at] - first for at in (layout.TOKEN, layout.TOKEN + 1))
+            made.append((begin, end, self._own_id(raw[begin:end])))
         return _spliced(raw, 0, sorted(made)) if made else None
+
+    def _own_id(self, own: bytes) -> bytes:
+        """The ``_id`` of an event, in which a server's token and a row's id hold that of the
+        document."""
+        assert self._id_change is not None  # noqa: S101 - for the type checker
+        if own.startswith(_OF_SNAPSHOT, 4):
+            return _document(own, 0, _Node(below={b"_id": self._root.below[b"_id"]})) or own
+        text = f"hmac-sha-256:{self._id_change(DOCUMENT, own)}"
+        return encoded(b"\x02_data\0" + _string(text))
 
     def _walked(self, raw: bytes) -> bytes | None:
         """The same of an event whose fields are in another order or of other types."""
         made: list[tuple[int, int, bytes]] = []
         for name, kind, at, end in walk(raw, 0):
-            changed = None
+            changed: bytes | None = None
             if name in _IMAGES and kind in _CONTAINERS:
                 changed = _value(raw, kind, at, end, self._root)
             elif name == b"documentKey" and kind == DOCUMENT:
                 changed = _paths(raw, at, self._root)
             elif name == b"updateDescription" and kind == DOCUMENT:
                 changed = _update(raw, at, self._root)
+            elif name == b"_id" and kind == DOCUMENT and self._id_change is not None:
+                changed = self._own_id(raw[at:end])
             if changed is not None:
                 made.append((at, end, changed))
         return _spliced(raw, 0, made) if made else None
@@ -184,16 +162,22 @@ def _document(buffer: bytes, start: int, node: _Node) -> bytes | None:
     if not left:
         return None
     made: list[tuple[int, int, bytes]] = []
-    for name, kind, at, stop in walk(buffer, start):
-        child = below.get(name)
-        if child is None:
-            continue
-        changed = _value(buffer, kind, at, stop, child)
-        if changed is not None:
-            made.append(_element(name, kind, at, stop, changed, child))
-        left -= 1
-        if not left:
-            break
+    position, last = start + 4, end - 1
+    try:
+        while left and position < last:  # as walk, which takes twice as long
+            kind, at = buffer[position], buffer.index(0, position + 1) + 1
+            size = 4 + INT32(buffer, at)[0] if kind == STRING else FIXED.get(kind)
+            stop = at + (measured(buffer, kind, at) if size is None else size)
+            name = buffer[position + 1 : at - 1]
+            if stop > last or stop < at:
+                raise ValueError(stop)
+            if (child := below.get(name)) is not None:
+                if (changed := _value(buffer, kind, at, stop, child)) is not None:
+                    made.append(_element(name, kind, at, stop, changed, child))
+                left -= 1
+            position = stop
+    except (IndexError, ValueError, error):
+        raise malformed(position, "no element of a known type and size") from None
     return _spliced(buffer, start, made) if made else None
 
 

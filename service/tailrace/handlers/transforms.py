@@ -18,6 +18,7 @@ from tailrace.errors import ConfigurationError, PermanentError, Problem, describ
 from tailrace.event import ChangeEvent
 from tailrace.event.bson import DOCUMENT, STRING, encoded, walk
 from tailrace.event.codec import CODEC
+from tailrace.event.other_id import with_raw
 
 _AT_ONCE = 500
 """After so many events, the event loop may go on."""
@@ -189,7 +190,7 @@ def _rebuilt(
             value = operation
         if value is not None:
             elements.append(b"%c%b\0%b" % (kind, name, value))
-    return ChangeEvent.from_raw(encoded(b"".join(elements)))
+    return with_raw(event, encoded(b"".join(elements)))
 
 
 def _type(value: object) -> str:

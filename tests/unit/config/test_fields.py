@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tailrace.handlers import check_handlers
 from tests.unit.config.files import minimal, parse, problems
 
 TYPES: dict[str, dict[str, Any]] = {
@@ -78,3 +79,10 @@ def test_an_empty_key_file_is_a_problem(tmp_path: Path) -> None:
     file.write_text("\n")
     found = problems_of({"hash_key": {"file": str(file)}, "hash": ["a"]})
     assert found == {"handlers.h.fields.hash_key": f"the secret file '{file}' is empty"}
+
+
+def test_a_lake_cannot_hash_the_id_that_its_position_holds() -> None:
+    settings = parse(configured({"hash_key": "k", "hash": ["_id.k"]}, "parquet"))
+    (problem,) = check_handlers(settings.handlers)
+    assert problem.path == "handlers.h.fields.hash"
+    assert "its position is the id of its last event" in problem.message

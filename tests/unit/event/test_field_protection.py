@@ -11,7 +11,9 @@ from bson import Int64, ObjectId, json_util
 from bson.json_util import CANONICAL_JSON_OPTIONS
 
 from tailrace.event import ChangeEvent
-from tailrace.event.field_protection import FieldProtection, hashed, last_kept, masked
+from tailrace.event.field_protection import FieldProtection
+from tailrace.event.value_change import hashed, last_kept, masked
+from tailrace.testing import Changes
 
 KEY = b"a key"
 
@@ -133,6 +135,7 @@ def test_images_key_and_update_of_an_event_are_changed_alike(first: str) -> None
     s, c = digest("S"), digest("C")
     assert found.document == {
         **UPDATE,
+        "_id": {"_data": f"hmac-sha-256:{digest(UPDATE['_id'])}"},
         "fullDocument": {"_id": digest(1), "ssn": s, "who": {"card": c, "name": "Ann"}},
         "documentKey": {"ssn": s, "who.card": c, "_id": digest(1)},
         "updateDescription": {
@@ -151,8 +154,19 @@ def test_images_key_and_update_of_an_event_are_changed_alike(first: str) -> None
         "fullDocumentBeforeChange": {"_id": digest(1), "ssn": s},
         "wallTime": found.document["wallTime"],
     }
-    assert found.token == event.token
+    assert found.token == found.fresh().token == event.token
     assert found.cluster_time == event.cluster_time
+
+
+def test_the_id_of_a_row_of_a_snapshot_has_the_hash_of_the_documents_id() -> None:
+    changes = Changes()
+    changes.insert({"_id": "ann", "snapshot": 1})
+    event = changes.read("ann")
+    made = FieldProtection({"_id": hashed(KEY), "snapshot": masked("***")}).of_event(event)
+    assert made.id == {**event.id, "_id": digest("ann")}
+    assert made.full_document == {"_id": digest("ann"), "snapshot": "***"}
+    assert made.token == event.token
+    assert b"ann" not in made.raw
 
 
 def test_an_event_without_these_fields_is_the_same_object() -> None:

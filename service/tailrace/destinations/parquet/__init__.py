@@ -7,7 +7,7 @@ from anyio import to_thread
 
 from tailrace.destination import Handler, HandlerType, Opening, ProbeContext
 from tailrace.destination.settings import Bytes, Count, DocumentHandlerSettings, Seconds, Text
-from tailrace.errors import how_to_install
+from tailrace.errors import ConfigurationError, Problem, how_to_install
 from tailrace.lake.storage import scheme
 
 if TYPE_CHECKING:
@@ -43,6 +43,9 @@ class ParquetHandlerSettings(DocumentHandlerSettings):
 
 
 def _check(name: str, settings: ParquetHandlerSettings) -> None:
+    if any(path.split(".")[0] == "_id" for path in settings.fields.hash):
+        message = "a lake cannot hash _id: its position is the id of its last event, which holds it"
+        raise ConfigurationError(Problem(f"handlers.{name}.fields.hash", message))
     PARQUET.require_installed(name, *(("obstore",) if scheme(settings.path) else ()))
 
 
