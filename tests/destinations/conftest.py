@@ -6,6 +6,7 @@ from functools import cache, partial
 from importlib import import_module
 from typing import Any
 
+import psycopg
 import pytest
 
 from tailrace.testing import Changes
@@ -93,6 +94,13 @@ async def store(made: Callable[..., Any]) -> AsyncIterator[Store]:
 @pytest.fixture
 def changes() -> Changes:
     return Changes()
+
+
+@pytest.fixture
+def rows(destination: Any) -> Iterator[psycopg.Connection]:
+    """A connection to the database of PostgreSQL, to change rows by hand."""
+    with psycopg.connect(destination.dsn, autocommit=True, connect_timeout=60) as connection:
+        yield connection
 
 
 @pytest.fixture

@@ -85,6 +85,9 @@ async def test_a_log_cannot_be_asked(store: Store) -> None:
     assert (await store.opened(log="changes")).comparison is None
 
 
+SWAPPED = """
+    document = (SELECT document FROM orders other WHERE other.total = orders.total::int # 1)
+"""
 CHANGED = {
     "document = jsonb_set(document, '{n}', '999')": ["document.n"],
     "document = document - 'text'": ["document.text"],
@@ -100,6 +103,7 @@ CHANGED = {
     "document = (SELECT document FROM orders WHERE total = 0), total = 0": [
         *("document.n", "document._id", "document.total", "total"),
     ],
+    SWAPPED: ["document.n", "document._id", "document.total"],
 }
 """By what somebody sets in a row, the fields that differ."""
 GONE = ("DELETE FROM orders WHERE", "UPDATE orders SET deleted_at = now() WHERE")

@@ -1,15 +1,11 @@
 """``tailrace verify --repair`` with PostgreSQL: a restored backup, large documents, and repairs
 that race with changes of the same documents."""
 
-from collections.abc import Callable, Iterator
-from typing import Any
-
 import psycopg
 import pytest
 
 from tests.daemon import until
 from tests.destinations.copying import Copying
-from tests.destinations.destination import Destination
 from tests.destinations.test_verify import is_copied, number
 from tests.verifying import differing, verified
 from tests.writers import Writers, mixed_ids
@@ -18,16 +14,7 @@ LARGE = "x" * (15 * 1024 * 1024)
 ROUNDS = 3
 
 
-@pytest.fixture
-def destination(made: Callable[..., Any]) -> Destination:
-    found: Destination = made("postgresql")
-    return found
-
-
-@pytest.fixture
-def rows(destination: Any) -> Iterator[psycopg.Connection]:
-    with psycopg.connect(destination.dsn, autocommit=True, connect_timeout=60) as connection:
-        yield connection
+pytestmark = pytest.mark.parametrize("kind", ["postgresql"], scope="session")
 
 
 def test_a_restored_backup_a_changed_column_and_large_documents_are_repaired(

@@ -1,7 +1,6 @@
 """``tailrace verify`` with real destinations: rows that were changed by hand, and no others."""
 
 import json
-from collections.abc import Callable, Iterator
 from typing import Any
 
 import bson
@@ -12,21 +11,10 @@ from tailrace.destinations.postgresql.rows import row_id
 from tailrace.event.document_key import identity
 from tests.daemon import WAIT_SECONDS, Daemon, until
 from tests.destinations.copying import Copying
-from tests.destinations.destination import Destination
 from tests.verifying import differing, verified
 from tests.writers import Writers
 
-
-@pytest.fixture
-def destination(made: Callable[..., Any]) -> Destination:
-    found: Destination = made("postgresql")
-    return found
-
-
-@pytest.fixture
-def rows(destination: Any) -> Iterator[psycopg.Connection]:
-    with psycopg.connect(destination.dsn, autocommit=True, connect_timeout=60) as connection:
-        yield connection
+pytestmark = pytest.mark.parametrize("kind", ["postgresql"], scope="session")
 
 
 def number(key: int) -> str:

@@ -118,7 +118,7 @@ class TopicsComparison(FileComparison):
         self._folded.fold([topic])
         self._require_beginning(topic)
         keys = self._folded.keys(topic, bytes.fromhex(after or ""), most)
-        held = [_held_key(key, self._envelope) for key in keys]
+        held = [held_key_of(key, self._envelope) for key in keys]
         following = keys[-1].hex() if len(keys) == most else None
         return HeldKeys([key for key in held if key is not None], following)
 
@@ -172,7 +172,7 @@ def _row(value: Value) -> Row | None:
     return None if value is None else JsonRow(value)
 
 
-def _held_key(key: bytes, envelope: str) -> HeldKey | None:
+def held_key_of(key: bytes, envelope: str) -> HeldKey | None:
     """The key of a message; ``None`` if it does not tell the exact ``_id``."""
     text = key.decode(errors="backslashreplace")
     if envelope != "debezium":

@@ -176,7 +176,7 @@ class TableComparison:
             if await self._registry.holds(connection, table.name, self._scope, collection):
                 async with connection.cursor(binary=True) as cursor:
                     rows = await (await cursor.execute(table.held_keys, (last, most))).fetchall()
-        keys = [_held_key(found, text or "") for found, text in rows]
+        keys = [held_key_of(found, text or "") for found, text in rows]
         following = rows[-1][0].hex() if len(rows) == most else None
         return HeldKeys([key for key in keys if key is not None], following)
 
@@ -267,7 +267,7 @@ def _without_shard_key(text: str | None, alone: str) -> str | None:
     return alone if len(fields) > 1 and found == expected["_id"] else text
 
 
-def _held_key(row: bytes, text: str) -> HeldKey | None:
+def held_key_of(row: bytes, text: str) -> HeldKey | None:
     """The key of a row with this id and this text of its document key.
 
     An id is the ``_id`` itself, as MongoDB compares it, or the hash of a long one: then it is that
