@@ -12,6 +12,7 @@ from typing import Any
 import pyspark
 import pytest
 
+from tailrace.pipeline import class_archive
 from tests.daemon import until
 from tests.machine import free_port
 from tests.pipeline.conftest import SETTINGS
@@ -128,7 +129,8 @@ class Driver:
 @pytest.fixture(scope="module")
 def cluster(java: None, bucket: S3Proxy, session_directory: MakeDirectory) -> Iterator[Cluster]:
     environment = {**os.environ, **CREDENTIALS, "AWS_ENDPOINT_URL": bucket.endpoint}
-    environment |= {"SPARK_LOCAL_IP": "127.0.0.1", "JDK_JAVA_OPTIONS": QUICK}
+    options = " ".join([QUICK, *class_archive.options()])
+    environment |= {"SPARK_LOCAL_IP": "127.0.0.1", "JDK_JAVA_OPTIONS": options}
     made = Cluster(session_directory("cluster"), {**environment, "SPARK_NO_DAEMONIZE": "1"})
     yield made
     made.stop()
