@@ -59,6 +59,12 @@ def _text(record: Mapping[str, Any]) -> str:
         lines.append(line)
     if record["set_aside_without_table"]:
         lines.append(f"set aside, without a table: {record['set_aside_without_table']:,} events")
+    for table in record["tables"]:
+        if rescued := table["rescued_by_field"]:
+            counts = ", ".join(f"{field} {count:,}" for field, count in sorted(rescued.items()))
+            lines.append(f"{table['table']}: rescued values: {counts}")
+        if left_out := table["fields_left_out"]:
+            lines.append(f"{table['table']}: in document only: {', '.join(left_out)}")
     return "\n".join([*lines, columns(_HEADINGS, [_row(table) for table in record["tables"]])])[:-1]
 
 

@@ -11,6 +11,12 @@ ColumnType = Literal[
     "string", "long", "double", "boolean", "timestamp", "decimal", "objectId", "json"
 ]
 
+AUTO: Literal["auto"] = "auto"
+"""Instead of a type: the fields of documents become columns as they appear."""
+
+REST = "*"
+"""The name of all other fields of a collection, and of all other collections."""
+
 OWN_COLUMNS = frozenset(
     {
         *("key", "document_key", "document", "json", "operation", "scope", "ordinal", "_rescued"),
@@ -49,8 +55,8 @@ def _column_name(name: str) -> str:
 class TypedColumn(Section):
     """A declared column of a collection's tables."""
 
-    type: ColumnType
-    """The type of the column."""
+    type: Literal[ColumnType, "auto"]
+    """The type of the column; `auto` only for the name `*`, all other top-level fields."""
 
     path: Annotated[Text, AfterValidator(_field_path)] | None = None
     """The path of the field; without it, the name of the column."""
@@ -61,7 +67,7 @@ def _long_form(value: Any) -> Any:
     if isinstance(value, dict | TypedColumn):
         return value
     known = get_args(ColumnType)
-    if value not in known:
+    if value not in (*known, AUTO):
         *most, last = known
         raise ValueError(f"must be {', '.join(most)} or {last}, not {str(value)[:60]!r}")
     return {"type": value}
@@ -72,6 +78,8 @@ def _distinct(columns: Mapping[str, TypedColumn]) -> Mapping[str, TypedColumn]:
     names: dict[str, str] = {}
     paths: dict[str, str] = {}
     for name, column in columns.items():
+        if (name == REST) != (column.type == AUTO):
+            raise ValueError(f"{name!r}: auto is for '*' alone, all fields that are not declared")
         before = names.setdefault(name.lower(), name)
         if before != name:
             raise ValueError(f"{before!r} and {name!r} are one column to Spark: keep one of them")
@@ -85,6 +93,19 @@ def _distinct(columns: Mapping[str, TypedColumn]) -> Mapping[str, TypedColumn]:
     }
 
 
+def _long_rest(value: Any) -> Any:
+    """``auto`` means ``{"*": auto}``."""
+    return {REST: AUTO} if value == AUTO else value
+
+
+def _of_rest(
+    declared: Mapping[str, Mapping[str, TypedColumn]],
+) -> Mapping[str, Mapping[str, TypedColumn]]:
+    if declared.get(REST, {}).keys() - {REST}:
+        raise ValueError("'*': must be auto; declare columns by database.collection")
+    return declared
+
+
 Columns = Annotated[
     Mapping[
         Annotated[str, AfterValidator(_column_name)],
@@ -93,6 +114,7 @@ Columns = Annotated[
             BeforeValidator(_long_form, json_schema_input_type=ColumnType | TypedColumn),
         ],
     ],
+    BeforeValidator(_long_rest),
     AfterValidator(_distinct),
 ]
 
@@ -100,11 +122,31 @@ Columns = Annotated[
 def columns_of(given: Mapping[str, Any]) -> Mapping[str, TypedColumn]:
     """Declared columns from their form in a file. Raises ``ValueError`` with the first mistake."""
     try:
-        return TypeAdapter[Mapping[str, TypedColumn]](Columns).validate_python(dict(given))
+        columns = TypeAdapter[Mapping[str, TypedColumn]](Columns).validate_python(dict(given))
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         where = ".".join(str(part) for part in first["loc"] if part != "[key]")
         raise ValueError(f"{where}: {first['msg'].removeprefix('Value error, ')}") from None
+    if REST in columns:
+        raise ValueError(f"{REST!r}: only pipeline.columns may have it")
+    return columns
+
+
+def column_problem(name: str) -> str | None:
+    """Why a field cannot be a column of its name."""
+    try:
+        columns_of({name: "json"})
+    except ValueError as error:
+        return str(error)
+    return None
+
+
+def is_field(name: str) -> bool:
+    """Whether the path of a top-level field can be its name."""
+    try:
+        return "." not in _field_path(name)
+    except ValueError:
+        return False
 
 
 class PipelineHttpSettings(Section):
@@ -177,10 +219,23 @@ class PipelineSettings(Section):
     """Further Spark settings, under Spark's own names. What `spark.driver.extraJavaOptions` has
     comes after the job's own options for Java."""
 
-    columns: Mapping[
-        Annotated[str, like(r"[^.]+\.(.|\n)+", "must be written database.collection")], Columns
+    columns: Annotated[
+        Mapping[
+            Annotated[str, like(r"\*|[^.]+\.(.|\n)+", "must be written database.collection")],
+            Columns,
+        ],
+        BeforeValidator(
+            _long_rest,
+            json_schema_input_type=Mapping[str, Columns | Literal["auto"]] | Literal["auto"],
+        ),
+        AfterValidator(_of_rest),
     ] = Field(default_factory=dict)
     """Typed columns of `current` and `history`. For each `database.collection`: the path of a field
-    and its type (`string`, `long`, `double`, `boolean`, `timestamp`, `decimal`), or a name for the
-    column with both: `customer: {path: customer.name, type: string}`. Values that do not fit go to
-    the column `_rescued`, and `quality` counts them. `tailrace columns suggest` proposes some."""
+    and its type (`string`, `long`, `double`, `boolean`, `timestamp`, `decimal`, `objectId`,
+    `json`), or a name for the column with both: `customer: {path: customer.name, type: string}`.
+    Values that do not fit go to the column `_rescued`, and `quality` counts them. `tailrace columns
+    suggest` proposes some. `auto`, here or for a collection, makes columns of the top-level fields
+    as they appear; `"*": auto` does so for all other collections, or all other fields."""
+
+    columns_limit: Count = 50
+    """How many columns of a collection `auto` makes. Later fields are in `document` only."""

@@ -2,8 +2,6 @@
 
 from collections.abc import Callable, Mapping
 
-from tailrace.config.pipeline import ColumnType
-
 _EXACT_DECIMAL = (
     "IF(instr({text}, 'E') = 0 AND (instr({text}, '.') = 0 OR "
     "length({text}) - instr({text}, '.') <= 10), true, {text} LIKE '%E+%' OR "
@@ -17,7 +15,7 @@ FIRST_YEAR, LAST_YEAR = -62_135_596_800_000, 253_402_300_799_999
 """The range of TIMESTAMP in SQL, the years 1 to 9999, in milliseconds."""
 
 
-FORMS: Mapping[ColumnType, str] = {
+FORMS: Mapping[str, str] = {
     "string": "variant",
     "boolean": "variant",
     "long": "struct<`$numberInt`: string, `$numberLong`: string>",
@@ -26,6 +24,7 @@ FORMS: Mapping[ColumnType, str] = {
     "decimal": "struct<`$numberDecimal`: string>",
     "objectId": "struct<`$oid`: string>",
     "json": "variant",
+    "rescued": "variant",
 }
 """A canonical value as a type of Spark. All else becomes null there, but in a variant. That is
 written as JSON, because any value would be cast to a string."""
@@ -82,7 +81,7 @@ def _json(json: str) -> str:
     return f"IF(startswith({json}, '[') OR ({document}), {json}, NULL)"
 
 
-VALUES: Mapping[ColumnType, Callable[[str], str]] = {
+VALUES: Mapping[str, Callable[[str], str]] = {
     "string": _string,
     "long": _long,
     "double": _double,
@@ -91,6 +90,7 @@ VALUES: Mapping[ColumnType, Callable[[str], str]] = {
     "decimal": _decimal,
     "objectId": _object_id,
     "json": _json,
+    "rescued": lambda _: "CAST(NULL AS STRING)",
 }
 """SQL for the value of a column from what :data:`FORMS` gives (a variant as JSON); null if it does
 not fit."""

@@ -5,7 +5,9 @@ are republished (:mod:`tailrace.pipeline.republication`). So a column is never h
 """
 
 from collections.abc import Iterator, Mapping
+from typing import Any
 
+from tailrace.config.pipeline import REST, TypedColumn
 from tailrace.pipeline.log_snapshot import (
     CURRENT_STATE,
     HISTORY_STATE,
@@ -18,22 +20,27 @@ from tailrace.pipeline.typed_columns import (
     Columns,
     missing_columns,
     stored_columns,
-    stored_field,
+    stored_fields,
 )
 
-Declaration = Mapping[str, Columns]
-"""Columns by ``database.collection``."""
+Declaration = Mapping[str, Mapping[str, TypedColumn]]
+"""Columns by ``database.collection``, as the file has them."""
 
 
-def by_table(declaration: Declaration) -> dict[str, Columns]:
+def by_table(declaration: Declaration) -> dict[str, Mapping[str, TypedColumn]]:
     """The columns by the names of tables."""
-    return {table_of(name): columns for name, columns in declaration.items()}
+    return {name if name == REST else table_of(name): each for name, each in declaration.items()}
+
+
+def named(columns: Mapping[str, TypedColumn]) -> dict[str, TypedColumn]:
+    """Without ``*``, all other fields."""
+    return {name: column for name, column in columns.items() if name != REST}
 
 
 def check(tables: TableStore, lake: str, declaration: Declaration) -> None:
     """Raises :class:`PipelineRefused` if a table has one of the columns as another type."""
     for name, columns in by_table(declaration).items():
-        for _ in _lacking(tables, lake, name, columns):
+        for _ in _lacking(tables, lake, name, named(columns)):
             pass
 
 
@@ -42,19 +49,27 @@ def declare(log: TableVersion, declaration: Declaration, *, rebuild: bool) -> Ta
 
     A rebuild makes every table again, with the declared columns. Returns the log after it.
     """
-    columns_by_table = by_table(declaration)
     before = declared_columns(log)
     if not rebuild:
-        for name, columns in columns_by_table.items():
-            if columns == before.get(name):
+        for name, columns in by_table(declaration).items():
+            wanted = named(columns)
+            if wanted == before.get(name, {}):
                 continue
-            for table, missing in _lacking(log.table.store, log.table.lake, name, columns):
-                table.add_columns([stored_field(*each) for each in missing.items()])
-    stored = {
+            for table, missing in _lacking(log.table.store, log.table.lake, name, wanted):
+                table.add_columns(stored_fields(missing))
+    return log.set_properties({COLUMNS: _record(declaration)})
+
+
+def is_declared(log: TableVersion, declaration: Declaration) -> bool:
+    """Whether the log has this declaration."""
+    return log.property(COLUMNS) == _record(declaration)
+
+
+def _record(declaration: Declaration) -> dict[str, dict[str, Any]]:
+    return {
         name: {key: column.model_dump() for key, column in columns.items()}
-        for name, columns in columns_by_table.items()
+        for name, columns in by_table(declaration).items()
     }
-    return log.set_properties({COLUMNS: stored})
 
 
 def _lacking(

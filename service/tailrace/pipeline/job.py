@@ -9,6 +9,7 @@ from pyspark.sql import SparkSession
 
 from tailrace.config.pipeline import PipelineSettings
 from tailrace.pipeline import changes, freshness, quality, segments
+from tailrace.pipeline.auto_columns import AutoColumns
 from tailrace.pipeline.declaration import Declaration, declare
 from tailrace.pipeline.freshness import LOG, Waiting
 from tailrace.pipeline.log_snapshot import (
@@ -20,9 +21,14 @@ from tailrace.pipeline.log_snapshot import (
     published,
 )
 from tailrace.pipeline.progress import JobProgress
-from tailrace.pipeline.publish import SMALL_TABLE, Publication, publication_of, publish
+from tailrace.pipeline.publish import (
+    SMALL_TABLE,
+    Publication,
+    publication_of,
+    publish,
+    with_new_columns,
+)
 from tailrace.pipeline.schedule import Schedule
-from tailrace.pipeline.schemas import NO_TABLE
 from tailrace.pipeline.segments import LandedLake, LandedSegment
 from tailrace.pipeline.shared_job import publish_together
 from tailrace.pipeline.table_groups import grouped
@@ -55,11 +61,13 @@ class Job:
     """The last segments of the tables that this job has published."""
     _published_version: int | None = None
     """The version of the log of which this job has published everything."""
+    _auto: AutoColumns = field(init=False)
     _latest: TableVersion | None = None
     """The log as this job last read or wrote it."""
 
     def __post_init__(self) -> None:
         self.schedule = Schedule(self.settings.publish_seconds)
+        self._auto = AutoColumns(self.settings.columns_limit)
 
     @property
     def log(self) -> Table:
@@ -80,10 +88,14 @@ class Job:
         )
         log_snapshot = self._log_snapshot(self._declared(self._latest, rebuild=True), rebuild=True)
         logged = log_snapshot.logged()
-        for kind in self._kinds:
-            moves = (each.touches(logged) for _, _, each in log_snapshot.statements)
-            names = (log_snapshot.existing(kind) | logged).union(*moves)
-            self._publish_all([(kind, name) for name in sorted(names)], log_snapshot)
+        moves = [each.touches(logged) for _, _, each in log_snapshot.statements]
+        chosen = [
+            (kind, name)
+            for kind in self._kinds
+            for name in sorted((log_snapshot.existing(kind) | logged).union(*moves))
+        ]
+        log_snapshot = self._auto.recorded(log_snapshot, chosen)
+        self._publish_all(chosen, log_snapshot)
         self._count(self._published(log_snapshot))
 
     def finish(self) -> None:
@@ -156,17 +168,20 @@ class Job:
         if not log.exists:
             return log
         log_snapshot = self._log_snapshot(log)
-        candidates, moved = self._candidates(log_snapshot)
+        candidates, moved = log_snapshot.candidates(self._kinds)
         everything = everything or moved or self.settings.publish_ratio == 0
         timed = self.schedule.is_due()
         if not (everything or self.schedule.all_are_due()):
             due = [each for each in candidates if self._is_due(*each, log_snapshot, timed=timed)]
             if len(due) < len(candidates):
+                log_snapshot = self._auto.recorded(log_snapshot, due)
                 self._publish_all(due, log_snapshot)
                 if timed:
                     self.schedule.published_some()
-                return log
+                self._latest = log_snapshot.log
+                return self._latest
         began = time.monotonic()
+        log_snapshot = self._auto.recorded(log_snapshot, candidates)
         self._publish_all(candidates, log_snapshot)
         self.schedule.published_all(began)
         log = self._published(log_snapshot)
@@ -223,22 +238,6 @@ class Job:
                 events += segment.footer.rows
                 yield segment
 
-    def _candidates(self, log_snapshot: LogSnapshot) -> tuple[list[tuple[TableKind, str]], bool]:
-        """The tables with new changes, and whether a statement requires publishing all of them."""
-        candidates = []
-        moved = False
-        for kind in self._kinds:
-            existing, logged = log_snapshot.existing(kind), log_snapshot.logged()
-            through = log_snapshot.settled[kind.name]
-            fresh = [s for scope, at, s in log_snapshot.statements if at > through.get(scope, -1)]
-            news = changes.newer(log_snapshot.log.files, through)
-            wanted = {each.partition["table"] or NO_TABLE for each in news} - {NO_TABLE}
-            touched = (each.touches(existing | logged) for each in fresh)
-            wanted |= (logged - existing).union(*touched)
-            candidates += [(kind, name) for name in sorted(wanted)]
-            moved = moved or bool(fresh)
-        return candidates, moved
-
     def _is_due(
         self, kind: TableKind, name: str, log_snapshot: LogSnapshot, *, timed: bool
     ) -> bool:
@@ -265,9 +264,10 @@ class Job:
     def _publish_some(
         self, chosen: list[tuple[TableKind, str]], log_snapshot: LogSnapshot, threads: Executor
     ) -> None:
-        publications = list(
-            threads.map(lambda each: publication_of(each[0], each[1], log_snapshot), chosen)
-        )
+        def prepared(each: tuple[TableKind, str]) -> Publication:
+            return with_new_columns(publication_of(*each, log_snapshot), log_snapshot)
+
+        publications = list(threads.map(prepared, chosen))
         for work in publications:
             if not work.is_needed:
                 self._has_published(work, log_snapshot)

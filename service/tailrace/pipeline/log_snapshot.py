@@ -3,17 +3,24 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
-from tailrace.config.pipeline import TypedColumn
+from tailrace.config.pipeline import REST, TypedColumn
 from tailrace.pipeline import changes
 from tailrace.pipeline.completeness import Histories, TableCompleteness, histories_of
 from tailrace.pipeline.lineage import BEFORE_ALL, STATEMENTS, Statement
 from tailrace.pipeline.schemas import CURRENT, HISTORY, NO_TABLE
 from tailrace.pipeline.tables import PUBLISHED, DataFile, Table, TableStore, TableVersion
-from tailrace.pipeline.typed_columns import COLUMNS, Columns, schema_with
+from tailrace.pipeline.typed_columns import (
+    AUTO_COLUMNS,
+    COLUMNS,
+    Columns,
+    RescuedField,
+    schema_with,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +78,22 @@ class LogSnapshot:
     def existing(self, kind: TableKind) -> set[str]:
         return set(self.tables.names(kind.name))
 
+    def candidates(self, kinds: Sequence[TableKind]) -> tuple[list[tuple[TableKind, str]], bool]:
+        """The tables with new changes, and whether a statement requires publishing all of them."""
+        candidates = []
+        moved = False
+        for kind in kinds:
+            existing, logged = self.existing(kind), self.logged()
+            through = self.settled[kind.name]
+            fresh = [each for scope, at, each in self.statements if at > through.get(scope, -1)]
+            news = changes.newer(self.log.files, through)
+            wanted = {each.partition["table"] or NO_TABLE for each in news} - {NO_TABLE}
+            touched = (each.touches(existing | logged) for each in fresh)
+            wanted |= (logged - existing).union(*touched)
+            candidates += [(kind, name) for name in sorted(wanted)]
+            moved = moved or bool(fresh)
+        return candidates, moved
+
     def logged(self) -> set[str]:
         return {each.partition["table"] or NO_TABLE for each in self.log.files} - {NO_TABLE}
 
@@ -86,9 +109,18 @@ class LogSnapshot:
     def _histories(self) -> Histories:
         return histories_of(self.log)
 
-    def columns(self, table: str) -> Columns:
+    def is_auto(self, table: str) -> bool:
+        """Whether the fields of a collection become columns as they appear."""
+        return is_auto(self.log.property(COLUMNS), table)
+
+    def declared(self, table: str) -> Columns:
         """The declared columns of a collection."""
         return declared_columns(self.log).get(table, {})
+
+    def columns(self, table: str) -> Columns:
+        """The columns of a collection: the declared ones, and those of the fields that appeared."""
+        declared = self.declared(table)
+        return {**declared, **found_columns(self.log, table, declared, auto=self.is_auto(table))}
 
     def of(self, table: str) -> list[DataFile]:
         return self._by_table.get(table, [])
@@ -111,9 +143,32 @@ def published(log: TableVersion, kind: TableKind) -> Mapping[str, int]:
 def declared_columns(log: TableVersion) -> Mapping[str, Columns]:
     """The declared columns, by table."""
     return {
-        table: {name: TypedColumn.model_validate(column) for name, column in columns.items()}
+        table: {
+            name: TypedColumn.model_validate(column)
+            for name, column in columns.items()
+            if name != REST
+        }
         for table, columns in log.property(COLUMNS).items()
     }
+
+
+def is_auto(declaration: Mapping[str, Mapping[str, Any]], table: str) -> bool:
+    """Whether the fields of a table become columns as they appear."""
+    return any(REST in declaration.get(name, {}) for name in (table, REST))
+
+
+def found_columns(log: TableVersion, table: str, declared: Columns, *, auto: bool) -> Columns:
+    """The columns that a table got as its fields appeared. Those that are declared win."""
+    record = log.property(AUTO_COLUMNS).get(table, {}) if auto else {}
+    paths = {each.path for each in declared.values()}
+    names = {name.lower() for name in declared}
+    typed = {
+        name: TypedColumn(type=kind, path=name)
+        for name, kind in record.get("columns", {}).items()
+        if name not in paths and name.lower() not in names
+    }
+    fields = (path for path in record.get("rescued", ()) if path not in paths)
+    return {**typed, **{f"$.{path}": RescuedField(path) for path in fields}}
 
 
 def log_snapshot_of(

@@ -6,7 +6,7 @@ collection was dropped or renamed, it rewrites all files with open versions.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any
 
@@ -22,11 +22,13 @@ from tailrace.pipeline.quality import observed, record_of
 from tailrace.pipeline.tables import PUBLISHED, DataFile, Table, TableVersion
 from tailrace.pipeline.typed_columns import (
     Columns,
+    RescuedField,
     evaluated,
     rescued,
     schema_with,
     selected,
     stored_columns,
+    stored_fields,
 )
 from tailrace.pipeline.versions import KNOWN, NEW, intervals, of_events, of_open, versions
 
@@ -37,7 +39,7 @@ SMALL_TABLE = 16 * 2**20
 """A table below this many bytes is rewritten whole: finding its unchanged files would cost more."""
 
 _SMALL_FILES = 16
-"""If a table has more small files than this, a publication merges them."""
+"""Of more small files of a table, a publication merges all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +101,8 @@ def publication_of(kind: TableKind, name: str, log_snapshot: LogSnapshot) -> Pub
     settled = log_snapshot.settled[kind.name]
     target = _source(name, table.load(), log_snapshot, settled)
     if not log_snapshot.rebuild:
-        columns = stored_columns(target.snapshot.table.schema)
+        rescued_fields = {n: each for n, each in columns.items() if isinstance(each, RescuedField)}
+        columns = {**stored_columns(target.snapshot.table.schema), **rescued_fields}
     first = changes.first_position(target.news)
     statements = [
         statement
@@ -116,6 +119,18 @@ def publication_of(kind: TableKind, name: str, log_snapshot: LogSnapshot) -> Pub
         sources.append(_source(member, before, log_snapshot, settled))
     first = changes.first_position(each for source in sources for each in source.news)
     return Publication(kind, target, sources, statements, first, columns, log_snapshot.rebuild)
+
+
+def with_new_columns(work: Publication, log_snapshot: LogSnapshot) -> Publication:
+    """The publication, after adding to its table the columns that appeared with its events."""
+    wanted, names = log_snapshot.columns(work.target.name), {each.lower() for each in work.columns}
+    new = {name: each for name, each in wanted.items() if name.lower() not in names}
+    if not (work.is_needed and stored_fields(new)):
+        return work
+    target = replace(work.target, snapshot=work.target.snapshot.add_columns(stored_fields(new)))
+    return replace(
+        work, target=target, sources=[target, *work.sources[1:]], columns={**work.columns, **new}
+    )
 
 
 def _source(

@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pyarrow as pa
+import structlog
 from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -23,7 +24,12 @@ from tailrace.pipeline.tables import Table, TableStore, TableVersion
 from tailrace.pipeline.typed_columns import Columns, misfits, stored_columns
 from tailrace.pipeline.versions import NEW
 
+_log = structlog.get_logger()
+
 _RESCUED = "rescued:"
+
+_NAMED = 20
+"""How many fields a warning names."""
 
 
 def observed(rows: DataFrame, metrics: Observation, columns: Columns) -> DataFrame:
@@ -74,7 +80,7 @@ def record(
     """
     table = quality_table(tables, lake.identity)
     snapshot = table.load()
-    counted = f"tailrace:counted:{log.identity}"
+    counted = _counted(log)
     if snapshot.application(counted) != since:
         published = tables.names(CURRENT_STATE.name)
     through = {scope: snapshot.segment(scope) for scope in scopes}
@@ -95,7 +101,29 @@ def record(
     made = pa.Table.from_pylist([{"recorded_at": now, **row} for row in rows], schema)
     adds = files.write_arrow(made, table)
     snapshot.commit(adds, segments=last, applications=seen)
+    _warn_of_rescued(rows)
     return sum(row.get("set_aside") or 0 for row in rows)
+
+
+def is_counted(tables: TableStore, log: TableVersion) -> bool:
+    """Whether :func:`record` has nothing to add for this version of the log."""
+    return quality_table(tables, log.table.lake).load().application(_counted(log)) == log.version
+
+
+def _counted(log: TableVersion) -> str:
+    """The name under which the last counted version of the log is recorded."""
+    return f"tailrace:counted:{log.identity}"
+
+
+def _warn_of_rescued(rows: Iterable[Mapping[str, Any]]) -> None:
+    counts: dict[str, int] = {}
+    for row in rows:
+        if row["stage"] == "columns":
+            name = f"{row['database']}.{row['collection']}: {row['field']}"
+            counts[name] = counts.get(name, 0) + row["rescued"]
+    if counts:
+        some = dict(sorted(counts.items(), key=lambda each: -each[1])[:_NAMED])
+        _log.warning("values.rescued", count=sum(counts.values()), fields=some)
 
 
 def _segments(lake: LandedLake, scope: str, after: int, last: int) -> list[dict[str, Any]]:

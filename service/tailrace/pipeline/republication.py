@@ -11,16 +11,19 @@ from pyspark.sql import SparkSession
 from tailrace.errors import PipelineRefused
 from tailrace.pipeline import files
 from tailrace.pipeline.changes import changes_table
-from tailrace.pipeline.declaration import Declaration, by_table, declare
+from tailrace.pipeline.declaration import Declaration, by_table, declare, named
 from tailrace.pipeline.log_snapshot import (
     CURRENT_STATE,
     HISTORY_STATE,
     TableKind,
     declared_columns,
+    found_columns,
+    is_auto,
 )
 from tailrace.pipeline.schemas import table_of
 from tailrace.pipeline.tables import DataFile, TableStore, TableVersion
 from tailrace.pipeline.typed_columns import (
+    COLUMNS,
     RESCUED,
     Columns,
     schema_with,
@@ -51,10 +54,17 @@ def republish(
     if lake is None:
         raise PipelineRefused(f"{tables.location}: there are no tables of this pipeline")
     log = changes_table(tables, lake).load()
-    declared = declared_columns(log) if declaration is None else by_table(declaration)
+    given = log.property(COLUMNS) if declaration is None else by_table(declaration)
+    declared = (
+        declared_columns(log)
+        if declaration is None
+        else {name: named(columns) for name, columns in by_table(declaration).items()}
+    )
     done = 0
     for kind, version in _chosen(tables, lake, declared, collections):
-        columns = declared.get(version.table.name.partition("/")[2], {})
+        name = version.table.name.partition("/")[2]
+        columns: Columns = declared.get(name, {})
+        columns = {**columns, **found_columns(log, name, columns, auto=is_auto(given, name))}
         _republish(spark, kind, version, columns, report)
         done += 1
     if declaration is not None:

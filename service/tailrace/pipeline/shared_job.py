@@ -25,7 +25,7 @@ from tailrace.pipeline.publish import Publication, TableInput, commit
 from tailrace.pipeline.schemas import collection_of
 from tailrace.pipeline.table_groups import events_of, open_files
 from tailrace.pipeline.tables import DataFile
-from tailrace.pipeline.typed_columns import UNREADABLE, Columns, evaluated, misfits, rescued
+from tailrace.pipeline.typed_columns import Columns, evaluated, misfits, rescued
 from tailrace.pipeline.versions import (
     KNOWN,
     NEW,
@@ -60,12 +60,12 @@ def publish_together(
     wanted = "live AND NOT gone" if counts_rescued else stays
     rows = located(made).where(f"({stays}) OR (stage = {NEW} AND coalesce(number, 0) = 0)")
     rows = evaluated(rows, f"IF({wanted} AND {some}, document, NULL)", columns, where)
-    tests = [test for _, test in misfits(columns)] if counts_rescued else []
+    counted = misfits(columns) if counts_rescued else []
     more = [
         *("table", "home", f"{stays} AS kept", f"coalesce(number, 0) = 0 AND stage = {NEW} AS new"),
         *_FLAGS,
         *(f"typed_{at}" for at in range(len(columns))),
-        *tests,
+        *(test for _, test in counted),
         rescued(columns),
     ]
     collected = _collected(located_intervals(rows, more), log_snapshot)
@@ -77,7 +77,7 @@ def publish_together(
         mine = collected.filter((pc.field("home") == work.target.name) & pc.field("kept"))
         adds = files.write_arrow(_rows_of(mine, work, names), work.target.snapshot.table)
         replaced = kind.open_files(work.target.snapshot)
-        counts = _counts(collected, work, [*names, UNREADABLE] if tests else [])
+        counts = _counts(collected, work, counted)
         commit(work, log_snapshot, adds, replaced, counts)
 
     for _ in threads.map(committed, works):
@@ -115,7 +115,9 @@ def _rows_of(rows: pa.Table, work: Publication, names: Sequence[str]) -> pa.Tabl
     return pa.Table.from_arrays(arrays, schema=schema)
 
 
-def _counts(rows: pa.Table, work: Publication, rescued: Sequence[str]) -> dict[str, Any]:
+def _counts(
+    rows: pa.Table, work: Publication, rescued: Sequence[tuple[str, str]]
+) -> dict[str, Any]:
     """As :func:`tailrace.pipeline.quality.record_of`; ``rescued``: which values are counted."""
     name = work.target.name
     new = rows.filter((pc.field("table") == name) & pc.field("new"))
@@ -123,7 +125,7 @@ def _counts(rows: pa.Table, work: Publication, rescued: Sequence[str]) -> dict[s
     there = rows.filter(
         (pc.field("home") == name) & pc.field("new") & pc.field("live") & ~pc.field("gone")
     )
-    counted = {each: _sum(there, f"misfit_{at}") for at, each in enumerate(rescued)}
+    counted = {name: _sum(there, test) for name, test in rescued}
     return {
         "events": new.num_rows,
         "duplicates_dropped": _sum(new, "stale"),

@@ -4,7 +4,7 @@ It starts no Spark, and may run beside a pipeline.
 """
 
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -19,6 +19,7 @@ from tailrace.pipeline.quality import quality_table
 from tailrace.pipeline.schemas import NO_TABLE, table_name
 from tailrace.pipeline.segments import LandedLake
 from tailrace.pipeline.tables import DataFile, TableStore, TableVersion, published_at
+from tailrace.pipeline.typed_columns import AUTO_COLUMNS
 
 _READERS = 8
 """How many tables are opened concurrently: object stores answer slowly."""
@@ -40,6 +41,7 @@ def read(store: TableStore, lake: LandedLake | None = None) -> dict[str, Any]:
     for file in log.files:
         files.setdefault(file.partition["table"] or NO_TABLE, []).append(file)
     names = {*store.names(CURRENT_STATE.name), *files}
+    found = log.property(AUTO_COLUMNS)
     rescued, set_aside = _counted(quality_table(store, identity).load())
 
     def of(name: str) -> dict[str, Any]:
@@ -59,7 +61,9 @@ def read(store: TableStore, lake: LandedLake | None = None) -> dict[str, Any]:
             "lag_seconds": round(max(lags), 3),
             "events_waiting": waiting.events,
             **_completeness(current),
-            "rescued": rescued[name],
+            "rescued": sum(rescued[name].values()),
+            "rescued_by_field": {field: n for field, n in rescued[name].items() if field and n},
+            "fields_left_out": found.get(name, {}).get("left_out", []),
             "set_aside": set_aside[name],
         }
 
@@ -97,11 +101,12 @@ def _completeness(current: TableVersion) -> Mapping[str, Any]:
     return {name: known.get(name) for name in ("complete", "since", "reason")}
 
 
-def _counted(quality: TableVersion) -> tuple[Counter[str], Counter[str]]:
-    """The values that did not fit, and the events that were set aside, by table."""
-    rescued: Counter[str] = Counter()
+def _counted(quality: TableVersion) -> tuple[Mapping[str, Counter[str]], Counter[str]]:
+    """The values that did not fit, by table and field, and the events that were set aside, by
+    table."""
+    rescued: defaultdict[str, Counter[str]] = defaultdict(Counter)
     set_aside: Counter[str] = Counter()
-    for row in quality.rows("stage", "database", "collection", "rescued", "set_aside"):
+    for row in quality.rows("stage", "database", "collection", "field", "rescued", "set_aside"):
         database, collection = row["database"], row["collection"]
         if row["stage"] in ("current", "columns"):
             name = f"{database}.{collection}"  # of a table, not of a collection
@@ -109,6 +114,6 @@ def _counted(quality: TableVersion) -> tuple[Counter[str], Counter[str]]:
             name = NO_TABLE
         else:
             name = table_name(database, collection)
-        rescued[name] += row["rescued"] or 0
+        rescued[name][row["field"]] += row["rescued"] or 0
         set_aside[name] += row["set_aside"] or 0
     return rescued, set_aside

@@ -10,6 +10,7 @@ from tailrace.config.pipeline import TypedColumn
 from tailrace.pipeline.log_snapshot import LogSnapshot
 from tailrace.pipeline.publish import Publication, TableInput, known_files
 from tailrace.pipeline.tables import DataFile
+from tailrace.pipeline.typed_columns import RescuedField
 
 TABLE_BYTES = 2 * 2**20
 """A table whose files and changes have fewer bytes, and fewer than this many rows, shares a job."""
@@ -37,7 +38,7 @@ class _Group:
     bytes: int = 0
     rows: int = 0
     sources: dict[str, TableInput] = field(default_factory=dict)
-    columns: dict[str, TypedColumn] = field(default_factory=dict)
+    columns: dict[str, TypedColumn | RescuedField] = field(default_factory=dict)
 
     def accepts(self, work: Publication) -> bool:
         return all(

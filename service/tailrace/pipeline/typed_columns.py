@@ -5,20 +5,34 @@ round or truncate it. Everything is SQL over the document's canonical text, pars
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Literal
 
 from pyspark.sql import DataFrame
 from pyspark.sql import types as T  # noqa: N812
 
-from tailrace.config.pipeline import ColumnType, TypedColumn
+from tailrace.config.pipeline import TypedColumn
 from tailrace.errors import PipelineRefused
 from tailrace.pipeline.column_values import FORMS, VALUES
 
-Columns = Mapping[str, TypedColumn]
-"""Declared columns by name."""
+
+@dataclass(frozen=True, slots=True)
+class RescuedField:
+    """A field that has no column, and is in ``_rescued`` in any case."""
+
+    path: str
+    type: Literal["rescued"] = "rescued"
+
+
+Columns = Mapping[str, TypedColumn | RescuedField]
+"""Columns by name."""
 
 COLUMNS = "tailrace.columns"
 """The log's property that declares the columns of each table."""
+
+AUTO_COLUMNS = "tailrace.auto_columns"
+"""The log's property with the columns that tables got as their fields appeared
+(:mod:`tailrace.pipeline.auto_columns`)."""
 
 RESCUED = "_rescued"
 
@@ -31,7 +45,7 @@ _PATH = "tailrace.path"
 _TYPE = "tailrace.type"
 """The key there of the type, if it is stored as text and is not ``string``."""
 
-_STORED: Mapping[ColumnType, T.DataType] = {
+_STORED: Mapping[str, T.DataType] = {
     "string": T.StringType(),
     "long": T.LongType(),
     "double": T.DoubleType(),
@@ -39,17 +53,26 @@ _STORED: Mapping[ColumnType, T.DataType] = {
     "timestamp": T.TimestampType(),
     "decimal": T.DecimalType(38, 10),
 }
-_AS_TEXT: Sequence[ColumnType] = ("objectId", "json")
+_AS_TEXT: Sequence[str] = ("objectId", "json")
 
 _NUMBER = r"-?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?"
 
 
 def schema_with(schema: T.StructType, columns: Columns) -> T.StructType:
     """A table's own schema, followed by the typed columns."""
-    return T.StructType([*schema, *map(stored_field, columns, columns.values())])
+    return T.StructType([*schema, *stored_fields(columns)])
 
 
-def stored_field(name: str, column: TypedColumn) -> T.StructField:
+def stored_fields(columns: Columns) -> list[T.StructField]:
+    """The fields of a table that hold these columns."""
+    return [
+        _stored_field(name, column)
+        for name, column in columns.items()
+        if isinstance(column, TypedColumn)
+    ]
+
+
+def _stored_field(name: str, column: TypedColumn) -> T.StructField:
     if column.type in _AS_TEXT:
         metadata = {_PATH: column.path, _TYPE: column.type}
         return T.StructField(name, T.StringType(), True, metadata)
@@ -85,7 +108,7 @@ def missing_columns(where: object, stored: Columns, declared: Columns) -> Column
     return {name: column for name, column in declared.items() if name not in stored}
 
 
-def _described(column: TypedColumn) -> str:
+def _described(column: TypedColumn | RescuedField) -> str:
     return f"{column.path} as {column.type}"
 
 
@@ -131,10 +154,10 @@ def evaluated(
     return rows.selectExpr("*", *(f"{test} AS misfit_{at}" for at, test in flags))
 
 
-def _trees(columns: Columns) -> list[dict[str, TypedColumn]]:
+def _trees(columns: Columns) -> list[dict[str, TypedColumn | RescuedField]]:
     """The columns in groups, each of which one cast to a structure takes from a document: no path
     leads through another one, and no two differ only in the case of a name."""
-    trees: list[dict[str, TypedColumn]] = []
+    trees: list[dict[str, TypedColumn | RescuedField]] = []
     for name, column in columns.items():
         for tree in trees:
             if not any(_collide(_parts(column), _parts(other)) for other in tree.values()):
@@ -187,8 +210,17 @@ def misfits(columns: Columns) -> list[tuple[str, str]]:
 
     The last one is for the whole document.
     """
-    names = [*columns, UNREADABLE] if columns else []
+    keys = [_key(name, columns) for name in columns]
+    names = [*keys, UNREADABLE] if columns else []
     return [(name, f"misfit_{at}") for at, name in enumerate(names)]
+
+
+def _key(name: str, columns: Columns) -> str:
+    """The key of a column in ``_rescued``. A field without a column has its name, if that is free,
+    or else ``$.`` before it."""
+    column = columns[name]
+    is_free = isinstance(column, RescuedField) and column.path not in (*columns, UNREADABLE)
+    return str(column.path) if is_free else name
 
 
 def rescued(columns: Columns) -> str:
@@ -210,7 +242,11 @@ def rescued(columns: Columns) -> str:
 
 def selected(columns: Columns) -> list[str]:
     """SQL for the typed columns of :func:`evaluated` rows under their names."""
-    return [f"typed_{at} AS `{name}`" for at, name in enumerate(columns)]
+    return [
+        f"typed_{at} AS `{name}`"
+        for at, (name, column) in enumerate(columns.items())
+        if isinstance(column, TypedColumn)
+    ]
 
 
 def with_columns(rows: DataFrame, text: str, columns: Columns, keep: Sequence[str]) -> DataFrame:
@@ -219,15 +255,15 @@ def with_columns(rows: DataFrame, text: str, columns: Columns, keep: Sequence[st
     return evaluated(rows, text, columns).selectExpr(*keep, *selected(columns), rescued(columns))
 
 
-def _parts(column: TypedColumn) -> list[str]:
+def _parts(column: TypedColumn | RescuedField) -> list[str]:
     return str(column.path).split(".")
 
 
-def _fields(column: TypedColumn) -> str:
+def _fields(column: TypedColumn | RescuedField) -> str:
     return ".".join(f"`{name}`" for name in _parts(column))
 
 
-def _found(column: TypedColumn) -> str:
+def _found(column: TypedColumn | RescuedField) -> str:
     """SQL for whatever is at the path of a column."""
     path = "".join(f'["{name}"]' for name in _parts(column))
     return f"variant_get(parsed, '${path}')"

@@ -81,7 +81,11 @@ pipeline: {columns: {shop.orders: {a..b: long}}} | pipeline.columns['shop.orders
 pipeline: {columns: {shop.orders: {Key: long}}} | pipeline.columns['shop.orders'].Key | every table has a column of that name; give this one another: NAME: {path: Key, type: …}
 pipeline: {columns: {shop.orders: {total: long, Total: long}}} | pipeline.columns['shop.orders'] | 'total' and 'Total' are one column to Spark
 pipeline: {columns: {shop.orders: {a: {path: x, type: long}, b: {path: x, type: double}}}} | pipeline.columns['shop.orders'] | 'a' and 'b' both read x: keep one of them
-pipeline: {columns: {shop.orders: {a: {path: x, type: number}}}} | pipeline.columns['shop.orders'].a.type | must be string, long, double, boolean, timestamp, decimal, objectId or json, not 'number'
+pipeline: {columns: {shop.orders: {a: {path: x, type: number}}}} | pipeline.columns['shop.orders'].a.type | must be string, long, double, boolean, timestamp, decimal, objectId, json or auto, not 'number'
+pipeline: {columns: {shop.orders: {a: auto}}} | pipeline.columns['shop.orders'] | 'a': auto is for '*' alone
+pipeline: {columns: {shop.orders: {"*": long}}} | pipeline.columns['shop.orders'] | '*': auto is for '*' alone
+pipeline: {columns: {"*": {a: long}}} | pipeline.columns | '*': must be auto
+pipeline: {columns: automatic} | pipeline.columns | must be a mapping, not 'automatic'
 pipeline: {columns: {shop.orders: {a: {path: x.., type: long}}}} | pipeline.columns['shop.orders'].a.path | must be the path of a field, as in customer.name
 pipeline: {columns: {shop.orders: {a: {path: x}}}} | pipeline.columns['shop.orders'].a.type | is required: The type of the column
 pipeline: {columns: {shop.orders: {of it: long}}} | pipeline.columns['shop.orders']['of it'] | a column's name must not have ' '; give it a name: NAME: {path: 'of it', type: …}
