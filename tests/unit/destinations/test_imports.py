@@ -33,7 +33,7 @@ COMMON = {"anyio", "bson", "prometheus_client", "pydantic", "structlog"}
 CLIENTS = {
     "http": {"aiohttp", "yarl"},
     "jsonl": {"orjson"},
-    "kafka": {"confluent_kafka"},
+    "kafka": {"confluent_kafka", "orjson"},
     "mongodb": {"pymongo"},
     "nats": {"nats"},
     "postgresql": {"psycopg"},

@@ -25,7 +25,7 @@ Value = str | bytes | None
 
 PATIENCE_SECONDS = 15.0
 """How long brokers may take for the next message, and others for the end of a transaction."""
-_MESSAGES = 1000
+_MESSAGES = 200
 _LOOK_SECONDS = 0.05
 _SCHEMA = """
 PRAGMA journal_mode = OFF;
