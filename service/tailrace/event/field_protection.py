@@ -43,11 +43,11 @@ _EMPTY_VALUES = (NULL, UNDEFINED)
 
 
 @dataclass(slots=True)
-class _Node:
+class _ProtectedNode:
     """What happens to a field, or to those below it."""
 
     change: Change | None = None
-    below: dict[bytes, _Node] = field(default_factory=dict)
+    below: dict[bytes, _ProtectedNode] = field(default_factory=dict)
 
 
 class FieldProtection:
@@ -59,7 +59,7 @@ class FieldProtection:
 
     def __init__(self, changes: Mapping[str, Change]) -> None:
         self._changes = changes
-        self._root = _Node()
+        self._root = _ProtectedNode()
         self._id_change: Change | None = None
         for path, change in changes.items():
             node = self._root
@@ -71,7 +71,7 @@ class FieldProtection:
                     )
                 if node.change is not None:
                     break
-                node = node.below.setdefault(part.encode(), _Node())
+                node = node.below.setdefault(part.encode(), _ProtectedNode())
             if node.change is not None or node.below:
                 raise ValueError(f"{path!r} lies above or below another path, which covers it")
             node.change = change
@@ -131,7 +131,8 @@ class FieldProtection:
         document."""
         assert self._id_change is not None  # noqa: S101 - for the type checker
         if own.startswith(_OF_SNAPSHOT, 4):
-            return _document(own, 0, _Node(below={b"_id": self._root.below[b"_id"]})) or own
+            only_id = _ProtectedNode(below={b"_id": self._root.below[b"_id"]})
+            return _document(own, 0, only_id) or own
         text = f"hmac-sha-256:{self._id_change(DOCUMENT, own)}"
         return encoded(b"\x02_data\0" + _string(text))
 
@@ -153,7 +154,7 @@ class FieldProtection:
         return _spliced(raw, 0, made) if made else None
 
 
-def _document(buffer: bytes, start: int, node: _Node) -> bytes | None:
+def _document(buffer: bytes, start: int, node: _ProtectedNode) -> bytes | None:
     """The document at ``start`` with what changes in it; ``None`` if nothing does."""
     end = start + INT32(buffer, start)[0]
     below, left = node.below, 0
@@ -181,7 +182,7 @@ def _document(buffer: bytes, start: int, node: _Node) -> bytes | None:
     return _spliced(buffer, start, made) if made else None
 
 
-def _paths(buffer: bytes, start: int, root: _Node) -> bytes | None:
+def _paths(buffer: bytes, start: int, root: _ProtectedNode) -> bytes | None:
     """A document whose names are dotted paths with what changes in it."""
     made: list[tuple[int, int, bytes]] = []
     for path, kind, at, end in walk(buffer, start):
@@ -192,7 +193,7 @@ def _paths(buffer: bytes, start: int, root: _Node) -> bytes | None:
     return _spliced(buffer, start, made) if made else None
 
 
-def _update(buffer: bytes, start: int, root: _Node) -> bytes | None:
+def _update(buffer: bytes, start: int, root: _ProtectedNode) -> bytes | None:
     for name, kind, at, end in walk(buffer, start):
         if name == b"updatedFields" and kind == DOCUMENT:
             changed = _paths(buffer, at, root)
@@ -200,9 +201,9 @@ def _update(buffer: bytes, start: int, root: _Node) -> bytes | None:
     return None
 
 
-def _at(path: bytes, root: _Node) -> _Node | None:
+def _at(path: bytes, root: _ProtectedNode) -> _ProtectedNode | None:
     """The node of a path of an update, which may hold indices of arrays."""
-    node: _Node | None = root
+    node: _ProtectedNode | None = root
     for part in path.split(b"."):
         if node is None or node.change is not None:
             return node
@@ -211,7 +212,7 @@ def _at(path: bytes, root: _Node) -> _Node | None:
     return node
 
 
-def _value(buffer: bytes, kind: int, at: int, end: int, node: _Node) -> bytes | None:
+def _value(buffer: bytes, kind: int, at: int, end: int, node: _ProtectedNode) -> bytes | None:
     """The value between two offsets as it becomes; ``None`` if it stays."""
     if node.change is not None:
         if kind in _EMPTY_VALUES:
@@ -244,7 +245,7 @@ def _all_of(buffer: bytes, start: int, change: Change) -> bytes:
 
 
 def _element(
-    name: bytes, kind: int, at: int, end: int, changed: bytes, node: _Node
+    name: bytes, kind: int, at: int, end: int, changed: bytes, node: _ProtectedNode
 ) -> tuple[int, int, bytes]:
     """Where an element is, and what it becomes. One whose own value changes becomes a text."""
     if node.change is None or kind in _CONTAINERS:

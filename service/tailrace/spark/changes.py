@@ -18,11 +18,11 @@ from pyarrow import compute as pc
 
 from tailrace.event.namespace import Namespace
 from tailrace.spark import values
-from tailrace.spark.current_state import CurrentState, Effect, position
+from tailrace.spark.current_state import CurrentState, KeyChange, position
 from tailrace.spark.earlier import COLUMNS, OF_DOCUMENTS, changes_of, needs_state, state_before
 from tailrace.spark.options import Options, arrow_schema
 from tailrace.spark.planning import Segments
-from tailrace.spark.reading import Rows, rows_of, times, timestamps
+from tailrace.spark.reading import RowBatch, rows_of, times, timestamps
 
 _EFFECTS = 4096
 _BYTES = 4 * 1024 * 1024
@@ -52,10 +52,10 @@ class _Effects:
 
     scope: str
     options: Options
-    _waiting: list[tuple[Effect, int, int]] = field(default_factory=list)
+    _waiting: list[tuple[KeyChange, int, int]] = field(default_factory=list)
     _size: int = 0
 
-    def of_rows(self, rows: Rows) -> Iterator[pa.RecordBatch]:
+    def of_rows(self, rows: RowBatch) -> Iterator[pa.RecordBatch]:
         """The effects of events that tell them."""
         batch = rows.batch
         chosen = pc.is_in(batch.column("operation"), pa.array(OF_DOCUMENTS))
@@ -85,7 +85,7 @@ class _Effects:
             batch.column("ordinal"),
         )
 
-    def of_state(self, rows: Rows, state: CurrentState) -> Iterator[pa.RecordBatch]:
+    def of_state(self, rows: RowBatch, state: CurrentState) -> Iterator[pa.RecordBatch]:
         """The effects of events on the documents that were there."""
         with rows.naming_faults():
             for ordinal, change in changes_of(rows, state):
@@ -113,7 +113,7 @@ class _Effects:
             pa.array([ordinal for _, _, ordinal in waiting], pa.int64()),
         )
 
-    def _add(self, effect: Effect, time: int, ordinal: int) -> None:
+    def _add(self, effect: KeyChange, time: int, ordinal: int) -> None:
         chosen, since = self.options.collections, self.options.since
         if chosen and effect.collection not in chosen:
             return

@@ -49,7 +49,7 @@ def position(seconds: int, increment: int) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class LandedChange:
     """An event of the log. ``looked_up``: an update's document was looked up and not there."""
 
     operation: str
@@ -64,7 +64,7 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
-class Effect:
+class KeyChange:
     """A document that a change puts, or deletes; ``document``: ``None`` if it is not known."""
 
     collection: Namespace
@@ -105,7 +105,7 @@ class CurrentState:
         self._file.isolation_level = None
         self._file.executescript(_SCHEMA)
 
-    def apply(self, change: Change) -> Iterator[Effect]:
+    def apply(self, change: LandedChange) -> Iterator[KeyChange]:
         """Applies a change as its effects are taken, which has to be all of them."""
         of = change.namespace
         time = self.time = change.time
@@ -132,7 +132,7 @@ class CurrentState:
 
     # --- one document --------------------------------------------------------------------------
 
-    def _write(self, change: Change, of: Namespace, key: bytes) -> Iterator[Effect]:
+    def _write(self, change: LandedChange, of: Namespace, key: bytes) -> Iterator[KeyChange]:
         time, operation = change.time, change.operation
         if time < max(self._begin(of), self._begin(Namespace(of.db))):
             return
@@ -150,10 +150,10 @@ class CurrentState:
         own = id_text(key) if operation != "replace" or document is None else _own_key(document)
         self._put(of, id, _Known(own, time, there, _shard(change, key), document))
         if before is not None and before != own:
-            yield Effect(of, before, there=False)
-        yield Effect(of, own, there, document)
+            yield KeyChange(of, before, there=False)
+        yield KeyChange(of, own, there, document)
 
-    def _updated(self, known: _Known | None, change: Change, of: Namespace) -> Json | None:
+    def _updated(self, known: _Known | None, change: LandedChange, of: Namespace) -> Json | None:
         """The document after an update without an image; ``None`` if it cannot be known."""
         base = known.document if known is not None and known.there else None
         if base is None:
@@ -184,7 +184,7 @@ class CurrentState:
 
     # --- many documents ------------------------------------------------------------------------
 
-    def _end(self, of: Namespace, time: int, spared: int = -1) -> Iterator[Effect]:
+    def _end(self, of: Namespace, time: int, spared: int = -1) -> Iterator[KeyChange]:
         """Removes the older documents of a collection, but for those that ``spared`` has, too."""
         self._require_whole(of, "the end of a collection")
         self._begins[of] = max(time, self._begin(of))
@@ -192,11 +192,11 @@ class CurrentState:
         kept = "SELECT id FROM documents WHERE collection = ? AND time < ? AND there"
         sql = f"{_KEYS} AND id NOT IN ({kept})"
         for (key,) in self._file.execute(sql, (*values, spared, time)):
-            yield Effect(of, key, there=False)
+            yield KeyChange(of, key, there=False)
         self._file.execute(_DELETE, values)
         self._whole.add(of)
 
-    def _rename(self, of: Namespace, to: Namespace, time: int) -> Iterator[Effect]:
+    def _rename(self, of: Namespace, to: Namespace, time: int) -> Iterator[KeyChange]:
         if time <= self._begin(of):
             return  # it comes again
         whole = self._is_whole(of)
@@ -207,8 +207,8 @@ class CurrentState:
         yield from self._end(to, time, spared=source)
         sql = "SELECT key, document FROM documents WHERE collection = ? AND time < ? AND there"
         for key, document in self._file.execute(sql, (source, time)):
-            yield Effect(of, key, there=False)
-            yield Effect(to, key, True, document)
+            yield KeyChange(of, key, there=False)
+            yield KeyChange(to, key, True, document)
         move = "UPDATE OR IGNORE documents SET collection = ? WHERE collection = ? AND time < ?"
         self._file.execute(move, (target, source, time))
         self._file.execute(
@@ -219,7 +219,7 @@ class CurrentState:
         if not whole:
             self._whole.discard(to)
 
-    def _sweep(self, snapshot: SnapshotBarrier, covered: Namespace | None) -> Iterator[Effect]:
+    def _sweep(self, snapshot: SnapshotBarrier, covered: Namespace | None) -> Iterator[KeyChange]:
         """Removes the documents that a whole snapshot did not name."""
         if snapshot.began is None or snapshot.filtered:
             return
@@ -232,7 +232,7 @@ class CurrentState:
             if not ours or not snapshot.is_complete(of):
                 continue
             for (key,) in self._file.execute(_KEYS, (number, began)):
-                yield Effect(of, key, there=False)
+                yield KeyChange(of, key, there=False)
             self._file.execute(_DELETE, (number, began))
             self._whole.add(of)
 
@@ -248,7 +248,7 @@ class CurrentState:
             )
 
 
-def _is_elsewhere(known: _Known, change: Change, key: bytes) -> bool:
+def _is_elsewhere(known: _Known, change: LandedChange, key: bytes) -> bool:
     """Whether the document has moved to another shard, and this is an event of where it was."""
     if not known.there or known.shard is None or change.operation in ("insert", READ):
         return False
@@ -259,7 +259,7 @@ def _is_elsewhere(known: _Known, change: Change, key: bytes) -> bool:
     return bool(of_event) and is_of_another(shard_key(known.shard), of_event, same_time=same_time)
 
 
-def _shard(change: Change, key: bytes) -> bytes | None:
+def _shard(change: LandedChange, key: bytes) -> bytes | None:
     """The document key after a change, if it has a shard key; a row of a snapshot tells none."""
     if change.operation in ("delete", READ) or not shard_key(key):
         return None

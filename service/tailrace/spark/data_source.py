@@ -34,7 +34,7 @@ def data_source() -> type[DataSource]:
                 "it: spark.addArtifacts('tailrace.zip', pyfile=True)"
             ) from None
 
-    class Reader(DataSourceReader):
+    class LakeReader(DataSourceReader):
         def __init__(self, options: dict[str, str]) -> None:
             self.options = options
 
@@ -94,7 +94,7 @@ def data_source() -> type[DataSource]:
             return schema
 
         def reader(self, schema: StructType) -> DataSourceReader:
-            return Reader(self.chosen)
+            return LakeReader(self.chosen)
 
         def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
             return StreamReader(self.chosen)

@@ -19,10 +19,10 @@ from tailrace.lake.segment import Documents, segment_name
 from tailrace.pipeline.location import Location
 from tailrace.pipeline.segments import LandedLake
 from tailrace.spark import values
-from tailrace.spark.current_state import Change, CurrentState, position
+from tailrace.spark.current_state import CurrentState, LandedChange, position
 from tailrace.spark.options import Options
 from tailrace.spark.planning import Segments
-from tailrace.spark.reading import Rows, batches_of, rows_of, times
+from tailrace.spark.reading import RowBatch, batches_of, rows_of, times
 
 COLUMNS = (
     *("ordinal", "cluster_seconds", "cluster_increment", "operation", "database", "collection"),
@@ -32,7 +32,7 @@ OF_DOCUMENTS = ("insert", "replace", "update", "read", "delete")
 _MANY = ("drop", "dropDatabase", "rename", "snapshotEnd")
 
 
-def needs_state(rows: Rows, newest: int) -> bool:
+def needs_state(rows: RowBatch, newest: int) -> bool:
     """Whether these rows have an event whose effects depend on the documents that are there."""
     batch = rows.batch
     operation, keys = batch.column("operation"), batch.column("document_key")
@@ -100,7 +100,7 @@ def state_before(segments: Segments, options: Options, number: int, at: int) -> 
         for index, batch in enumerate(batches_of(file, COLUMNS)):
             if each == number and index == at:
                 break
-            of_file = Rows(str(file), each, batch)
+            of_file = RowBatch(str(file), each, batch)
             with of_file.naming_faults():
                 for _, change in changes_of(of_file, state):
                     for _ in state.apply(change):
@@ -121,7 +121,7 @@ def _needs_documents(segments: Segments, options: Options, number: int) -> bool:
     return False
 
 
-def changes_of(rows: Rows, state: CurrentState) -> Iterator[tuple[int, Change]]:
+def changes_of(rows: RowBatch, state: CurrentState) -> Iterator[tuple[int, LandedChange]]:
     """The events with their ordinals; an event without a time has that of the one before."""
     time = state.time
     columns = [rows.batch.column(name).to_pylist() for name in COLUMNS]
@@ -131,7 +131,7 @@ def changes_of(rows: Rows, state: CurrentState) -> Iterator[tuple[int, Change]]:
         yield ordinal, _change(row[3:], time, rows.documents)
 
 
-def _change(row: Sequence[Any], time: int, landed: Documents) -> Change:
+def _change(row: Sequence[Any], time: int, landed: Documents) -> LandedChange:
     operation, database, collection, key, document, description, extra = row
     of = None if database is None else Namespace(database, collection)
     others: dict[str, Any] = {}
@@ -140,9 +140,9 @@ def _change(row: Sequence[Any], time: int, landed: Documents) -> Change:
     if operation in OF_DOCUMENTS:
         raw = values.to_bson(key) if isinstance(key, str) else key
         looked_up = "fullDocument" in others
-        return Change(operation, of, time, raw, document, description, looked_up)
+        return LandedChange(operation, of, time, raw, document, description, looked_up)
     to = namespace(others["to"]) if isinstance(others.get("to"), Mapping) else None
     snapshot = None
     if "snapshot" in others:
         snapshot = SnapshotBarrier.of(ChangeEvent.from_document(others))
-    return Change(operation, of, time, to=to, snapshot=snapshot)
+    return LandedChange(operation, of, time, to=to, snapshot=snapshot)

@@ -15,7 +15,7 @@ from tailrace.lake.segment import COLUMNS
 from tailrace.spark import values
 from tailrace.spark.options import Options, arrow_schema
 from tailrace.spark.planning import Segments
-from tailrace.spark.reading import Rows, rows_of, timestamps
+from tailrace.spark.reading import RowBatch, rows_of, timestamps
 
 _DOCUMENTS = {
     "document_key": "document_key",
@@ -34,7 +34,7 @@ def batches(segments: Segments, options: Options) -> Iterator[pa.RecordBatch]:
             yield _of_gap(segments.scope, number, gap, options)
         for rows in rows_of(segments, options, number, names):
             if (batch := _chosen(rows.batch, options)).num_rows:
-                yield _shown(Rows(rows.where, number, batch), segments, options)
+                yield _shown(RowBatch(rows.where, number, batch), segments, options)
 
 
 def _chosen(batch: pa.RecordBatch, options: Options) -> pa.RecordBatch:
@@ -52,7 +52,7 @@ def _chosen(batch: pa.RecordBatch, options: Options) -> pa.RecordBatch:
     return batch.filter(pc.or_(chosen, renamed))
 
 
-def _shown(rows: Rows, segments: Segments, options: Options) -> pa.RecordBatch:
+def _shown(rows: RowBatch, segments: Segments, options: Options) -> pa.RecordBatch:
     batch, schema = rows.batch, arrow_schema(options)
     count = batch.num_rows
     columns: dict[str, Any] = {

@@ -15,12 +15,12 @@ from tailrace.spark.options import LATEST, Options
 
 
 @dataclass(frozen=True, slots=True)
-class Landed:
+class LandedFiles:
     options: Options
     lake: LandedLake
 
     @classmethod
-    def open(cls, options: Options) -> Landed:
+    def open(cls, options: Options) -> LandedFiles:
         """Raises :class:`PipelineRefused` if no lake of this format is there."""
         return cls(options, LandedLake.open(Location.of(options.lake, options.access)))
 

@@ -19,7 +19,7 @@ from pyspark.sql.streaming.datasource import (
 
 from tailrace.errors import PipelineRefused
 from tailrace.pipeline.segments import LandedSegment, read_footers
-from tailrace.spark.landed import Landed
+from tailrace.spark.landed import LandedFiles
 from tailrace.spark.options import Options
 from tailrace.spark.planning import Part, divided, newest_of
 
@@ -35,7 +35,7 @@ class Offsets:
     def __init__(self, texts: Mapping[str, str]) -> None:
         self._texts = texts
         self._options = Options.of(texts)
-        self._landed = Landed.open(self._options)
+        self._landed = LandedFiles.open(self._options)
         self._at_first = frozenset(self._landed.scopes())
         self._present: dict[str, int] | None = None
         self._read: dict[str, tuple[int, list[LandedSegment]]] = {}

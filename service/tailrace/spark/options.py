@@ -16,12 +16,12 @@ from tailrace.lake.storage import scheme
 EARLIEST, LATEST = "earliest", "latest"
 
 
-class View(StrEnum):
+class LakeView(StrEnum):
     EVENTS = "events"
     CHANGES = "changes"
 
 
-class Form(StrEnum):
+class ShownForm(StrEnum):
     """How documents are shown."""
 
     JSON = "json"
@@ -50,8 +50,8 @@ class Options:
     starting: str
     since: int | None
     collections: frozenset[Namespace]
-    documents: Form
-    view: View
+    documents: ShownForm
+    view: LakeView
     max_segments: int
     max_events: int
     access: Mapping[str, str]
@@ -80,8 +80,8 @@ class Options:
             starting=starting.lower(),
             since=None if starting.lower() in (EARLIEST, LATEST) else _seconds(starting),
             collections=frozenset(map(_namespace, _listed(texts.get("collections", "")))),
-            documents=Form(_one_of(texts, "documents", Form)),
-            view=View(_one_of(texts, "view", View)),
+            documents=ShownForm(_one_of(texts, "documents", ShownForm)),
+            view=LakeView(_one_of(texts, "view", LakeView)),
             max_segments=_count(texts, "max_segments"),
             max_events=_count(texts, "max_events"),
             access={n.upper(): value for n, value in texts.items() if n.startswith(_AWS)},
@@ -95,16 +95,16 @@ def require_valid(texts: Mapping[str, str]) -> None:
 
 def schema_of(texts: Mapping[str, str]) -> str:
     """The columns in Spark's words. Also checks that the lake and the scope are there."""
-    from tailrace.spark.landed import Landed
+    from tailrace.spark.landed import LandedFiles
 
     options = Options.of(texts)
-    Landed.open(options).scopes()
+    LandedFiles.open(options).scopes()
     return ", ".join(f"{name} {kind}" for name, kind in columns(options).items())
 
 
 def columns(options: Options) -> Mapping[str, str]:
     """The columns of a view, in order, with their types in Spark."""
-    document = "binary" if options.documents is Form.BSON else "string"
+    document = "binary" if options.documents is ShownForm.BSON else "string"
     return {name: kind or document for name, kind in _COLUMNS[options.view].items()}
 
 
@@ -141,7 +141,7 @@ _CHANGES = {
     "sequence": "string",
     "scope": "string",
 }
-_COLUMNS = {View.EVENTS: _EVENTS, View.CHANGES: _CHANGES}
+_COLUMNS = {LakeView.EVENTS: _EVENTS, LakeView.CHANGES: _CHANGES}
 _ARROW = {
     "string": pa.string(),
     "bigint": pa.int64(),

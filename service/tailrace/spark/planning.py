@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from tailrace.pipeline.segments import LandedSegment, read_footers
-from tailrace.spark.landed import Landed
+from tailrace.spark.landed import LandedFiles
 from tailrace.spark.options import Options
 
 PART_BYTES = 16 * 1024 * 1024
@@ -44,7 +44,7 @@ class Segments:
 
 def whole_lake(texts: Mapping[str, str]) -> list[Part]:
     """What a query that is no stream reads: from ``starting`` to the newest segments."""
-    landed = Landed.open(Options.of(texts))
+    landed = LandedFiles.open(Options.of(texts))
     parts: list[Part] = []
     for scope in landed.scopes():
         begin = landed.begin(scope)
@@ -56,7 +56,7 @@ def whole_lake(texts: Mapping[str, str]) -> list[Part]:
 
 
 def divided(
-    landed: Landed,
+    landed: LandedFiles,
     texts: Mapping[str, str],
     segments: Sequence[LandedSegment],
     begin: int,
@@ -88,7 +88,7 @@ def newest_of(segments: Iterable[LandedSegment]) -> tuple[int, int]:
 
 
 def _part(
-    landed: Landed,
+    landed: LandedFiles,
     texts: Mapping[str, str],
     group: Sequence[LandedSegment],
     begin: int,

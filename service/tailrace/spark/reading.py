@@ -27,7 +27,7 @@ _BATCH_BYTES = 2 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class RowBatch:
     """Consecutive rows of a segment; ``where``: the segment's file, for messages."""
 
     where: str
@@ -64,7 +64,7 @@ def read(part: Part | None) -> Iterator[pa.RecordBatch]:
 
 def rows_of(
     segments: Segments, options: Options, number: int, columns: Sequence[str]
-) -> Iterator[Rows]:
+) -> Iterator[RowBatch]:
     """The rows of one of these segments, without those that repeat others."""
     at = number - segments.first
     if not segments.rows[at]:
@@ -79,7 +79,7 @@ def rows_of(
             seen.update(ordinals)
             batch = batch.filter(pa.array(new, pa.bool_()))
         if batch.num_rows:
-            yield Rows(str(file), number, batch)
+            yield RowBatch(str(file), number, batch)
 
 
 def batches_of(file: Location, columns: Iterable[str]) -> Iterator[pa.RecordBatch]:

@@ -15,7 +15,7 @@ from bson.codec_options import DatetimeConversion
 from tailrace.event.document_key import id_alone, key_text
 from tailrace.event.json_lines import CANONICAL, RELAXED, json_texts
 from tailrace.lake.segment import Documents
-from tailrace.spark.options import Form
+from tailrace.spark.options import ShownForm
 
 _OPTIONS = json_util.CANONICAL_JSON_OPTIONS.with_options(
     datetime_conversion=DatetimeConversion.DATETIME_AUTO
@@ -52,11 +52,11 @@ def id_texts(keys: pa.Array) -> pa.Array:
     )
 
 
-def documents(column: pa.Array, landed: Documents, form: Form) -> pa.Array:
+def documents(column: pa.Array, landed: Documents, form: ShownForm) -> pa.Array:
     """A column of documents in another form; null for null. Raises as ``json_texts``."""
     if column.null_count == len(column):
-        return pa.nulls(len(column), pa.binary() if form is Form.BSON else pa.string())
-    if (landed is Documents.BSON) == (form is Form.BSON) and form.value == landed.value:
+        return pa.nulls(len(column), pa.binary() if form is ShownForm.BSON else pa.string())
+    if (landed is Documents.BSON) == (form is ShownForm.BSON) and form.value == landed.value:
         return column
     if landed is Documents.BSON:
         ids = _object_ids(column)
@@ -65,15 +65,15 @@ def documents(column: pa.Array, landed: Documents, form: Form) -> pa.Array:
     return converted(column.to_pylist(), form)
 
 
-def converted(values: Sequence[bytes | str | None], form: Form) -> pa.Array:
+def converted(values: Sequence[bytes | str | None], form: ShownForm) -> pa.Array:
     """Documents as BSON or as canonical Extended JSON, in a form; null for null."""
     raws: list[bytes | None] = [to_bson(v) if isinstance(v, str) else v for v in values]
-    if form is Form.BSON:
+    if form is ShownForm.BSON:
         return pa.array(raws, pa.binary())
-    if form is Form.CANONICAL and all(isinstance(each, str) for each in values):
+    if form is ShownForm.CANONICAL and all(isinstance(each, str) for each in values):
         return pa.array(values, pa.string())
     there = [raw for raw in raws if raw is not None]
-    texts = json_texts(there, CANONICAL if form is Form.CANONICAL else RELAXED)
+    texts = json_texts(there, CANONICAL if form is ShownForm.CANONICAL else RELAXED)
     if len(there) < len(raws):
         found = iter(texts)
         return pa.array([None if raw is None else next(found) for raw in raws], pa.string())
