@@ -101,6 +101,7 @@ def test_yaml_is_a_configuration_that_is_accepted(
     if "handlers" in document and "routes" not in document:
         document["routes"] = [{"scope": "orders", "handlers": list(document["handlers"])}]
     (tmp_path / "shop.py").write_text(shop(snippet.page))
+    (tmp_path / "hash.key").write_text("0123456789abcdef")
     (tmp_path / "config.yaml").write_text(yaml.safe_dump(minimal | document))
     added_types.install_documented(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
@@ -109,7 +110,7 @@ def test_yaml_is_a_configuration_that_is_accepted(
         monkeypatch.delitem(sys.modules, module, raising=False)
     monkeypatch.delenv("MONGODB_URI", raising=False)
     for name in re.findall(r"\$\{(\w+)\}", snippet.text):
-        words = {"URI": "mongodb://localhost", "SECRET": "whsec_c2VjcmV0"}
+        words = {"URI": "mongodb://localhost", "SECRET": "whsec_c2VjcmV0", "DSN": "host=localhost"}
         value = next((text for word, text in words.items() if word in name), "https://localhost/x")
         monkeypatch.setenv(name, value)
     code = main(["check", "--config", "config.yaml"])
