@@ -1,10 +1,17 @@
 """When tables are published, and the cost of a batch that is not published."""
 
+import json
+import shutil
+from argparse import Namespace
+from pathlib import Path
+from typing import Any
+
 import pytest
 from pyspark.sql import SparkSession
 
-from tailrace.pipeline import files, publish, schedule, views
+from tailrace.pipeline import entry, files, publish, schedule, views
 from tailrace.pipeline import job as module
+from tailrace.pipeline.entry import run
 from tailrace.pipeline.tables import DataFile
 from tests.pipeline.events import Stream
 from tests.pipeline.pipeline import Pipeline
@@ -122,6 +129,37 @@ def test_large_tables_are_written_as_several_files_however_well_they_compress(
     """Only one core writes a file."""
     halves = [DataFile(name, size // 2, rows // 2, {}) for name in ("one", "two")]
     assert files.count_for(halves) == count
+
+
+def test_a_run_without_news_starts_no_spark(
+    pipeline: Pipeline, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = tmp_path / "config.yaml"
+    locations = {"lake": str(pipeline.lake), "tables": str(pipeline.tables)}
+
+    def starts(**settings: Any) -> bool:
+        """Whether a run with these settings begins to start."""
+        config.write_text(json.dumps({"pipeline": {**locations, **settings}}))
+        options = {"once": True, "rebuild": False, "maintain": False, "config": str(config)}
+        try:
+            assert run(Namespace(**options, lake=None, tables=None)) == 0
+        except ZeroDivisionError:
+            return True
+        return False
+
+    monkeypatch.setattr(entry, "_stop_on_signals", lambda: 1 / 0)
+    s = Stream()
+    pipeline.land([s.insert("k", n=1)])
+    assert starts()
+    pipeline.run(history=False, columns={})
+    assert [starts(history=False), starts(history=True)] == [False, True]
+    assert starts(history=False, columns="auto")
+    pipeline.land([s.insert("l", n=1)])
+    assert starts(history=False)
+    pipeline.run(columns={"shop.orders": {"n": "long"}})
+    assert [starts(columns={"shop.orders": {"n": "long"}}), starts()] == [False, True]
+    shutil.rmtree(pipeline.tables / "history" / "shop.orders")
+    assert starts(columns={"shop.orders": {"n": "long"}})
 
 
 def test_history_has_what_changed_while_it_was_off(pipeline: Pipeline) -> None:

@@ -6,20 +6,21 @@ import threading
 import time
 from contextlib import ExitStack, closing
 from functools import partial
+from socket import socket
 from types import FrameType
 
 import structlog
 
+from tailrace.config.pipeline import PipelineHttpSettings
 from tailrace.errors import PipelineRefused
-from tailrace.observe.http import bind
 from tailrace.pipeline import declaration
 from tailrace.pipeline.follow import Follower, counts
+from tailrace.pipeline.idle import is_up_to_date
 from tailrace.pipeline.job import Job
 from tailrace.pipeline.maintenance import maintain
 from tailrace.pipeline.object_store import require_conditional_writes
-from tailrace.pipeline.observation import observed
 from tailrace.pipeline.options import chosen
-from tailrace.pipeline.progress import reported
+from tailrace.pipeline.progress import JobProgress, reported
 from tailrace.pipeline.segments import LandedLake
 from tailrace.pipeline.session import open_session
 from tailrace.pipeline.spark_process import has_ended
@@ -44,10 +45,15 @@ def run(options: argparse.Namespace) -> int:
     columns = settings.columns if options.config else None
     if columns and not options.rebuild:
         declaration.check(store, lake.identity, columns)
-    http, once = settings.http, options.rebuild or options.once
+    if options.once and not options.rebuild and is_up_to_date(lake, store, settings, columns):
+        if options.maintain:
+            _log.info("tables.maintained", **maintain(lake, store, settings))
+        _log.info("pipeline.finished", **counts(JobProgress()))
+        return 0
+    once = options.rebuild or options.once
     stop = _stop_on_signals()
     with ExitStack() as running:
-        listener = None if once else running.enter_context(closing(bind(http.host, http.port)))
+        listener = None if once else running.enter_context(closing(_bound(settings.http)))
         began = time.monotonic()
         spark = open_session(settings, [lake_at, tables_at])
         running.callback(spark.stop)
@@ -57,6 +63,8 @@ def run(options: argparse.Namespace) -> int:
         follower = Follower(job)
         running.enter_context(reported(job.progress))
         if listener is not None:
+            from tailrace.pipeline.observation import observed
+
             running.enter_context(observed(follower, listener, partial(has_ended, spark)))
         if options.rebuild:
             job.rebuild()
@@ -65,13 +73,19 @@ def run(options: argparse.Namespace) -> int:
             _log.info("tables.maintained", **maintain(job.lake, job.tables, settings))
     if job.progress.set_aside:
         _log.warning("events.set_aside", count=job.progress.set_aside, consequence=_SET_ASIDE)
-    _log.info("pipeline.finished", **counts(job))
+    _log.info("pipeline.finished", **counts(job.progress))
     for scope, number in job.progress.missing.items():
         raise PipelineRefused(
             f"{lake.file(scope, number)}: is missing, and later segments are there. All before "
             "it is in the tables, nothing after it. Restore it, then run again"
         )
     return 0
+
+
+def _bound(http: PipelineHttpSettings) -> socket:
+    from tailrace.observe.http import bind  # a tenth of a second, which a short run does not need
+
+    return bind(http.host, http.port)
 
 
 def _stop_on_signals() -> threading.Event:

@@ -9,6 +9,7 @@ import structlog
 from tailrace.errors import PipelineRefused, describe
 from tailrace.pipeline.job import Job
 from tailrace.pipeline.maintenance import maintain
+from tailrace.pipeline.progress import JobProgress
 
 _log = structlog.get_logger()
 
@@ -72,7 +73,7 @@ class Follower:
         if job.step():
             self._warn_of_incomplete()
             seconds = round(time.monotonic() - self._committed, 1)
-            _log.info("batch.committed", **counts(job), seconds=seconds)
+            _log.info("batch.committed", **counts(job.progress), seconds=seconds)
             self._committed = time.monotonic()
             return True
         self._warn_of_missing()
@@ -110,7 +111,6 @@ class Follower:
             )
 
 
-def counts(job: Job) -> Mapping[str, int]:
-    done = job.progress
+def counts(done: JobProgress) -> Mapping[str, int]:
     names = ("batches", "segments", "events", "published")
     return {name: getattr(done, name) for name in names}
