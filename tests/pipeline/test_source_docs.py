@@ -1,0 +1,117 @@
+"""What docs/spark.md shows works as it stands; a stream on S3 goes on after a failure."""
+
+import inspect
+import json
+import re
+import runpy
+import sys
+import types
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+from pyiceberg.catalog.sql import SqlCatalog
+from pyspark import pipelines
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from tailrace.spark import register
+from tailrace.spark.options import Options, columns
+from tests.checkout import ROOT
+from tests.pipeline.events import Stream
+from tests.pipeline.landing import Landing
+from tests.s3 import CREDENTIALS
+from tests.s3_proxy import S3Proxy
+
+PAGE = (ROOT / "docs" / "spark.md").read_text()
+QUERY, DELTA, ICEBERG = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+EXAMPLE = ROOT / "docs" / "examples" / "lakeflow.py"
+
+
+@pytest.mark.filterwarnings("ignore:Delete operation did not match any records")
+def test_a_stream_from_s3_merges_each_change_once_though_it_ends_after_a_commit(
+    spark: SparkSession, s3: S3Proxy, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As after a kill, Spark has not noted the batch whose merge is committed."""
+    lake = f"s3://lake/{tmp_path.name}"
+    landing, s = Landing(lake), Stream()
+    access = {**CREDENTIALS, "AWS_ENDPOINT_URL": s3.endpoint}
+    reached = f'"{lake}").options(**{access!r})'
+    shown = {'"data/lake")': reached, "data/orders": f"{tmp_path}/orders"}
+    shown["data/checkpoint"] = f"{tmp_path}/checkpoint"
+
+    def code(text: str) -> str:
+        for old, new in shown.items():
+            text = text.replace(old, new)
+        return text
+
+    landing.land([s.insert(1, n=1), s.insert(2, n=1), s.insert(3, "older", n=0)])
+    landing.land([s.update(1, n=2), s.delete(2), s.insert(4)])
+    ending = "\n    raise RuntimeError('ended')\n\n\nregister(spark)"
+    ends = code(DELTA).replace("\n\n\nregister(spark)", ending)
+    with pytest.raises(PySparkException, match="ended"):
+        exec(ends, {"spark": spark})
+    landing.land([s.rename("older", "orders"), s.insert(5, n=5)])
+    names: dict[str, Any] = {"spark": spark}
+    exec(code(DELTA), names)
+    rows = DeltaTable(f"{tmp_path}/orders").to_pyarrow_table().to_pylist()
+    assert {row["key"]: json.loads(row["document"]) for row in rows} == {
+        '{"$numberInt":"3"}': {"_id": 3, "n": 0},
+        '{"$numberInt":"5"}': {"_id": 5, "n": 5},
+    }
+
+    exec(code(QUERY), {"spark": spark})
+    assert "rename" in capsys.readouterr().out
+    catalog = SqlCatalog("tests", uri="sqlite://", warehouse=str(tmp_path / "iceberg"))
+    catalog.create_namespace("shop")
+    fields = [("key", pa.string()), ("document", pa.string())]
+    fields.append(("cluster_time", pa.timestamp("us", "UTC")))
+    table = catalog.create_table("shop.orders", pa.schema(fields))
+    iceberg: dict[str, Any] = {"table": table}
+    exec(ICEBERG, iceberg)
+    reader = spark.read.format("tailrace").options(lake=lake, view="changes", **access)
+    for number in range(2):
+        iceberg["merge"](reader.option("collections", "shop.orders").load(), number)
+    found = table.scan().to_arrow().select(["key", "document"]).to_pylist()
+    assert {row["key"]: row["document"] for row in found} == {
+        row["key"]: row["document"] for row in rows
+    }
+    assert len(found) == len(rows) == 2
+
+
+def test_the_pipeline_of_the_examples_fits_spark_and_the_view(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Without a format that supports MERGE it cannot run: its calls are checked."""
+    calls: list[tuple[str, dict[str, Any]]] = []
+    stub: Any = types.ModuleType("pyspark.pipelines")
+
+    def noting(name: str) -> Any:
+        signature = inspect.signature(getattr(pipelines, name))
+
+        def call(*arguments: Any, **keywords: Any) -> Any:
+            calls.append((name, signature.bind(*arguments, **keywords).arguments))
+            return arguments[0] if arguments else None
+
+        return call
+
+    for name in ("temporary_view", "create_streaming_table", "create_auto_cdc_flow"):
+        setattr(stub, name, noting(name))
+    monkeypatch.setattr("pyspark.pipelines", stub)
+    monkeypatch.setitem(sys.modules, "pyspark.pipelines", stub)
+
+    class Session:
+        @staticmethod
+        def active() -> Any:
+            return types.SimpleNamespace(dataSource=types.SimpleNamespace(register=lambda _: None))
+
+    monkeypatch.setattr("pyspark.sql.SparkSession", Session)
+    runpy.run_path(str(EXAMPLE))
+    assert callable(register)
+    flows = [arguments for name, arguments in calls if name == "create_auto_cdc_flow"]
+    assert [flow["stored_as_scd_type"] for flow in flows] == [1, 2]
+    there = columns(Options.of({"lake": "lake", "view": "changes"}))
+    for flow in flows:
+        assert {*flow["keys"], *flow["column_list"], flow["sequence_by"]} <= set(there)
