@@ -230,7 +230,7 @@ def inquiries(
             letters=store.dead_letters,
             server=server,
             tables=tables,
-            tables_at=settings.pipeline.tables,
+            tables_at=settings.pipeline.tables_at(),
         )
     return inquiries_by_scope
 

@@ -295,5 +295,6 @@ def describe(error: BaseException) -> str:
 
 def how_to_install(extra: str) -> str:
     """What provides an extra; no package index has Tailrace."""
-    target = extra if extra in ("lake", "pipeline", "demo") else "destinations"
+    own = {name: name for name in ("lake", "pipeline", "demo")} | {"iceberg": "pipeline"}
+    target = own.get(extra, "destinations")
     return f"pip install '.[{extra}]' in a checkout, or the image's target {target}"

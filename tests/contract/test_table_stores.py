@@ -4,39 +4,21 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
-import pyarrow as pa
 import pytest
 from pyspark.sql import types as T  # noqa: N812
-from pyspark.sql.pandas.types import to_arrow_schema
 
 from tailrace.errors import PipelineRefused, TablesFenced
-from tailrace.pipeline import files
 from tailrace.pipeline.location import Location
-from tailrace.pipeline.tables import DataFile, DeltaStore, Table, TableStore, TableVersion
-from tailrace.pipeline.tables.iceberg import IcebergStore
+from tailrace.pipeline.tables import DeltaStore, Table, TableStore
+from tests.contract.tables import SCHEMA, iceberg, keys, written
 
-SCHEMA = T.StructType(
-    [
-        T.StructField("key", T.StringType()),
-        T.StructField("number", T.LongType()),
-        T.StructField("at", T.TimestampType()),
-        T.StructField("scope", T.StringType()),
-        T.StructField("done", T.BooleanType()),
-    ]
-)
 TYPED = T.StructField("customer.name", T.StringType(), True, {"tailrace.path": "customer.name"})
 TOTAL = T.StructField("total", T.DecimalType(38, 10), True, {"tailrace.path": "total"})
 
 
 def delta(directory: Path) -> TableStore:
     return DeltaStore(Location.of(str(directory / "tables")))
-
-
-def iceberg(directory: Path) -> TableStore:
-    settings = {"type": "sql", "uri": f"sqlite:///{directory}/catalog.db"}
-    return IcebergStore(Location.of(str(directory / "tables")), settings, "tailrace")
 
 
 @pytest.fixture(params=[delta, iceberg])
@@ -49,18 +31,6 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> TableStore:
 def table(store: TableStore) -> Table:
     by = ("scope", "done")
     return Table(store, "current/shop.orders", SCHEMA, "lake-1", by, bounded=True, description="x")
-
-
-def written(table: Table, *keys: str, **values: Any) -> list[DataFile]:
-    """Files with a row for each key."""
-    row = {"number": 1, "at": datetime(2026, 1, 1, tzinfo=UTC), "scope": "a b", "done": True}
-    rows = [{**row, "key": key, **values} for key in keys]
-    schema = to_arrow_schema(table.schema, timezone="UTC")
-    return files.write_arrow(pa.Table.from_pylist(rows, schema), table)
-
-
-def keys(version: TableVersion) -> list[str]:
-    return sorted(row["key"] for row in version.rows("key"))
 
 
 def test_a_table_without_a_commit(table: Table) -> None:

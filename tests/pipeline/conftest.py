@@ -117,6 +117,14 @@ def pipeline(spark: SparkSession, tmp_path: Path) -> Pipeline:
     return Pipeline(spark, tmp_path)
 
 
+@pytest.fixture
+def iceberg(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pipeline:
+    """A lake and its Iceberg tables, both empty."""
+    monkeypatch.setenv("POLARS_ICEBERG_PLANNER", "pyiceberg")
+    catalog = {"type": "sql", "uri": f"sqlite:///{tmp_path}/catalog.db"}
+    return Pipeline(spark, tmp_path, catalog=catalog)
+
+
 @pytest.fixture(params=["directory", "bucket"])
 def either(request: pytest.FixtureRequest) -> Pipeline:
     """``pipeline``, and then ``stored``."""

@@ -1,7 +1,8 @@
 """A lake, the job that reads it, and its tables as other readers see them."""
 
 import json
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
@@ -10,20 +11,28 @@ from typing import Any
 import polars
 from pyspark.sql import SparkSession
 
+from tailrace.config.catalog import TablesAt
 from tailrace.config.pipeline import PipelineSettings
 from tailrace.lake.segment import Documents
 from tailrace.pipeline.job import Job, JobProgress
 from tailrace.pipeline.location import Location
 from tailrace.pipeline.segments import LandedLake
-from tailrace.pipeline.tables import DeltaStore
+from tailrace.pipeline.tables import TableStore, open_store
+from tailrace.pipeline.tables.iceberg import IcebergStore
 from tests.pipeline.landing import Landing
 
 _COMPILED = {"spark.sql.codegen.wholeStage": "true", "spark.sql.codegen.factoryMode": "FALLBACK"}
 
 
 class Pipeline:
+    """``catalog``: pyiceberg's settings, for Iceberg tables."""
+
     def __init__(
-        self, spark: SparkSession, directory: Path | str, documents: Documents = Documents.BSON
+        self,
+        spark: SparkSession,
+        directory: Path | str,
+        documents: Documents = Documents.BSON,
+        catalog: Mapping[str, str] | None = None,
     ) -> None:
         self.spark = spark
         local = isinstance(directory, Path)
@@ -32,12 +41,23 @@ class Pipeline:
         )
         self.landing = Landing(self.lake, documents)
         self.land = self.landing.land
+        self.catalog = catalog
+
+    @property
+    def tables_at(self) -> TablesAt:
+        """Another directory is another namespace."""
+        namespace = re.sub(r"\W", "_", str(self.tables).rpartition("/")[2])
+        return TablesAt(str(self.tables), self.catalog, namespace)
+
+    @property
+    def store(self) -> TableStore:
+        return open_store(self.tables_at)
 
     def job(self, columns: Any = None, publish_ratio: float = 0, **settings: Any) -> Job:
         return Job(
             self.spark,
             LandedLake.open(Location.of(str(self.lake))),
-            DeltaStore(Location.of(str(self.tables))),
+            self.store,
             PipelineSettings(publish_ratio=publish_ratio, **settings),
             None if columns is None else PipelineSettings(columns=columns).columns,
         )
@@ -64,12 +84,17 @@ class Pipeline:
 
     def table(self, name: str) -> list[dict[str, Any]]:
         """A table as read by polars."""
+        store = self.store
+        if isinstance(store, IcebergStore):
+            stored = store.stored(name)
+            assert stored is not None
+            return polars.scan_iceberg(stored).collect().to_dicts()
         where = Location.of(f"{self.tables}/{name}")
         return polars.read_delta(where.uri, storage_options=dict(where.options)).to_dicts()
 
     def collections(self) -> list[str]:
         """The names of the tables in ``current``."""
-        return [name for name, _ in Location.of(f"{self.tables}/current").names()]
+        return [*self.store.names("current")]
 
     def current(self, collection: str = "shop.orders") -> dict[str, Any]:
         """The live documents as plain JSON, by the text of their key; each key once."""

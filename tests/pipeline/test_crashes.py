@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from pyarrow import compute as pc
+from pyiceberg.catalog.sql import SqlCatalog
 
 from tailrace.errors import PipelineRefused, TablesFenced
 from tailrace.pipeline import files, small_batch
@@ -58,8 +59,8 @@ def test_a_process_that_is_killed_at_a_commit_applies_each_event_once(stored: Pi
 
 @pytest.mark.parametrize(
     ("where", "places"),
-    [("pipeline", (0, 3)), ("stored", range(5))],
-    ids=["directory", "bucket"],
+    [("pipeline", (0, 3)), ("stored", range(5)), ("iceberg", (0, 2, 5))],
+    ids=["directory", "bucket", "iceberg"],
 )
 def test_a_run_that_ends_at_any_commit_applies_each_event_once(
     where: str,
@@ -72,7 +73,10 @@ def test_a_run_that_ends_at_any_commit_applies_each_event_once(
     At last another writer commits while this one writes its files, and this one is refused.
     """
     workload = Workload(request.getfixturevalue(where))
-    pipeline, commit, write = workload.pipeline, DeltaVersion.commit, files.write_arrow
+    pipeline, write = workload.pipeline, files.write_arrow
+    # Of the catalog each request is a commit, also those of properties.
+    of, name = (SqlCatalog, "commit_table") if where == "iceberg" else (DeltaVersion, "commit")
+    commit = getattr(of, name)
     ends = 0
     for at in places:
         workload.land()
@@ -91,7 +95,7 @@ def test_a_run_that_ends_at_any_commit_applies_each_event_once(
 
         try:
             with monkeypatch.context() as patch:
-                patch.setattr(DeltaVersion, "commit", ended)
+                patch.setattr(of, name, ended)
                 pipeline.run(batch_events=4 if at % 3 else 2_000_000, parallel_collections=1)
         except Crash:
             ends += 1

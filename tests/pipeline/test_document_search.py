@@ -6,6 +6,7 @@ import bson
 import pytest
 from bson.timestamp import Timestamp
 
+from tailrace.config.catalog import TablesAt
 from tailrace.errors import PipelineRefused
 from tailrace.event.document_key import identity
 from tailrace.lake.document_search import Found, SoughtDocument, search
@@ -56,7 +57,7 @@ def test_the_newest_segments_are_searched_and_no_more_than_asked(
 
 def found_in(pipeline: Pipeline, key: Any, seconds: float = 9) -> list[TableState]:
     lake, states = find_document(
-        str(pipeline.tables), "orders", ("shop", "orders"), element(key), seconds
+        TablesAt(str(pipeline.tables)), "orders", ("shop", "orders"), element(key), seconds
     )
     assert lake == pipeline.landing.identity
     return [*states]
@@ -80,5 +81,6 @@ def test_tables_say_which_change_of_a_document_they_have(pipeline: Pipeline) -> 
     assert history.has_document is None
     assert found_in(pipeline, "7")[0].ordinal == 1
     assert found_in(pipeline, "gone")[0].has_document is False
-    elsewhere = find_document(str(pipeline.tables), "orders", ("shop", "other"), element(7), 9)[1]
+    where = TablesAt(str(pipeline.tables))
+    elsewhere = find_document(where, "orders", ("shop", "other"), element(7), 9)[1]
     assert [(each.version, each.has_document) for each in elsewhere] == [(-1, False)]

@@ -2,13 +2,14 @@
 
 from collections.abc import Sequence
 
+from tailrace.config.catalog import TablesAt
 from tailrace.destination.tables import CurrentTables
 from tailrace.errors import PipelineRefused, how_to_install
 from tailrace.why.answer import TableState
 
 
 def find_document(
-    tables_at: str, scope: str, collection: tuple[str, str], element: bytes, seconds: float
+    tables_at: TablesAt, scope: str, collection: tuple[str, str], element: bytes, seconds: float
 ) -> tuple[str, Sequence[TableState]]:
     """:class:`tailrace.why.lakes_and_tables.FindDocument`. The first call imports ``pipeline``."""
     try:
@@ -18,7 +19,7 @@ def find_document(
     return document_search.find_document(tables_at, scope, collection, element, seconds)
 
 
-def open_tables(tables_at: str | None, lake: str) -> CurrentTables | None:
+def open_tables(tables_at: TablesAt | None, lake: str) -> CurrentTables | None:
     """:class:`tailrace.why.lakes_and_tables.OpenTablesAt`. The first call imports ``pipeline``."""
     if tables_at is None:
         return None

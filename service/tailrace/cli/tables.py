@@ -38,10 +38,9 @@ def run(options: argparse.Namespace) -> int:
         from tailrace.pipeline import status
         from tailrace.pipeline.options import chosen_tables
         from tailrace.pipeline.segments import LandedLake
-        from tailrace.pipeline.tables import DeltaStore
     lake, tables = chosen_tables(options)
     with waiting_bar("reading the tables", 30):
-        record = status.read(DeltaStore(tables), LandedLake.open(lake) if lake else None)
+        record = status.read(tables, LandedLake.open(lake) if lake else None)
     print(json.dumps(record, indent=2) if options.json else _text(record), end="\n")
     return 0
 

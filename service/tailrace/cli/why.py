@@ -21,6 +21,7 @@ from tailrace.cli.action_command import add_options
 from tailrace.cli.arguments import add_config, client_of, read_settings, refuse, require_scope
 from tailrace.cli.waiting_bar import waiting_bar
 from tailrace.cli.why_text import text_of
+from tailrace.config.catalog import TablesAt
 from tailrace.config.served import ServedSettings, load_served
 from tailrace.config.store import MemoryStoreSettings
 from tailrace.control.actions.why import WhyQuery
@@ -93,7 +94,7 @@ async def _ask(options: argparse.Namespace, key: Key) -> DocumentOutcome:
     async with open_store(settings) as store, factory(uri, 1) as driver:
         inquiry = inquiries(settings, store, driver, find_document)[options.scope]
         if options.tables:
-            inquiry = replace(inquiry, tables_at=options.tables)
+            inquiry = replace(inquiry, tables_at=settings.pipeline.tables_at(options.tables))
         try:
             return await inquiry.answer(key, options.collection, options.seconds)
         except ValueError as error:
@@ -110,6 +111,6 @@ async def _add_tables(answer: dict[str, Any], options: argparse.Namespace, key: 
     database, _, name = named.partition(".")
     collection = (database, name) if name else None
     tables, unknown = await published_in(
-        find_document, options.tables, options.scope, key, collection, (), options.seconds
+        find_document, TablesAt(options.tables), options.scope, key, collection, (), options.seconds
     )
     answer["tables"], answer["unknown"] = plain(tables), [*answer["unknown"], *unknown]

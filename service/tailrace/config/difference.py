@@ -56,7 +56,9 @@ def needs_restart(old: Settings, new: Settings) -> list[str]:
 def at_once(old: Settings, new: Settings) -> list[str]:
     """The changed keys that apply without a restart of anything."""
     keys = [key for key in _all_changed(old, new) if _is_in(key, AT_ONCE)]
-    if old.pipeline.tables != new.pipeline.tables:  # of the rest, this process uses nothing
+    if (
+        old.pipeline.tables_at() != new.pipeline.tables_at()
+    ):  # of the rest, this process uses nothing
         keys.append("pipeline.tables")
     return [*keys, "routes.verify"] if rounds(old) != rounds(new) else keys
 

@@ -1,10 +1,18 @@
 """The settings of the Spark job."""
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal, Self, get_args
 
-from pydantic import AfterValidator, BeforeValidator, Field, TypeAdapter, ValidationError
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    TypeAdapter,
+    ValidationError,
+    model_validator,
+)
 
+from tailrace.config.catalog import CatalogSettings, TablesAt
 from tailrace.config.fields import Count, Flag, Port, Seconds, SecondsOrZero, Section, Text, like
 
 ColumnType = Literal[
@@ -167,8 +175,26 @@ class PipelineSettings(Section):
     lake: Text | None = None
     """The lake: `path` of the `parquet` handler."""
 
+    format: Literal["delta", "iceberg"] = "delta"
+    """The format of the tables. `iceberg` needs `catalog` and `warehouse`, and the extra
+    `iceberg`."""
+
     tables: Text | None = None
-    """Where the tables are: a directory, or a URI of an object store."""
+    """Where the Delta tables are: a directory, or a URI of an object store. With `format: iceberg`
+    it has no effect."""
+
+    catalog: CatalogSettings = Field(default_factory=dict)
+    """The catalog of the Iceberg tables, by pyiceberg's settings: `type` (`sql`, `rest` or `glue`),
+    `uri`, credentials. `name` is the name of the catalog, `default` without it."""
+
+    warehouse: Text | None = None
+    """Where the files of the Iceberg tables are: a directory, or a URI of an object store."""
+
+    namespace: Annotated[
+        str, like(r"\w+(\.\w+)*", "must be letters, digits and _, as in tailrace or lake.shop")
+    ] = "tailrace"
+    """The namespace of `changes` and `quality` in the catalog. The names of those of `current` and
+    `history` begin with it: `tailrace_current`."""
 
     master: Text | None = None
     """The master of the Spark cluster. Without it, Spark runs on this machine with all its
@@ -239,3 +265,22 @@ class PipelineSettings(Section):
 
     columns_limit: Count = 50
     """How many columns of a collection `auto` makes. Later fields are in `document` only."""
+
+    @model_validator(mode="after")
+    def _has_what_its_format_needs(self) -> Self:
+        iceberg = {"catalog": self.catalog, "warehouse": self.warehouse}
+        if self.format == "delta":
+            for key in (key for key, value in iceberg.items() if value):
+                raise ValueError(f"{key} is of Iceberg tables: remove it, or set format: iceberg")
+            return self
+        for key in (key for key, value in iceberg.items() if not value):
+            raise ValueError(f"format iceberg needs {key}")
+        return self
+
+    def tables_at(self, where: str | None = None) -> TablesAt | None:
+        """Where the tables are; ``None`` if nothing says it. ``where`` overrides the directory or
+        the warehouse."""
+        if self.format == "iceberg":
+            return TablesAt(where or self.warehouse or "", self.catalog, self.namespace)
+        where = where or self.tables
+        return TablesAt(where) if where else None

@@ -3,21 +3,18 @@
 import argparse
 from collections.abc import Callable, Iterator
 
-from tailrace.config.loading import load_pipeline
-from tailrace.config.pipeline import PipelineSettings
-from tailrace.errors import ConfigurationError, PipelineRefused, Problem
-from tailrace.pipeline.location import Location
+from tailrace.errors import PipelineRefused
 from tailrace.pipeline.log_snapshot import CURRENT_STATE
+from tailrace.pipeline.options import tables_of
 from tailrace.pipeline.republication import republish
 from tailrace.pipeline.schemas import collection_of, table_of
 from tailrace.pipeline.session import open_session
 from tailrace.pipeline.suggestion import suggest, yaml_key
-from tailrace.pipeline.tables import DeltaStore, TableStore
 
 
 def suggested(options: argparse.Namespace) -> Iterator[str]:
     """The lines of a proposed declaration."""
-    _, tables = _opened(options)
+    _, tables = tables_of(options)
     lake = tables.lake("changes")
     names = set(tables.names(CURRENT_STATE.name))
     if lake is None or not names:
@@ -44,7 +41,7 @@ def republish_columns(
 
     ``report`` gets lines, each with how much of a table is done.
     """
-    settings, tables = _opened(options)
+    settings, tables = tables_of(options)
     if tables.lake("changes") is None:  # before Spark starts
         raise PipelineRefused(f"{tables.location}: there are no tables of this pipeline")
     columns = settings.columns if options.config else None
@@ -66,13 +63,3 @@ def republish_columns(
     )
     report(message, None)
     return 0
-
-
-def _opened(options: argparse.Namespace) -> tuple[PipelineSettings, TableStore]:
-    settings = load_pipeline(options.config) if options.config else PipelineSettings()
-    where = options.tables or settings.tables
-    if not where:
-        raise ConfigurationError(
-            Problem("--tables", "is needed, here or as pipeline.tables of the file of --config")
-        )
-    return settings, DeltaStore(Location.of(where))

@@ -9,12 +9,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from tailrace.config.catalog import TablesAt
 from tailrace.errors import PipelineRefused, describe
 from tailrace.pipeline.completeness import COMPLETE
-from tailrace.pipeline.location import Location
 from tailrace.pipeline.log_snapshot import CURRENT_STATE, published
 from tailrace.pipeline.schemas import CHANGES, collection_of, table_name
-from tailrace.pipeline.tables import PUBLISHED, DeltaStore, Table, TableVersion
+from tailrace.pipeline.tables import PUBLISHED, Table, TableStore, TableVersion, open_store
 
 _ROWS = 1000
 """Rows that are in memory at once."""
@@ -66,13 +66,13 @@ class CurrentStateTable:
 class CurrentStateTables:
     """The tables that a pipeline makes of one lake."""
 
-    store: DeltaStore
+    store: TableStore
     lake: str
 
     @classmethod
-    def of(cls, tables_at: str, lake: str) -> CurrentStateTables | None:
+    def of(cls, tables_at: TablesAt, lake: str) -> CurrentStateTables | None:
         """Those at a location; ``None`` if there are none of this lake."""
-        store = DeltaStore(Location.of(tables_at))
+        store = open_store(tables_at)
         return cls(store, lake) if store.lake("changes") == lake else None
 
     def collections(self) -> Sequence[tuple[str, str]]:

@@ -5,20 +5,20 @@ from dataclasses import replace
 
 from bson.timestamp import Timestamp
 
+from tailrace.config.catalog import TablesAt
 from tailrace.errors import PipelineRefused
 from tailrace.event.bson import encoded
 from tailrace.event.extended_json import to_json
 from tailrace.pipeline.decoding import key_of
-from tailrace.pipeline.location import Location
 from tailrace.pipeline.schemas import CURRENT, HISTORY, table_name
-from tailrace.pipeline.tables import DeltaStore, Table, TableVersion, published_at
+from tailrace.pipeline.tables import Table, TableVersion, open_store, published_at
 from tailrace.why.answer import TableState
 
 _ROW = ("operation", "cluster_seconds", "cluster_increment", "ordinal")
 
 
 def find_document(
-    tables_at: str, scope: str, collection: tuple[str, str], element: bytes, seconds: float
+    tables_at: TablesAt, scope: str, collection: tuple[str, str], element: bytes, seconds: float
 ) -> tuple[str, Sequence[TableState]]:
     """The identity of the lake, and the state of ``current`` and ``history`` of a collection.
 
@@ -26,7 +26,7 @@ def find_document(
     :func:`tailrace.event.document_key.identity` of the document, whose row is looked up in
     ``current`` for about ``seconds``. Blocks. Raises :class:`PipelineRefused`.
     """
-    store = DeltaStore(Location.of(tables_at))
+    store = open_store(tables_at)
     lake = store.lake("changes")
     if lake is None:
         raise PipelineRefused(f"{store.location}: there are no tables of this pipeline")

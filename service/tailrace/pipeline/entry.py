@@ -18,13 +18,11 @@ from tailrace.pipeline.follow import Follower, counts
 from tailrace.pipeline.idle import is_up_to_date
 from tailrace.pipeline.job import Job
 from tailrace.pipeline.maintenance import maintain
-from tailrace.pipeline.object_store import require_conditional_writes
 from tailrace.pipeline.options import chosen
 from tailrace.pipeline.progress import JobProgress, reported
 from tailrace.pipeline.segments import LandedLake
 from tailrace.pipeline.session import open_session
 from tailrace.pipeline.spark_process import has_ended
-from tailrace.pipeline.tables import DeltaStore
 
 _log = structlog.get_logger()
 
@@ -36,11 +34,9 @@ _SET_ASIDE = (
 
 def run(options: argparse.Namespace) -> int:
     """Runs the pipeline. Exit code 0: all work is done, or a signal stopped it in order."""
-    settings, lake_at, tables_at = chosen(options)
+    settings, lake_at, store = chosen(options)
     lake = LandedLake.open(lake_at)
-    if tables_at.is_s3:
-        require_conditional_writes(tables_at)
-    store = DeltaStore(tables_at)
+    store.require_writable()
     # Without a file no columns are declared: the declaration in the tables is kept.
     columns = settings.columns if options.config else None
     if columns and not options.rebuild:
@@ -55,10 +51,12 @@ def run(options: argparse.Namespace) -> int:
     with ExitStack() as running:
         listener = None if once else running.enter_context(closing(_bound(settings.http)))
         began = time.monotonic()
-        spark = open_session(settings, [lake_at, tables_at])
+        spark = open_session(settings, [lake_at, store.location])
         running.callback(spark.stop)
         seconds = round(time.monotonic() - began, 1)
-        _log.info("pipeline.started", lake=str(lake_at), tables=str(tables_at), seconds=seconds)
+        _log.info(
+            "pipeline.started", lake=str(lake_at), tables=str(store.location), seconds=seconds
+        )
         job = Job(spark, lake, store, settings, columns)
         follower = Follower(job)
         running.enter_context(reported(job.progress))

@@ -8,39 +8,49 @@ from tailrace.errors import ConfigurationError, Problem
 from tailrace.lake.s3 import bucket_of
 from tailrace.lake.storage import scheme
 from tailrace.pipeline.location import Location
+from tailrace.pipeline.tables import TableStore, open_store
 
 
-def chosen(options: argparse.Namespace) -> tuple[PipelineSettings, Location, Location]:
+def chosen(options: argparse.Namespace) -> tuple[PipelineSettings, Location, TableStore]:
     """The settings of the file, the lake and the tables; options override the file.
 
     Raises :class:`ConfigurationError` if one is not given, or names no bucket.
     """
     settings = _settings(options)
-    lake, tables = options.lake or settings.lake, options.tables or settings.tables
-    _check(lake=lake, tables=tables)
-    return settings, Location.of(lake or ""), Location.of(tables or "")
+    lake = options.lake or settings.lake
+    tables = _tables(settings, options.tables, lake=lake)
+    return settings, Location.of(lake or ""), tables
 
 
-def chosen_tables(options: argparse.Namespace) -> tuple[Location | None, Location]:
+def chosen_tables(options: argparse.Namespace) -> tuple[Location | None, TableStore]:
     """As :func:`chosen`, for what needs no lake."""
     settings = _settings(options)
-    lake, tables = options.lake or settings.lake, options.tables or settings.tables
-    _check(tables=tables, **({"lake": lake} if lake else {}))
-    return Location.of(lake) if lake else None, Location.of(tables or "")
+    lake = options.lake or settings.lake
+    tables = _tables(settings, options.tables, **({"lake": lake} if lake else {}))
+    return Location.of(lake) if lake else None, tables
+
+
+def tables_of(options: argparse.Namespace) -> tuple[PipelineSettings, TableStore]:
+    """As :func:`chosen`, for what knows no lake."""
+    settings = _settings(options)
+    return settings, _tables(settings, options.tables)
 
 
 def _settings(options: argparse.Namespace) -> PipelineSettings:
     return load_pipeline(options.config) if options.config else PipelineSettings()
 
 
-def _check(**locations: str | None) -> None:
+def _tables(settings: PipelineSettings, where: str | None, **locations: str | None) -> TableStore:
+    at = settings.tables_at(where)
+    locations["tables"] = at.where if at else None
     problems = [
         Problem(f"--{name}", why)
         for name, location in locations.items()
         if (why := _why_not(name, location))
     ]
-    if problems:
+    if problems or at is None:
         raise ConfigurationError(*problems)
+    return open_store(at)
 
 
 def _why_not(name: str, location: str | None) -> str:

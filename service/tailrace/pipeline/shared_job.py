@@ -207,6 +207,6 @@ def _open(works: Sequence[Publication], log_snapshot: LogSnapshot) -> list[DataF
     above = replace(works[0].target.snapshot.table, name=kind.name, schema=kind.schema)
     chosen = [replace(each, path=f"{name}/{each.path}") for name, each in named_files]
     rows = files.read(log_snapshot.spark, above, chosen)
-    pattern = rf"/{kind.name}/([^/]+)/(?:[0-9a-f]{{32}}/)?(?:is_current=true/)?[^/]+$"
+    pattern = rf"^.*/{kind.name}/([^/]+)/"
     name = F.url_decode(F.regexp_extract(F.col("_metadata.file_path"), pattern, 1))
     return [of_open(rows.withColumn("home_table", name), "home_table")]

@@ -12,23 +12,31 @@ from tailrace.pipeline.location import Location
 from tailrace.pipeline.log_snapshot import CURRENT_STATE, HISTORY_STATE, TableKind, log_snapshot_of
 from tailrace.pipeline.publish import merged
 from tailrace.pipeline.schemas import table_of
-from tailrace.pipeline.tables import DeltaStore
+from tailrace.pipeline.tables import DeltaStore, TableStore
 from tailrace.pipeline.typed_columns import RESCUED, variant, with_columns
 
 
 def current(
-    spark: SparkSession, tables: str, collection: str, columns: Mapping[str, Any] | None = None
+    spark: SparkSession,
+    tables: str | TableStore,
+    collection: str,
+    columns: Mapping[str, Any] | None = None,
 ) -> DataFrame:
     """The live documents of a collection (``database.collection``).
 
-    ``columns``, in the form of ``pipeline.columns``, replace those that the table has; a mistake in
-    them is a ``ValueError``. A value that does not fit is null, and ``_rescued`` has it.
+    ``tables``: the directory of Delta tables, or what
+    :func:`tailrace.pipeline.tables.open_store` opens. ``columns``, in the form of
+    ``pipeline.columns``, replace those that the table has; a mistake in them is a ``ValueError``.
+    A value that does not fit is null, and ``_rescued`` has it.
     """
     return _view(CURRENT_STATE, spark, tables, collection, columns)
 
 
 def history(
-    spark: SparkSession, tables: str, collection: str, columns: Mapping[str, Any] | None = None
+    spark: SparkSession,
+    tables: str | TableStore,
+    collection: str,
+    columns: Mapping[str, Any] | None = None,
 ) -> DataFrame:
     """Every version of the documents of a collection; see :func:`current`."""
     return _view(HISTORY_STATE, spark, tables, collection, columns)
@@ -37,14 +45,14 @@ def history(
 def _view(
     kind: TableKind,
     spark: SparkSession,
-    tables: str,
+    tables: str | TableStore,
     collection: str,
     columns: Mapping[str, Any] | None,
 ) -> DataFrame:
-    store = DeltaStore(Location.of(tables))
+    store = DeltaStore(Location.of(tables)) if isinstance(tables, str) else tables
     identity = store.lake("changes")
     if identity is None:
-        raise PipelineRefused(f"{tables}: there are no tables of this pipeline")
+        raise PipelineRefused(f"{store.location}: there are no tables of this pipeline")
     log = changes_table(store, identity).load()
     scopes = sorted({each.partition["scope"] or "" for each in log.files})
     log_snapshot = log_snapshot_of(spark, store, log, scopes, [kind])

@@ -8,6 +8,7 @@ from typing import Any
 import anyio
 from bson.timestamp import Timestamp
 
+from tailrace.config.catalog import TablesAt
 from tailrace.engine.ports import CheckpointStore, DeadLetterStore
 from tailrace.errors import DriverError
 from tailrace.event import ChangeEvent
@@ -46,7 +47,7 @@ class Inquiry:
     letters: DeadLetterStore
     server: Server
     tables: FindDocument | None = None
-    tables_at: str | None = None
+    tables_at: TablesAt | None = None
     followed: Followed | None = None
     elsewhere: str = ""
 

@@ -9,6 +9,7 @@ import anyio
 from anyio import to_thread
 from bson.timestamp import Timestamp
 
+from tailrace.config.catalog import TablesAt
 from tailrace.config.settings import Settings
 from tailrace.destination.tables import CurrentTables, OpenTables
 from tailrace.errors import TailraceError, describe
@@ -30,7 +31,7 @@ class FindDocument(Protocol):
 
     def __call__(
         self,
-        tables_at: str,
+        tables_at: TablesAt,
         scope: str,
         collection: tuple[str, str],
         element: bytes,
@@ -46,7 +47,7 @@ class FindDocument(Protocol):
 class OpenTablesAt(Protocol):
     """Opens the tables at a location."""
 
-    def __call__(self, tables_at: str | None, lake: str, /) -> CurrentTables | None:
+    def __call__(self, tables_at: TablesAt | None, lake: str, /) -> CurrentTables | None:
         """Those of the lake with this identity; ``None`` if there are none, or no location. Blocks.
         Raises :class:`tailrace.errors.TailraceError`."""
 
@@ -60,7 +61,7 @@ class PipelineTables:
 
     def opener(self, settings: Callable[[], Settings]) -> OpenTables:
         """Opens those of the settings of now, which a reload may change."""
-        return lambda lake: self.open(settings().pipeline.tables, lake)
+        return lambda lake: self.open(settings().pipeline.tables_at(), lake)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +111,7 @@ async def landed_in(
 
 async def published_in(
     tables: FindDocument | None,
-    tables_at: str | None,
+    tables_at: TablesAt | None,
     scope: str,
     key: Key,
     collection: tuple[str, str] | None,

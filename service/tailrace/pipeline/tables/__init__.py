@@ -1,6 +1,8 @@
-"""Tables: the port (``port``), and the one package that knows a table format (``delta``)."""
+"""Tables: the port (``port``), its two adapters (``delta``, ``iceberg``), and which one it is
+(``opening``)."""
 
 from tailrace.pipeline.tables.delta import DeltaStore
+from tailrace.pipeline.tables.opening import open_store
 from tailrace.pipeline.tables.port import (
     PUBLISHED,
     DataFile,
@@ -19,5 +21,6 @@ __all__ = [
     "Table",
     "TableStore",
     "TableVersion",
+    "open_store",
     "published_at",
 ]

@@ -75,6 +75,9 @@ class TableStore(Protocol):
     @property
     def location(self) -> Location: ...
 
+    def require_writable(self) -> None:
+        """Raises :class:`PipelineRefused` if no tables can be written here."""
+
     def load(self, table: Table, version: int | None = None) -> TableVersion:
         """A table as committed now, or at a version. It need not exist.
 

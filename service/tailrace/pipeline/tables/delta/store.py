@@ -9,6 +9,7 @@ from deltalake.exceptions import TableNotFoundError
 
 from tailrace.errors import PipelineRefused
 from tailrace.pipeline.location import Location
+from tailrace.pipeline.object_store import require_conditional_writes
 from tailrace.pipeline.tables.delta.actions import lake_of
 from tailrace.pipeline.tables.delta.failures import read_errors
 from tailrace.pipeline.tables.delta.version import DeltaVersion
@@ -20,6 +21,10 @@ class DeltaStore:
     """:class:`tailrace.pipeline.tables.port.TableStore`: Delta tables in a directory."""
 
     location: Location
+
+    def require_writable(self) -> None:
+        if self.location.is_s3:
+            require_conditional_writes(self.location)
 
     def load(self, table: Table, version: int | None = None) -> TableVersion:
         location = table.location

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -16,7 +17,7 @@ from tailrace.lake.s3 import S3Access
 from tailrace.pipeline.location import Location
 from tailrace.pipeline.tables.iceberg.commits import LAKE
 from tailrace.pipeline.tables.iceberg.data_files import plain
-from tailrace.pipeline.tables.iceberg.failures import catalog_errors
+from tailrace.pipeline.tables.iceberg.failures import catalog_errors, reason
 from tailrace.pipeline.tables.iceberg.version import IcebergVersion
 from tailrace.pipeline.tables.port import Table
 
@@ -33,7 +34,7 @@ class IcebergStore:
     """
 
     location: Location
-    settings: Mapping[str, str]
+    settings: Mapping[str, str] = field(repr=False)
     namespace: str
 
     @cached_property
@@ -61,6 +62,19 @@ class IcebergStore:
     def root(self, table: Table) -> str:
         """The location of a table, as the catalog has it."""
         return _uri(table.location)
+
+    def require_writable(self) -> None:
+        probe = self.location / f"tailrace.probe-{uuid.uuid4().hex}"
+        try:
+            self.location.make()
+            with probe.files.open_output_stream(probe.path):
+                pass
+            probe.files.delete_file(probe.path)
+        except OSError as error:
+            raise PipelineRefused(f"{self.location}: cannot be written: {reason(error)}") from error
+        with catalog_errors(f"{self}: cannot be written"):
+            for kind in ("", "current", "history"):
+                self.catalog.create_namespace_if_not_exists(self._namespace(kind))
 
     def load(self, table: Table, version: int | None = None) -> IcebergVersion:
         stored = self.stored(table.name)
