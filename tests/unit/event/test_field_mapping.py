@@ -100,7 +100,7 @@ def test_two_fields_cannot_get_one_name() -> None:
          {"_id": {"k": 1}, "a.b": {"c": 1}, "a.d": [{"e": 1}], "a.f": {}, "g": 2}),
     ],
 )  # fmt: skip
-def test_documents_within_are_flattened_but_for_the_id_and_arrays(
+def test_documents_within_are_flattened_with_a_separator_but_for_the_id_and_arrays(
     flatten: Flattening, expected: dict[str, Any]
 ) -> None:
     document = {"_id": {"k": 1}, "a": {"b": {"c": 1}, "d": [{"e": 1}], "f": {}}, "g": 2}
