@@ -27,6 +27,9 @@ def test_spark_reads_a_lake_once_and_as_a_stream(spark: SparkSession, tmp_path: 
         ("drop", None),
     ]
     assert found[0].document == '{"_id":0}'
+    variants = reader.option("documents", "variant").load().where("operation = 'insert'")
+    ids = variants.selectExpr("variant_get(document, '$._id', 'int') AS id").orderBy("id")
+    assert [row.id for row in ids.collect()] == [0, 1, 2]
     with pytest.raises(PySparkException, match="unknown option 'scop' of the format tailrace"):
         reader.option("scop", "orders").load()
 

@@ -28,6 +28,8 @@ class ShownForm(StrEnum):
     """Relaxed Extended JSON."""
     CANONICAL = "canonical"
     BSON = "bson"
+    VARIANT = "variant"
+    """Spark's type, made of relaxed Extended JSON."""
 
 
 NAMES = (
@@ -104,13 +106,19 @@ def schema_of(texts: Mapping[str, str]) -> str:
 
 def columns(options: Options) -> Mapping[str, str]:
     """The columns of a view, in order, with their types in Spark."""
-    document = "binary" if options.documents is ShownForm.BSON else "string"
+    kinds = {ShownForm.BSON: "binary", ShownForm.VARIANT: "variant"}
+    document = kinds.get(options.documents, "string")
     return {name: kind or document for name, kind in _COLUMNS[options.view].items()}
 
 
 def arrow_schema(options: Options) -> pa.Schema:
     """The columns as Spark takes them in record batches."""
     return pa.schema([(name, _ARROW[kind]) for name, kind in columns(options).items()])
+
+
+def document_type(form: ShownForm) -> pa.DataType:
+    """The type of a column of documents."""
+    return {ShownForm.BSON: pa.binary(), ShownForm.VARIANT: _VARIANT}.get(form, pa.string())
 
 
 _EVENTS = {
@@ -142,7 +150,15 @@ _CHANGES = {
     "scope": "string",
 }
 _COLUMNS = {LakeView.EVENTS: _EVENTS, LakeView.CHANGES: _CHANGES}
-_ARROW = {
+_VARIANT = pa.struct(
+    [
+        pa.field("value", pa.binary(), nullable=False),
+        pa.field("metadata", pa.binary(), nullable=False, metadata={b"variant": b"true"}),
+    ]
+)
+"""As pyspark.sql.pandas.types writes it."""
+_ARROW: Mapping[str, pa.DataType] = {
+    "variant": _VARIANT,
     "string": pa.string(),
     "bigint": pa.int64(),
     "binary": pa.binary(),

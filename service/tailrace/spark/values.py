@@ -11,11 +11,12 @@ import numpy as np
 import pyarrow as pa
 from bson import json_util
 from bson.codec_options import DatetimeConversion
+from pyspark.sql.types import VariantVal
 
 from tailrace.event.document_key import id_alone, key_text
 from tailrace.event.json_lines import CANONICAL, RELAXED, json_texts
 from tailrace.lake.segment import Documents
-from tailrace.spark.options import ShownForm
+from tailrace.spark.options import ShownForm, document_type
 
 _OPTIONS = json_util.CANONICAL_JSON_OPTIONS.with_options(
     datetime_conversion=DatetimeConversion.DATETIME_AUTO
@@ -55,10 +56,10 @@ def id_texts(keys: pa.Array) -> pa.Array:
 def documents(column: pa.Array, landed: Documents, form: ShownForm) -> pa.Array:
     """A column of documents in another form; null for null. Raises as ``json_texts``."""
     if column.null_count == len(column):
-        return pa.nulls(len(column), pa.binary() if form is ShownForm.BSON else pa.string())
+        return pa.nulls(len(column), document_type(form))
     if (landed is Documents.BSON) == (form is ShownForm.BSON) and form.value == landed.value:
         return column
-    if landed is Documents.BSON:
+    if landed is Documents.BSON and form is not ShownForm.VARIANT:
         ids = _object_ids(column)
         if ids is not None:  # keys, in both forms of Extended JSON
             return _around('{"_id":{"$oid":"', ids, '"}}')
@@ -73,11 +74,14 @@ def converted(values: Sequence[bytes | str | None], form: ShownForm) -> pa.Array
     if form is ShownForm.CANONICAL and all(isinstance(each, str) for each in values):
         return pa.array(values, pa.string())
     there = [raw for raw in raws if raw is not None]
-    texts = json_texts(there, CANONICAL if form is ShownForm.CANONICAL else RELAXED)
+    texts: list[Any] = [*json_texts(there, CANONICAL if form is ShownForm.CANONICAL else RELAXED)]
+    if form is ShownForm.VARIANT:
+        parsed = (VariantVal.parseJson(text.decode()) for text in texts)
+        texts = [{"value": each.value, "metadata": each.metadata} for each in parsed]
     if len(there) < len(raws):
         found = iter(texts)
-        return pa.array([None if raw is None else next(found) for raw in raws], pa.string())
-    return pa.array(texts, pa.string())
+        texts = [None if raw is None else next(found) for raw in raws]
+    return pa.array(texts, document_type(form))
 
 
 def are_object_ids(keys: pa.Array) -> bool:

@@ -9,9 +9,11 @@ from typing import Any
 import bson
 import pytest
 from bson import json_util
+from pyspark.sql.types import VariantVal
 
 from tailrace.errors import PipelineRefused
 from tailrace.lake.segment import Documents
+from tailrace.spark.options import Options, arrow_schema
 from tailrace.spark.planning import whole_lake
 from tailrace.spark.reading import read
 from tests.pipeline.events import Stream
@@ -226,6 +228,19 @@ def test_a_rename_and_a_drop_become_changes_of_keys(landing: Landing) -> None:
         ("orders", two, "delete", None),
         ("orders", nine, "upsert", {"_id": 9}),
     ]
+
+
+def test_a_variant_is_one_in_both_views(landing: Landing) -> None:
+    s = Stream()
+    landing.land([s.insert(1, n={"a": [1, None]}), s.delete(1), s.insert(2), s.drop()])
+    for view in ("changes", "events"):
+        options = {"lake": str(landing.path), "view": view, "documents": "variant"}
+        batches = [batch for part in whole_lake(options) for batch in read(part)]
+        assert all(batch.schema == arrow_schema(Options.of(options)) for batch in batches)
+        first, *others = (row["document"] for batch in batches for row in batch.to_pylist())
+        variant = VariantVal(first["value"], first["metadata"])
+        assert variant.toPython() == {"_id": 1, "n": {"a": [1, None]}}
+        assert None in others
 
 
 def test_a_key_of_another_type_replaces_that_of_before(landing: Landing) -> None:
