@@ -4,7 +4,6 @@ import compileall
 import gc
 import logging
 import os
-import re
 import shutil
 import signal
 import sys
@@ -21,6 +20,9 @@ import structlog
 
 from tailrace.demo.programs import require_java
 from tailrace.errors import ConfigurationError
+from tests.collection import pytest_collection as pytest_collection
+from tests.collection import pytest_collection_modifyitems as pytest_collection_modifyitems
+from tests.collection import pytest_xdist_make_scheduler as pytest_xdist_make_scheduler
 from tests.daemon import Daemon, Make
 from tests.mongod import ReplicaSet, Standalone, program
 from tests.orders import Orders
@@ -35,71 +37,12 @@ TESTS = Path(__file__).parent
 hypothesis.settings.register_profile("tailrace", deadline=None, max_examples=50)
 hypothesis.settings.load_profile("tailrace")
 
-SERVERS = {"mongod", "one_member", "three_members", "guarded", "standalone", "scripted"}
-"""A test that uses one of these fixtures is an integration test."""
-
-ABANDONED = "ignore:Exception ignored in. <socket:pytest.PytestUnraisableExceptionWarning"
-
-SLOWEST_FIRST = (
-    "pipeline",
-    "spark",
-    "deploy/test_image.py",
-    "integration/test_demo",
-    "faults/test_rolling_restarts.py",
-    "faults",
-    "destinations",
-    "bench",
-    "integration",
-    "browser",
-    "deploy",
-    "contract",
-    "tour",
-    "",
-)
-
 
 def pytest_configure(config: pytest.Config) -> None:
     """Compiles the service once, or each of the hundreds of processes does where Python may not
     write byte code (``PYTHONDONTWRITEBYTECODE``): 0.7 s of CPU time."""
     if not hasattr(config, "workerinput"):  # of xdist
         compileall.compile_dir(TESTS.parent / "service", quiet=1)
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Starts slow tests first, so that no process runs one alone at the end."""
-
-    def rank(item: pytest.Item) -> int:
-        name = str(item.path.relative_to(TESTS))
-        return next(at for at, start in enumerate(SLOWEST_FIRST) if name.startswith(start))
-
-    items.sort(key=rank)
-    for item in items:
-        if SERVERS & set(getattr(item, "fixturenames", ())):
-            item.add_marker(pytest.mark.integration)
-        if "abandoned_connects" in getattr(item, "fixturenames", ()):
-            item.add_marker(pytest.mark.filterwarnings(ABANDONED))
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """With ``--numprocesses``, one process runs all tests of a module, because they share servers.
-
-    All Spark tests stay in one process too, because they share one session, those of the page,
-    because they share one browser, and all tests of a type of destination, because they share its
-    server.
-    """
-    from xdist.scheduler import LoadScopeScheduling
-
-    class ByModule(LoadScopeScheduling):
-        def _split_scope(self, nodeid: str) -> str:
-            module = nodeid.partition("::")[0]
-            if module.startswith(("tests/pipeline/", "tests/browser/")):
-                return module.rpartition("/")[0]
-            found = re.match(r"tests/destinations/test_(?:contract.*\[)?([a-z]+)", nodeid)
-            return found[1] if found else module
-
-    config.option.loadscopereorder = False
-    return ByModule(config, log)
 
 
 @pytest.hookimpl(wrapper=True)
