@@ -1,12 +1,17 @@
 """A search for one row in the files of a table, for a limited time."""
 
+from __future__ import annotations
+
 import time
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import pyarrow.compute as pc
-import pyarrow.dataset as ds
 
 from tailrace.pipeline.tables.port import RowSearch
+
+if TYPE_CHECKING:  # it imports pandas, a quarter of what a run without news costs
+    import pyarrow.dataset as ds
 
 
 def search(
