@@ -24,7 +24,6 @@ from tests.s3_proxy import Rules, S3Proxy
 from tests.scratch import MakeDirectory
 
 SETTINGS = {
-    **worker_daemon.SETTING,
     "spark.sql.shuffle.partitions": "1",
     "spark.sql.adaptive.enabled": "false",
     "spark.driver.maxResultSize": "16m",
@@ -68,7 +67,7 @@ def s3_jars() -> str:
 
 @pytest.fixture(scope="session")
 def spark(java: None, s3_jars: str) -> Iterator[SparkSession]:
-    settings = {**SETTINGS, "spark.jars": s3_jars}
+    settings = {**SETTINGS, **worker_daemon.SETTING, "spark.jars": s3_jars}
     if delta := os.environ.get("TAILRACE_TESTS_JARS"):
         settings |= {**DELTA, "spark.jars": f"{s3_jars},{delta}"}
     session = open_session(PipelineSettings(master="local[2]", spark=settings))
