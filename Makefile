@@ -15,7 +15,7 @@ RERUNS := --reruns 1 --max-suite-reruns 5 --rerun-show-tracebacks
 SHORT := -m 'not simulates'
 
 .DEFAULT_GOAL := help
-.PHONY: help demo packages maven test quick unit simulate chaos bench audit lint format reference clean lock image-check
+.PHONY: help demo packages maven test quick unit simulate chaos bench audit lint format reference clean lock image-check release
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -101,8 +101,11 @@ lock: $(VENV)/lock ## lock the images' dependencies, with hashes (UPGRADE=--upgr
 image-check: $(VENV)/dev ## build the image and test it in a real Docker engine (as root)
 	$(BIN)/python -m tests.deploy.image_check $(TARGETS)
 
+release: $(VENV)/release/installed ## build wheel, sdist, SBOM and notes of the last commit in dist/, and check them; publishes nothing
+	.ci/release $(VENV)/release/bin
+
 clean: ## remove the environment, the caches and the demo's files
-	rm -rf $(VENV) $(DIRECTORY) bench-results .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(DIRECTORY) bench-results dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 
 $(VENV)/python:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Tailrace needs Python 3.11 or newer")'
@@ -129,6 +132,11 @@ $(VENV)/classes: $(VENV)/dev
 $(VENV)/benchmark/installed: $(VENV)/python pyproject.toml
 	$(PYTHON) -m venv $(VENV)/benchmark
 	$(VENV)/benchmark/bin/python -m pip install --quiet --editable '.[bench]'
+	@touch $@
+
+$(VENV)/release/installed: $(VENV)/python
+	$(PYTHON) -m venv $(VENV)/release
+	$(VENV)/release/bin/python -m pip install --quiet 'build>=1.2' 'cyclonedx-bom>=7' 'hatchling>=1.25' 'twine>=6'
 	@touch $@
 
 $(VENV)/lock: $(VENV)/python
