@@ -41,7 +41,8 @@ def protected(document: dict[str, Any], *hashes: str, mask: str = "") -> dict[st
     "value",
     [
         "123-45-6789", 'quoted " and \\ and \n', "ümlaut", "", 7, Int64(7), 1.5, True, b"bytes",
-        ObjectId(), datetime(2024, 5, 1, tzinfo=UTC), bson.Decimal128("1.50"), bson.Timestamp(1, 2),
+        ObjectId("65a0b0c0d0e0f0a0b0c0d0e0"), datetime(2024, 5, 1, tzinfo=UTC),
+        bson.Decimal128("1.50"), bson.Timestamp(1, 2),
     ],
     ids=repr,
 )  # fmt: skip
