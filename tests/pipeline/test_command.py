@@ -121,6 +121,7 @@ def test_the_status_tells_what_each_table_has_and_what_it_lacks(
     pipeline.run(publish_ratio=10, publish_at_end=False)
     pipeline.land([s.delete("k"), s.delete("l")])
     options = ["tables", "status", "--tables", str(pipeline.tables)]
+    assert "values.rescued" in capsys.readouterr().out
     assert main([*options, "--lake", str(pipeline.lake), "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     orders, apples = found["tables"]
