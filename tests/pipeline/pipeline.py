@@ -64,6 +64,8 @@ class Pipeline:
 
     def run(self, **settings: Any) -> JobProgress:
         """Does what ``tailrace pipeline --once`` does."""
+        if self.catalog:
+            self.store.require_writable()  # creates namespaces, which tables share
         job = self.job(**settings)
         job.catch_up()
         while job.step():
