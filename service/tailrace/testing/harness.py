@@ -23,6 +23,8 @@ from tailrace.testing.waits import patiently, until
 SCOPE = "orders"
 _MOST_REPLACED = 10
 """So many processes may be fenced one after another before a test fails."""
+_START_SECONDS = 30.0
+"""A start may take so long at least: ``seconds`` is for what the handler does."""
 
 
 class NotHandled(AssertionError):
@@ -92,7 +94,10 @@ class Harness:
         """Starts the first process."""
         self._tasks = await self._exit.enter_async_context(anyio.create_task_group())
         self._start()
-        await self._until(lambda: self._current.follows or self._current.ended)
+        await self._until(
+            lambda: self._current.follows or self._current.ended,
+            seconds=max(self._seconds, _START_SECONDS),
+        )
         if (failure := self._current.failure) is not None:
             await self._exit.aclose()
             raise failure
@@ -266,7 +271,7 @@ class Harness:
 
     @property
     def handler(self) -> Handler | None:
-        """The handler as the engine calls it, if it is open."""
+        """The handler without the planned faults; ``None`` before the process has opened it."""
         return self._current.handler
 
     # --- what they share -------------------------------------------------------------------
