@@ -79,9 +79,10 @@ format: $(VENV)/dev ## apply ruff's format and safe fixes
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-reference: $(VENV)/dev ## write docs/configuration.md and docs/http.md from the code
+reference: $(VENV)/dev ## write docs/configuration.md, docs/http.md and docs/supported-versions.md from the code
 	$(BIN)/python -m docs.configuration_reference > docs/configuration.md
 	$(BIN)/python -m docs.http_reference > docs/http.md
+	$(BIN)/python -m docs.supported_versions > docs/supported-versions.md
 
 # Hashes of every wheel that an image may need, for any Linux and Python 3.11 or newer, without a
 # registry's address. UPGRADE=--upgrade takes newer versions; otherwise locked versions stay.
