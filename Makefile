@@ -79,10 +79,11 @@ format: $(VENV)/dev ## apply ruff's format and safe fixes
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-reference: $(VENV)/dev ## write docs/configuration.md, docs/http.md and docs/supported-versions.md from the code
+reference: $(VENV)/dev ## write the generated pages below docs/, and the schema of the chart's values
 	$(BIN)/python -m docs.configuration_reference > docs/configuration.md
 	$(BIN)/python -m docs.http_reference > docs/http.md
 	$(BIN)/python -m docs.supported_versions > docs/supported-versions.md
+	$(BIN)/python -m docs.values_schema > deploy/helm/tailrace/values.schema.json
 
 # Hashes of every wheel that an image may need, for any Linux and Python 3.11 or newer, without a
 # registry's address. UPGRADE=--upgrade takes newer versions; otherwise locked versions stay.

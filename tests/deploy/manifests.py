@@ -28,10 +28,10 @@ def render(directory: Path) -> str:
 
 
 class Rendered:
-    """The objects of one overlay by kind; each kind exists once."""
+    """The objects of one overlay, as text or parsed, by kind; each kind exists once."""
 
-    def __init__(self, text: str) -> None:
-        self.all: list[dict[str, Any]] = list(yaml.safe_load_all(text))
+    def __init__(self, text: str | list[dict[str, Any]]) -> None:
+        self.all = list(yaml.safe_load_all(text)) if isinstance(text, str) else text
         self._by_kind = {each["kind"]: each for each in self.all}
         assert len(self._by_kind) == len(self.all)
 
