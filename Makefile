@@ -15,7 +15,7 @@ RERUNS := --reruns 1 --max-suite-reruns 5 --rerun-show-tracebacks
 SHORT := -m 'not simulates'
 
 .DEFAULT_GOAL := help
-.PHONY: help demo packages maven test quick unit simulate chaos bench audit lint format reference clean lock image-check release
+.PHONY: help demo packages maven test quick unit simulate chaos bench audit lint format reference clean lock image-check release images image-index draft
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -103,8 +103,21 @@ lock: $(VENV)/lock ## lock the images' dependencies, with hashes (UPGRADE=--upgr
 image-check: $(VENV)/dev ## build the image and test it in a real Docker engine (as root)
 	$(BIN)/python -m tests.deploy.image_check $(TARGETS)
 
-release: $(VENV)/release/installed ## build wheel, sdist, SBOM and notes of the last commit in dist/, and check them; publishes nothing
+release: $(VENV)/release/installed ## build wheel, sdist, SBOMs and notes of the last commit in dist/, and check them; publishes nothing
 	.ci/release $(VENV)/release/bin
+
+# GitHub's workflows set these three. Nobody needs them on a machine of their own, except to try them.
+IMAGE ?= tailrace
+ARCH ?= amd64
+images: ## build all images for ARCH=amd64 in dist/images/, with SBOM and provenance (PUSH=1: into the registry of IMAGE)
+	IMAGE="$(IMAGE)" ARCH="$(ARCH)" PUSH="$(PUSH)" .ci/images build
+
+image-index: ## give the pushed images of both architectures one tag (IMAGE=ghcr.io/…)
+	IMAGE="$(IMAGE)" .ci/images index
+
+draft: ## upload dist/ as the draft of a release of TAG on GitHub, which a person publishes
+	gh release create "$(TAG)" --draft --verify-tag --title "$(TAG)" --notes-file dist/notes.md \
+		$$(find dist -maxdepth 1 -type f)
 
 clean: ## remove the environment, the caches and the demo's files
 	rm -rf $(VENV) $(DIRECTORY) bench-results dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
