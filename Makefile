@@ -15,7 +15,7 @@ RERUNS := --reruns 1 --max-suite-reruns 5 --rerun-show-tracebacks
 SHORT := -m 'not simulates'
 
 .DEFAULT_GOAL := help
-.PHONY: help demo packages maven test quick unit simulate chaos bench audit lint format reference clean lock image-check release images image-index draft
+.PHONY: help demo packages maven test quick unit simulate chaos bench audit lint format reference clean lock image-check release images image-index chart-push draft
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -103,10 +103,11 @@ lock: $(VENV)/lock ## lock the images' dependencies, with hashes (UPGRADE=--upgr
 image-check: $(VENV)/dev ## build the image and test it in a real Docker engine (as root)
 	$(BIN)/python -m tests.deploy.image_check $(TARGETS)
 
-release: $(VENV)/release/installed ## build wheel, sdist, SBOMs and notes of the last commit in dist/, and check them; publishes nothing
+release: $(VENV)/release/installed ## build wheel, sdist, chart, SBOMs and notes of the last commit in dist/, and check them; publishes nothing
 	.ci/release $(VENV)/release/bin
 
-# GitHub's workflows set these three. Nobody needs them on a machine of their own, except to try them.
+# GitHub's workflows set these. Nobody needs them on a machine of their own, except to try them.
+CHARTS ?= localhost:5000/charts
 IMAGE ?= tailrace
 ARCH ?= amd64
 images: ## build all images for ARCH=amd64 in dist/images/, with SBOM and provenance (PUSH=1: into the registry of IMAGE)
@@ -114,6 +115,9 @@ images: ## build all images for ARCH=amd64 in dist/images/, with SBOM and proven
 
 image-index: ## give the pushed images of both architectures one tag (IMAGE=ghcr.io/…)
 	IMAGE="$(IMAGE)" .ci/images index
+
+chart-push: ## push the chart in dist/ as an OCI artifact (CHARTS=ghcr.io/…/charts; needs helm)
+	helm push dist/tailrace-*.tgz "oci://$$(echo "$(CHARTS)" | tr '[:upper:]' '[:lower:]')"
 
 draft: ## upload dist/ as the draft of a release of TAG on GitHub, which a person publishes
 	gh release create "$(TAG)" --draft --verify-tag --title "$(TAG)" --notes-file dist/notes.md \
