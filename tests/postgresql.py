@@ -44,14 +44,7 @@ class PostgreSQL:
         if self._process is not None:
             self._signal_each(signal.SIGCONT)
             return
-        options = ("-h", "127.0.0.1", "-k", "", "-p", str(self._port), "-c", "fsync=off")
-        with self._log.open("ab") as log:
-            self._process = subprocess.Popen(
-                [self._program("postgres"), "-D", str(self._data), *options],
-                user=self._user,
-                stdout=log,
-                stderr=log,
-            )
+        self._process = self._started()
         end = time.monotonic() + 60
         while True:
             try:
@@ -59,6 +52,18 @@ class PostgreSQL:
                     return
             except psycopg.OperationalError:
                 assert time.monotonic() < end, self._log.read_text()
+            if self._process.poll() is not None:  # a killed one still has the memory that it shared
+                self._process = self._started()
+
+    def _started(self) -> subprocess.Popen[bytes]:
+        options = ("-h", "127.0.0.1", "-k", "", "-p", str(self._port), "-c", "fsync=off")
+        with self._log.open("ab") as log:
+            return subprocess.Popen(
+                [self._program("postgres"), "-D", str(self._data), *options],
+                user=self._user,
+                stdout=log,
+                stderr=log,
+            )
 
     def stop(self, number: signal.Signals = signal.SIGQUIT) -> None:
         """Ends it at once, with every connection, and without losing what is committed.
@@ -81,9 +86,10 @@ class PostgreSQL:
 
     def _signal_each(self, number: signal.Signals) -> None:
         assert self._process is not None
-        children = f"/proc/{self._process.pid}/task/{self._process.pid}/children"
-        os.kill(self._process.pid, number)
-        for pid in map(int, Path(children).read_text().split()):
+        children = Path(f"/proc/{self._process.pid}/task/{self._process.pid}/children")
+        if number is not signal.SIGCONT:
+            os.kill(self._process.pid, signal.SIGSTOP)  # it starts no other process meanwhile
+        for pid in [*map(int, children.read_text().split()), self._process.pid]:
             with suppress(ProcessLookupError):
                 os.kill(pid, number)
 

@@ -12,6 +12,8 @@ from tests.destinations.destination import NAMES, Destination
 
 SWEEPING = ("postgresql", "mongodb", "redis")
 """Those that keep the last state of each document, and know themselves what is gone."""
+COMPARED = (*SWEEPING, "kafka", "kafka_once")
+"""Those that ``tailrace verify`` can ask."""
 REFUSING = [name for name in NAMES if name != "redis"]
 SECRET = "c3dvcmRmaXNo"
 SECRETS = {
@@ -74,6 +76,10 @@ class TestContract(DestinationContract):
     @pytest.mark.parametrize("kind", SWEEPING, scope="session")
     def test_a_snapshot_removes_what_is_gone_and_nothing_else(self) -> None:
         super().test_a_snapshot_removes_what_is_gone_and_nothing_else()
+
+    @pytest.mark.parametrize("kind", COMPARED, scope="session")
+    def test_a_comparison_tells_the_same_rows_from_others(self) -> None:
+        super().test_a_comparison_tells_the_same_rows_from_others()
 
     @pytest.mark.parametrize("kind", SECRETS, scope="session")
     def test_a_secret_is_shown_nowhere(self, kind: str) -> None:
