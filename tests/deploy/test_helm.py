@@ -275,6 +275,13 @@ def test_a_pod_starts_only_with_a_configuration_that_passes_the_check(
         assert text in shown
 
 
+def test_a_single_pod_may_be_moved_also_if_others_could_share_its_scopes(helm: Helm) -> None:
+    """A budget that keeps it would block the draining of its node for ever."""
+    made = helm.daemon(of_overlay("replicated") | {"replicas": 1})
+    assert made["PodDisruptionBudget"]["spec"]["maxUnavailable"] == 1
+    assert made["Deployment"]["spec"]["strategy"]["type"] == "RollingUpdate"
+
+
 def annotation(made: Rendered) -> str:
     text: str = made["Deployment"]["spec"]["template"]["metadata"]["annotations"][
         "checksum/restart"
