@@ -14,10 +14,13 @@ import yaml
 
 from docs.values_schema import values_schema
 from tailrace.cli import main
+from tailrace.config import difference
 from tailrace.version import __version__
+from tests.configuration import schema
 from tests.deploy import files
 from tests.deploy.helm import CHART, Helm, Refused
 from tests.deploy.manifests import KUBERNETES, OVERLAYS, Rendered, render, tool
+from tests.deploy.test_kubernetes import PAGE, SECRET
 
 Values = dict[str, Any]
 
@@ -282,6 +285,12 @@ def test_a_single_pod_may_be_moved_also_if_others_could_share_its_scopes(helm: H
     assert made["Deployment"]["spec"]["strategy"]["type"] == "RollingUpdate"
 
 
+def test_the_values_of_the_page_make_a_daemon(helm: Helm) -> None:
+    (values,) = re.findall(r"```yaml\n(# values\.yaml\n.*?)```", PAGE, re.DOTALL)
+    config = yaml.safe_load(helm.daemon(yaml.safe_load(values)).configuration)
+    assert config["mongodb"] == {"uri_file": SECRET}
+
+
 def annotation(made: Rendered) -> str:
     text: str = made["Deployment"]["spec"]["template"]["metadata"]["annotations"][
         "checksum/restart"
@@ -330,6 +339,20 @@ def test_a_value_that_a_reload_refuses_replaces_the_pods(helm: Helm, change: str
     before, after = of_overlay("single"), of_overlay("single")
     RESTARTED[change](after)
     assert annotation(helm.daemon(before)) != annotation(helm.daemon(after))
+
+
+def test_the_chart_knows_all_that_a_reload_refuses() -> None:
+    applied = {*difference.OF_ALL_SCOPES, *difference.OF_FAILURES, *difference.AT_ONCE}
+    refused = set()
+    for section, node in schema()["properties"].items():
+        name = node.get("$ref", "").removeprefix("#/$defs/")
+        keys = schema()["$defs"][name]["properties"] if name else ()
+        paths = {f"{section}.{key}" for key in keys} or {section}
+        refused |= set() if section in applied else paths - applied
+    by_part_or_unused = {"scopes", "handlers", "routes", "include"}
+    of_the_pipeline = {key for key in refused if key.startswith("pipeline.")}
+    known = {"store", "replicas", "http.host", "http.port"}
+    assert refused - by_part_or_unused - of_the_pipeline == known
 
 
 @pytest.mark.parametrize(
