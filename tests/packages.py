@@ -36,21 +36,21 @@ def install(**packages: str) -> list[str]:
     return missing
 
 
-def require_installed(program: str, *others: str) -> str:
-    """The path of a program, whose package of the same name is installed if it is missing.
+def require_installed(program: str, *others: str, package: str = "") -> str:
+    """The path of a program, whose package (by default of its name) is installed if it is missing.
 
     Skips the test if it cannot be installed. ``others`` are more packages to install with it.
     """
     if shutil.which(program) is None:
-        packages = (program, *others)
+        packages = (package or program, *others)
         if shutil.which("apt-get") is None or os.geteuid() != 0:
             pytest.skip(f"needs {program}: install it ('apt-get install {' '.join(packages)}')")
         try:
-            install(**{package: package for package in packages})
+            install(**{program: packages[0]}, **{other: other for other in others})
         except CheckFailed as error:
             pytest.skip(f"needs {program}, which apt-get refused: {error}")
     found = shutil.which(program)
-    assert found, f"Debian's package {program} has no command {program}"
+    assert found, f"Debian's package {package or program} has no command {program}"
     return found
 
 

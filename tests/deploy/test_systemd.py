@@ -1,7 +1,6 @@
 """The unit of systemd is one that systemd takes, and fits the program and its own promises."""
 
 import re
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -10,6 +9,7 @@ import pytest
 from tailrace.app import CLOSING_SECONDS
 from tailrace.cli.commands import COMMANDS
 from tests.checkout import ROOT
+from tests.packages import require_installed
 
 UNIT = ROOT / "deploy/systemd/tailrace.service"
 PAIRS = re.findall(r"^(\w+)=(.*)$", UNIT.read_text(), re.MULTILINE)
@@ -17,10 +17,6 @@ VALUES = dict(PAIRS)
 INSTALL = (ROOT / "docs/install.md").read_text()
 MOST_EXPOSED = 20
 """Tenths: the exposure that `systemd-analyze security` may find. 12 is what the unit has."""
-
-needs_systemd = pytest.mark.skipif(
-    not shutil.which("systemd-analyze"), reason="systemd-analyze is not on this machine"
-)
 
 
 @pytest.fixture
@@ -32,18 +28,17 @@ def unit(tmp_path: Path) -> Path:
 
 
 def analyzed(*words: str | Path) -> tuple[int, str]:
+    program = require_installed("systemd-analyze", package="systemd")
     done = subprocess.run(
-        ["systemd-analyze", "--no-pager", *words], capture_output=True, text=True, check=False
+        [program, "--no-pager", *words], capture_output=True, text=True, check=False
     )
     return done.returncode, done.stdout + done.stderr
 
 
-@needs_systemd
 def test_systemd_takes_every_key(unit: Path) -> None:
     assert analyzed("verify", "--man=no", unit) == (0, "")
 
 
-@needs_systemd
 def test_it_is_hardened(unit: Path) -> None:
     code, text = analyzed("security", "--offline=true", f"--threshold={MOST_EXPOSED}", unit)
     assert code == 0, text
