@@ -45,6 +45,7 @@ def canonical(text: str) -> str:
         return ""
     try:
         document = json_util.loads(text, json_options=_ANY)
+        stored = text_of(document)  # from Python 3.12 on, more nesting can be read than written
     except _REFUSALS as error:
         raise ValueError(f"the filter is not Extended JSON: {error}") from error
     if not isinstance(document, dict):
@@ -53,7 +54,7 @@ def canonical(text: str) -> str:
         bson.encode(document)
     except _REFUSALS as error:
         raise ValueError(f"the filter holds a value that BSON cannot store: {error}") from error
-    return text_of(document)
+    return stored
 
 
 def fingerprint(text: str) -> str:
