@@ -60,7 +60,7 @@ def test_the_documented_package_keeps_every_promise(packages: Path, tmp_path: Pa
     assert skipped == [COMPARISON, CREDENTIALS]
 
 
-MAKES_A_FILE = """with sqlite3.connect(self._path) as db:
+MAKES_A_FILE = """with closing(sqlite3.connect(self._path)) as db, db:
                 db.executescript(TABLES)
                 db.execute('INSERT INTO documents (document) VALUES (?)', ['{"_id": 1}'])"""
 
