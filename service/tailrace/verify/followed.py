@@ -77,6 +77,10 @@ class FollowedHandler:
                 return Reached(time, position.start_point)
         raise Unavailable(f"handler {self.handler!r} has no position yet")
 
+    def changes(self) -> int:
+        """How many changes were read of the scope since the start of the process."""
+        return 0 if (watcher := self.watcher) is None else watcher.status.counts.events
+
     @property
     def ended(self) -> str:
         """Why it can be compared no more, since a reload; empty while it can."""

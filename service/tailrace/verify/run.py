@@ -70,7 +70,7 @@ class VerificationRun:
         request = findings.record.request
         self._pace = ChunkPace(_CHUNK_DOCUMENTS, request.documents_per_second)
         self._pace.documents = _FIRST_DOCUMENTS
-        self._steps = Steps(findings, source, self._pace, followed.reached)
+        self._steps = Steps(findings, source, self._pace, followed.reached, followed.changes)
         self._backoff = Backoff(0.1, 5.0)
         self._save_at = 0.0
         self._saved: Verification | None = None

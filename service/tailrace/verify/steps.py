@@ -36,16 +36,23 @@ _SAMPLED = 2**32
 _CHUNKS = 4
 """The most chunks in one read of a destination that compares by itself: one if they are paced, or
 slow."""
+_BUSY_SECONDS = 1.0
+"""A scope whose last change was read more recently than this is busy: as for a snapshot, steps are
+small then, with pauses between them, so that changes do not wait."""
 
 
 @dataclass(slots=True)
 class Steps:
-    """What a run does next with a collection. ``reached``: see :class:`Looker`."""
+    """What a run does next with a collection. ``reached``: see :class:`Looker`. ``changes``: how
+    many changes the scope has read."""
 
     findings: Findings
     source: Source
     pace: ChunkPace
     reached: Callable[[], Reached]
+    changes: Callable[[], int]
+    _changes: int | None = None
+    _changed_at: float = -_BUSY_SECONDS
     _limits: ChunkLimits = field(default_factory=ChunkLimits)
     _open: OpenKeys = field(default_factory=OpenKeys)
     _current: tuple[str, Phase] | None = None
@@ -98,9 +105,10 @@ class Steps:
 
     async def _chunk(self, looker: Looker, of: ComparedCollection) -> ComparedCollection:
         """Compares the next documents of a collection."""
-        wanted = ChunkLimit(self.pace.size(briefly=False))
+        briefly = self._is_busy()
+        wanted = ChunkLimit(self.pace.size(briefly=briefly))
         limit = self._limits.of(of.name, wanted.documents)
-        most = 1 if self.pace.per_second or limit != wanted else _CHUNKS
+        most = 1 if self.pace.per_second or limit != wanted or briefly else _CHUNKS
         began = anyio.current_time()
         try:
             scanned = await scan(looker, of, limit, self._matching(), most)
@@ -110,11 +118,20 @@ class Steps:
             raise
         # Most of the time is that of answers on their way: only what the server gives up counts.
         self._limits.note(of.name, scanned.scanned, 0.0)
-        self.pace.note(scanned.scanned, scanned.size, anyio.current_time() - began)
+        took = anyio.current_time() - began
+        self.pace.note(scanned.scanned, scanned.size, took, briefly=briefly)
         self._open.add(scanned.open)
         of = await self._counted(of, scanned.compared)
         self._scanned = scanned.ends
         return replace(of, last=scanned.last or of.last)
+
+    def _is_busy(self) -> bool:
+        """Whether changes come, and would wait for a large step."""
+        now, changes = anyio.current_time(), self.changes()
+        if self._changes is not None and changes != self._changes:
+            self._changed_at = now
+        self._changes = changes
+        return now - self._changed_at < _BUSY_SECONDS
 
     def _matching(self) -> Mapping[str, Any] | None:
         request = self.findings.record.request
@@ -136,7 +153,7 @@ class Steps:
         """Looks at open keys once more: now a difference is one, if no change touches it."""
         if self._open.waits:
             await self._later(self._open.after)
-        keys = self._open.next()
+        keys, began = self._open.next(), anyio.current_time()
         looked = await looker.look(of, keys)
         settled, result = await looker.settled(of, looked), looked.compared
         differing = settled.differing
@@ -150,6 +167,8 @@ class Steps:
         self._open.looked(keys, len(result.unread), high=looked.window.high)
         undecided = {*settled.open, *result.unread}
         self._open.settle([key for key in keys if key not in undecided])
+        if self._is_busy():
+            self.pace.note(0, 0, anyio.current_time() - began, briefly=True)
         fluid = self._open.again(settled.open)
         of = self.findings.count(of, set_aside=len(aside), in_flux=len(fluid))
         return self.findings.differs(of, differing, looked.window.at)
@@ -157,7 +176,8 @@ class Steps:
     async def _page(self, looker: Looker, of: ComparedCollection) -> ComparedCollection:
         """Looks for rows without documents among the next keys of the destination."""
         began, namespace = anyio.current_time(), Namespace(of.database, of.collection)
-        most = self.pace.most_documents
+        briefly = self._is_busy()
+        most = self.pace.size(briefly=True) if briefly else self.pace.most_documents
         held = await looker.comparison.stored_keys(namespace, of.cursor or None, most)
         now = await self.source.now()
         sample = self.findings.record.request.sample
@@ -168,7 +188,7 @@ class Steps:
             self._open.add(await self.source.without_documents(of, keys, now))
         strange = [each.text for each in held.keys if each.id is None]
         of = self.findings.has_no_document(of, strange, now)
-        self.pace.note(len(held.keys), 0, anyio.current_time() - began)
+        self.pace.note(len(held.keys), 0, anyio.current_time() - began, briefly=briefly)
         self._scanned = held.after is None
         return replace(of, cursor=held.after or of.cursor)
 

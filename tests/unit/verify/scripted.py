@@ -61,6 +61,8 @@ class World:
         self.failures: dict[str, list[Exception]] = {}
         self.ddl: list[int] = []
         self.reads: list[str] = []
+        self.sizes: list[int] = []
+        """The documents in the chunks that were read."""
 
     def change(self, number: Any, value: Any) -> None:
         """A change in the source; ``None`` deletes."""
@@ -127,6 +129,7 @@ class World:
         found = self.documents_at(time.time - 1000)
         after = bson.decode(of.last.raw)["_id"] if of.last is not None else -1
         chosen = [number for number in sorted(found) if number > after][:most]
+        self.sizes.append(len(chosen))
         shown = {number: {} if keys_only else {"n": found[number]} for number in chosen}
         raws = [bson.encode({"_id": number} | fields) for number, fields in shown.items()]
         ends = accumulate(map(len, raws), initial=0)

@@ -48,7 +48,13 @@ async def verified(
     record = replace(record, collections={ORDERS.name: ORDERS})
     findings = Findings(record, letters or MemoryDeadLetters())
     source: Any = world
-    steps = Steps(findings, source, ChunkPace(most, asked.documents_per_second), world.reached)
+    steps = Steps(
+        findings,
+        source,
+        ChunkPace(most, asked.documents_per_second),
+        world.reached,
+        lambda: len(world.changes),
+    )
     looker = Looker(source, world, world.reached, full_document)
     with against_hanging():
         while not (of := findings.record.collections[ORDERS.name]).is_over:
@@ -76,6 +82,23 @@ async def test_rows_of_several_chunks_are_told_apart(world: MakeWorld, per_secon
     record = await verified(one, most=2, documents_per_second=per_second)
     assert record.counts == Counts(compared=6, equal=5, different=1)
     assert kinds(record) == {text(3): Kind.DIFFERENT}
+
+
+@pytest.mark.parametrize("busy", [False, True])
+async def test_chunks_are_small_while_changes_come(world: MakeWorld, busy: bool) -> None:
+    one = world()
+    for number in range(6, 1000):
+        one.change(number, 0)
+    one.follow()
+
+    def change() -> None:
+        one.change(0, 0)
+        one.follow()
+
+    one.on = {read: [change] * 10 for read in ("keys", "documents") if busy}
+    record = await verified(one)
+    assert record.counts == Counts(compared=1000, equal=1000)
+    assert (max(one.sizes) <= 300) == busy
 
 
 async def test_rows_that_were_changed_by_hand_differ(world: MakeWorld) -> None:
