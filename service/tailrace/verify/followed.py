@@ -78,8 +78,15 @@ class FollowedHandler:
         raise Unavailable(f"handler {self.handler!r} has no position yet")
 
     def changes(self) -> int:
-        """How many changes were read of the scope since the start of the process."""
-        return 0 if (watcher := self.watcher) is None else watcher.status.counts.events
+        """How many changes were read of the scope since the start of the process.
+
+        None counts for a log: it is read as a whole, and small steps would read it again and again.
+        """
+        watcher, routed = self.watcher, self.routed
+        if watcher is None or routed is None:
+            return 0
+        reads_all = routed.handler.is_log or routed.handler.from_beginning
+        return 0 if reads_all else watcher.status.counts.events
 
     @property
     def ended(self) -> str:

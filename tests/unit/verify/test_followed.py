@@ -44,3 +44,18 @@ def test_a_position_without_a_change_is_before_its_time(
 def test_nor_is_the_first_one_of_a_second_of_that_second() -> None:
     position = Position(PositionKind.IDLE, None, None, Timestamp(100, 0))
     assert reached(position) < Timestamp(100, 0)
+
+
+@pytest.mark.parametrize(
+    ("is_log", "from_beginning", "changes"), [(False, False, 7), (True, False, 0), (False, True, 0)]
+)
+def test_the_changes_of_a_log_do_not_count(
+    *, is_log: bool, from_beginning: bool, changes: int
+) -> None:
+    """It is read as a whole: small steps beside changes would read it again and again."""
+    handler = Named(is_log=is_log, from_beginning=from_beginning)
+    routed = Named(name="audit", handler=handler)
+    status = Named(state=WatcherState.STREAMING, counts=Named(events=7))
+    plan = Named(routed=[routed])
+    watcher: Any = Named(status=status, claim=Named(epoch=1), plan=plan)
+    assert FollowedHandler("orders", "audit", lambda _: watcher).changes() == changes
