@@ -42,7 +42,7 @@ def test_a_damaged_lease_halts_only_its_scope_until_it_is_repaired(orders: Order
         leases = client[replicas.store["database"]].leases
         leases.update_one({"_id": "left"}, {"$set": {"until": "soon"}})
         until(lambda: one.status("left")["state"] == "halted", "the halt")
-        (halted,) = one.logged("scope.halted")
+        (halted,) = until(lambda: one.logged("scope.halted"), "its line")
         assert halted["scope"] == "left"
         assert "document 'left': the lease cannot be read: its until is not" in halted["error"]
         assert "scope left: halted" in one.get("/readyz")[1]
