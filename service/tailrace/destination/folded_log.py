@@ -17,6 +17,7 @@ from tailrace.destination.document_row import DocumentRow, JsonRow
 from tailrace.destination.temporary_rows import held_keys, held_rows, temporary_file
 from tailrace.engine import HeldKeys, HeldRows
 from tailrace.event import Namespace
+from tailrace.event.cluster_position import BEFORE_ALL, position
 from tailrace.event.codec import CODEC
 from tailrace.event.document_identity import ShardKey, is_of_another, shard_key_in, shard_key_of
 from tailrace.event.document_key import id_alone, identity, shard_key
@@ -48,20 +49,14 @@ INSERT INTO documents VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET
     key = excluded.key, time = excluded.time, state = excluded.state, document = excluded.document
     WHERE excluded.time >= time
 """
-_BEFORE_ALL = -(2**63)
-
-
-def position(seconds: int, increment: int) -> int:
-    """A cluster time as one number that sorts as it does, and that SQLite can hold."""
-    return ((seconds - 2**31) << 32) + increment
 
 
 @dataclass(frozen=True, slots=True)
 class LoggedChange:
     """An event of a log.
 
-    ``time``: as :func:`position` gives it; ``None`` for an event without one. ``key``: the document
-    key as BSON. ``document``: after the change; ``None`` if the event has none. ``to``: the new
+    ``time``: its :func:`position`; ``None`` for an event without one. ``key``: the document key as
+    BSON. ``document``: after the change; ``None`` if the event has none. ``to``: the new
     name of a rename. ``snapshot``: that of a barrier.
     """
 
@@ -87,7 +82,7 @@ class FoldedLog:
     """The collections of which the log has all documents, whatever of it was removed."""
     _all_whole: bool = False
     _snapshots: set[str] = field(default_factory=set)
-    _time: int = _BEFORE_ALL
+    _time: int = BEFORE_ALL
 
     def close(self) -> None:
         """Removes the file."""
@@ -164,7 +159,7 @@ class FoldedLog:
         self._file.execute(_PUT, (number, id, id_alone(key), time, state, document))
 
     def _begin(self, of: Namespace) -> int:
-        return self._begins.get(of, _BEFORE_ALL)
+        return self._begins.get(of, BEFORE_ALL)
 
     def _found(self, of: Namespace, id: bytes) -> tuple[int, int, Json | None] | None:
         """Time, state and document."""

@@ -8,10 +8,11 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - what all of Spark's users call it
 from pyspark.sql.pandas.types import to_arrow_schema
 
+from tailrace.event.cluster_position import BEFORE_ALL, position
 from tailrace.lake.segment import Documents
 from tailrace.pipeline import files, small_batch
 from tailrace.pipeline.decoding import decode
-from tailrace.pipeline.lineage import BEFORE_ALL, Statement, position, position_sql
+from tailrace.pipeline.lineage import Statement, position_sql
 from tailrace.pipeline.schemas import CHANGES, DECODED, NO_TABLE, segment_schema
 from tailrace.pipeline.segments import LandedSegment
 from tailrace.pipeline.tables import DataFile, Table, TableStore, TableVersion

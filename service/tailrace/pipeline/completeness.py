@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from tailrace.event.cluster_position import BEFORE_ALL, seconds_of
 from tailrace.pipeline import changes
-from tailrace.pipeline.lineage import BEFORE_ALL, STATEMENTS, Statement, seconds_of
+from tailrace.pipeline.lineage import STATEMENTS, Statement
 from tailrace.pipeline.tables import TableVersion
 
 COMPLETE = "tailrace.complete"

@@ -3,9 +3,9 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from tailrace.event.cluster_position import BEFORE_ALL, seconds_of
 from tailrace.lake.segment import Footer
 from tailrace.pipeline import changes
-from tailrace.pipeline.lineage import BEFORE_ALL, seconds_of
 from tailrace.pipeline.schemas import NO_TABLE
 from tailrace.pipeline.segments import LandedLake, Pending, pending, read_footer, read_footers
 from tailrace.pipeline.tables import DataFile, TableVersion

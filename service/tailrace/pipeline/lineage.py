@@ -17,39 +17,26 @@ from typing import Any
 import pyarrow as pa
 from pyarrow import compute as pc
 
+from tailrace.event.cluster_position import BEFORE_ALL, EPOCH_SECONDS, position
 from tailrace.pipeline.schemas import of_database, table_name
-
-_HALF = 2**31
-
-BEFORE_ALL = -(2**63)
-"""The position of events without a cluster time: before all others."""
 
 SNAPSHOT_END = "snapshotEnd"
 STATEMENTS = ("drop", "dropDatabase", "rename", SNAPSHOT_END)
 
 
-def position(seconds: int, increment: int) -> int:
-    """A cluster time (two unsigned 32-bit numbers) as one sortable number."""
-    return ((seconds - _HALF) << 32) + increment
-
-
-def seconds_of(number: int) -> int:
-    return (number >> 32) + _HALF
-
-
 def position_sql(seconds: str, increment: str) -> str:
     """:func:`position` in SQL; null for null."""
-    return f"shiftleft({seconds} - {_HALF}L, 32) + {increment}"
+    return f"shiftleft({seconds} - {EPOCH_SECONDS}L, 32) + {increment}"
 
 
 def position_of(seconds: pa.ChunkedArray, increments: pa.ChunkedArray) -> pa.ChunkedArray:
     """:func:`position` of each value; null for null."""
-    return pc.add(pc.multiply(pc.subtract(seconds, _HALF), 2**32), increments)
+    return pc.add(pc.multiply(pc.subtract(seconds, EPOCH_SECONDS), 2**32), increments)
 
 
 def time_sql(column: str) -> str:
     """The timestamp of a position; null for null and for :data:`BEFORE_ALL`."""
-    return f"timestamp_seconds(nullif(shiftright({column}, 32) + {_HALF}L, 0L))"
+    return f"timestamp_seconds(nullif(shiftright({column}, 32) + {EPOCH_SECONDS}L, 0L))"
 
 
 @dataclass(frozen=True, slots=True, order=True)

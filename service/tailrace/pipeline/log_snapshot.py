@@ -9,9 +9,10 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
 from tailrace.config.pipeline import REST, TypedColumn
+from tailrace.event.cluster_position import BEFORE_ALL
 from tailrace.pipeline import changes
 from tailrace.pipeline.completeness import Histories, TableCompleteness, histories_of
-from tailrace.pipeline.lineage import BEFORE_ALL, STATEMENTS, Statement
+from tailrace.pipeline.lineage import STATEMENTS, Statement
 from tailrace.pipeline.schemas import CURRENT, HISTORY, NO_TABLE
 from tailrace.pipeline.tables import PUBLISHED, DataFile, Table, TableStore, TableVersion
 from tailrace.pipeline.typed_columns import (

@@ -14,9 +14,10 @@ from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType
 
+from tailrace.event.cluster_position import BEFORE_ALL
 from tailrace.pipeline import changes, files
 from tailrace.pipeline.completeness import COMPLETE
-from tailrace.pipeline.lineage import BEFORE_ALL, Statement, connected, routes
+from tailrace.pipeline.lineage import Statement, connected, routes
 from tailrace.pipeline.log_snapshot import CURRENT_STATE, LogSnapshot, TableKind
 from tailrace.pipeline.quality import observed, record_of
 from tailrace.pipeline.tables import PUBLISHED, DataFile, Table, TableVersion

@@ -12,8 +12,9 @@ from dataclasses import astuple
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
+from tailrace.event.cluster_position import BEFORE_ALL
 from tailrace.pipeline.folding import fold
-from tailrace.pipeline.lineage import BEFORE_ALL, VersionRoute, position_sql, time_sql
+from tailrace.pipeline.lineage import VersionRoute, position_sql, time_sql
 
 OPEN, KNOWN, NEW = 0, 1, 2
 """The stages of a sequence's rows."""

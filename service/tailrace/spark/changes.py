@@ -16,9 +16,10 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import compute as pc
 
+from tailrace.event.cluster_position import EPOCH_SECONDS, position, seconds_of
 from tailrace.event.namespace import Namespace
 from tailrace.spark import values
-from tailrace.spark.current_state import CurrentState, KeyChange, position
+from tailrace.spark.current_state import CurrentState, KeyChange
 from tailrace.spark.earlier import COLUMNS, OF_DOCUMENTS, changes_of, needs_state, state_before
 from tailrace.spark.options import Options, arrow_schema
 from tailrace.spark.planning import Segments
@@ -26,7 +27,6 @@ from tailrace.spark.reading import RowBatch, rows_of, times, timestamps
 
 _EFFECTS = 4096
 _BYTES = 4 * 1024 * 1024
-_HALF = 2**31
 
 
 def batches(segments: Segments, options: Options) -> Iterator[pa.RecordBatch]:
@@ -108,7 +108,7 @@ class _Effects:
             pa.array([each.key for each in effects]),
             pa.array([not each.there for each in effects]),
             values.converted([each.document for each in effects], self.options.documents),
-            pa.array((positions >> 32) + _HALF),
+            pa.array((positions >> 32) + EPOCH_SECONDS),
             pa.array(positions & (2**32 - 1)),
             pa.array([ordinal for _, _, ordinal in waiting], pa.int64()),
         )
@@ -117,7 +117,7 @@ class _Effects:
         chosen, since = self.options.collections, self.options.since
         if chosen and effect.collection not in chosen:
             return
-        if since is not None and (time >> 32) + _HALF < since:
+        if since is not None and seconds_of(time) < since:
             return
         self._waiting.append((effect, time, ordinal))
         self._size += len(effect.document or b"")

@@ -16,6 +16,7 @@ from typing import Any, TypeAlias
 import bson
 
 from tailrace.errors import PipelineRefused
+from tailrace.event.cluster_position import BEFORE_ALL, position
 from tailrace.event.codec import CODEC
 from tailrace.event.document_identity import changed_key, is_of_another
 from tailrace.event.document_key import identity, shard_key
@@ -40,12 +41,6 @@ CREATE TABLE documents (
 _PUT = "INSERT OR REPLACE INTO documents VALUES (?, ?, ?, ?, ?, ?, ?)"
 _KEYS = "SELECT key FROM documents WHERE collection = ? AND time < ? AND there"
 _DELETE = "DELETE FROM documents WHERE collection = ? AND time < ?"
-_BEFORE_ALL = -(2**63)
-
-
-def position(seconds: int, increment: int) -> int:
-    """A cluster time as one number that sorts as it does, and that SQLite can hold."""
-    return ((seconds - 2**31) << 32) + increment
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +87,7 @@ class CurrentState:
     removed: str = ""
     shown: bool = False
     """Whether the effects count, and so have to be all of them."""
-    time: int = _BEFORE_ALL
+    time: int = BEFORE_ALL
     """That of the last change."""
     _file: sqlite3.Connection = field(default_factory=lambda: sqlite3.connect(""))
     _collections: dict[Namespace, int] = field(default_factory=dict)
@@ -180,7 +175,7 @@ class CurrentState:
         self._file.execute(_PUT, values)
 
     def _begin(self, of: Namespace) -> int:
-        return self._begins.get(of, _BEFORE_ALL)
+        return self._begins.get(of, BEFORE_ALL)
 
     # --- many documents ------------------------------------------------------------------------
 
@@ -211,9 +206,7 @@ class CurrentState:
             yield KeyChange(to, key, True, document)
         move = "UPDATE OR IGNORE documents SET collection = ? WHERE collection = ? AND time < ?"
         self._file.execute(move, (target, source, time))
-        self._file.execute(
-            "DELETE FROM documents WHERE collection = ? AND time < ?", (source, time)
-        )
+        self._file.execute(_DELETE, (source, time))
         self._begins[of] = time
         self._whole.add(of)
         if not whole:

@@ -11,6 +11,7 @@ import pyarrow as pa
 from pyarrow import compute as pc
 
 from tailrace.event import ChangeEvent
+from tailrace.event.cluster_position import position
 from tailrace.event.codec import CODEC
 from tailrace.event.document_key import id_alone
 from tailrace.event.namespace import Namespace, namespace
@@ -19,7 +20,7 @@ from tailrace.lake.segment import Documents, segment_name
 from tailrace.pipeline.location import Location
 from tailrace.pipeline.segments import LandedLake
 from tailrace.spark import values
-from tailrace.spark.current_state import CurrentState, LandedChange, position
+from tailrace.spark.current_state import CurrentState, LandedChange
 from tailrace.spark.options import Options
 from tailrace.spark.planning import Segments
 from tailrace.spark.reading import RowBatch, batches_of, rows_of, times

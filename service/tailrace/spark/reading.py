@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 from pyarrow import compute as pc
 
 from tailrace.errors import SegmentUnreadable, describe
+from tailrace.event.cluster_position import EPOCH_SECONDS
 from tailrace.lake.segment import Documents, segment_name
 from tailrace.pipeline.location import Location
 from tailrace.spark.options import Options
@@ -116,9 +117,9 @@ def timestamps(seconds: pa.Array) -> pa.Array:
 
 
 def times(batch: pa.RecordBatch) -> Any:
-    """The cluster times as sortable numbers; that of a row without one is least."""
+    """The cluster times as positions; that of a row without one is least."""
     seconds, increments = (
         np.asarray(pc.fill_null(batch.column(name), 0), np.int64)
         for name in ("cluster_seconds", "cluster_increment")
     )
-    return (seconds - 2**31 << 32) + increments
+    return (seconds - EPOCH_SECONDS << 32) + increments

@@ -12,9 +12,10 @@ from bson.codec_options import DatetimeConversion
 
 from tailrace.destination import Row, SnapshotBarrier
 from tailrace.destination.document_row import JsonRow
-from tailrace.destination.folded_log import LoggedChange, position
+from tailrace.destination.folded_log import LoggedChange
 from tailrace.errors import Unavailable
 from tailrace.event import ChangeEvent
+from tailrace.event.cluster_position import position
 from tailrace.event.json_lines import json_lines
 from tailrace.event.namespace import namespace
 

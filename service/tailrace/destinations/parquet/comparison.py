@@ -8,8 +8,9 @@ from bson import json_util
 
 from tailrace.destination import Namespace, Row, SnapshotBarrier
 from tailrace.destination.document_row import DocumentRow, JsonRow
-from tailrace.destination.folded_log import LoggedChange, position
+from tailrace.destination.folded_log import LoggedChange
 from tailrace.event import ChangeEvent
+from tailrace.event.cluster_position import position
 from tailrace.event.codec import CODEC
 from tailrace.event.namespace import namespace
 from tailrace.lake.segment import Documents, Footer, segment_name
