@@ -52,6 +52,8 @@ class HandlerRun:
 
     def begin(self) -> None:
         """The handler may be called from now on."""
+        if self.delivery is not None and self.replay is None:
+            self.watermark.latency = self.delivery.recorder.latency
         self.joining = False
         self.begun.set()
 

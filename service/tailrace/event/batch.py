@@ -14,7 +14,7 @@ from bson.timestamp import Timestamp
 
 from tailrace.event.change_event import ChangeEvent
 from tailrace.event.document_key import Keys
-from tailrace.event.layout import cluster_time, operation_type, parts, resume_token
+from tailrace.event.layout import changed_at, cluster_time, operation_type, parts, resume_token
 from tailrace.event.survey import survey
 from tailrace.model.token import ResumeToken
 
@@ -72,6 +72,14 @@ class Slice(_RawEvents):
     def last(self) -> LastEvent:
         """The last event's token, time and type for the watermark, without decoding the event."""
         return _read_last(self.buffer, self.bounds[-2])
+
+    def changed_at(self) -> tuple[float, float] | None:
+        """When the first and the last event happened, as Unix times; ``None`` if they do not
+        say."""
+        first = last = changed_at(parts(self.buffer, self.bounds[0]))
+        if len(self.bounds) > 2:
+            last = changed_at(parts(self.buffer, self.bounds[-2]))
+        return None if first is None or last is None else (first, last)
 
 
 class Events(Sequence[ChangeEvent]):

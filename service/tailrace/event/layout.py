@@ -221,6 +221,14 @@ def cluster_time(parts: Parts) -> Timestamp | None:
     return None if parts[SECONDS] is None else Timestamp(parts[SECONDS], parts[INCREMENT])
 
 
+def changed_at(parts: Parts) -> float | None:
+    """When the event happened, as a Unix time: by its wall time, in milliseconds, or else, before
+    server 6.0, by the whole seconds of its cluster time."""
+    wall_time: int | None = parts[WALL_TIME]
+    seconds: int | None = parts[SECONDS]
+    return seconds if wall_time is None else wall_time / 1000
+
+
 def operation_type(parts: Parts) -> str:
     """The operation's name; empty if the event has none."""
     return NAMES_OF_OPERATIONS[parts[OPERATION]]

@@ -2,6 +2,8 @@
 
 from bisect import bisect_left
 
+from tailrace.observe.latency import Latency
+
 SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 """The upper bounds of the buckets of time histograms."""
 
@@ -32,6 +34,7 @@ class HandlerRecorder:
         self.failing: dict[str, tuple[int, str]] = {}
         """Of calls that are tried again, by the digest of their first event: the number of failed
         attempts, and the last error."""
+        self.latency = Latency()
         self.counts = [0] * (len(SECONDS) + 1)
         self.seconds = 0.0
 

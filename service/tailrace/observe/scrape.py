@@ -17,7 +17,8 @@ from prometheus_client.core import (
 )
 from prometheus_client.samples import Sample
 
-from tailrace.observe.handler_recorder import SECONDS, HandlerRecorder
+from tailrace.observe.handler_recorder import HandlerRecorder
+from tailrace.observe.metric_names import COUNTERS, GAUGES, HANDLER, HISTOGRAMS
 
 SUBSCRIPTION_STATES = (
     "attached",
@@ -30,74 +31,6 @@ SUBSCRIPTION_STATES = (
 )
 """Those of :class:`tailrace.engine.status.subscription_state.SubscriptionState` while the scope is
 followed here."""
-_SCOPE = ("scope",)
-_HANDLER = ("scope", "handler")
-
-# Metrics that a scrape computes, by name without "tailrace_" and "_total": meaning and labels.
-_COUNTERS = {
-    "events_handled": ("Events handed to handlers, by outcome.", (*_HANDLER, "outcome")),
-    "handler_retries": ("Further attempts after a handler failed.", _HANDLER),
-    "dead_letters": ("Events that became dead letters.", _HANDLER),
-    "stream_resumes": ("Change streams resumed after an error.", (*_SCOPE, "reason")),
-    "snapshot_documents": (
-        "Documents of the last snapshot that were delivered.",
-        (*_SCOPE, "collection"),
-    ),
-    "verified_documents": ("Documents that whole verifications have compared.", _HANDLER),
-    "log_lines_dropped": ("Lines of output lost because their reader was gone or too slow.", ()),
-}
-_GAUGES = {
-    "watcher_state": ("1 for the state that the scope is in.", (*_SCOPE, "state")),
-    "in_flight_events": ("Events read and not yet handled.", _SCOPE),
-    "in_flight_bytes": ("Raw bytes of the events in flight.", _SCOPE),
-    "lag_seconds": (
-        "Seconds of cluster time between the server and this stage of a handler; without a "
-        "handler, of the scope's last one.",
-        (*_SCOPE, "stage", "handler"),
-    ),
-    "subscription_state": ("1 for the state that the handler is in.", (*_HANDLER, "state")),
-    "streams_open": ("Streams that the scope reads, with those of handlers on their own.", _SCOPE),
-    "checkpoint_age_seconds": ("Seconds since the last successful checkpoint save.", _SCOPE),
-    "last_round_trip_timestamp_seconds": ("Unix time of the server's last answer.", _SCOPE),
-    "dead_letters_waiting": (
-        "Dead letters in the store that are neither replayed nor discarded.",
-        _HANDLER,
-    ),
-    "snapshot_remaining_documents": (
-        "About how many documents the snapshot has still to read.",
-        (*_SCOPE, "collection"),
-    ),
-    "lease_held": ("1 where this process has the lease of the scope.", _SCOPE),
-    "lease_epoch": ("The epoch of the scope's lease: it grows with each owner.", _SCOPE),
-    "destination_up": ("1 while the handler's destination answers, 0 in an outage.", _HANDLER),
-    "handler_overdue": ("Attempts that still run beyond their time limit.", _HANDLER),
-    "handler_call_seconds": (
-        "How long the longest call of the handler has run, if that is unusually long; else 0.",
-        _HANDLER,
-    ),
-    "differing_documents": (
-        "Documents that differed from their rows in the last whole verification.",
-        _HANDLER,
-    ),
-    "verified_through_timestamp": (
-        "Unix time up to which the last whole verification has compared the rows.",
-        _HANDLER,
-    ),
-    "verification_late_timestamp": (
-        "Unix time from which on a verification is late: that of verify.every in a route.",
-        _HANDLER,
-    ),
-    "server_up": ("1 while the MongoDB server answers, 0 after 2.5 s without any answer.", ()),
-    "oplog_window_seconds": (
-        "Seconds between the oplog's first and last entry, as last read.",
-        (),
-    ),
-    "oplog_window_age_seconds": ("Seconds since the oplog was last read.", ()),
-    "oplog_fill_ratio": (
-        "Share of the oplog's size in use; below 1 nothing was truncated yet.",
-        (),
-    ),
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +106,8 @@ class HandlerCalls:
     call_since: float | None
     counts: Sequence[int]
     seconds: float
+    latency_counts: Sequence[int]
+    latency_seconds: float
 
 
 def calls_of(recorder: HandlerRecorder) -> HandlerCalls:
@@ -186,6 +121,8 @@ def calls_of(recorder: HandlerRecorder) -> HandlerCalls:
         recorder.call_since,
         tuple(recorder.counts),
         recorder.seconds,
+        tuple(recorder.latency.counts),
+        recorder.latency.seconds,
     )
 
 
@@ -200,21 +137,24 @@ class Scrape:
     proofs: Mapping[tuple[str, str], ProofGauges]
     log_lines_dropped: int
     families: dict[str, CounterMetricFamily | GaugeMetricFamily] = field(init=False)
-    seconds: HistogramMetricFamily = field(init=False)
+    histograms: dict[str, HistogramMetricFamily] = field(init=False)
     _made: bool = False
 
     def __post_init__(self) -> None:
         self.families = {}
-        for name, (meaning, labels) in _COUNTERS.items():
+        for name, (meaning, labels) in COUNTERS.items():
             self.families[name] = CounterMetricFamily(f"tailrace_{name}", meaning, labels=labels)
-        for name, (meaning, labels) in _GAUGES.items():
+        for name, (meaning, labels) in GAUGES.items():
             self.families[name] = GaugeMetricFamily(f"tailrace_{name}", meaning, labels=labels)
-        meaning = "Seconds that one call of a handler took."
-        self.seconds = HistogramMetricFamily("tailrace_handler_seconds", meaning, labels=_HANDLER)
+        self.histograms = {
+            name: HistogramMetricFamily(f"tailrace_{name}", meaning, labels=HANDLER)
+            for name, (meaning, _) in HISTOGRAMS.items()
+        }
 
     def metrics(self) -> Iterable[Metric]:
         """Every family."""
-        return (LateMetric(each, self._make) for each in (*self.families.values(), self.seconds))
+        families = *self.families.values(), *self.histograms.values()
+        return (LateMetric(family, self._make) for family in families)
 
     def _make(self) -> None:
         if self._made:
@@ -222,7 +162,6 @@ class Scrape:
         self._made = True
         for scope, gauges in self.scopes.items():
             self._add_scope(self._add, scope, gauges)
-        bounds = [*(str(float(bound)) for bound in SECONDS), "+Inf"]
         for pair, handler in self.handlers.items():
             for outcome, count in handler.outcomes.items():
                 self._add("events_handled", count, *pair, outcome)
@@ -233,8 +172,9 @@ class Scrape:
             self._add("destination_up", not handler.down, *pair)
             self._add("dead_letters", handler.outcomes["dead_letter"], *pair)
             self._add("dead_letters_waiting", handler.waiting, *pair)
-            totals = accumulate(handler.counts)
-            self.seconds.add_metric(pair, list(zip(bounds, totals, strict=True)), handler.seconds)
+            self._add_histogram("handler_seconds", handler.counts, handler.seconds, pair)
+            counts, seconds = handler.latency_counts, handler.latency_seconds
+            self._add_histogram("end_to_end_latency_seconds", counts, seconds, pair)
         for pair, proof in self.proofs.items():
             self._add("verified_documents", proof.compared, *pair)
             self._add("verified_through_timestamp", proof.through, *pair)
@@ -250,6 +190,13 @@ class Scrape:
         """Adds a value with its labels; ``None`` means unknown, and is left out."""
         if value is not None:
             self.families[name].add_metric(labels, value)
+
+    def _add_histogram(
+        self, name: str, counts: Sequence[int], total: float, labels: Sequence[str]
+    ) -> None:
+        bounds = [*(str(float(bound)) for bound in HISTOGRAMS[name][1]), "+Inf"]
+        buckets = list(zip(bounds, accumulate(counts), strict=True))
+        self.histograms[name].add_metric(labels, buckets, total)
 
     def _add_scope(self, add: Callable[..., None], scope: str, gauges: ScopeGauges) -> None:
         for state in self.states:

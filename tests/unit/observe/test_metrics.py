@@ -14,6 +14,7 @@ CONTRACT = {
     "tailrace_events_total": ("counter", {"scope", "operation"}),
     "tailrace_events_handled_total": ("counter", {"scope", "handler", "outcome"}),
     "tailrace_handler_seconds": ("histogram", {"scope", "handler"}),
+    "tailrace_end_to_end_latency_seconds": ("histogram", {"scope", "handler"}),
     "tailrace_in_flight_events": ("gauge", {"scope"}),
     "tailrace_in_flight_bytes": ("gauge", {"scope"}),
     "tailrace_lag_seconds": ("gauge", {"scope", "stage"}),

@@ -147,6 +147,7 @@ class DocumentLanes(SharedLane):
             assert self._open is not None  # noqa: S101 - for the type checker
             if self.wants is not None and not self.wants(event):
                 self._open.left.discard(event)
+                self._open.place.wanted -= 1
                 if not self._open.left:
                     self._finish(self._open)
                 continue
@@ -197,6 +198,7 @@ class DocumentLanes(SharedLane):
         if self.before is not None or self.rows or place.already_stored:
             events = self._without_handled(place, events)
             self._open.left.intersection_update(events)
+            place.wanted = len(events)
         self._slice = deque(events)
         if not events:
             self._finish(self._open)

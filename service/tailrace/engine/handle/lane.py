@@ -164,6 +164,7 @@ class Lane(ABC):
         events = self._without_handled(place, self._events_of(place))
         if self.wants is not None:
             events = [event for event in events if self.wants(event)]
+        place.wanted = len(events)
         return self._protected(events)
 
     def _protected(self, events: list[ChangeEvent]) -> list[ChangeEvent]:

@@ -9,6 +9,7 @@ from bson.timestamp import Timestamp
 from tailrace.event import Slice
 from tailrace.event.batch import LastEvent
 from tailrace.model import ResumeToken, SnapshotProgress
+from tailrace.observe.latency import Latency
 
 
 @dataclass(slots=True, eq=False)
@@ -33,6 +34,9 @@ class Place:
     has stored. ``taken``: it has accepted the events; then the place releases its slice and keeps
     its ``last`` event.
 
+    ``wanted``: how many of its events the handler gets. ``changed_at``: of a taken place, when its
+    first and its last event happened, as Unix times.
+
     ``rows``: the events are existing documents, which are no position of the stream. ``snapshot``:
     the snapshot's progress after the place. ``already_stored``: how many of the first rows the
     handler has.
@@ -50,9 +54,19 @@ class Place:
     invalidated: bool = False
     last: LastEvent | None = None
     stored: str = ""
+    wanted: int = 0
+    changed_at: tuple[float, float] | None = None
     rows: bool = False
     snapshot: SnapshotProgress | None = None
     already_stored: int = 0
+
+    def observe(self, latency: Latency) -> None:
+        """Counts its events, which are handled now; rows of a snapshot are no changes."""
+        if self.rows or not self.wanted:
+            return
+        at = self.slice.changed_at() if self.slice is not None else self.changed_at
+        if at is not None:
+            latency.handled(self.wanted, *at)
 
     def note(self, last: ResumeToken) -> None:
         """Notes the last event of this place that the handler's destination has stored."""

@@ -17,6 +17,7 @@ from tailrace.engine.position.place import Hold, Place
 from tailrace.event import Slice
 from tailrace.event.batch import LastEvent
 from tailrace.model import Position, PositionKind, Progress, ResumeToken, SnapshotProgress
+from tailrace.observe.latency import Latency
 
 
 class Watermark:
@@ -46,6 +47,8 @@ class Watermark:
         self.places: deque[Place] = deque()
         """The places that are not finished, in the stream's order."""
         self.near = near
+        self.latency: Latency | None = None
+        """Counts what the handler has handled."""
         self.follows = False
         """Whether the position is one that this run's stream has given."""
         self._handles = handles
@@ -145,6 +148,8 @@ class Watermark:
         """The handler is done with the places."""
         for place in places:
             place.finished = True
+            if self.latency is not None:
+                place.observe(self.latency)
         freed = self._release()
         if self.places and self.places[0].finished:
             freed += self._advance()
@@ -188,7 +193,7 @@ class Watermark:
     def _append(self, slice_: Slice | None, hold: Hold | None) -> Place:
         events, size = (len(slice_), slice_.size) if slice_ is not None else (0, 0)
         finished = slice_ is None or not self._handles
-        place = Place(self._next, slice_, events, size, finished)
+        place = Place(self._next, slice_, events, size, finished, wanted=events)
         self._next += 1
         self.places.append(place)
         if not finished:
@@ -206,7 +211,7 @@ class Watermark:
             place = whole.popleft()
             if not place.finished and place.slice is not None:
                 freed += self._let_go(place)
-                place.last = place.slice.last()
+                place.last, place.changed_at = place.slice.last(), place.slice.changed_at()
                 place.slice = None
         return freed
 
