@@ -7,6 +7,8 @@ EVENTS ?= 3000
 DIRECTORY ?= demo-data
 ROUNDS ?= 50
 SEEDS ?= 1000
+HOURS ?= 24
+RATE ?= 2000
 # Twice the cores of a small machine: most tests wait for a process.
 WORKERS ?= 4
 PARALLEL := --numprocesses $(WORKERS)
@@ -15,7 +17,7 @@ RERUNS := --reruns 1 --max-suite-reruns 5 --rerun-show-tracebacks
 SHORT := -m 'not simulates'
 
 .DEFAULT_GOAL := help
-.PHONY: help demo packages maven test quick unit simulate chaos bench audit lint format reference clean lock image-check release images image-index chart-push draft
+.PHONY: help demo packages maven test quick unit simulate chaos soak bench audit lint format reference clean lock image-check release images image-index chart-push draft
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -56,6 +58,9 @@ simulate: $(VENV)/dev ## run the whole engine in virtual time, with faults chose
 
 chaos: $(VENV)/dev ## kill and stop the daemon many times, and count lost changes (ROUNDS=50 SEED=…)
 	$(BIN)/python -m tests.faults.chaos --rounds $(ROUNDS) $(if $(SEED),--seed $(SEED))
+
+soak: packages $(VENV)/dev ## run the service for HOURS=24 at RATE=2000 changes a second beside faults, and draw what grows in REPORT=soak-report
+	$(BIN)/python -m tests.soak --hours $(HOURS) --rate $(RATE) --report $(or $(REPORT),soak-report)
 
 # A module of tests/bench, or nothing. The environment of most has no package that would change a driver.
 BENCH = $(if $(filter pipeline,$(WHAT)),tests.pipeline.bench,tests.bench$(WHAT:%=.%))
@@ -124,7 +129,7 @@ draft: ## upload dist/ as the draft of a release of TAG on GitHub, which a perso
 		$$(find dist -maxdepth 1 -type f)
 
 clean: ## remove the environment, the caches and the demo's files
-	rm -rf $(VENV) $(DIRECTORY) bench-results dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(DIRECTORY) bench-results soak-report dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 
 $(VENV)/python:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Tailrace needs Python 3.11 or newer")'
