@@ -1,5 +1,6 @@
 """A catalog of Iceberg tables that answers late, loses its answers, refuses, or is not there."""
 
+import socket
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from tailrace.config.catalog import TablesAt
 from tailrace.errors import PipelineRefused, TablesFenced
 from tailrace.pipeline.location import Location
 from tailrace.pipeline.tables import Table, open_store
-from tailrace.pipeline.tables.iceberg import IcebergStore
+from tailrace.pipeline.tables.iceberg import IcebergStore, rest
 from tests.contract.tables import SCHEMA, iceberg, keys, written
 
 
@@ -114,9 +115,34 @@ def test_credentials_that_expire_are_named_in_one_line(
     table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table.load().commit(segments={"a": 0})
-    failing(monkeypatch, UnauthorizedError("Token\nexpired"), after=False, name="load_table")
+    expired = UnauthorizedError("Token\nexpired")
+    expired.__cause__ = OSError("401 Client Error")  # what pyiceberg has it from
+    failing(monkeypatch, expired, after=False, name="load_table")
     with pytest.raises(PipelineRefused, match="cannot be read: UnauthorizedError: Token expired"):
         table.load()
+
+
+@pytest.mark.parametrize("step", ["create_tables", "create_namespace"])
+def test_what_another_process_creates_first_is_used(
+    table: Table, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    """Both have seen that it is not there."""
+    failing(monkeypatch, OSError("UNIQUE constraint failed"), after=True, name=step)
+    table.store.require_writable()
+    assert keys(table.load().commit(written(table, "one"), segments={"a": 1})) == ["one"]
+
+
+def test_a_rest_catalog_that_never_answers_is_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rest, "SECONDS", 0.1)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        uri = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        settings = {"type": "rest", "uri": uri}
+        for more in ({}, {"credential": "name:secret", "oauth2-server-uri": f"{uri}/token"}):
+            store = open_store(TablesAt(str(tmp_path), {**settings, **more}))
+            with pytest.raises(PipelineRefused, match=r"cannot be opened: ReadTimeout.* timed out"):
+                store.names("current")
 
 
 def test_a_catalog_that_cannot_be_opened_is_named_in_one_line(tmp_path: Path) -> None:

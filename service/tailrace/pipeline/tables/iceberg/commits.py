@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
 from typing import TYPE_CHECKING
 
+from pyiceberg.exceptions import TableAlreadyExistsError
 from pyiceberg.table import TableProperties, Transaction
 from pyspark.sql.types import StructType
 
@@ -59,10 +60,13 @@ def committed(
     """
     where = version.table.location
     for attempt in range(_ATTEMPTS):
-        with catalog_errors(f"{where}: nothing was committed"):
-            transaction = _transaction(version, schema or version.table.schema)
-            stage(version, transaction)
-            made = transaction.table_metadata.current_snapshot_id
+        try:
+            with catalog_errors(f"{where}: nothing was committed"):
+                transaction = _transaction(version, schema or version.table.schema)
+                stage(version, transaction)
+                made = transaction.table_metadata.current_snapshot_id
+        except TableAlreadyExistsError as error:  # which a REST catalog tells before the commit
+            raise fenced(where) from error
         try:
             stored = transaction.commit_transaction()
         except Exception as error:
@@ -95,7 +99,7 @@ def _transaction(version: IcebergVersion, schema: StructType) -> Transaction:
 
 def _creation(store: IcebergStore, table: Table, schema: StructType) -> Transaction:
     identifier = store.identifier(table.name)
-    store.catalog.create_namespace_if_not_exists(identifier[:-1])
+    store.make_namespace(identifier[:-1])
     made = iceberg_schema(schema)
     properties = {**_PROPERTIES, LAKE: table.lake, "comment": table.description}
     # Spark's files have no ids of columns.

@@ -26,7 +26,7 @@ def catalog_errors(where: str) -> Iterator[None]:
     """Raises :class:`PipelineRefused` if a catalog does not answer, or refuses."""
     try:
         yield
-    except (PipelineRefused, NoSuchTableError, NoSuchNamespaceError):
+    except (PipelineRefused, NoSuchTableError, NoSuchNamespaceError, TableAlreadyExistsError):
         raise
     except Exception as error:
         raise PipelineRefused(f"{where}: {reason(error)}") from error
@@ -47,7 +47,10 @@ def unanswered(where: Location, error: Exception) -> PipelineRefused:
 
 
 def reason(error: BaseException) -> str:
-    """The innermost cause, in one line: libraries wrap what they have got from others."""
-    while (cause := error.__cause__ or getattr(error, "orig", None)) is not None:
+    """The innermost cause, in one line: libraries wrap what they have got from others, but
+    pyiceberg's own errors have the words of a REST catalog."""
+    while type(error).__module__ != "pyiceberg.exceptions" and (
+        cause := error.__cause__ or getattr(error, "orig", None)
+    ):
         error = cause
     return " ".join(describe(error).split())[:400]

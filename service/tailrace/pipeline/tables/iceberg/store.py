@@ -18,6 +18,7 @@ from tailrace.pipeline.location import Location
 from tailrace.pipeline.tables.iceberg.commits import LAKE
 from tailrace.pipeline.tables.iceberg.data_files import plain
 from tailrace.pipeline.tables.iceberg.failures import catalog_errors, reason
+from tailrace.pipeline.tables.iceberg.rest import TimedRestCatalog
 from tailrace.pipeline.tables.iceberg.version import IcebergVersion
 from tailrace.pipeline.tables.port import Table
 
@@ -42,10 +43,19 @@ class IcebergStore:
         """Raises :class:`PipelineRefused` if it does not answer."""
         properties = {**_storage(self.location), **self.settings}
         name = properties.pop("name", "default")
-        if properties.get("type") in _OWN_TYPES:
+        kind = properties.get("type")
+        if kind in _OWN_TYPES:
             properties.setdefault("warehouse", _uri(self.location))
         with catalog_errors(f"{self}: cannot be opened"):
-            return load_catalog(name, **properties)
+            if kind == "rest":
+                return TimedRestCatalog(name, **properties)
+            try:
+                return load_catalog(name, **properties)
+            except Exception:
+                if kind != "sql":
+                    raise
+                # Another process may have created the tables of the catalog meanwhile.
+                return load_catalog(name, **properties)
 
     def __str__(self) -> str:
         return f"the {self.settings.get('type', 'Iceberg')} catalog"
@@ -74,7 +84,16 @@ class IcebergStore:
             raise PipelineRefused(f"{self.location}: cannot be written: {reason(error)}") from error
         with catalog_errors(f"{self}: cannot be written"):
             for kind in ("", "current", "history"):
-                self.catalog.create_namespace_if_not_exists(self._namespace(kind))
+                self.make_namespace(self._namespace(kind))
+
+    def make_namespace(self, namespace: tuple[str, ...]) -> None:
+        """Creates a namespace if it does not exist."""
+        try:
+            self.catalog.create_namespace_if_not_exists(namespace)
+        except Exception:
+            # Another process may have created it meanwhile, or this one may only use it.
+            if not self.catalog.namespace_exists(namespace):
+                raise
 
     def load(self, table: Table, version: int | None = None) -> IcebergVersion:
         stored = self.stored(table.name)
