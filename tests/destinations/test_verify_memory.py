@@ -109,7 +109,7 @@ async def test_large_documents_behind_many_small_ones_are_not_held_at_once(
         counted = Counted(driver, comparison, {})
         unused: Any = None
         source: Any = Untouched(lambda: counted, unused)
-        steps = Steps(findings, source, ChunkPace(1000), reached, lambda: 0)
+        steps = Steps(findings, source, ChunkPace(1000), reached, lambda: False)
         looker = Looker(source, counted, reached, "lookup")
         with against_hanging():
             while not (one := findings.record.collections[of.name]).is_over:

@@ -1,5 +1,6 @@
 """How large the chunks of a snapshot are, and how soon the next one may be read."""
 
+import math
 from dataclasses import dataclass, field
 
 import anyio
@@ -24,6 +25,8 @@ class ChunkPace:
 
     most_documents: int
     per_second: float = 0.0
+    longest_rest: float = math.inf
+    """The longest pause after a brief chunk, in seconds."""
     documents: int = field(init=False)
     """How many documents the next chunk should have, from what is known of their size."""
     _not_before: float = 0.0
@@ -56,12 +59,14 @@ class ChunkPace:
             begun = max(self._not_before, now - seconds)
             self._not_before = begun + documents / self.per_second
         if briefly:
-            self.rest(_BRIEF_REST * seconds)
-        if not documents or briefly:
+            self.rest(min(_BRIEF_REST * seconds, self.longest_rest))
+        if not documents:
             return
         document_bytes = size / documents
         fitting = int(CHUNK_BYTES / document_bytes) if document_bytes else self.most_documents
         self.documents = max(1, min(self.most_documents, fitting, 4 * self.documents))
+        if briefly:
+            return  # its time per document is not the usual one
         cost = seconds / documents
         if self._usual and cost > _SLOW * self._usual:
             self.rest(seconds)

@@ -5,6 +5,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
+import anyio
 import structlog
 from bson.timestamp import Timestamp
 
@@ -16,6 +17,9 @@ from tailrace.stream.server_clock import LATE_SECONDS, ServerClock
 MEMBER_LAG_SECONDS = 5.0
 """By how much a member may be behind the set before that is said. Members that replicate are behind
 by far less, also in a set without writes: a no-op counts, too."""
+
+_BUSY_SECONDS = 1.0
+"""A stream whose last changes are more recent than this is busy."""
 
 
 @dataclass(slots=True)
@@ -37,6 +41,8 @@ class StreamActivity:
     answered_at: float | None = None
     heard: float | None = None
     """The same moment as ``answered_at``, by the clock's ``monotonic``."""
+    changed_at: float = 0.0
+    """When changes last came, by the event loop's clock."""
     cursors: int = 0
     """How many cursors were opened: each may be of a server that was restored meanwhile."""
     resuming: str = ""
@@ -47,6 +53,11 @@ class StreamActivity:
     """The server searches its oplog and has not answered the last ``getMore``."""
     since: datetime = field(default_factory=lambda: datetime.now(UTC))
     """When ``resuming`` or ``searching`` last changed."""
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether changes have just come: more will, and would wait for long reads of documents."""
+        return anyio.current_time() - self.changed_at < _BUSY_SECONDS
 
     def answered(self, server_time: Timestamp | None) -> None:
         self.answered_at, self.heard = time.time(), self.clock.monotonic()

@@ -197,6 +197,8 @@ class ChangeStream:
     def _accept(self, reply: Reply) -> RawBatch:
         """Moves the position after the reply, or after its last event that has a token."""
         buffer, bounds = reply.buffer, reply.bounds
+        if bounds:
+            self.activity.changed_at = anyio.current_time()
         seen = reply.survey or survey(buffer, bounds)
         nameless = seen.nameless
         if nameless is not None:

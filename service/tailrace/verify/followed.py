@@ -77,16 +77,16 @@ class FollowedHandler:
                 return Reached(time, position.start_point)
         raise Unavailable(f"handler {self.handler!r} has no position yet")
 
-    def changes(self) -> int:
-        """How many changes were read of the scope since the start of the process.
+    def is_busy(self) -> bool:
+        """Whether changes come, and would wait for a large step.
 
-        None counts for a log: it is read as a whole, and small steps would read it again and again.
+        Never for a log: it is read as a whole, and small steps would read it again and again.
         """
         watcher, routed = self.watcher, self.routed
         if watcher is None or routed is None:
-            return 0
+            return False
         reads_all = routed.handler.is_log or routed.handler.from_beginning
-        return 0 if reads_all else watcher.status.counts.events
+        return not reads_all and watcher.status_of(self.handler).stream.is_busy
 
     @property
     def ended(self) -> str:

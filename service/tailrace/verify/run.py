@@ -38,6 +38,8 @@ _CHUNK_DOCUMENTS = 2000
 """Documents at once: more would let the stream wait for too long."""
 _FIRST_DOCUMENTS = 16
 """The size of the first chunk, while the size of documents is unknown."""
+_LONGEST_REST = 1.0
+"""The longest pause beside changes, in seconds: a verification ends on a loaded machine, too."""
 SAVE_SECONDS = 1.0
 _SAVE_SHARE = 20
 """A save of thousands of differences takes a while: so many times longer passes until the next."""
@@ -68,9 +70,9 @@ class VerificationRun:
         self._source = source
         self._store = store
         request = findings.record.request
-        self._pace = ChunkPace(_CHUNK_DOCUMENTS, request.documents_per_second)
+        self._pace = ChunkPace(_CHUNK_DOCUMENTS, request.documents_per_second, _LONGEST_REST)
         self._pace.documents = _FIRST_DOCUMENTS
-        self._steps = Steps(findings, source, self._pace, followed.reached, followed.changes)
+        self._steps = Steps(findings, source, self._pace, followed.reached, followed.is_busy)
         self._backoff = Backoff(0.1, 5.0)
         self._save_at = 0.0
         self._saved: Verification | None = None

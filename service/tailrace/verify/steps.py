@@ -36,23 +36,19 @@ _SAMPLED = 2**32
 _CHUNKS = 4
 """The most chunks in one read of a destination that compares by itself: one if they are paced, or
 slow."""
-_BUSY_SECONDS = 1.0
-"""A scope whose last change was read more recently than this is busy: as for a snapshot, steps are
-small then, with pauses between them, so that changes do not wait."""
 
 
 @dataclass(slots=True)
 class Steps:
-    """What a run does next with a collection. ``reached``: see :class:`Looker`. ``changes``: how
-    many changes the scope has read."""
+    """What a run does next with a collection. ``reached``: see :class:`Looker`. ``is_busy``:
+    whether changes would wait for a large step. Steps are small then, with pauses between them, as
+    for a snapshot."""
 
     findings: Findings
     source: Source
     pace: ChunkPace
     reached: Callable[[], Reached]
-    changes: Callable[[], int]
-    _changes: int | None = None
-    _changed_at: float = -_BUSY_SECONDS
+    is_busy: Callable[[], bool]
     _limits: ChunkLimits = field(default_factory=ChunkLimits)
     _open: OpenKeys = field(default_factory=OpenKeys)
     _current: tuple[str, Phase] | None = None
@@ -105,7 +101,7 @@ class Steps:
 
     async def _chunk(self, looker: Looker, of: ComparedCollection) -> ComparedCollection:
         """Compares the next documents of a collection."""
-        briefly = self._is_busy()
+        briefly = self.is_busy()
         wanted = ChunkLimit(self.pace.size(briefly=briefly))
         limit = self._limits.of(of.name, wanted.documents)
         most = 1 if self.pace.per_second or limit != wanted or briefly else _CHUNKS
@@ -124,14 +120,6 @@ class Steps:
         of = await self._counted(of, scanned.compared)
         self._scanned = scanned.ends
         return replace(of, last=scanned.last or of.last)
-
-    def _is_busy(self) -> bool:
-        """Whether changes come, and would wait for a large step."""
-        now, changes = anyio.current_time(), self.changes()
-        if self._changes is not None and changes != self._changes:
-            self._changed_at = now
-        self._changes = changes
-        return now - self._changed_at < _BUSY_SECONDS
 
     def _matching(self) -> Mapping[str, Any] | None:
         request = self.findings.record.request
@@ -167,7 +155,7 @@ class Steps:
         self._open.looked(keys, len(result.unread), high=looked.window.high)
         undecided = {*settled.open, *result.unread}
         self._open.settle([key for key in keys if key not in undecided])
-        if self._is_busy():
+        if self.is_busy():
             self.pace.note(0, 0, anyio.current_time() - began, briefly=True)
         fluid = self._open.again(settled.open)
         of = self.findings.count(of, set_aside=len(aside), in_flux=len(fluid))
@@ -176,7 +164,7 @@ class Steps:
     async def _page(self, looker: Looker, of: ComparedCollection) -> ComparedCollection:
         """Looks for rows without documents among the next keys of the destination."""
         began, namespace = anyio.current_time(), Namespace(of.database, of.collection)
-        briefly = self._is_busy()
+        briefly = self.is_busy()
         most = self.pace.size(briefly=True) if briefly else self.pace.most_documents
         held = await looker.comparison.stored_keys(namespace, of.cursor or None, most)
         now = await self.source.now()

@@ -41,6 +41,22 @@ async def test_beside_changes_chunks_are_small_and_followed_by_a_rest(clock: lis
     assert clock[0] > 1000.002
 
 
+async def test_beside_changes_chunks_grow_to_a_brief_one() -> None:
+    """Changes may come from the first chunk on."""
+    pace, sizes = ChunkPace(1000), []
+    for _ in range(3):
+        sizes.append(pace.size(briefly=True))
+        pace.note(sizes[-1], 100 * sizes[-1], 0.001, briefly=True)
+    assert sizes == [100, 300, 300]
+
+
+async def test_a_rest_beside_changes_has_a_longest_time(clock: list[float]) -> None:
+    pace = ChunkPace(1000, longest_rest=1.0)
+    pace.note(100, 100, 3.0, briefly=True)
+    await pace.wait()
+    assert clock[0] == pytest.approx(1001.0)
+
+
 async def test_no_more_documents_are_read_than_documents_per_second(clock: list[float]) -> None:
     pace = ChunkPace(1000, per_second=100)
     for _ in range(10):

@@ -47,15 +47,16 @@ def test_nor_is_the_first_one_of_a_second_of_that_second() -> None:
 
 
 @pytest.mark.parametrize(
-    ("is_log", "from_beginning", "changes"), [(False, False, 7), (True, False, 0), (False, True, 0)]
+    ("is_log", "from_beginning", "busy"),
+    [(False, False, True), (True, False, False), (False, True, False)],
 )
 def test_the_changes_of_a_log_do_not_count(
-    *, is_log: bool, from_beginning: bool, changes: int
+    *, is_log: bool, from_beginning: bool, busy: bool
 ) -> None:
     """It is read as a whole: small steps beside changes would read it again and again."""
     handler = Named(is_log=is_log, from_beginning=from_beginning)
     routed = Named(name="audit", handler=handler)
-    status = Named(state=WatcherState.STREAMING, counts=Named(events=7))
+    status = Named(state=WatcherState.STREAMING, stream=Named(is_busy=True))
     plan = Named(routed=[routed])
-    watcher: Any = Named(status=status, claim=Named(epoch=1), plan=plan)
-    assert FollowedHandler("orders", "audit", lambda _: watcher).changes() == changes
+    watcher: Any = Named(status=status, claim=Named(epoch=1), plan=plan, status_of=lambda _: status)
+    assert FollowedHandler("orders", "audit", lambda _: watcher).is_busy() == busy

@@ -105,7 +105,7 @@ async def test_elections_and_moves_of_the_source_are_waited_out(
         ended="",
         obstacle="",
         reached=world.reached,
-        changes=lambda: len(world.changes),
+        is_busy=lambda: False,
         open=lambda: nullcontext(world),
     )
     record = replace(FIRST, request=VerificationRequest(), collections={ORDERS.name: ORDERS})

@@ -129,9 +129,7 @@ class Admission:
     ) -> int:
         """Admits a reply, in two parts if the stream is caught up to a ``time`` within it."""
         order, places = self.order, 0
-        if len(batch):
-            order.changed_at = anyio.current_time()
-        elif order.gate.locked() and not invalidated:
+        if not len(batch) and order.gate.locked() and not invalidated:
             return 0  # a bookmark is not worth a wait: changes may come meanwhile
         if time is not None and not whole:
             early, slices = split(slices, time)

@@ -26,8 +26,6 @@ class ReadOrder:
     def __init__(self) -> None:
         self.gate = anyio.Condition(anyio.Lock(fast_acquire=True))
         self.start: ResumeToken | None = None
-        self.changed_at = 0.0
-        """When changes last took their places, by the event loop's clock."""
         self._time: Timestamp | None = None
 
     @property

@@ -23,9 +23,6 @@ _LOOK_SECONDS = 0.5
 _HANDLED_SECONDS = 0.02
 """Time until the second check whether ``snapshotBegin`` is handled; then twice as long, and so on
 to ``_LOOK_SECONDS``: a destination or a store may be away for long."""
-_BUSY_SECONDS = 1.0
-"""A stream whose last changes are more recent than this is busy: more changes will come, and would
-wait for a large chunk."""
 
 Admit = Callable[[Rows], Awaitable[int | None]]
 """Gives rows their places; returns the number of places, or ``None`` if a stop came first."""
@@ -62,7 +59,7 @@ class RowReader:
             async with self.order.gate:
                 time = await self._caught_up()
                 try:
-                    busy = anyio.current_time() - self.order.changed_at < _BUSY_SECONDS
+                    busy = self.status.stream.is_busy
                     rows = await self.source.read(time, briefly=busy)
                 except TimeUnavailable:
                     self._refused, rows = time, []
