@@ -25,7 +25,7 @@ from tailrace.assembly import (
     server_store,
 )
 from tailrace.config.settings import Settings
-from tailrace.config.subscriptions import most_streams, rounds
+from tailrace.config.subscriptions import max_lags, most_streams, rounds
 from tailrace.control.api import Api, Health
 from tailrace.control.control import Control
 from tailrace.drivers import DRIVERS, CommandDriver, identify
@@ -132,8 +132,7 @@ class _Service:
         self.api = Api(health, self.metrics.registry, access)
         self._started_at = datetime.now(UTC)
         self.log = structlog.get_logger()
-        self.stop = Interrupt()
-        self.done = Interrupt()
+        self.stop, self.done = Interrupt(), Interrupt()
         self._sighup = Sighup()
         self._running = anyio.CancelScope()
         self._cluster: ClusterIdentity | None = None
@@ -250,6 +249,7 @@ class _Service:
         self.settings = settings
         self._supervisor.silence_seconds = settings.http.liveness_seconds
         self._supervisor.stays = settings.supervisor.when_all_halted == "wait"
+        self.metrics.limit_lags(max_lags(settings))
         if self.api.control is not None:
             by_scope = self._asked(settings, server=server)
             self.api.control = replace(self.api.control, runtime=runtime, inquiries=by_scope)

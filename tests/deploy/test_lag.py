@@ -11,6 +11,7 @@ from tests.scripted import ScriptedSet
 
 pytestmark = pytest.mark.integration
 
+BREACHED = "tailrace_freshness_breached"
 NO_LAG = {"read": 0.0, "handled": 0.0, "committed": 0.0}
 
 
@@ -52,6 +53,7 @@ def test_the_lag_is_exact_at_every_stage_under_any_local_clock(
 ) -> None:
     run = daemon(scripted.uri)
     open_gate = gated(run)
+    run.configuration["routes"][0]["max_lag"] = "110s"
     run.environ = local_clock
     run.start()
     assert (_year_of(run) != datetime.now(UTC).year) == bool(local_clock)
@@ -59,11 +61,17 @@ def test_the_lag_is_exact_at_every_stage_under_any_local_clock(
     scripted.insert("shop.orders", {"_id": 1})
     scripted.noop(100)
     until_lags(run, {"read": 0, "handled": 100, "committed": 100})
+    assert run.metric(BREACHED, handler="file") == 0
     scripted.noop(20)
     until_lags(run, {"read": 0, "handled": 120, "committed": 120})
+    assert run.metric(BREACHED, handler="file") == 1
+    late = "scope orders: handler 'file' is 120 s behind, and its max_lag is 110 s"
+    assert late in run.get("/readyz")[1]
+    assert run.get("/readyz")[0] == 200
     open_gate()
     until_lags(run, NO_LAG)
     until_idle(run, scripted, 3600)
+    assert run.metric(BREACHED, handler="file") == 0
     assert run.stop() == 0
 
 

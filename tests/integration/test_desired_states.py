@@ -27,10 +27,17 @@ def made(daemon: Make, mongod: ReplicaSet, database: str, **sections: Any) -> Da
 def test_a_scope_is_paused_moved_undone_and_resumed_over_http(
     mongod: ReplicaSet, database: str, daemon: Make
 ) -> None:
-    run = made(daemon, mongod, database).start()
+    run = made(daemon, mongod, database)
+    run.configuration["routes"][0]["max_lag"] = "1s"
+    run.start()
     with mongod.client() as client:
         client[database].c.insert_many([{"_id": n} for n in range(5)])
         run.until_events(5)
+
+        def late() -> float | None:
+            client[database].elsewhere.insert_one({})  # the server's time goes on
+            return run.metric("tailrace_freshness_breached", handler="file")
+
         begun = run.events()[0]["clusterTime"]["$timestamp"]["t"]
         at = datetime.fromtimestamp(begun, UTC).isoformat()
         status, paused = asked(run, "pause")
@@ -39,6 +46,8 @@ def test_a_scope_is_paused_moved_undone_and_resumed_over_http(
         assert "paused by" in run.get("/readyz")[1]
         assert run.metric("tailrace_watcher_state", scope="orders", state="paused") == 1
         client[database].c.insert_one({"_id": 5})
+        until(lambda: late() == 1, "the breach of max_lag")
+        assert run.status()["handlers"]["file"]["freshness"]["breached"]
         tried = asked(run, "seek", at=at, dry_run=True)[1]
         assert tried["direction"] in ("back", "none")
         status, moved = asked(run, "seek", at=at)
@@ -46,6 +55,7 @@ def test_a_scope_is_paused_moved_undone_and_resumed_over_http(
         assert asked(run, "resume")[0] == 202
         run.until_events(11)
         assert run.ids() == [*range(5), *range(6)]
+        until(lambda: late() == 0, "a handler that is fresh again")
         until(lambda: run.status()["checkpoint"]["kind"] == "idle", "the save")
 
         def saved() -> Any:

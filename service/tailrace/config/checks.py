@@ -12,6 +12,7 @@ from pydantic import BaseModel, ValidationError
 
 from tailrace.config.delivery import DeliverySettings
 from tailrace.config.document import Finding, Location
+from tailrace.config.durations import MaxLag
 from tailrace.config.fields import Section, StartAt, empty_is_none, from_environment
 from tailrace.config.http import HttpSettings
 from tailrace.config.interpolation import Unresolved
@@ -125,9 +126,8 @@ def _routes(routes: list[Data], scopes: list[Data], handlers: Data | None) -> It
 
 
 def _agreement(routes: list[Data]) -> Iterator[Finding]:
-    """The routes of a handler and a scope must agree on where it begins, with which rows, and how
-    often they are compared."""
-    for key, way in (("start_at", "begins"), ("snapshot", "begins"), ("verify", "is verified")):
+    """The routes of a handler and a scope must agree on what they say of it."""
+    for key, way in _WAYS.items():
         first: dict[tuple[str, str], tuple[int, Any]] = {}
         for index, route in enumerate(routes):
             scope, names = _text(route.get("scope")), route.get("handlers")
@@ -148,12 +148,21 @@ def _agreement(routes: list[Data]) -> Iterator[Finding]:
                     break
 
 
+_WAYS = {
+    "start_at": "begins",
+    "snapshot": "begins",
+    "verify": "is verified",
+    "max_lag": "is watched",
+}
+
+
 class _OfHandlers(Section):
     """What a route says of its handlers."""
 
     start_at: StartAt | None = None
     snapshot: Snapshot | None = None
     verify: VerificationSettings | None = None
+    max_lag: MaxLag | None = None
 
 
 def _whole_documents(routes: list[Data], scopes: list[Data]) -> Iterator[Finding]:

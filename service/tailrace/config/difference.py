@@ -7,7 +7,7 @@ from typing import Any
 from tailrace.config.fields import Section
 from tailrace.config.handlers import AnyHandlerSettings
 from tailrace.config.settings import Settings
-from tailrace.config.subscriptions import rounds
+from tailrace.config.subscriptions import max_lags, rounds
 
 OF_ALL_SCOPES = (
     "mongodb.uri",
@@ -60,7 +60,8 @@ def at_once(old: Settings, new: Settings) -> list[str]:
         old.pipeline.tables_at() != new.pipeline.tables_at()
     ):  # of the rest, this process uses nothing
         keys.append("pipeline.tables")
-    return [*keys, "routes.verify"] if rounds(old) != rounds(new) else keys
+    of_routes = {"routes.verify": rounds, "routes.max_lag": max_lags}
+    return keys + [key for key, read in of_routes.items() if read(old) != read(new)]
 
 
 def scope_changes(
@@ -98,7 +99,7 @@ def scope_changes(
 def _routes(settings: Settings, scope: str) -> list[Any]:
     """Those of a scope, without what applies without its restart."""
     own = [route for route in settings.routes if route.scope == scope]
-    return [route.model_copy(update={"verify": None}) for route in own]
+    return [route.model_copy(update={"verify": None, "max_lag": None}) for route in own]
 
 
 def _handlers(settings: Settings, scope: str) -> Iterator[str]:

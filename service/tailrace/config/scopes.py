@@ -4,6 +4,7 @@ from typing import Literal
 
 from pydantic import Field
 
+from tailrace.config.durations import MaxLag
 from tailrace.config.fields import (
     CollectionName,
     Count,
@@ -151,6 +152,13 @@ class RouteSettings(Section):
 
     verify: VerificationSettings | None = None
     """How often all rows of the handlers of this route are compared with the source."""
+
+    max_lag: MaxLag | None = None
+    """How far the handlers of this route may be behind the server, as a number with a unit: `s`,
+    `m`, `h` or `d`, as in `30s`. At least `1s`; on a sharded cluster more than `10s`, as an idle
+    shard tells its time every 10 seconds. A handler that is further behind, for whatever reason, is
+    shown by `tailrace_freshness_breached`, `/status` and the page; nothing else changes. Of the
+    routes of a handler and a scope, those that have this key must agree."""
 
     handlers: OneOrMore[Text]
     """The names of the handlers that get the events of this route."""

@@ -63,6 +63,16 @@ def rounds(settings: Settings) -> Mapping[tuple[str, str], VerificationSettings]
     }
 
 
+def max_lags(settings: Settings) -> Mapping[tuple[str, str], float]:
+    """By scope and handler, by how many seconds it may be behind."""
+    return {
+        (route.scope, handler): route.max_lag
+        for route in settings.routes
+        if route.max_lag is not None
+        for handler in route.handlers
+    }
+
+
 def routes_of(settings: Settings) -> Sequence[Route]:
     """The routes of all scopes."""
     return [

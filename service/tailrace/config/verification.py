@@ -1,34 +1,11 @@
 """The settings of the verifications that begin by themselves."""
 
-import re
-from typing import Annotated, Any
+from typing import Annotated
 
-from pydantic import Field, PlainSerializer, PlainValidator, WithJsonSchema
+from pydantic import Field
 
-from tailrace.config.fields import DAY, Section, from_environment
-
-_INTERVAL = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)([smhd])")
-_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": DAY}
-_LEAST, _MOST = 60, 366 * DAY
-
-
-def _seconds(value: Any) -> float:
-    read = _INTERVAL.fullmatch(str(from_environment(value)).strip())
-    if read is None:
-        raise ValueError("must be a number with a unit (s, m, h or d), such as 24h or 90m")
-    seconds = float(read[1]) * _SECONDS[read[2]]
-    if not _LEAST <= seconds <= _MOST:
-        raise ValueError("must be at least 1m and at most 366d")
-    return seconds
-
-
-Interval = Annotated[
-    float,
-    PlainValidator(_seconds),
-    PlainSerializer(lambda seconds: f"{seconds:g}s"),
-    WithJsonSchema({"type": "string", "examples": ["24h", "90m"]}),
-]
-"""Text such as ``24h``, as a number of seconds."""
+from tailrace.config.durations import Interval
+from tailrace.config.fields import Section
 
 
 class VerificationSettings(Section):

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
+from tailrace.engine.status.freshness import freshness_document
 from tailrace.engine.status.removed_letters import removed_letters
 from tailrace.engine.status.status import Status
 from tailrace.engine.status.subscription_state import SubscriptionState, subscription_state
@@ -59,10 +61,10 @@ def not_ready(watchers: Sequence[Watcher]) -> list[str]:
 
 
 def degraded(watchers: Sequence[Watcher], letters: Mapping[tuple[str, str], int]) -> list[str]:
-    """What an operator should know of a ready service: paused scopes, handlers on their own,
-    outages of destinations, members of the source that are behind, handler calls that run for long
-    or outlived the lease of their scope, positions that cannot be saved, and dead letters that
-    wait: ``letters``, by scope and handler."""
+    """What an operator should know of a ready service: paused scopes, handlers on their own or
+    further behind than their ``max_lag``, outages of destinations, members of the source that are
+    behind, handler calls that run for long or outlived the lease of their scope, positions that
+    cannot be saved, and dead letters that wait: ``letters``, by scope and handler."""
     outages = [
         f"scope {watcher.name}: {watcher.status.reason}"
         for watcher in watchers
@@ -77,6 +79,14 @@ def degraded(watchers: Sequence[Watcher], letters: Mapping[tuple[str, str], int]
         for name, status in watcher.status.apart().items()
         if status.state not in ENDED
     ]
+    late = [
+        _is_late(watcher.name, name, document)
+        for watcher in watchers
+        for name in watcher.status.recorders
+        if not followed_elsewhere(watcher)
+        and (document := freshness_document(watcher.status_of(name), name)) is not None
+        and document["breached"]
+    ]
     unsaved = [
         f"{what}: {trouble}"
         for watcher in watchers
@@ -90,7 +100,7 @@ def degraded(watchers: Sequence[Watcher], letters: Mapping[tuple[str, str], int]
         if each.waiting
     ]
     recorders = {watcher.name: watcher.status.recorders for watcher in watchers}
-    return outages + own + unsaved + waiting + removed_letters(letters, recorders)
+    return outages + own + late + unsaved + waiting + removed_letters(letters, recorders)
 
 
 def followed_elsewhere(watcher: Watcher) -> bool:
@@ -114,6 +124,12 @@ def _on_its_own(watcher: Watcher, handler: str, status: Status) -> str:
     if state is SubscriptionState.CATCHING_UP and (behind := status.lags.get("handled")):
         line = f"{line}, {behind:.0f} s behind"
     return f"{line}: {why}" if (why := status.explanation) else line
+
+
+def _is_late(scope: str, handler: str, freshness: Mapping[str, Any]) -> str:
+    seconds, most = freshness["behind_seconds"], freshness["max_lag_seconds"]
+    line = f"scope {scope}: handler {handler!r} is {seconds:.0f} s behind"
+    return f"{line}, and its max_lag is {most:g} s"
 
 
 def _waits(scope: str, handler: str, letters: int) -> str:

@@ -2,6 +2,7 @@
 
 from bisect import bisect_left
 
+from tailrace.observe.freshness import Freshness
 from tailrace.observe.latency import Latency
 
 SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
@@ -35,6 +36,7 @@ class HandlerRecorder:
         """Of calls that are tried again, by the digest of their first event: the number of failed
         attempts, and the last error."""
         self.latency = Latency()
+        self.freshness = Freshness()
         self.counts = [0] * (len(SECONDS) + 1)
         self.seconds = 0.0
 

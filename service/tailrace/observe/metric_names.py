@@ -29,6 +29,11 @@ GAUGES = {
         (*SCOPE, "stage", "handler"),
     ),
     "subscription_state": ("1 for the state that the handler is in.", (*HANDLER, "state")),
+    "freshness_breached": (
+        "1 while the handler is further behind the server than max_lag of its route, also if "
+        "nothing is handled or known.",
+        HANDLER,
+    ),
     "streams_open": ("Streams that the scope reads, with those of handlers on their own.", SCOPE),
     "checkpoint_age_seconds": ("Seconds since the last successful checkpoint save.", SCOPE),
     "last_round_trip_timestamp_seconds": ("Unix time of the server's last answer.", SCOPE),

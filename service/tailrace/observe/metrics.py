@@ -50,6 +50,7 @@ class Metrics(Collector):
         self._states = tuple(states)
         self._scopes: dict[str, Callable[[], ScopeGauges]] = {}
         self._recorders: dict[tuple[str, str], HandlerRecorder] = {}
+        self._max_lags: Mapping[tuple[str, str], float] = {}
         self._letters: Mapping[tuple[str, str], int] = {}
         self._removed = set[str]()
         for collector in (ProcessCollector, PlatformCollector, GCCollector):
@@ -61,7 +62,15 @@ class Metrics(Collector):
 
     def recorder(self, scope: str, handler: str) -> HandlerRecorder:
         """The recorder of a handler on a scope; it lasts as long as the process."""
-        return self._recorders.setdefault((scope, handler), HandlerRecorder())
+        recorder = self._recorders.setdefault((scope, handler), HandlerRecorder())
+        recorder.freshness.max_lag = self._max_lags.get((scope, handler))
+        return recorder
+
+    def limit_lags(self, max_lags: Mapping[tuple[str, str], float]) -> None:
+        """By scope and handler, by how many seconds it may be behind the server from now on."""
+        self._max_lags = max_lags
+        for pair, recorder in self._recorders.items():
+            recorder.freshness.max_lag = max_lags.get(pair)
 
     def watch(self, scope: str, source: Callable[[], ScopeGauges]) -> None:
         """Gets the scope's gauges from ``source`` at each scrape; makes its counters visible."""

@@ -35,10 +35,14 @@ followed here."""
 
 @dataclass(frozen=True, slots=True)
 class SubscriptionGauges:
-    """The current values of a handler of a scope; its ``lags`` are like those of the scope."""
+    """The current values of a handler of a scope; its ``lags`` are like those of the scope.
+
+    ``breached``: whether it is further behind than it may be; ``None`` if no route says how far.
+    """
 
     state: str
     lags: Mapping[str, float] = field(default_factory=dict)
+    breached: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,6 +213,7 @@ class Scrape:
         for handler, subscription in gauges.subscriptions.items():
             for state in SUBSCRIPTION_STATES:
                 add("subscription_state", state == subscription.state, scope, handler, state)
+            add("freshness_breached", subscription.breached, scope, handler)
             for stage, lag in subscription.lags.items():
                 add("lag_seconds", lag, scope, stage, handler)
         if gauges.checkpoint_saved_at is not None:

@@ -37,6 +37,7 @@ CHANGES: list[tuple[str, dict[str, Any], str]] = [
     ("store.path", {"store": {"path": "other.db"}}, RESTART),
     ("replicas", {"replicas": {}}, RESTART),
     ("routes.verify", {}, NOW),
+    ("routes.max_lag", {}, NOW),
     ("pipeline.tables", {"pipeline": {"tables": "elsewhere"}}, NOW),
     ("nothing", {"pipeline": {"batch_events": 9}}, ""),
 ]
@@ -52,8 +53,8 @@ def test_a_changed_key_has_one_effect(key: str, change: dict[str, Any], effect: 
     old["scopes"] += [{"name": "firm", "database": "shop"}]
     old["routes"] += [{"scope": "firm", "handlers": ["mine"]}]
     new = old | {name: old.get(name, {}) | section for name, section in change.items()}
-    if key == "routes.verify":
-        new["routes"] = [{**each, "verify": {"every": "1d"}} for each in old["routes"]]
+    of_routes = {"routes.verify": {"verify": {"every": "1d"}}, "routes.max_lag": {"max_lag": "1m"}}
+    new["routes"] = [{**each, **of_routes.get(key, {})} for each in old["routes"]]
     one, other = parse(old), parse(new)
     assert needs_restart(one, other) == [key] * (effect == RESTART)
     assert at_once(one, other) == [key] * (effect == NOW)

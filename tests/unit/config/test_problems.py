@@ -130,6 +130,8 @@ route: {snapshot: {parallel: 5}} | routes[0].snapshot.parallel | must be at most
 route: {verify: 24h} | routes[0].verify | must be a mapping, not '24h'
 route: {verify: {}} | routes[0].verify.every | is required: How long after the end
 route: {verify: {every: 0}} | routes[0].verify.every | must be a number with a unit (s, m, h or d), such as 24h or 90m
+route: {max_lag: 30} | routes[0].max_lag | must be a number with a unit (s, m, h or d), such as 30s or 5m
+route: {max_lag: 0.5s} | routes[0].max_lag | must be at least 1s and at most 366d
 route: {verify: {every: 24}} | routes[0].verify.every | must be a number with a unit
 route: {verify: {every: 59s}} | routes[0].verify.every | must be at least 1m and at most 366d
 route: {verify: {every: -1h}} | routes[0].verify.every | must be a number with a unit
@@ -137,6 +139,7 @@ route: {verify: {every: 400d}} | routes[0].verify.every | must be at least 1m an
 route: {verify: {every: 1d, documents_per_second: -1}} | routes[0].verify.documents_per_second | must be at least 0, not -1
 scope: {pipeline: [{$match: {}}]}, route: {verify: {every: 1d}} | routes[0].verify | does not fit scope 'orders': with a pipeline, its rows are not whole documents
 routes: [{scope: orders, handlers: [log], verify: {every: 24h}}, {scope: orders, handlers: [log], verify: {every: 1h}}] | routes[1].verify | differs from routes[0].verify: handler 'log' is verified in one way in scope 'orders'
+routes: [{scope: orders, handlers: [log], max_lag: 30s}, {scope: orders, handlers: [log], max_lag: 1m}] | routes[1].max_lag | differs from routes[0].max_lag: handler 'log' is watched in one way in scope 'orders'
 routes: [{scope: orders, handlers: [log], snapshot: initial}, {scope: orders, handlers: [log], snapshot: never}] | routes[1].snapshot | differs from routes[0].snapshot: handler 'log' begins in one way in scope 'orders'
 routes: [{scope: orders, handlers: [log]}, {scope: orders, handlers: [log], start_at: now}, {scope: orders, handlers: [log], start_at: '2024-05-01T00:00:00Z'}] | routes[2].start_at | differs from routes[1].start_at: handler 'log'
 route: {scope: ordrs} | routes[0].scope | there is no scope 'ordrs'; did you mean 'orde

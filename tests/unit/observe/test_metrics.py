@@ -19,6 +19,7 @@ CONTRACT = {
     "tailrace_in_flight_bytes": ("gauge", {"scope"}),
     "tailrace_lag_seconds": ("gauge", {"scope", "stage"}),
     "tailrace_subscription_state": ("gauge", {"scope", "handler", "state"}),
+    "tailrace_freshness_breached": ("gauge", {"scope", "handler"}),
     "tailrace_streams_open": ("gauge", {"scope"}),
     "tailrace_checkpoint_age_seconds": ("gauge", {"scope"}),
     "tailrace_checkpoint_saves_total": ("counter", {"scope", "outcome"}),
@@ -88,7 +89,7 @@ class Service:
             read,
             (True, 4),
             1,
-            {"audit": SubscriptionGauges("attached")},
+            {"audit": SubscriptionGauges("attached", breached=False)},
         )
         self.server = ServerGauges(True, 86400.0, 0.5, 10.0)
 
@@ -159,6 +160,16 @@ def test_the_lag_of_a_scope_is_beside_that_of_each_handler(service: Service) -> 
     assert service.sample("tailrace_lag_seconds", stage="handled", **labels) == 2
     for state, value in (("attached", 0), ("catching_up", 1)):
         assert service.sample("tailrace_subscription_state", state=state, **labels) == value
+
+
+def test_a_limit_of_the_lag_holds_for_handlers_of_before_and_after(service: Service) -> None:
+    former = service.metrics.recorder("orders", "audit")
+    service.metrics.limit_lags({("orders", "audit"): 30, ("orders", "index"): 60})
+    later, others = (service.metrics.recorder("orders", name) for name in ("index", "log"))
+    limits = [each.freshness.max_lag for each in (former, later, others)]
+    assert limits == [30, 60, None]
+    service.metrics.limit_lags({})
+    assert former.freshness.max_lag is None
 
 
 def test_the_age_of_a_checkpoint_from_the_future_is_not_negative(service: Service) -> None:

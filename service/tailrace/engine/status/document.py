@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from tailrace.engine.status.freshness import freshness_document
 from tailrace.engine.status.gauges import (
     in_flight,
     last_round_trip,
@@ -92,6 +93,7 @@ def _handler(
         "since": status.since.isoformat(),
         "position": _position(status.position(name)),
         "lag_seconds": status.lags_of(name),
+        "freshness": freshness_document(status, name),
         "in_flight": {
             "events": watermark.events if watermark is not None else 0,
             "bytes": watermark.size if watermark is not None else 0,

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from tailrace.engine.status.freshness import breached
 from tailrace.engine.status.scope_snapshot import scope_snapshot
 from tailrace.engine.status.snapshot_status import documents_read
 from tailrace.engine.status.status import Status
@@ -29,6 +30,7 @@ def gauges(status: Status) -> ScopeGauges:
             name: SubscriptionGauges(
                 subscription_state(apart.get(name, status), apart=name in apart).value,
                 apart.get(name, status).lags_of(name),
+                breached(apart.get(name, status), name),
             )
             for name in status.recorders
         },
