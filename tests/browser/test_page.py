@@ -69,6 +69,7 @@ def test_lag_grows_while_nothing_is_handled(
 ) -> None:
     run = daemon(scripted.uri, **scopes("orders", "users"))
     open_gate = gated(run)
+    run.configuration["routes"][0]["max_lag"] = "2m"
     page = visit(run.start()).page
     scripted.noop()
     expect(page.locator("#behind-note")).to_have_text("no scope lags")
@@ -77,8 +78,14 @@ def test_lag_grows_while_nothing_is_handled(
     expect(page.locator("#behind")).to_have_text(re.compile("4 min 1[0-9] s"))
     expect(page.locator("#behind-note")).to_have_text("orders")
     expect(row(page, "orders").locator(".behind")).to_contain_text(re.compile("4 min 1[0-9] s"))
+    expect(page.locator("#verdict-head")).to_have_text("1 handler further behind than max_lag")
+    trouble = page.locator("#trouble-list")
+    expect(trouble).to_contain_text(
+        re.compile("'file' is 4 min 1[0-9] s behind, and its max_lag is 2 min")
+    )
     open_gate()
     scripted.noop()
+    expect(page.locator("#trouble")).to_be_hidden()
     expect(page.locator("#behind-note")).to_have_text("no scope lags")
     expect(row(page, "orders").locator(".behind")).to_contain_text("0 s")
 
