@@ -40,6 +40,7 @@ class Scene(CollectionScene):
     ) -> list[dict[str, Any]]:
         wanted = Find(self.database, "c", uuid or self.uuid, time, command)
         async with connected(self.name, self.uri) as driver:
+            await driver.run("admin", {"ping": 1})  # so that the versions of the servers are known
             return list(chain.from_iterable(map(documents, await driver.find(wanted))))
 
 

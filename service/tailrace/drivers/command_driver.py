@@ -3,13 +3,13 @@ to start a session."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
 
 import anyio
 
-from tailrace.drivers import finds, lookup, snapshot_find
+from tailrace.drivers import finds, lookup, snapshot_find, transactions
 from tailrace.drivers.connection import COMMAND_MS, Connection, DriverClient, mapped
 from tailrace.drivers.cursor import PinnedCursor
 from tailrace.drivers.pinned_commands import PinnedCommands
@@ -72,6 +72,12 @@ class CommandDriver(Connection):
     async def look_up(self, wanted: LookUp) -> Reply:
         """Reads documents not older than a time."""
         return await self._in_session(lambda session: lookup.look_up(self, session, wanted))
+
+    async def transact(self, database: str, commands: Sequence[Mapping[str, Any]]) -> None:
+        """Runs writes in one transaction, with the write concern majority."""
+        await self._in_session(
+            lambda session: transactions.commit(self, session, database, commands)
+        )
 
     async def _in_session(self, find: Callable[[Any], Awaitable[T]]) -> T:
         """Calls a find with a session of its own; gives up if the find takes too long."""

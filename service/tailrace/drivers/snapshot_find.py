@@ -14,6 +14,7 @@ from bson.int64 import Int64
 from pymongo.read_concern import ReadConcern
 from pymongo.read_preferences import Primary
 
+from tailrace.drivers import transactions
 from tailrace.drivers.connection import COMMAND_MS, Connection, mapped
 from tailrace.drivers.finds import COLLECTION_UUID_SINCE, UUID_MISMATCH, oldest
 from tailrace.drivers.pinned_commands import PinnedCommands
@@ -54,8 +55,7 @@ async def find(connection: Connection, session: Any, wanted: Find) -> list[Reply
     if version >= SNAPSHOT_FINDS_SINCE:
         replies = await reading.all({"readConcern": as_of}, pinned=version >= COLLECTION_UUID_SINCE)
     else:
-        with mapped():
-            session.start_transaction(read_concern=_AsOf(as_of))
+        await transactions.begin(session, read_concern=_AsOf(as_of))
         reading.commands.mode = Primary()  # a transaction allows no other mode
         try:
             replies = await reading.all({}, pinned=False)
