@@ -7,6 +7,7 @@ import pytest
 from pymongo import common
 
 from docs.supported_versions import EVERY_VERSION, VERSIONS, ServerVersion, page
+from tailrace.compat.questions import QUESTIONS
 from tailrace.errors import ConnectionFailed
 from tailrace.model import StartPoint
 from tailrace.stream import ChangeStreamOptions
@@ -71,6 +72,13 @@ def test_each_named_test_is_there() -> None:
     for shown in (EVERY_VERSION, *(each for server in VERSIONS for each in server.scripted)):
         file, _, function = shown.test.partition("::")
         assert re.search(rf"^(async )?def {function}\(", (ROOT / file).read_text(), re.M), shown
+
+
+def test_what_is_scripted_is_asked_of_real_servers() -> None:
+    asked = [question.name for question in QUESTIONS]
+    assert len({*asked}) == len(asked)
+    for shown in (EVERY_VERSION, *(each for server in VERSIONS for each in server.scripted)):
+        assert shown.question in asked, shown
 
 
 def test_the_page_is_that_of_the_table() -> None:

@@ -140,10 +140,13 @@ def subarray(name: str, raw: bytes) -> bytes:
 
 
 def _read_op_msg(request_id: int, body: bytes) -> Message:
-    """Only a single section of kind 0 is supported, so no bulk writes with document sequences."""
+    """A section of kind 0, and at most one of kind 1: the documents of a write."""
     (flags,) = struct.unpack_from("<I", body)
     (size,) = _INT32.unpack_from(body, 5)
     command = bson.decode(body[5 : 5 + size], _CODEC)
+    if sequence := body[5 + size + 1 + _INT32.size :]:
+        name, _, documents = sequence.partition(b"\x00")
+        command[name.decode()] = bson.decode_all(documents, _CODEC)
     return Message(request_id, OP_MSG, flags, command, str(command.get("$db", "admin")))
 
 

@@ -22,6 +22,7 @@ COMMANDS = {
     "init": "write a working project: a configuration, and a handler with its test",
     "run": "run the daemon",
     "check": "validate the configuration and print it",
+    "compat": "ask a server, in a database of its own, what Tailrace needs of servers",
     "handlers": "list the types of handlers that can be used here",
     "health": "ask the daemon on this machine whether it is healthy",
     "status": "show the state of every scope and handler, and the command that helps",

@@ -37,6 +37,8 @@ tailrace check
 tailrace check --connect
 tailrace check --json
 tailrace check --schema > config.schema.json
+tailrace compat --uri "mongodb+srv://user:password@cluster.example.net/"
+tailrace compat --uri - --json --output report.json
 tailrace handlers
 tailrace handlers --json
 tailrace health

@@ -75,7 +75,7 @@ class ClusterWatch:
                 try:
                     await self.time()
                     if number % rounds == 0:
-                        await self._ask_oplog()
+                        await self.ask_oplog()
                 except DriverError as error:
                     structlog.get_logger().debug("cluster.silent", error=describe(error))
             await anyio.sleep(self.clock_seconds)
@@ -94,7 +94,7 @@ class ClusterWatch:
         self.clock.answered(now)
         return now
 
-    async def _ask_oplog(self) -> None:
+    async def ask_oplog(self) -> None:
         """A refusal (no role, a mongos) makes the span unknown; a network error changes nothing."""
         window = used = oplog = None
         try:
