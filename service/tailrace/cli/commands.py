@@ -20,6 +20,7 @@ from tailrace.version import __version__
 
 COMMANDS = {
     "init": "write a working project: a configuration, and a handler with its test",
+    "migrate": "write a configuration that continues where another tool stopped",
     "run": "run the daemon",
     "check": "validate the configuration and print it",
     "compat": "ask a server, in a database of its own, what Tailrace needs of servers",

@@ -31,6 +31,8 @@ _COMPLETED = {
 
 EXAMPLES = r"""
 tailrace init orders
+tailrace migrate --from debezium connector.json --output config.yaml
+tailrace migrate --from debezium application.properties --offsets offsets.dat --dry-run
 tailrace run
 tailrace run --config /etc/tailrace/config.yaml
 tailrace check

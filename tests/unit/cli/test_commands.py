@@ -157,8 +157,8 @@ def test_without_a_daemon_dead_letters_are_listed_and_neither_replayed_nor_disca
         assert main(["dead-letters", "export"]) == 0
 
 
-PROGRESS = "init", "run", "demo", "pipeline", "completion", "republish", "export"
-"""Commands and verbs that print no answer, but progress, a log, a script or lines of JSON."""
+PROGRESS = "init", "migrate", "run", "demo", "pipeline", "completion", "republish", "export"
+"""Commands and verbs that print no answer, but progress, a log, a script, a file or JSON lines."""
 
 
 def test_every_command_and_verb_can_answer_in_json() -> None:
