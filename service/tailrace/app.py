@@ -21,7 +21,6 @@ from tailrace.assembly import (
     leases_of,
     local_store,
     runtime_of,
-    scope_plans,
     server_store,
 )
 from tailrace.config.settings import Settings
@@ -58,6 +57,8 @@ from tailrace.replicas.member_name import require_own_name
 from tailrace.signals import LastResort, StopSignals
 from tailrace.source_settings import require_readable
 from tailrace.stream import Interrupt, ServerClock
+from tailrace.telemetry.opening import telemetry
+from tailrace.tracing import plans, watcher
 from tailrace.verify.rounds import Rounds
 from tailrace.verify.verifications import Verifications
 from tailrace.version import __version__
@@ -139,6 +140,7 @@ class _Service:
         self._server: ClusterWatch | None = None
         self._leases: Leases | None = None
         self._rounds: Rounds | None = None
+        self._log_fields = list[Any]()
         self.http_port = 0
 
     async def run(self) -> int:
@@ -148,9 +150,11 @@ class _Service:
         factory, uri = DRIVERS[wanted.client.driver], wanted.client.uri
         async with AsyncExitStack() as stack:
             # Local parts are opened first: a corrupt file can be reported without a server.
+            registry = self.metrics.registry
+            tracing = await stack.enter_async_context(telemetry(settings.telemetry, registry))
+            self._log_fields += [tracing.ids] if tracing else []
             store = await stack.enter_async_context(local_store(settings))
-            leased = settings.replicas is not None
-            objects = handler_pool(self.metrics.registry, self._open_tables, leased=leased)
+            objects = handler_pool(registry, self._open_tables, leased=bool(settings.replicas))
             pool = await stack.enter_async_context(objects)
             pool.use(await pool.add(wanted.handlers.values(), settings.delivery, waits=True))
             with self.stop.interrupts() as connecting:
@@ -167,23 +171,22 @@ class _Service:
                 store = await stack.enter_async_context(server_store(settings, clients))
             supervisor = self._supervisor
             parts = self.http_port, store, self.metrics, supervisor.restart, pool.entered
-            leases = leases_of(settings, *parts)
+            leases = self._leases = leases_of(settings, *parts)
             with self.stop.interrupts() as joining:
                 if leases is not None:
                     await require_own_name(store.leases, leases.me, leases.times)
             if joining.cancelled_caught:
                 return self._outcome()
-            self._leases = leases
             self._server = watch = ClusterWatch(clients, ServerClock())
             self.metrics.server = watch.gauges
             await require_readable(settings, watch.time)
             driver = clients.now.driver
             runtime = runtime_of(settings, driver, store, cluster, self.metrics, watch, leases)
-            planned = scope_plans(settings, handlers_of(pool.open, settings.delivery), driver)
-            supervisor.watchers = [Watcher(plan, runtime) for plan in planned]
+            planned = plans(settings, handlers_of(pool.open, settings.delivery), driver, tracing)
+            supervisor.watchers = [watcher(plan, runtime, tracing) for plan in planned]
             self._asked = partial(inquiries, store=store, tables=self._find)
             reload = Reloader(
-                self._file, wanted, pool, clients, supervisor, runtime, leases, self._apply
+                self._file, wanted, pool, clients, supervisor, runtime, leases, self._apply, tracing
             ).reload
             now = (lambda: supervisor.watchers), (lambda: clients.now.driver)
             compared = Verifications(*now, store.verifications, store.dead_letters)
@@ -221,12 +224,9 @@ class _Service:
             self.log.error("service.failed", halted=halted, restart_helps=helps, exit_code=FAILED)
             return FAILED
         if unsaved := self._supervisor.unsaved:
-            self.log.error(
-                "service.not_saved",
-                scopes=unsaved,
-                consequence="what was handled since the last save will come again",
-                exit_code=NOT_DRAINED,
-            )
+            lost = "what was handled since the last save will come again"
+            at = {"scopes": unsaved, "consequence": lost, "exit_code": NOT_DRAINED}
+            self.log.error("service.not_saved", **at)
             return NOT_DRAINED
         self.log.info("service.stopped", halted=halted)
         return FINISHED
@@ -254,7 +254,7 @@ class _Service:
             by_scope = self._asked(settings, server=server)
             self.api.control = replace(self.api.control, runtime=runtime, inquiries=by_scope)
             self.api.access = access_of(settings, loopback=self.api.access.loopback)
-        logs.configure(settings.logging.level, settings.logging.format)
+        logs.configure(settings.logging.level, settings.logging.format, *self._log_fields)
         self.bound_stop()
 
     def bound_stop(self) -> None:

@@ -162,19 +162,17 @@ def access_of(settings: Settings, *, loopback: bool) -> Access:
 def scope_plans(
     settings: Settings,
     handlers_of: Callable[[str], Mapping[str, Handler]],
-    server: SnapshotServer,
+    server_of: Callable[[str], SnapshotServer],
     only: Container[str] | None = None,
 ) -> Sequence[ScopePlan]:
-    """The plan of each scope, or ``only`` of these. Snapshots read documents from ``server``.
+    """The plan of each scope, or ``only`` of these.
 
-    ``handlers_of``: the handlers of a scope, by name.
+    ``handlers_of``: the handlers of a scope, by name. ``server_of``: what its snapshots read from.
     """
     routes = routes_of(settings)
-    return [
-        _plan(settings, scope, routed(scope.name, routes, handlers_of(scope.name)), server)
-        for scope in settings.scopes
-        if only is None or scope.name in only
-    ]
+    chosen = [each for each in settings.scopes if only is None or each.name in only]
+    handlers = {each.name: routed(each.name, routes, handlers_of(each.name)) for each in chosen}
+    return [_plan(settings, each, handlers[each.name], server_of(each.name)) for each in chosen]
 
 
 def _plan(

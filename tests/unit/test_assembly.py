@@ -40,7 +40,9 @@ async def nothing(_: object) -> None: ...
 
 def plan(**sections: Any) -> ScopePlan:
     (made,) = scope_plans(
-        parse(minimal(**sections)), lambda scope: {"log": handler("log", nothing)}, Gone()
+        parse(minimal(**sections)),
+        lambda scope: {"log": handler("log", nothing)},
+        lambda scope: Gone(),
     )
     return made
 
@@ -99,7 +101,7 @@ def begins(scope: dict[str, Any], **routes: dict[str, Any]) -> dict[str, Begins]
         routes=[{"scope": "orders", "handlers": [name], **more} for name, more in routes.items()],
     )
     handlers = {name: handler(name, nothing) for name in routes}
-    (made,) = scope_plans(parse(sections), lambda scope: handlers, Gone())
+    (made,) = scope_plans(parse(sections), lambda scope: handlers, lambda scope: Gone())
     found = {"": (made.start, made.rows, False)}
     for each in made.routed:
         assert each.start is not None

@@ -16,6 +16,7 @@ from tailrace.config.subscriptions import beginnings
 from tailrace.errors import ConfigurationError
 from tailrace.handlers import check_handlers
 from tailrace.handlers.types import installed_models
+from tailrace.telemetry.opening import problems_of
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -35,7 +36,8 @@ def run(options: argparse.Namespace) -> int:
         print(json.dumps(schema(model), indent=2, ensure_ascii=False))
         return 0
     settings = read_settings(options)
-    if problems := check_handlers(settings.handlers, settings.scopes, settings.routes):
+    problems = check_handlers(settings.handlers, settings.scopes, settings.routes)
+    if problems := [*problems, *problems_of(settings.telemetry)]:
         raise ConfigurationError(*problems, source=options.config)
     if options.connect:
         return _connect(settings, options.config)

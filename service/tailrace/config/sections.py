@@ -19,7 +19,8 @@ S = TypeVar("S", bound=Section)
 SECTIONS = frozenset(
     (
         *("mongodb", "store", "checkpoint", "delivery", "catch_up", "supervisor", "shutdown"),
-        *("replicas", "http", "logging", "pipeline", "scopes", "handlers", "routes", "include"),
+        *("replicas", "http", "logging", "telemetry", "pipeline"),
+        *("scopes", "handlers", "routes", "include"),
     )
 )
 """The sections of :class:`tailrace.config.settings.Settings`, which takes long to import."""

@@ -28,6 +28,7 @@ from tailrace.config.http import HttpSettings
 from tailrace.config.pipeline import PipelineSettings
 from tailrace.config.scopes import RouteSettings, ScopeSettings
 from tailrace.config.store import AnyStore, SqliteStoreSettings
+from tailrace.config.telemetry import TelemetrySettings
 
 
 class MongodbSettings(Section):
@@ -128,6 +129,9 @@ class Settings(Section):
 
     logging: LoggingSettings = Field(default_factory=LoggingSettings)
     """The log."""
+
+    telemetry: TelemetrySettings | None = None
+    """Traces for a collector of OpenTelemetry. Without it, none are made."""
 
     pipeline: PipelineSettings = Field(default_factory=PipelineSettings)
     """The Spark job (`tailrace pipeline --config`), which reads only this section and needs no

@@ -35,8 +35,10 @@ def style_of(choice: str) -> str:
     return choice
 
 
-def configure(level: str, choice: str) -> None:
+def configure(level: str, choice: str, *fields: structlog.typing.Processor) -> None:
     """Sets the level and style (:func:`style_of`) of the process's log on standard error.
+
+    ``fields``: processors that add keys to each line.
 
     Lines that handlers and libraries write through :mod:`logging` get the same form, with the
     logger's name.
@@ -45,6 +47,7 @@ def configure(level: str, choice: str) -> None:
     shared: list[Any] = [
         structlog.contextvars.merge_contextvars,
         structlog.processors.add_log_level,
+        *fields,
         structlog.processors.TimeStamper("iso" if style == "json" else "%Y-%m-%d %H:%M:%SZ"),
         structlog.processors.format_exc_info,
         _mask,

@@ -14,7 +14,6 @@ from typing import TypeVar
 import anyio
 import anyio.to_thread
 
-from tailrace.assembly import scope_plans
 from tailrace.config.loading import located
 from tailrace.config.settings import Settings
 from tailrace.config.subscriptions import most_streams
@@ -30,6 +29,7 @@ from tailrace.reload.desired_config import DesiredConfig
 from tailrace.reload.difference import ReloadChanges, difference, listed
 from tailrace.replicas.leases import Leases
 from tailrace.source_settings import require_readable
+from tailrace.tracing import Tracing, plans, watcher
 
 T = TypeVar("T")
 
@@ -64,6 +64,7 @@ class Reloader:
     runtime: Runtime
     leases: Leases | None
     apply: Callable[[Settings, Runtime, CommandDriver], None]
+    tracing: Tracing | None = None
     _lock: anyio.Lock = field(default_factory=anyio.Lock)
     _used: dict[str, Collection[object]] = field(init=False)
     """By scope, the handlers and the client that its watcher uses."""
@@ -210,8 +211,9 @@ class Reloader:
             name: each.effect for name, each in difference.scopes.items() if each.effect != "kept"
         }
         # Only these: a hundred plans would keep the event loop busy for milliseconds.
-        changed = scope_plans(settings, handlers_of(handlers, delivery), server, changes)
-        plans = {plan.scope.name: plan for plan in changed}
+        of_scope, tracing = handlers_of(handlers, delivery), self.tracing
+        changed = plans(settings, of_scope, server, tracing, changes)
+        planned = {plan.scope.name: plan for plan in changed}
         self.now = new
         self.runtime = replace(self.runtime, driver=server)
         self.apply(settings, self.runtime, server)
@@ -223,8 +225,8 @@ class Reloader:
             self.leases.add([name for name, effect in changes.items() if effect == "begun"])
         pending = {name: anyio.Event() for name in changes}
         for name, done in pending.items():
-            uses = self._uses(name) if name in plans else ()
-            begin = partial(self._begin, name, plans.get(name), uses, done)
+            uses = self._uses(name) if name in planned else ()
+            begin = partial(self._begin, name, planned.get(name), uses, done)
             self.supervisor.change(name, begin, settings.shutdown.grace_seconds)
         self._sweep()
         return pending
@@ -245,7 +247,7 @@ class Reloader:
         self._used[name] = uses
         self._sweep()
         done.set()
-        return None if plan is None else Watcher(plan, self.runtime)
+        return None if plan is None else watcher(plan, self.runtime, self.tracing)
 
     def _uses(self, scope: str) -> Collection[object]:
         """What the runs of a scope use that begin now."""

@@ -101,7 +101,7 @@ class Process:
 
     def _watcher(self, handler: Any) -> Watcher:
         server = MemorySnapshotServer(self._oplog)
-        (plan,) = scope_plans(self._settings, lambda scope: {NAME: handler}, server)
+        (plan,) = scope_plans(self._settings, lambda scope: {NAME: handler}, lambda scope: server)
         runtime = Runtime(
             MemoryDriver(self._oplog),
             self._store,

@@ -36,6 +36,7 @@ CHANGES: list[tuple[str, dict[str, Any], str]] = [
     ("store", {"store": {"type": "memory"}}, RESTART),
     ("store.path", {"store": {"path": "other.db"}}, RESTART),
     ("replicas", {"replicas": {}}, RESTART),
+    ("telemetry", {"telemetry": {}}, RESTART),
     ("routes.verify", {}, NOW),
     ("routes.max_lag", {}, NOW),
     ("pipeline.tables", {"pipeline": {"tables": "elsewhere"}}, NOW),

@@ -1,0 +1,58 @@
+"""The settings of OpenTelemetry. What a key leaves out, its standard variable says."""
+
+from collections.abc import Mapping
+from typing import Annotated
+from urllib.parse import urlsplit
+
+from pydantic import AfterValidator, Field
+
+from tailrace.config.fields import Flag, Ratio, Section, Text, like
+from tailrace.config.secret import Secret, SecretText, SecretUri
+
+
+def require_url(url: str) -> None:
+    """Raises ``ValueError`` unless it is the URL of a collector."""
+    try:
+        parts = urlsplit(url)
+        usable = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+    except ValueError:
+        usable = False
+    if not usable or any(character.isspace() for character in url):
+        raise ValueError("must be a URL with a host, such as http://collector:4318")
+
+
+def _collector(secret: Secret) -> Secret:
+    require_url(secret.read())
+    return secret
+
+
+HeaderName = Annotated[str, like(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", "must be the name of a header")]
+
+
+class TelemetrySettings(Section):
+    """Traces for a collector of OpenTelemetry, by OTLP over HTTP. Needs the extra `otel`.
+    `telemetry: {}` takes all from the `OTEL_*` variables; without this section nothing is
+    sent, whatever they say."""
+
+    endpoint: Annotated[SecretUri, AfterValidator(_collector)] | None = None
+    """The URL of the collector without `/v1/traces`, or `{file: PATH}`. Without
+    it, `OTEL_EXPORTER_OTLP_ENDPOINT`, and without that `http://localhost:4318`."""
+
+    headers: Mapping[HeaderName, SecretText] = Field(default_factory=dict)
+    """Headers of each request, such as `authorization`: a text, or `{file: PATH}`, which is read at
+    the start. Without them, `OTEL_EXPORTER_OTLP_HEADERS`."""
+
+    traces: Flag = True
+    """Whether spans are sent."""
+
+    sample_ratio: Ratio | None = None
+    """The share of traces that is sent. Without it, `OTEL_TRACES_SAMPLER`, and without that all of
+    them."""
+
+    service_name: Text | None = None
+    """The resource attribute `service.name`. Without it, `OTEL_SERVICE_NAME`, and without that
+    `tailrace`."""
+
+    resource: Mapping[Text, Text] = Field(default_factory=dict)
+    """Further attributes of the resource, such as `deployment.environment.name`, beside those of
+    `OTEL_RESOURCE_ATTRIBUTES`."""

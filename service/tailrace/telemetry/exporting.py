@@ -1,0 +1,81 @@
+"""Says once that spans or metrics cannot be sent, and once that they can be again.
+
+The SDK logs every attempt. Its lines go no further; the last one is the reason that ours names.
+"""
+
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import structlog
+from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
+
+from tailrace.masking import masked_line
+
+_LONGEST_REASON = 500
+
+
+class LastMessage(logging.Handler):
+    """Keeps the last message of a logger, and passes none on."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.text = ""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        text = masked_line(record.getMessage(), _LONGEST_REASON)
+        # The final line says only that time is up; the one before it has the reason.
+        if not (self.text and "max retries" in text):
+            self.text = text
+
+    @contextmanager
+    def installed(self) -> Iterator[None]:
+        """The lines of the SDK come here in the block."""
+        logger = logging.getLogger("opentelemetry")
+        before = logger.handlers[:], logger.propagate
+        logger.handlers[:], logger.propagate = [self], False
+        try:
+            yield
+        finally:
+            logger.handlers[:], logger.propagate = before
+
+
+class CollectorState:
+    """Whether the collector at ``url`` takes what is sent. ``signal``: traces or metrics."""
+
+    def __init__(self, signal: str, url: str, reason: LastMessage) -> None:
+        self._about = {"signal": signal, "collector": url}
+        self._reason = reason
+        self._is_away = False
+
+    def note(self, *, sent: bool) -> None:
+        """Logs a change of it. Called from any thread."""
+        log = structlog.get_logger().bind(**self._about)
+        if not sent and not self._is_away:
+            log.warning(
+                "telemetry.not_sent",
+                error=self._reason.text or "the collector did not take it",
+                consequence="dropped until the collector answers; changes are delivered as before",
+            )
+        elif sent and self._is_away:
+            log.info("telemetry.sent_again")
+        if sent:
+            self._reason.text = ""
+        self._is_away = not sent
+
+
+class ReportedExporter(SpanExporter):
+    """An exporter of spans whose failures are logged once."""
+
+    def __init__(self, exporter: SpanExporter, state: CollectorState) -> None:
+        self._exporter = exporter
+        self._state = state
+
+    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        result = self._exporter.export(spans)
+        self._state.note(sent=result is SpanExportResult.SUCCESS)
+        return result
+
+    def shutdown(self) -> None:
+        self._exporter.shutdown()

@@ -1,0 +1,187 @@
+"""What becomes a span, and what is in it."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+from tailrace.engine import Commit, RunIdentity
+from tailrace.engine.ports import called_with
+from tailrace.errors import CommandFailed, ConnectionFailed
+from tailrace.event import ChangeEvent
+from tailrace.event.reply import Reply
+from tailrace.stream import LookUp
+from tailrace.stream.driver_port import CursorRequest
+from tailrace.telemetry.calls import EVENTS_A_SECOND
+from tailrace.telemetry.sdk import Spans
+from tests.handlers import handler
+from tests.unit.engine.changes import batch, change
+from tests.unit.engine.stores import ScriptedStore
+
+IDENTITY = RunIdentity("orders", "rs0", "f", 1)
+PLAIN = "plain-value-4711"
+
+
+class Recorded:
+    """The port, and the spans that have ended."""
+
+    def __init__(self) -> None:
+        self.exporter = InMemorySpanExporter()
+        provider = TracerProvider()
+        provider.add_span_processor(SimpleSpanProcessor(self.exporter))
+        self.tracing = Spans(provider.get_tracer("test"))
+
+    @property
+    def spans(self) -> Sequence[ReadableSpan]:
+        return self.exporter.get_finished_spans()
+
+    @property
+    def names(self) -> list[str]:
+        return [span.name for span in self.spans]
+
+
+@pytest.fixture
+def recorded() -> Recorded:
+    return Recorded()
+
+
+def events(count: int) -> list[ChangeEvent]:
+    return batch([change(n, fullDocument={"_id": n, "note": PLAIN}) for n in range(count)]).events()
+
+
+class Source:
+    """A driver, session, cursor and server at once, which answers as it is told."""
+
+    def __init__(self, *answers: Reply | Exception) -> None:
+        self.answers = list(answers)
+        self.first, self.member = Reply(b"", ()), "db1:27017"
+
+    async def start_session(self) -> Any:
+        return self
+
+    async def open(self, request: object, at_work: object) -> Any:
+        return self
+
+    async def next_batch(self, *_: object) -> Any:
+        answer = self.answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    async def look_up(self, wanted: object) -> Any:
+        return await self.next_batch()
+
+
+async def test_a_reply_with_changes_is_a_span_and_one_without_is_none(recorded: Recorded) -> None:
+    gone = CommandFailed(f"about {PLAIN}", code=43)
+    source = Source(Reply(b"", ()), Reply(b"", (0, 1, 1, 2)), gone)
+    session = await recorded.tracing.driver("orders", source).start_session()
+    cursor = await session.open(CursorRequest("shop", {"aggregate": "orders"}, {}), print)
+    await cursor.next_batch()
+    await cursor.next_batch()
+    with pytest.raises(CommandFailed):
+        await cursor.next_batch()
+    opening, reply, failed = recorded.spans
+    assert (opening.name, reply.name) == ("aggregate orders", "getMore orders")
+    assert reply.attributes == {
+        "db.system.name": "mongodb",
+        "db.operation.name": "getMore",
+        "db.namespace": "shop",
+        "db.collection.name": "orders",
+        "db.response.returned_rows": 2,
+        "server.address": "db1",
+        "server.port": 27017,
+        "tailrace.scope": "orders",
+        "tailrace.purpose": "stream",
+    }
+    assert failed.attributes is not None
+    assert failed.attributes["error.type"] == "tailrace.errors.CommandFailed"
+    assert failed.attributes["db.response.status_code"] == "43"
+    assert not failed.status.is_ok
+    assert PLAIN not in failed.to_json()
+
+
+async def test_a_cluster_s_stream_has_no_collection(recorded: Recorded) -> None:
+    session = await recorded.tracing.driver("all", Source()).start_session()
+    await session.open(CursorRequest("admin", {"aggregate": 1}, {}), print)
+    (opening,) = recorded.spans
+    assert opening.name == "aggregate admin"
+    assert "db.collection.name" not in (opening.attributes or {})
+
+
+async def test_a_look_up_that_fails_is_a_span_with_the_error(recorded: Recorded) -> None:
+    driver = recorded.tracing.driver("orders", Source(ConnectionFailed(PLAIN)))
+    with pytest.raises(ConnectionFailed):
+        await driver.look_up(LookUp("shop", "orders", None, b"", 1, None))
+    (span,) = recorded.spans
+    assert span.name == "find orders"
+    assert "test_spans.py" in str((span.events[0].attributes or {})["exception.stacktrace"])
+    assert PLAIN not in span.to_json()
+
+
+async def test_a_save_is_a_span_and_a_load_is_none(recorded: Recorded) -> None:
+    store = recorded.tracing.store("orders", ScriptedStore())
+    claimed = await store.claim("orders", 1)
+    await store.save(replace(claimed, sequence=1))
+    assert await store.load("orders") is not None
+    assert recorded.names == ["save orders"]
+
+
+async def test_a_call_with_a_batch_is_a_span_and_gets_what_it_got(recorded: Recorded) -> None:
+    calls = list[Any]()
+
+    async def take(events: Any) -> None:
+        calls.append(events)
+
+    async def commit(identity: RunIdentity) -> None:
+        calls.append("commit")
+
+    plain = handler("file", on_events=take, raw=True, commit=Commit(commit, 1, 1, 1.0))
+    traced = recorded.tracing.handler("orders", plain)
+    call, payload = called_with(traced.calls, events(3))
+    await call(payload, IDENTITY)
+    assert traced.commit is not None
+    await traced.commit.call(IDENTITY)
+    assert calls == [[event.raw for event in events(3)], "commit"]
+    assert recorded.names == ["process file", "commit file"]
+    attributes = recorded.spans[0].attributes or {}
+    assert attributes["messaging.batch.message_count"] == 3
+    assert attributes["db.collection.name"] == "orders"
+    assert attributes["tailrace.handler"] == "file"
+    assert PLAIN not in recorded.spans[0].to_json()
+
+
+async def test_of_calls_with_one_event_some_a_second_are_spans(
+    recorded: Recorded, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now, handled = [100.0], list[int]()
+    monkeypatch.setattr("tailrace.telemetry.calls.time.monotonic", lambda: now[0])
+
+    async def take(event: ChangeEvent) -> None:
+        handled.append(1)
+
+    calls = recorded.tracing.handler("orders", handler("each", take)).calls
+    for second in (1, 2):
+        for event in events(3 * EVENTS_A_SECOND):
+            await calls.call(event, IDENTITY)
+        assert len(recorded.spans) == second * EVENTS_A_SECOND
+        now[0] += 1.0
+    assert len(handled) == 6 * EVENTS_A_SECOND
+
+
+async def test_the_error_of_a_call_is_on_its_span_without_its_text(recorded: Recorded) -> None:
+    async def fail(events: Any) -> None:
+        raise ValueError(PLAIN)
+
+    traced = recorded.tracing.handler("orders", handler("file", on_events=fail))
+    call, payload = called_with(traced.calls, events(1))
+    with pytest.raises(ValueError, match=PLAIN):
+        await call(payload, IDENTITY)
+    (span,) = recorded.spans
+    assert (span.attributes or {})["error.type"] == "ValueError"
+    assert PLAIN not in span.to_json()
+    assert recorded.tracing.ids(None, "", {}) == {}
