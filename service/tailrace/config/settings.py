@@ -131,7 +131,7 @@ class Settings(Section):
     """The log."""
 
     telemetry: TelemetrySettings | None = None
-    """Traces for a collector of OpenTelemetry. Without it, none are made."""
+    """Traces and metrics for a collector of OpenTelemetry. Without it, none are sent."""
 
     pipeline: PipelineSettings = Field(default_factory=PipelineSettings)
     """The Spark job (`tailrace pipeline --config`), which reads only this section and needs no

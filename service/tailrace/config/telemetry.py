@@ -30,12 +30,12 @@ HeaderName = Annotated[str, like(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", "must be the na
 
 
 class TelemetrySettings(Section):
-    """Traces for a collector of OpenTelemetry, by OTLP over HTTP. Needs the extra `otel`.
-    `telemetry: {}` takes all from the `OTEL_*` variables; without this section nothing is
+    """Traces and metrics for a collector of OpenTelemetry, by OTLP over HTTP. Needs the extra
+    `otel`. `telemetry: {}` takes all from the `OTEL_*` variables; without this section nothing is
     sent, whatever they say."""
 
     endpoint: Annotated[SecretUri, AfterValidator(_collector)] | None = None
-    """The URL of the collector without `/v1/traces`, or `{file: PATH}`. Without
+    """The URL of the collector without `/v1/traces` and `/v1/metrics`, or `{file: PATH}`. Without
     it, `OTEL_EXPORTER_OTLP_ENDPOINT`, and without that `http://localhost:4318`."""
 
     headers: Mapping[HeaderName, SecretText] = Field(default_factory=dict)
@@ -48,6 +48,10 @@ class TelemetrySettings(Section):
     sample_ratio: Ratio | None = None
     """The share of traces that is sent. Without it, `OTEL_TRACES_SAMPLER`, and without that all of
     them."""
+
+    metrics: Flag = False
+    """Whether the metrics of `/metrics` are sent, too: every minute, or as
+    `OTEL_METRIC_EXPORT_INTERVAL` says."""
 
     service_name: Text | None = None
     """The resource attribute `service.name`. Without it, `OTEL_SERVICE_NAME`, and without that

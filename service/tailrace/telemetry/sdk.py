@@ -2,18 +2,20 @@
 
 import os
 from collections.abc import AsyncIterator, Callable, MutableMapping
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
 import anyio
 import anyio.to_thread
 from opentelemetry import trace
+from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.resources import SERVICE_NAME, SERVICE_VERSION, Resource
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.sdk.trace.sampling import ParentBasedTraceIdRatio
+from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import Tracer, format_span_id, format_trace_id
 from prometheus_client import CollectorRegistry
 
@@ -25,6 +27,7 @@ from tailrace.snapshot.server import SnapshotServer
 from tailrace.stream import Driver
 from tailrace.telemetry.calls import traced
 from tailrace.telemetry.exporting import CollectorState, LastMessage, ReportedExporter
+from tailrace.telemetry.metrics import MetricsSender
 from tailrace.telemetry.source import TracedDriver, TracedServer
 from tailrace.telemetry.store import TracedStore
 from tailrace.tracing import Tracing
@@ -32,8 +35,11 @@ from tailrace.version import __version__
 
 _DEFAULT_ENDPOINT = "http://localhost:4318"
 """https://opentelemetry.io/docs/specs/otel/protocol/exporter/"""
-FLUSH_SECONDS = 3.0
-"""How long the end waits for the collector: less than closing may take (app.CLOSING_SECONDS)."""
+FLUSH_SECONDS = 2.0
+"""How long the end waits for the collector, for spans and for metrics: less than closing may take
+(app.CLOSING_SECONDS)."""
+_MOST_POINTS = 5000
+"""Of a request: receivers refuse large ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,25 +77,74 @@ async def opened(
     """See :func:`tailrace.telemetry.opening.telemetry`."""
     reason = LastMessage()
     with reason.installed():
-        if not settings.traces:
-            yield None
-            return
-        url = _endpoint(settings, "traces")
-        exporter = OTLPSpanExporter(endpoint=url, headers=_headers(settings))
-        reported = ReportedExporter(exporter, CollectorState("traces", url, reason))
-        ratio = settings.sample_ratio
-        provider = TracerProvider(
-            sampler=None if ratio is None else ParentBasedTraceIdRatio(ratio),
-            resource=resource_of(settings),
-            shutdown_on_exit=False,
-        )
-        provider.add_span_processor(BatchSpanProcessor(reported))
-        trace.set_tracer_provider(provider)  # spans of handlers and of their libraries join ours
+        async with AsyncExitStack() as stack:
+            if settings.metrics:
+                await stack.enter_async_context(_metrics(settings, registry, reason))
+            spans = _spans(settings, reason) if settings.traces else nullcontext()
+            yield await stack.enter_async_context(spans)
+
+
+@asynccontextmanager
+async def _spans(settings: TelemetrySettings, reason: LastMessage) -> AsyncIterator[Spans]:
+    url = _endpoint(settings, "traces")
+    exporter = OTLPSpanExporter(endpoint=url, headers=_headers(settings))
+    reported = ReportedExporter(exporter, CollectorState("traces", url, reason))
+    ratio = settings.sample_ratio
+    provider = TracerProvider(
+        sampler=None if ratio is None else ParentBasedTraceIdRatio(ratio),
+        resource=resource_of(settings),
+        shutdown_on_exit=False,
+    )
+    provider.add_span_processor(BatchSpanProcessor(reported))
+    trace.set_tracer_provider(provider)  # spans of handlers and of their libraries join ours
+    try:
+        yield Spans(provider.get_tracer("tailrace", __version__))
+    finally:
+        with anyio.move_on_after(FLUSH_SECONDS, shield=True):
+            await anyio.to_thread.run_sync(provider.shutdown, abandon_on_cancel=True)
+        exporter.shutdown()  # type: ignore[no-untyped-call] # ends an attempt that is under way
+
+
+@asynccontextmanager
+async def _metrics(
+    settings: TelemetrySettings, registry: CollectorRegistry, reason: LastMessage
+) -> AsyncIterator[None]:
+    url = _endpoint(settings, "metrics")
+    exporter = OTLPMetricExporter(
+        endpoint=url, headers=_headers(settings), max_export_batch_size=_MOST_POINTS
+    )
+    sender = MetricsSender(
+        registry,
+        exporter,
+        CollectorState("metrics", url, reason),
+        resource_of(settings),
+        InstrumentationScope("tailrace", __version__),
+        _interval(),
+    )
+    failure = None
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(sender.run, name="metrics by OTLP")
         try:
-            yield Spans(provider.get_tracer("tailrace", __version__))
+            yield
+        except Exception as error:  # noqa: BLE001 - raised below: the group would wrap it
+            failure = error
         finally:
-            await _within(FLUSH_SECONDS, provider.shutdown)
-            exporter.shutdown()  # type: ignore[no-untyped-call] # ends an attempt that is under way
+            tasks.cancel_scope.cancel()
+    with anyio.move_on_after(FLUSH_SECONDS, shield=True):
+        await sender.send()
+    exporter.shutdown()
+    if failure is not None:
+        raise failure
+
+
+def _interval() -> float:
+    """The seconds between two reports of metrics."""
+    variable = "OTEL_METRIC_EXPORT_INTERVAL"
+    text = os.environ.get(variable) or "60000"
+    if not text.isdecimal() or not int(text):
+        message = f"{variable} is {text!r}, and not a number of milliseconds"
+        raise ConfigurationError(Problem("telemetry", message))
+    return int(text) / 1000
 
 
 def resource_of(settings: TelemetrySettings) -> Resource:
@@ -128,9 +183,3 @@ def _read(key: str, read: Callable[[], str]) -> str:
         return read()
     except Unavailable as error:
         raise ConfigurationError(Problem(f"telemetry.{key}", str(error))) from error
-
-
-async def _within(seconds: float, call: Callable[[], object]) -> None:
-    """Calls something that blocks, in a thread, and leaves it alone if it takes longer."""
-    with anyio.move_on_after(seconds, shield=True):
-        await anyio.to_thread.run_sync(call, abandon_on_cancel=True)

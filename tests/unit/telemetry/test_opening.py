@@ -8,27 +8,13 @@ import pytest
 from opentelemetry.sdk.trace import TracerProvider
 from prometheus_client import CollectorRegistry
 
-from tailrace.config.telemetry import TelemetrySettings
 from tailrace.errors import ConfigurationError
 from tailrace.telemetry import opening
 from tailrace.telemetry.opening import problems_of, telemetry
 from tailrace.telemetry.sdk import resource_of
 from tests.otlp import collecting, values
-from tests.unit.config.files import minimal, parse, problems
-
-
-def settings(**keys: Any) -> TelemetrySettings:
-    section = parse(minimal(telemetry=keys)).telemetry
-    assert section is not None
-    return section
-
-
-@pytest.fixture(autouse=True)
-def own_provider(monkeypatch: pytest.MonkeyPatch) -> list[TracerProvider]:
-    """The provider of the process stays as it is for other tests."""
-    providers = list[TracerProvider]()
-    monkeypatch.setattr("opentelemetry.trace.set_tracer_provider", providers.append)
-    return providers
+from tests.unit.config.files import minimal, problems
+from tests.unit.telemetry.sections import settings
 
 
 async def test_without_the_section_or_when_disabled_nothing_is_traced(
