@@ -40,6 +40,8 @@ _DONE = b"\x04tailraceProtected\0"
 _OF_SNAPSHOT = b"\x02snapshot\0"
 _CONTAINERS = (DOCUMENT, ARRAY)
 _EMPTY_VALUES = (NULL, UNDEFINED)
+_KINDS_KEPT = (*_CONTAINERS, *_EMPTY_VALUES)
+"""The types of values that do not become a text."""
 
 
 @dataclass(slots=True)
@@ -48,6 +50,15 @@ class _ProtectedNode:
 
     change: Change | None = None
     below: dict[bytes, _ProtectedNode] = field(default_factory=dict)
+    named: list[bytes] = field(default_factory=list)
+    """The names below it, with the NUL after them."""
+
+    def child(self, name: bytes) -> _ProtectedNode:
+        """The node of a field below it."""
+        if name not in self.below:
+            self.below[name] = _ProtectedNode()
+            self.named.append(name + b"\0")
+        return self.below[name]
 
 
 class FieldProtection:
@@ -71,7 +82,7 @@ class FieldProtection:
                     )
                 if node.change is not None:
                     break
-                node = node.below.setdefault(part.encode(), _ProtectedNode())
+                node = node.child(part.encode())
             if node.change is not None or node.below:
                 raise ValueError(f"{path!r} lies above or below another path, which covers it")
             node.change = change
@@ -131,7 +142,7 @@ class FieldProtection:
         document."""
         assert self._id_change is not None  # noqa: S101 - for the type checker
         if own.startswith(_OF_SNAPSHOT, 4):
-            only_id = _ProtectedNode(below={b"_id": self._root.below[b"_id"]})
+            only_id = _ProtectedNode(below={b"_id": self._root.below[b"_id"]}, named=[b"_id\0"])
             return _document(own, 0, only_id) or own
         text = f"hmac-sha-256:{self._id_change(DOCUMENT, own)}"
         return encoded(b"\x02_data\0" + _string(text))
@@ -158,11 +169,11 @@ def _document(buffer: bytes, start: int, node: _ProtectedNode) -> bytes | None:
     """The document at ``start`` with what changes in it; ``None`` if nothing does."""
     end = start + INT32(buffer, start)[0]
     below, left = node.below, 0
-    for name in below:  # most documents are not read to their end
-        left += buffer.count(name + b"\0", start, end)
+    for name in node.named:  # most documents are not read to their end
+        left += buffer.count(name, start, end)
     if not left:
         return None
-    made: list[tuple[int, int, bytes]] = []
+    pieces, copied = list[bytes](), start + 4
     position, last = start + 4, end - 1
     try:
         while left and position < last:  # as walk, which takes twice as long
@@ -173,17 +184,29 @@ def _document(buffer: bytes, start: int, node: _ProtectedNode) -> bytes | None:
             if stop > last or stop < at:
                 raise ValueError(stop)
             if (child := below.get(name)) is not None:
-                if (changed := _value(buffer, kind, at, stop, child)) is not None:
-                    made.append(_element(name, kind, at, stop, changed, child))
                 left -= 1
+                if (change := child.change) is not None and kind not in _KINDS_KEPT:
+                    value = change(kind, buffer[at:stop]).encode()
+                    size = (len(value) + 1).to_bytes(4, "little")
+                    pieces += (buffer[copied:position], b"\2", name, b"\0", size, value, b"\0")
+                    copied = stop
+                elif (changed := _value(buffer, kind, at, stop, child)) is not None:
+                    pieces += (buffer[copied:at], changed)
+                    copied = stop
             position = stop
     except (IndexError, ValueError, error):
         raise malformed(position, "no element of a known type and size") from None
-    return _spliced(buffer, start, made) if made else None
+    if not pieces:
+        return None
+    pieces.append(buffer[copied:last])
+    return encoded(b"".join(pieces))
 
 
 def _paths(buffer: bytes, start: int, root: _ProtectedNode) -> bytes | None:
     """A document whose names are dotted paths with what changes in it."""
+    last = start + INT32(buffer, start)[0]
+    if all(buffer.find(name, start, last) < 0 for name in root.below):
+        return None
     made: list[tuple[int, int, bytes]] = []
     for path, kind, at, end in walk(buffer, start):
         node = _at(path, root)

@@ -4,8 +4,8 @@ from collections.abc import Callable
 from hashlib import sha256
 from json.encoder import encode_basestring as quote
 
-from tailrace.event.bson import INT32_TYPE, INT64_TYPE, STRING, encoded, string_at
-from tailrace.event.extended_json import to_json
+from tailrace.event.bson import FIXED, INT32_TYPE, INT64_TYPE, STRING, encoded, string_at
+from tailrace.event.extended_json import CANONICAL, to_json
 
 Change = Callable[[int, bytes], str]
 """Gets the type and the bytes of a value, and returns the text in its place."""
@@ -15,16 +15,22 @@ _BLOCK = 64
 
 def hashed(key: bytes) -> Change:
     """Replaces a value by the HMAC-SHA-256, in hexadecimal, of its canonical Extended JSON."""
-    # Python's hmac takes more than twice as long as the two digests that it makes (RFC 2104).
+    # Python's hmac takes more than twice as long as the two digests that it makes (RFC 2104), of
+    # which the first blocks are the same for all values.
     padded = (sha256(key).digest() if len(key) > _BLOCK else key).ljust(_BLOCK, b"\0")
-    inner, outer = (bytes(byte ^ pad for byte in padded) for pad in (0x36, 0x5C))
+    inner, outer = (sha256(bytes(byte ^ pad for byte in padded)).copy for pad in (0x36, 0x5C))
 
     def change(kind: int, value: bytes) -> str:
         if kind == STRING:
             json = quote(value[4:-1].decode("utf-8", "replace"))
+        elif kind in FIXED:
+            json = CANONICAL[kind](value, 0, len(value), CANONICAL)
         else:
             json = to_json(encoded(b"%c\0%b" % (kind, value)), canonical=True)[4:-1]
-        return sha256(outer + sha256(inner + json.encode()).digest()).hexdigest()
+        first, second = inner(), outer()
+        first.update(json.encode())
+        second.update(first.digest())
+        return second.hexdigest()
 
     return change
 
