@@ -61,8 +61,8 @@ def left(server: ReplicaSet) -> set[str]:
 def test_a_server_answers_every_question(
     mongod: ReplicaSet, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    file = tmp_path / "report.json"
-    assert main(["compat", "--uri", mongod.uri, "--json", "--output", str(file)]) == 0
+    file, command = tmp_path / "report.json", ["compat", "--uri", mongod.uri]
+    assert main([*command, "--elections", "--json", "--output", str(file)]) == 0
     out, err = capsys.readouterr()
     report = json.loads(out)
     assert json.loads(file.read_text()) == report
@@ -116,9 +116,14 @@ def test_a_database_with_collections_is_refused(
         assert client[database].orders.count_documents({}) == 1
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_an_interrupted_run_drops_its_database(mongod: ReplicaSet, number: signal.Signals) -> None:
-    command = [sys.executable, "-m", "tailrace", "compat", "--uri", mongod.uri]
+@pytest.mark.parametrize(
+    ("driver", "number"), [("motor", signal.SIGTERM), ("pymongo", signal.SIGINT)]
+)
+def test_an_interrupted_run_drops_its_database(
+    mongod: ReplicaSet, driver: str, number: signal.Signals
+) -> None:
+    options = ["--uri", mongod.uri, "--driver", driver]
+    command = [sys.executable, "-m", "tailrace", "compat", *options]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as run:
         assert run.stdout is not None
         while not run.stdout.readline().startswith("yes                 stream.collection"):

@@ -14,11 +14,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tailrace.cli.arguments import refuse
+from tailrace.errors import StartRefused
+from tailrace.masking import keep_secret, secrets_of
 
 if TYPE_CHECKING:
     from tailrace.compat.answer import CompatAnswer
 
 _INTERNAL = ("admin", "config", "local")
+_IN_NO_NAME, _LONGEST_NAME = '/\\. "$*<>:|?\0', 63  # mongod, NamespaceString::validDBName
 _SHORTEST_SECONDS = 0.1
 
 
@@ -54,6 +57,7 @@ def run(options: argparse.Namespace) -> int:
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
     logging.getLogger().addHandler(logging.NullHandler())
     uri = sys.stdin.readline().strip() if options.uri == "-" else options.uri
+    keep_secret(*secrets_of(uri))
     wanted = CompatRun(uri, options.driver, options.database, options.timeout, options.elections)
     out, answers = sys.stderr if options.json else sys.stdout, list["CompatAnswer"]()
 
@@ -61,12 +65,18 @@ def run(options: argparse.Namespace) -> int:
         answers.append(answer)
         print(report.line(answer), file=out, flush=True)
 
-    stopped_by = anyio.run(ask_all, wanted, answered)
+    stopped_by = failure = None
+    try:
+        stopped_by = anyio.run(ask_all, wanted, answered)
+    except StartRefused as error:
+        failure = error  # at the end: every question was asked
     text = json.dumps(report.document(answers, options.driver, complete=not stopped_by), indent=2)
     if options.output:
         Path(options.output).write_text(f"{text}\n")
     if options.json:
         print(text)
+    if failure is not None:
+        raise failure
     if stopped_by:
         print("interrupted; the database is dropped", file=out)
         return 128 + stopped_by
@@ -79,6 +89,8 @@ def run(options: argparse.Namespace) -> int:
 def _check(options: argparse.Namespace) -> None:
     if options.database in _INTERNAL:
         refuse("--database", f"{options.database} is the server's own; leave it out")
+    if {*options.database} & {*_IN_NO_NAME} or len(options.database.encode()) > _LONGEST_NAME:
+        refuse("--database", "is not the name of a database")
     if not options.timeout >= _SHORTEST_SECONDS:
         refuse("--timeout", f"must be at least {_SHORTEST_SECONDS:g} seconds")
     if options.output:

@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 
 import anyio
 
-from tailrace.compat.answer import negative
+from tailrace.compat.answer import AnswerKind, negative
 from tailrace.drivers import CommandDriver
 from tailrace.errors import CommandFailed, ConfigurationError, DriverError, Problem, StartRefused
 
@@ -30,20 +30,20 @@ async def own_database(driver: CommandDriver, name: str) -> AsyncIterator[None]:
     before anything is written, and :class:`StartRefused` if it cannot be dropped.
     """
     await _require_rights(driver, name)
+    if await _collections(driver, name):
+        _refuse("--database", "it has collections, and would be dropped: name an empty one")
+    left = f"no answer in {_DROP_SECONDS:g} s"
     try:
-        if await _collections(driver, name):
-            _refuse("--database", "it has collections, and would be dropped: name an empty one")
-        await _try(driver, name)
-    except DriverError as error:
-        await _drop(driver, name)
-        _refuse("--uri", f"{name} cannot be used: {negative(error).reason}: {_GRANT}")
-    try:
+        try:
+            await _try(driver, name)
+        except DriverError as error:
+            _refuse("--uri", f"{name} cannot be used: {negative(error).reason}: {_GRANT}")
         yield
     finally:
         with anyio.move_on_after(_DROP_SECONDS, shield=True):
             left = await _drop(driver, name)
-            if left:
-                raise StartRefused(f"the database {name} could not be dropped ({left}): drop it")
+        if left:
+            raise StartRefused(f"the database {name} could not be dropped ({left}): drop it")
 
 
 _GRANT = (
@@ -69,7 +69,7 @@ async def _require_rights(driver: CommandDriver, name: str) -> None:
     except CommandFailed:
         return
     privileges = info.get("authenticatedUserPrivileges")
-    if not info.get("authenticatedUsers") or not privileges:
+    if not info.get("authenticatedUsers") or privileges is None:
         return
     may: set[str] = set()
     for privilege in privileges:
@@ -88,7 +88,6 @@ async def _collections(driver: CommandDriver, name: str) -> list[str]:
 
 async def _drop(driver: CommandDriver, name: str) -> str:
     """Drops the database, or its collections if the user may no more; returns why that failed."""
-    reason = ""
     for _ in range(5):
         try:
             with suppress(CommandFailed):  # the role readWrite may not
@@ -97,9 +96,11 @@ async def _drop(driver: CommandDriver, name: str) -> str:
                 await driver.run(name, {"drop": collection})
             return ""
         except DriverError as error:
-            reason = negative(error).reason
+            why = negative(error)
+        if why.kind is AnswerKind.NOT_ALLOWED:
+            break
         await anyio.sleep(1)  # as during an election
-    return reason
+    return why.reason
 
 
 def _refuse(where: str, message: str) -> NoReturn:

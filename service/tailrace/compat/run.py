@@ -16,7 +16,14 @@ from tailrace.compat.database import PREFIX, own_database
 from tailrace.compat.questions import ELECTION, QUESTIONS
 from tailrace.compat.site import Question, Site
 from tailrace.drivers import DRIVERS, identify
-from tailrace.errors import ConfigurationError, Problem, StartRefused, TailraceError, describe
+from tailrace.errors import (
+    ConfigurationError,
+    DriverError,
+    Problem,
+    StartRefused,
+    TailraceError,
+    describe,
+)
 
 RUN_SECONDS = 300.0
 """After this time no further question is asked."""
@@ -47,15 +54,19 @@ class CompatRun:
 async def ask_all(run: CompatRun, report: Callable[[CompatAnswer], None]) -> signal.Signals | None:
     """Asks each question and reports its answer; returns the signal that ended the run, if any.
 
-    Raises :class:`ConfigurationError` if the server cannot be asked.
+    Raises :class:`ConfigurationError` if the server cannot be asked, and :class:`StartRefused` if
+    the database could not be dropped at the end.
     """
-    received, failure = list[signal.Signals](), None
+    received = list[signal.Signals]()
+    failure: TailraceError | None = None
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(_stop_at_signal, tasks.cancel_scope, received, name="signals")
         try:
             await _ask_all(run, report)
-        except TailraceError as error:  # the group would wrap it
+        except (ConfigurationError, StartRefused) as error:  # the group would wrap it
             failure = error
+        except DriverError as error:
+            failure = ConfigurationError(Problem("--uri", describe(error)))
         tasks.cancel_scope.cancel()
     if failure is not None:
         raise failure
@@ -74,8 +85,9 @@ async def _ask_all(run: CompatRun, report: Callable[[CompatAnswer], None]) -> No
     silence = {"socketTimeoutMS": int(limit), "serverSelectionTimeoutMS": int(limit)}
     try:
         identity = await identify(factory, run.uri, min(run.seconds, _CONNECT_SECONDS))
-    except StartRefused as error:
-        raise ConfigurationError(Problem("--uri", describe(error))) from error
+    except (ConfigurationError, StartRefused) as error:
+        reason = describe(error).removeprefix("mongodb.uri: ").replace("mongodb.uri", "the URI")
+        raise ConfigurationError(Problem("--uri", reason)) from error
     name = run.database or PREFIX + token_hex(4)
     async with factory(run.uri, 1, **silence) as driver:
         hello = await driver.run("admin", {"hello": 1})

@@ -25,8 +25,10 @@ async def read_at_time(site: Site) -> Facts:
         raise not_here("replies have no operationTime")
     await site.update("as_of", 1, {"$set": {"n": 2}})
     await site.delete("as_of", 2)
-    (found,) = [each async for each in listed(site.driver, site.scope("as_of"))]
-    find = Find(site.database, "as_of", bytes.fromhex(found.uuid), time, {"sort": {"_id": 1}})
+    uuids = [each.uuid async for each in listed(site.driver, site.scope("as_of"))]
+    if not any(uuids):
+        raise NegativeAnswer("the server tells no UUID of the collection")
+    find = Find(site.database, "as_of", bytes.fromhex(uuids[0]), time, {"sort": {"_id": 1}})
     replies = await site.driver.find(find)
     documents = [bson.decode(raw) for reply in replies for raw in reply.documents()]
     if documents != [{"_id": 1, "n": 1}, {"_id": 2}]:
