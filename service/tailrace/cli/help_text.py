@@ -33,6 +33,7 @@ EXAMPLES = r"""
 tailrace init orders
 tailrace migrate --from debezium connector.json --output config.yaml
 tailrace migrate --from debezium application.properties --offsets offsets.dat --dry-run
+tailrace migrate --from mongo-kafka connector.json --offsets offsets.json
 tailrace run
 tailrace run --config /etc/tailrace/config.yaml
 tailrace check

@@ -18,7 +18,7 @@ from tailrace.cli.arguments import refuse
 if TYPE_CHECKING:
     from tailrace.config.settings import Settings
 
-_PEERS = ("debezium",)
+_PEERS = ("debezium", "mongo-kafka")
 _SHOWN = 10
 """How many changes --dry-run shows."""
 

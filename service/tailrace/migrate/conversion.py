@@ -75,6 +75,7 @@ class Conversion:
         namespaces = self.selection.namespaces()
         everything = namespaces is None and not self.selection.is_everything
         if token is not None:
+            scope.pop("start_at", None)
             scope["resume_after"] = dict(token)
         elif self.snapshot and everything:
             self._lose(

@@ -6,11 +6,19 @@ change stream is opened with there: ``MongoUtils.openChangeStream`` and
 ``ChangeStreamPipelineFactory``.
 """
 
+from datetime import UTC, datetime
 from typing import Any
 
-from tailrace.migrate.connection import connect, kafka
+from tailrace.migrate.connection import connect
 from tailrace.migrate.conversion import Conversion, FieldRule
 from tailrace.migrate.debezium_server import sink
+from tailrace.migrate.kafka_connect import (
+    LOST,
+    WITHOUT_EFFECT,
+    kafka_connect,
+    transforms,
+    without_schemas,
+)
 from tailrace.migrate.namespaces import Selection
 from tailrace.migrate.options import PeerOptions, refuse
 from tailrace.migrate.peer_file import connector
@@ -21,17 +29,16 @@ _SERVER, _SINK = "debezium.source.", "debezium.sink.type"
 _UNWRAP = "io.debezium.connector.mongodb.transforms.ExtractNewDocumentState"
 
 _WITHOUT_EFFECT = (
-    r"connector\.class|tasks\.max|(mongodb|connection)\..*(timeout|frequency|interval)\.ms",
-    r"max\.(batch|queue)\.size.*|poll\.interval\.ms|errors\.(max\.)?retr.*|retriable\..*",
+    r"(mongodb|connection)\..*(timeout|frequency|interval)\.ms",
+    r"max\.(batch|queue)\.size.*|poll\.interval\.ms|errors\.max\.retries|retriable\..*",
     r"snapshot\.(fetch\.size|delay\.ms|max\.threads\.multiplier)|streaming\.delay\.ms",
-    r"offset\.(storage|flush|commit).*|offsets\.storage\.topic|record\.processing\..*|task\..*",
+    r"record\.processing\..*|task\..*",
     r"internal\.implementation|internal\.log.*|internal\.advanced.*|statistics\..*|guardrail\..*",
     r"(internal\.)?legacy\.snapshot.*|executor\..*|custom\.(metric\.tags|sanitize\.pattern)",
-    r"sourceinfo\.struct\.maker|debezium\.embedded\..*|signal\.poll\..*|header\.converter.*",
-    r"schema\.name\.adjustment\.mode|field\.name\.adjustment\.mode|config\.action\.reload",
-    r"heartbeat\.topics\.prefix|errors\.log\..*|openlineage\.integration\.(?!enabled).*",
+    r"sourceinfo\.struct\.maker|debezium\.embedded\..*|signal\.poll\..*|connector\.class",
+    r"schema\.name\.adjustment\.mode|field\.name\.adjustment\.mode",
+    r"heartbeat\.topics\.prefix|openlineage\.integration\.(?!enabled).*",
     r"incremental\.snapshot\..*|notification\.sink\..*|transaction\.metadata\.factory",
-    r"topic\.creation\.(enable|groups)",
 )
 _SIGNALS = "the daemon takes requests instead: 'tailrace snapshot start', 'tailrace scopes pause'"
 _LOST: dict[str, str | tuple[str, str]] = {
@@ -45,18 +52,12 @@ _LOST: dict[str, str | tuple[str, str]] = {
     r"openlineage\..*": ("false", "Tailrace sends nothing to OpenLineage"),
     r"extended\.headers\..*": ("false", "messages have Tailrace's own headers"),
     r"converters.*|post\.processors.*": "Java code: see 'transform' in docs/fields.md",
-    r"transforms.*|predicates.*": "a transformation in Java: see docs/fields.md",
     r"mongodb\.ssl\.(key|trust)store.*": "a Java keystore: convert it to PEM, and name it in "
     "mongodb.uri (tlsCertificateKeyFile, tlsCAFile)",
     r"mongodb\.(multi\.task|task|authentication).*": "Tailrace has no counterpart",
     r"(internal\.)?mongodb\.allow.*": ("false", "Tailrace has no counterpart"),
-    r"topic\.creation\..*": "how missing topics are created: see 'partitions' and "
-    "'replication_factor' of the handler",
     r"topic\.naming\.strategy": "see 'topic' of the handler",
-    r"(key|value)\.converter.*": "messages are JSON without schemas",
     r"snapshot\..*": "rows are selected by snapshot.filter, for all collections of a scope",
-    r"errors\.deadletterqueue\..*": "dead letters are in the store: 'tailrace dead-letters list'",
-    r"transaction\.boundary.*": "batches are bounded by batch_size and batch_bytes",
 }
 
 
@@ -79,14 +80,17 @@ def read(file: str) -> Conversion:
     _documents(conversion, source)
     _snapshot(conversion, source)
     _failures(conversion, source)
-    envelope = _envelope(server if server is not source else source, source)
+    server.lost = source.lost
+    envelope = _envelope(server, "debezium." if server is not source else "")
     if server is not source:
         sink(conversion, server, envelope, source)
     elif is_engine:
-        _engine(conversion, source, envelope)
+        _engine(conversion, source)
     else:
-        _kafka_connect(conversion, source, envelope)
-    source.lose_rest(_LOST, _WITHOUT_EFFECT)
+        conversion.handler = {"envelope": envelope, **topics(source)}
+        kafka_connect(conversion, source)
+        without_schemas(source)
+    source.lose_rest({**LOST, **_LOST}, WITHOUT_EFFECT + _WITHOUT_EFFECT)
     server.lose_rest({}, (r"quarkus\..*", r"debezium\.format\..*"))
     return conversion
 
@@ -171,7 +175,7 @@ def _documents(conversion: Conversion, source: PeerOptions) -> None:
 
 def _snapshot(conversion: Conversion, source: PeerOptions) -> None:
     mode = source.take("snapshot.mode", "initial").lower()
-    start = source.take("capture.start.op.time")
+    start = source.take_count("capture.start.op.time")
     threads = source.take_count("snapshot.max.threads")
     if mode in ("initial", "always", "initial_only", "when_needed"):
         conversion.snapshot = {"mode": "initial"}
@@ -187,8 +191,8 @@ def _snapshot(conversion: Conversion, source: PeerOptions) -> None:
             "initial_only": "the changes after the snapshot are followed, too",
         }
         source.lose("snapshot.mode", why.get(mode, f"{mode} has no counterpart: snapshot: never"))
-    if start:
-        source.lose("capture.start.op.time", f"set start_at of the scope to the time of {start!r}")
+    if start:  # a BSON timestamp as a number: 32 bits of seconds come first
+        conversion.scope["start_at"] = datetime.fromtimestamp(start >> 32, UTC).isoformat()
 
 
 def _failures(conversion: Conversion, source: PeerOptions) -> None:
@@ -200,25 +204,20 @@ def _failures(conversion: Conversion, source: PeerOptions) -> None:
         source.lose(option, "an event that a handler cannot handle becomes a dead letter")
 
 
-def _envelope(converters: PeerOptions, source: PeerOptions) -> str:
-    """The envelope of messages."""
-    for name in source.take_list("transforms"):
-        kind = source.values.get(f"transforms.{name}.type", "").strip()
-        if kind == _UNWRAP:
-            source.take_under(f"transforms.{name}.")
-            source.lose(
-                f"transforms.{name}",
-                "messages are documents in relaxed Extended JSON (envelope: document): values have "
-                "other forms than those of ExtractNewDocumentState, and no option of it is carried "
-                "over",
-            )
-            return "document"
-        source.lose(f"transforms.{name}", f"{kind or 'it'} is Java code: see docs/fields.md")
-        source.take_under(f"transforms.{name}.")
+def _envelope(options: PeerOptions, prefix: str) -> str:
+    """The envelope of messages. ``prefix``: before the names of transformations."""
+    for name in transforms(options, prefix, _UNWRAP):
+        options.lose(
+            name,
+            "messages are documents in relaxed Extended JSON (envelope: document): values have "
+            "other forms than those of ExtractNewDocumentState, and no option of it is carried "
+            "over",
+        )
+        return "document"
     return "debezium"
 
 
-def _engine(conversion: Conversion, source: PeerOptions, envelope: str) -> None:
+def _engine(conversion: Conversion, source: PeerOptions) -> None:
     source.lose(
         "connector.class",
         "the engine passes events to code of yours: the file of the handler 'jsonl' stands for "
@@ -227,33 +226,6 @@ def _engine(conversion: Conversion, source: PeerOptions, envelope: str) -> None:
     for name in ("topic.prefix", "tombstones.on.delete"):
         source.take(name)
     conversion.handler = conversion.stand_in
-    if envelope == "document":
-        source.lose("transforms", "the file has whole events")
-
-
-def _kafka_connect(conversion: Conversion, source: PeerOptions, envelope: str) -> None:
-    client = source.take_under("producer.override.")
-    if servers := source.take("bootstrap.servers"):
-        client.values.setdefault("bootstrap.servers", servers)
-    conversion.handler = {"type": "kafka", "envelope": envelope, **kafka(conversion, client)}
-    conversion.handler |= topics(source)
-    for option, key in (("partitions", "partitions"), ("replication.factor", "replication_factor")):
-        if (number := source.take_count(f"topic.creation.default.{option}")) is not None:
-            conversion.handler[key] = number
-    if source.take("exactly.once.support").lower() == "required":
-        conversion.handler["exactly_once"] = True
-    for part in ("key", "value"):
-        converter = source.take(f"{part}.converter").rpartition(".")[2]
-        with_schemas = source.take_flag(f"{part}.converter.schemas.enable", True)
-        if (converter in ("", "JsonConverter") and with_schemas) or converter not in (
-            "",
-            "JsonConverter",
-            "StringConverter",
-        ):
-            source.lose(
-                f"{part}.converter",
-                "messages are JSON without schemas, as of JsonConverter with schemas.enable=false",
-            )
 
 
 def topics(source: PeerOptions) -> dict[str, Any]:

@@ -3,8 +3,9 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tailrace.migrate.connection import kafka, secret
+from tailrace.migrate.connection import secret
 from tailrace.migrate.conversion import Conversion
+from tailrace.migrate.kafka_connect import kafka
 from tailrace.migrate.options import PeerOptions
 
 _SUBJECT = "{database}.{collection}"
@@ -15,7 +16,6 @@ def sink(conversion: Conversion, server: PeerOptions, envelope: str, source: Pee
     """Sets the handler that takes the place of the sink."""
     from tailrace.migrate.debezium import topics
 
-    server.lost = source.lost
     kind = server.take("debezium.sink.type")
     form = server.take("debezium.format.value", "json").lower()
     server.take("debezium.format.key")
