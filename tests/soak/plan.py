@@ -15,6 +15,8 @@ class SoakPlan:
     hours: float
     rate: float
     """Changes a second."""
+    without: tuple[str, ...] = ()
+    """Actions that are left out."""
 
     @property
     def seconds(self) -> float:
@@ -45,8 +47,8 @@ class SoakPlan:
 
     @property
     def settling(self) -> float:
-        """How long after its start a process may still grow."""
-        return min(2 * MINUTE, self.restart_every / 5)
+        """How long after its start a process may still grow: it goes through an outage."""
+        return self.outage_every
 
     @property
     def sample_every(self) -> float:

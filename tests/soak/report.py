@@ -110,7 +110,8 @@ def text(plan: SoakPlan, curves: Sequence[SoakCurve], result: Mapping[str, Any])
             markdown(["", ""], [[name, fact] for name, fact in facts.items()]),
             "What was done: " + ", ".join(f"{what} {count}" for what, count in happened.items()),
             "“An hour” is the slope within the life of a process, “apart” the highest over the "
-            "lowest median of six samples; both without the first samples after a restart.",
+            "lowest median of six samples; both without the samples of a process that has not been "
+            "through an outage yet.",
             table(plan, curves),
             "\n".join(f"![{name}]({name})" for name in images),
             "## Complaints" if result["complaints"] else "",

@@ -36,13 +36,14 @@ def planned_actions(system: SoakSystem, plan: SoakPlan) -> list[PlannedAction]:
         lambda: system.restart(signal.SIGTERM), lambda: system.restart(signal.SIGKILL)
     )
     elections = alternately(system.elect, system.kill_primary)
-    return [
+    actions = [
         PlannedAction("restart", every, every, restarts),
         PlannedAction("election", every / 2, every, elections),
         PlannedAction("snapshot", every * 0.75, plan.snapshot_every, alternately(system.snapshot)),
         PlannedAction("outage", outage / 2, outage, alternately(flapping.stop, flapping.pause)),
         PlannedAction("outage over", outage / 2 + plan.outage, outage, alternately(flapping.start)),
     ]
+    return [action for action in actions if action.what not in plan.without]
 
 
 def in_order(actions: list[PlannedAction], end: float) -> Iterator[tuple[float, PlannedAction]]:

@@ -66,6 +66,7 @@ def test_times_are_scaled_to_the_length_of_the_run() -> None:
     day, two, short = SoakPlan(24, 2000), TWO_HOURS, SoakPlan(0.05, 100)
     assert [plan.restart_every for plan in (day, two, short)] == [1800, 900, 22.5]
     assert [plan.snapshot_every for plan in (day, two, short)] == [3600, 1800, 45]
+    assert [plan.settling for plan in (day, two, short)] == [600, 300, 7.5]
     assert [plan.warm for plan in (day, two, short)] == [1200, 1200, 30]
 
 
