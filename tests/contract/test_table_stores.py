@@ -1,6 +1,6 @@
 """What the pipeline needs of a table format, for each format."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -11,6 +11,8 @@ from pyspark.sql import types as T  # noqa: N812
 from tailrace.errors import PipelineRefused, TablesFenced
 from tailrace.pipeline.location import Location
 from tailrace.pipeline.tables import DeltaStore, Table, TableStore
+from tailrace.pipeline.tables.iceberg import IcebergStore
+from tests.contract.rest_catalog import rest_catalog
 from tests.contract.tables import SCHEMA, iceberg, keys, written
 
 TYPED = T.StructField("customer.name", T.StringType(), True, {"tailrace.path": "customer.name"})
@@ -21,9 +23,21 @@ def delta(directory: Path) -> TableStore:
     return DeltaStore(Location.of(str(directory / "tables")))
 
 
-@pytest.fixture(params=[delta, iceberg])
+@pytest.fixture(scope="module")
+def over_rest(
+    java: None, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Callable[[Path], TableStore]]:
+    with rest_catalog(tmp_path_factory.mktemp("warehouse")) as uri:
+        yield lambda directory: IcebergStore(
+            Location.of(str(directory / "tables")), {"type": "rest", "uri": uri}, directory.name
+        )
+
+
+@pytest.fixture(params=[delta, iceberg, "over_rest"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> TableStore:
-    opened: Callable[[Path], TableStore] = request.param
+    named = isinstance(request.param, str)
+    opened: Callable[[Path], TableStore]
+    opened = request.getfixturevalue(request.param) if named else request.param
     return opened(tmp_path)
 
 

@@ -26,7 +26,7 @@ _COPY = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencie
 
 
 def pinned() -> dict[str, str]:
-    """The SHA-256 of each artifact for S3, by ``group:artifact:version``."""
+    """The SHA-256 of each artifact for S3, by ``group:artifact:version``, and its classifier."""
     return listed((resources.files("tailrace.pipeline") / "jars.txt").read_text())
 
 
@@ -91,8 +91,7 @@ def fetch(there: Path, artifacts: Mapping[str, str]) -> list[Path]:
 
 
 def _file(artifact: str) -> str:
-    _, name, version = artifact.split(":")
-    return f"{name}-{version}.jar"
+    return "-".join(artifact.split(":")[1:]) + ".jar"
 
 
 def _project(artifacts: Mapping[str, str]) -> str:
@@ -103,8 +102,9 @@ def _project(artifacts: Mapping[str, str]) -> str:
     )
     dependencies = "".join(
         f"<dependency><groupId>{group}</groupId><artifactId>{name}</artifactId>"
-        f"<version>{version}</version>{nothing_else}</dependency>"
-        for group, name, version in (artifact.split(":") for artifact in artifacts)
+        f"<version>{version}</version>{''.join(f'<classifier>{kind}</classifier>' for kind in of)}"
+        f"{nothing_else}</dependency>"
+        for group, name, version, *of in (artifact.split(":") for artifact in artifacts)
     )
     return (
         '<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>'
