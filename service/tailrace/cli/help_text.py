@@ -34,6 +34,7 @@ tailrace init orders
 tailrace migrate --from debezium connector.json --output config.yaml
 tailrace migrate --from debezium application.properties --offsets offsets.dat --dry-run
 tailrace migrate --from mongo-kafka connector.json --offsets offsets.json
+tailrace migrate --from redpanda connect.yaml --output config.yaml
 tailrace run
 tailrace run --config /etc/tailrace/config.yaml
 tailrace check

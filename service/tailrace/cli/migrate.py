@@ -18,7 +18,7 @@ from tailrace.cli.arguments import refuse
 if TYPE_CHECKING:
     from tailrace.config.settings import Settings
 
-_PEERS = ("debezium", "mongo-kafka")
+_PEERS = ("debezium", "mongo-kafka", "redpanda")
 _SHOWN = 10
 """How many changes --dry-run shows."""
 
