@@ -245,7 +245,8 @@ def followed_by(settings: Settings) -> dict[str, list[Scope]]:
 
 def target(scope: ScopeSettings) -> Scope:
     """The collection, database or cluster that a scope follows."""
-    return Scope(scope.name, scope.database, scope.collection)
+    trace = scope.trace.field if scope.trace is not None else ""
+    return Scope(scope.name, scope.database, scope.collection, trace)
 
 
 def stream_options(scope: ScopeSettings) -> ChangeStreamOptions:

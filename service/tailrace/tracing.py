@@ -7,10 +7,11 @@ from collections.abc import Callable, Container, Mapping, MutableMapping, Sequen
 from dataclasses import replace
 from typing import Any, Protocol
 
-from tailrace.assembly import scope_plans
+from tailrace.assembly import scope_plans, target
 from tailrace.config.settings import Settings
 from tailrace.engine import Handler, Runtime, ScopePlan, Watcher
 from tailrace.engine.ports import CheckpointStore
+from tailrace.model import Scope
 from tailrace.snapshot.server import SnapshotServer
 from tailrace.stream import Driver
 
@@ -27,8 +28,9 @@ class Tracing(Protocol):
     def store(self, scope: str, store: CheckpointStore) -> CheckpointStore:
         """The store, with a span for each save of positions."""
 
-    def handler(self, scope: str, handler: Handler) -> Handler:
-        """The handler, with a span for each call with a batch, and for some with one event."""
+    def handler(self, scope: Scope, handler: Handler) -> Handler:
+        """The handler, with a span for each call with a batch, and for some with one event. It
+        links to the traces that documents carry."""
 
     def ids(
         self, logger: object, method: str, line: MutableMapping[str, Any]
@@ -47,8 +49,11 @@ def plans(
     if tracing is None:
         return scope_plans(settings, handlers_of, lambda scope: server, only)
 
+    scopes = {each.name: target(each) for each in settings.scopes}
+
     def traced(scope: str) -> Mapping[str, Handler]:
-        return {n: tracing.handler(scope, handler) for n, handler in handlers_of(scope).items()}
+        handlers = handlers_of(scope).items()
+        return {name: tracing.handler(scopes[scope], handler) for name, handler in handlers}
 
     return scope_plans(settings, traced, lambda scope: tracing.server(scope, server), only)
 

@@ -73,6 +73,15 @@ async def test_a_message_has_headers_and_a_deleted_document_has_an_empty_one(
     }
 
 
+async def test_the_trace_of_a_document_is_a_header(nats: Nats, changes: Changes) -> None:
+    scope = Scope("orders", "shop", "orders", trace="trace")
+    traceparent = f"00-{'a' * 32}-{'b' * 16}-01"
+    async with opened(nats.handler, scope) as handler:
+        await send(handler, changes.insert({"_id": 1, "trace": traceparent}))
+        await send(handler, changes.insert({"_id": 2, "trace": "none"}))
+    assert [each.headers.get("traceparent") for each in nats.messages] == [traceparent, None]
+
+
 async def test_repeats_are_recognised_by_their_ids(nats: Nats, changes: Changes) -> None:
     events = [changes.insert({"_id": n}) for n in range(100)]
     async with opened(nats.handler) as handler:

@@ -21,6 +21,7 @@ from tailrace.config.fields import (
     Text,
 )
 from tailrace.config.snapshots import Snapshot, SnapshotSettings
+from tailrace.config.telemetry import TraceSettings
 from tailrace.config.verification import VerificationSettings
 
 LOOKUP = "lookup"
@@ -116,6 +117,9 @@ class ScopeSettings(Section):
     """Whether `updateLookup` ignores a document of another collection that was later renamed to
     this name (server 7.0.20, 8.0.9). Without this key, the server decides. `lookup` ignores such a
     document (server 6.0) unless this key is `false`."""
+
+    trace: TraceSettings | None = None
+    """Where documents carry the trace that changed them. Without it, no trace is sent on."""
 
     collation: OpaqueMapping | None = None
     """The collation for comparisons in the pipeline. Without it, comparisons are binary."""

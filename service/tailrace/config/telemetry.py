@@ -6,7 +6,7 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field
 
-from tailrace.config.fields import Flag, Ratio, Section, Text, like
+from tailrace.config.fields import FieldPath, Flag, Ratio, Section, Text, like
 from tailrace.config.secret import Secret, SecretText, SecretUri
 
 
@@ -60,3 +60,14 @@ class TelemetrySettings(Section):
     resource: Mapping[Text, Text] = Field(default_factory=dict)
     """Further attributes of the resource, such as `deployment.environment.name`, beside those of
     `OTEL_RESOURCE_ATTRIBUTES`."""
+
+
+class TraceSettings(Section):
+    """Where documents carry the trace that changed them. Needs no extra."""
+
+    field: FieldPath
+    """The field, such as `traceparent` or `meta.trace`. It holds a `traceparent` of W3C Trace
+    Context as text, or a document with `traceparent` and `tracestate`. `kafka` and `nats` send it
+    as headers, `http` as headers of a request whose events have the same one, and CloudEvents as
+    its extension. Anything else in the field is ignored, which the log says once. It is the trace
+    of the last change that wrote the field."""

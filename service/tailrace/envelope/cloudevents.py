@@ -15,6 +15,7 @@ from tailrace.event.extended_json import LAST_MS
 from tailrace.event.json_lines import Form
 from tailrace.event.layout import SECONDS, WALL_TIME
 from tailrace.event.memo import Memo
+from tailrace.event.trace_context import TraceContext
 
 TYPE = "com.mongodb.change"
 """The first part of ``type``: the operation follows, such as ``com.mongodb.change.insert``."""
@@ -44,6 +45,21 @@ def _message(event: ChangeEvent, scope: str, converted: EventText) -> Message:
     headers.append(_CONTENT_TYPE)
     before = f'{text},"datacontenttype":"application/json","data":'.encode()
     return Message(key, b"%b%b}" % (before, data), identity, headers, len(before))
+
+
+def with_extension(message: Message, trace: TraceContext) -> Message:
+    """The message with the extension for distributed tracing.
+
+    https://github.com/cloudevents/spec/blob/v1.0.2/cloudevents/extensions/distributed-tracing.md
+    """
+    attributes = trace.headers
+    text = ",".join(f"{quote(name)}:{quote(value)}" for name, value in attributes)
+    first = f"{{{text},".encode()
+    return message._replace(
+        value=first + (message.value or b"{}")[1:],
+        headers=[*message.headers, *attributes],
+        data_at=message.data_at + len(first) - 1,
+    )
 
 
 def _time(event: ChangeEvent) -> str | None:

@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from tailrace.event.trace_context import TraceContext
+
 
 class Message(NamedTuple):
     """Key and value as UTF-8, and headers. A tuple, because one is made for every event.
@@ -18,6 +20,8 @@ class Message(NamedTuple):
     headers: Sequence[tuple[str, str]] = ()
     data_at: int = 0
     """Where :attr:`data` begins in the value."""
+    trace: TraceContext | None = None
+    """The one that the document carries, if its scope says where."""
 
     @property
     def data(self) -> bytes | None:
@@ -28,6 +32,11 @@ class Message(NamedTuple):
         if self.value is None or not self.data_at:
             return self.value
         return self.value[self.data_at : -1]
+
+    @property
+    def trace_headers(self) -> Sequence[tuple[str, str]]:
+        """Those of W3C Trace Context; none without a trace."""
+        return () if self.trace is None else self.trace.headers
 
     @property
     def is_empty(self) -> bool:

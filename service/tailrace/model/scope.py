@@ -5,11 +5,15 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """A collection, a database (no collection) or the whole cluster (neither)."""
+    """A collection, a database (no collection) or the whole cluster (neither).
+
+    ``trace``: the field in which documents carry their trace; empty: none.
+    """
 
     name: str
     database: str | None = None
     collection: str | None = None
+    trace: str = ""
 
     @property
     def kind(self) -> str:

@@ -23,6 +23,7 @@ from tailrace.config.telemetry import TelemetrySettings, require_url
 from tailrace.engine import Handler
 from tailrace.engine.ports import CheckpointStore
 from tailrace.errors import ConfigurationError, Problem, Unavailable
+from tailrace.model import Scope
 from tailrace.snapshot.server import SnapshotServer
 from tailrace.stream import Driver
 from tailrace.telemetry.calls import traced
@@ -57,7 +58,7 @@ class Spans:
     def store(self, scope: str, store: CheckpointStore) -> CheckpointStore:
         return TracedStore(store, scope, self.tracer)
 
-    def handler(self, scope: str, handler: Handler) -> Handler:
+    def handler(self, scope: Scope, handler: Handler) -> Handler:
         return traced(handler, scope, self.tracer)
 
     def ids(

@@ -18,7 +18,7 @@ from tailrace.stream import LookUp
 from tailrace.stream.driver_port import CursorRequest
 from tailrace.telemetry.calls import EVENTS_A_SECOND
 from tailrace.telemetry.sdk import Spans
-from tests.handlers import handler
+from tests.handlers import ORDERS, handler
 from tests.unit.engine.changes import batch, change
 from tests.unit.engine.stores import ScriptedStore
 
@@ -141,7 +141,7 @@ async def test_a_call_with_a_batch_is_a_span_and_gets_what_it_got(recorded: Reco
         calls.append("commit")
 
     plain = handler("file", on_events=take, raw=True, commit=Commit(commit, 1, 1, 1.0))
-    traced = recorded.tracing.handler("orders", plain)
+    traced = recorded.tracing.handler(ORDERS, plain)
     call, payload = called_with(traced.calls, events(3))
     await call(payload, IDENTITY)
     assert traced.commit is not None
@@ -164,7 +164,7 @@ async def test_of_calls_with_one_event_some_a_second_are_spans(
     async def take(event: ChangeEvent) -> None:
         handled.append(1)
 
-    calls = recorded.tracing.handler("orders", handler("each", take)).calls
+    calls = recorded.tracing.handler(ORDERS, handler("each", take)).calls
     for second in (1, 2):
         for event in events(3 * EVENTS_A_SECOND):
             await calls.call(event, IDENTITY)
@@ -177,7 +177,7 @@ async def test_the_error_of_a_call_is_on_its_span_without_its_text(recorded: Rec
     async def fail(events: Any) -> None:
         raise ValueError(PLAIN)
 
-    traced = recorded.tracing.handler("orders", handler("file", on_events=fail))
+    traced = recorded.tracing.handler(ORDERS, handler("file", on_events=fail))
     call, payload = called_with(traced.calls, events(1))
     with pytest.raises(ValueError, match=PLAIN):
         await call(payload, IDENTITY)
@@ -185,3 +185,21 @@ async def test_the_error_of_a_call_is_on_its_span_without_its_text(recorded: Rec
     assert (span.attributes or {})["error.type"] == "ValueError"
     assert PLAIN not in span.to_json()
     assert recorded.tracing.ids(None, "", {}) == {}
+
+
+async def test_a_call_links_to_the_traces_that_its_documents_carry(recorded: Recorded) -> None:
+    async def take(events: Any) -> None: ...
+
+    scope = replace(ORDERS, trace="trace")
+    parents = [f"00-{n:032x}-{n:016x}-01" for n in (1, 2, 2)]
+    documents = [change(n, fullDocument={"_id": n, "trace": p}) for n, p in enumerate(parents)]
+    documents += [change(9, fullDocument={"_id": 9, "trace": PLAIN})]
+    carried = batch(documents).events()
+    traced = recorded.tracing.handler(scope, handler("file", on_events=take))
+    call, payload = called_with(traced.calls, carried)
+    await call(payload, IDENTITY)
+    await recorded.tracing.handler(scope, handler("each", take)).calls.call(carried[0], IDENTITY)
+    several, one = recorded.spans
+    assert [link.context.trace_id for link in several.links] == [1, 2]
+    assert [(link.context.span_id, link.context.is_remote) for link in one.links] == [(1, True)]
+    assert PLAIN not in several.to_json()

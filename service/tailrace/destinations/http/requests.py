@@ -9,6 +9,7 @@ from tailrace.destinations.http.settings import HttpHandlerSettings
 from tailrace.destinations.http.signature import batch_id, header_value, webhook_id
 from tailrace.envelope import Message
 from tailrace.event import ChangeEvent
+from tailrace.model import Scope
 
 _JSON, _LINES = {"content-type": "application/json"}, {"content-type": "application/x-ndjson"}
 _EVENT = {"content-type": "application/cloudevents+json; charset=UTF-8"}
@@ -18,9 +19,9 @@ _EVENTS = {"content-type": "application/cloudevents-batch+json; charset=UTF-8"}
 class Requests:
     """Makes requests of events, as the settings want them."""
 
-    def __init__(self, settings: HttpHandlerSettings) -> None:
+    def __init__(self, settings: HttpHandlerSettings, scope: Scope | None = None) -> None:
         self._envelope = settings.envelope
-        self._messages = MessageMaker(settings)
+        self._messages = MessageMaker(settings, scope=scope)
         self._binary = settings.content_mode == "binary"
         self._lines = settings.batch_format == "lines"
         self._keyed = settings.envelope in ("document", "debezium")
@@ -32,8 +33,10 @@ class Requests:
             return None
         identity = webhook_id(message.id)
         if self._binary:
-            return EndpointRequest(identity, message.data or b"", _attributes(message))
+            attributes = {**_attributes(message), **dict(message.trace_headers)}
+            return EndpointRequest(identity, message.data or b"", attributes)
         headers = _EVENT if self._envelope == "cloudevents" else _JSON
+        headers = {**headers, **dict(message.trace_headers)}
         if self._keyed and message.key is not None:
             headers = {**headers, "tailrace-key": header_value(message.key.decode())}
         return EndpointRequest(identity, message.value or b"null", headers)
@@ -55,6 +58,8 @@ class Requests:
         else:
             body = b"[%b]" % b",".join(parts)
             headers = _EVENTS if self._envelope == "cloudevents" else _JSON
+        if len({made[index].trace for index in sent}) == 1:
+            headers = {**headers, **dict(made[sent[0]].trace_headers)}
         return BatchRequest(EndpointRequest(identity, body, headers, len(parts)), sent)
 
     def _part(self, message: Message) -> bytes:

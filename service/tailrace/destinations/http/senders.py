@@ -26,7 +26,7 @@ class EndpointSender:
         self._settings = settings
         self._endpoint = Endpoint(settings, settings.at_once)
         self._scope = opening.scope.name
-        self._requests = Requests(settings)
+        self._requests = Requests(settings, opening.scope)
         self._last: EndpointRequest | None = None
         """What was accepted last, unless it is large."""
 

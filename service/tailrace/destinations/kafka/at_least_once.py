@@ -32,7 +32,7 @@ class Kafka:
         names.of_scopes(opening.follows)
         self.connection = KafkaConnection(opening.name, settings)
         self.topics = Topics(self.connection)
-        self.records = Records(settings, names)
+        self.records = Records(settings, names, opening.scope)
         self._names = names
         self._scope = opening.scope.name
         self._follows = opening.scope

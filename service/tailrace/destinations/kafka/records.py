@@ -13,6 +13,7 @@ from tailrace.event.document_identity import overtaken
 from tailrace.event.layout import OPERATION
 from tailrace.event.memo import Memo
 from tailrace.event.naming import named
+from tailrace.model import Scope
 
 Headers = list[tuple[str, str | bytes | None]]
 """Names and values, which are UTF-8; confluent-kafka's type."""
@@ -56,10 +57,12 @@ class _Kind(NamedTuple):
 class Records:
     """Makes them for the handler with these settings, whose topics have these names."""
 
-    def __init__(self, settings: KafkaHandlerSettings, names: TopicNames) -> None:
+    def __init__(
+        self, settings: KafkaHandlerSettings, names: TopicNames, scope: Scope | None = None
+    ) -> None:
         self._settings = settings
         self._names = names
-        self._messages = MessageMaker(settings)
+        self._messages = MessageMaker(settings, scope=scope)
         self._cloudevents = settings.envelope == "cloudevents"
         self._binary = self._cloudevents and settings.content_mode == "binary"
         self._tombstones = settings.tombstones and settings.envelope != "document"
@@ -88,6 +91,8 @@ class Records:
                 refused[at] = str(error)
                 continue
             own = headers(kind, message)
+            if message.trace is not None:
+                own = [*own, *((name, text.encode()) for name, text in message.trace_headers)]
             made.append(Record(at, kind.topic, key, value_of(message), own))
             if kind.deletes and key is not None and at not in alive:
                 made.append(Record(at, kind.topic, key, None, own))

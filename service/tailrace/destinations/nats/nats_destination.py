@@ -35,7 +35,7 @@ class NatsDestination:
         self._name = opening.name
         self._settings = settings
         self._scope = opening.scope
-        self._messages = MessageMaker(settings)
+        self._messages = MessageMaker(settings, scope=opening.scope)
         self._stream = {} if settings.stream is None else {"Nats-Expected-Stream": settings.stream}
         self._subjects: Memo[tuple[str, str, str], str] = Memo(
             lambda source: subject_of(settings.subject, *source)
@@ -104,6 +104,7 @@ class NatsDestination:
                 **self._stream,
                 "Tailrace-Operation": event.operation_type,
                 "Tailrace-Namespace": f"{database}.{collection}",
+                **dict(message.trace_headers),
             }
             if message.key is not None:
                 headers["Tailrace-Key"] = message.key.decode()

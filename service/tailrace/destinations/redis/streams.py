@@ -29,7 +29,7 @@ class RedisStreams:
         self._epoch = settings.own_key("epoch", opening.name, opening.scope.name)
         self._settings = settings
         self._scope = opening.scope
-        self._messages = MessageMaker(settings)
+        self._messages = MessageMaker(settings, scope=opening.scope)
         self._trim: Command = ()
         if settings.max_length is not None:
             self._trim = "MAXLEN", "~", settings.max_length
