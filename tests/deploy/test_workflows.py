@@ -33,6 +33,7 @@ def steps(path: Path) -> list[dict[str, Any]]:
     [
         *(("vendor.github-workflows", path) for path in WORKFLOWS),
         ("vendor.dependabot", ROOT / ".github/dependabot.yml"),
+        ("vendor.github-issue-forms", ROOT / ".github/ISSUE_TEMPLATE/problem.yml"),
     ],
     ids=lambda value: value.stem if isinstance(value, Path) else "",
 )
