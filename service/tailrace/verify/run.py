@@ -116,7 +116,8 @@ class VerificationRun:
     async def _wait_out(self, error: Exception, failures: int) -> None:
         self.trouble = describe(error)
         delay = self._backoff.delay(failures)
-        log = self._log.warning if failures > 1 else self._log.info
+        # As an outage of the handler, it is told once, and `verify --status` shows how it is now.
+        log = {1: self._log.info, 2: self._log.warning}.get(failures, self._log.debug)
         log("verification.interrupted", error=self.trouble, delay_seconds=round(delay, 3))
         await self._sleep(delay)
 

@@ -6,6 +6,7 @@ from types import SimpleNamespace as Named
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from tailrace.engine import WatcherState
 from tailrace.errors import CheckpointError, CommandFailed, ConnectionFailed
@@ -114,7 +115,10 @@ async def test_elections_and_moves_of_the_source_are_waited_out(
     run = VerificationRun(
         Findings(record, MemoryDeadLetters()), one_followed, source, MemoryVerifications()
     )
-    await run.run()
+    with capture_logs() as logs:
+        await run.run()
+    levels = [entry["log_level"] for entry in logs if entry["event"] == "verification.interrupted"]
+    assert levels == ["info", "warning", "debug", "debug", "debug"]
     counts = run.record.counts
     assert (run.record.state, counts.equal, counts.missing) == (VerificationState.DONE, 2, 1)
     assert (counts.compared, world.failures[read]) == (3, [])
