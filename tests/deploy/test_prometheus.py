@@ -59,7 +59,7 @@ def service(mongod: ReplicaSet, session_directory: MakeDirectory) -> Iterator[Da
         delivery={"retry": {"attempts": 1}, "on_failure": "halt"},
         replicas={"lease_seconds": 2},
         handlers={"strict": {"type": "python", "target": "strict:handle"}},
-        routes=[{"scope": name, "handlers": ["strict"]} for name in names],
+        routes=[{"scope": name, "handlers": ["strict"], "max_lag": "1h"} for name in names],
     )
     (run.directory / "strict.py").write_text(STRICT)
     run.start()
