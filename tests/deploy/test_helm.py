@@ -351,7 +351,7 @@ def test_the_chart_knows_all_that_a_reload_refuses() -> None:
         refused |= set() if section in applied else paths - applied
     by_part_or_unused = {"scopes", "handlers", "routes", "include"}
     of_the_pipeline = {key for key in refused if key.startswith("pipeline.")}
-    known = {"store", "replicas", "http.host", "http.port"}
+    known = {"store", "replicas", "telemetry", "http.host", "http.port"}
     assert refused - by_part_or_unused - of_the_pipeline == known
 
 

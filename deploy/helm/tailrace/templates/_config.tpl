@@ -32,7 +32,7 @@
 {{- range $name, $handler := $config.handlers -}}
 {{- if eq $handler.type "jsonl" }}{{ $_ := set $files $name $handler }}{{ end -}}
 {{- end -}}
-{{- $config = dict "store" $config.store "replicas" $config.replicas "http" (pick $config.http "host" "port") "jsonl" $files -}}
+{{- $config = dict "store" $config.store "replicas" $config.replicas "telemetry" $config.telemetry "http" (pick $config.http "host" "port") "jsonl" $files -}}
 {{- end -}}
 {{- toJson (list $config .Values.modules.files .Values.http.token) | sha256sum -}}
 {{- end }}
