@@ -16,6 +16,8 @@ def connect(
     match = _URI.match(uri)
     if match is None:  # empty, or a variable
         conversion.uri = uri or "${MONGODB_URI}"
+        if not uri:
+            conversion.login["MONGODB_URI"] = "mongodb://unset"
         return
     scheme, login, hosts, database, options = match.groups()
     if not user and login:

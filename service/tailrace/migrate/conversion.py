@@ -35,7 +35,8 @@ class Conversion:
     """The parts of our configuration, as far as a peer's file has them.
 
     ``offsets_name`` and ``key``: what it is called in its offsets, if known. ``login``: variables
-    that the written file has in the place of the peer's secrets, with their values.
+    that the written file has in the place of secrets, and of what the peer's file lacks, with their
+    values.
     """
 
     peer: str
@@ -79,7 +80,7 @@ class Conversion:
             scope["resume_after"] = dict(token)
         elif self.snapshot and everything:
             self._lose(
-                "snapshot",
+                "snapshot.mode",
                 "the rows of a snapshot do not pass a scope's pipeline, so those of collections "
                 "that the stream leaves out would come: name the collections in routes[0]."
                 "namespaces, and then set snapshot: initial",
@@ -239,8 +240,7 @@ def settings_of(
     Raises :class:`ConfigurationError`, in terms of the peer's file, if it has a value that no
     configuration of ours may have.
     """
-    uri = {"MONGODB_URI": "mongodb://unset"} | {"KAFKA_BOOTSTRAP_SERVERS": "unset:9092"}
-    known = _Environment(uri | dict(environ) | conversion.login)
+    known = _Environment(conversion.login | dict(environ))
     try:
         return loads(text, handler_models, known)
     except ConfigurationError as error:

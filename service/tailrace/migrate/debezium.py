@@ -25,6 +25,16 @@ from tailrace.migrate.peer_file import connector
 from tailrace.migrate.stages import stages_of
 
 _CLASS = "io.debezium.connector.mongodb.MongoDbConnector"
+_FORMER = {
+    "mongodb.name": "topic.prefix",
+    "database.whitelist": "database.include.list",
+    "database.blacklist": "database.exclude.list",
+    "collection.whitelist": "collection.include.list",
+    "collection.blacklist": "collection.exclude.list",
+    "field.blacklist": "field.exclude.list",
+}
+"""Names of options before Debezium 2.0, and what they are called now."""
+
 _SERVER, _SINK = "debezium.source.", "debezium.sink.type"
 _UNWRAP = "io.debezium.connector.mongodb.transforms.ExtractNewDocumentState"
 
@@ -38,6 +48,7 @@ _WITHOUT_EFFECT = (
     r"sourceinfo\.struct\.maker|debezium\.embedded\..*|signal\.poll\..*|connector\.class",
     r"schema\.name\.adjustment\.mode|field\.name\.adjustment\.mode",
     r"heartbeat\.topics\.prefix|openlineage\.integration\.(?!enabled).*",
+    r"(schema|database)\.history\..*|mongodb\.(members|connection\.mode).*",
     r"incremental\.snapshot\..*|notification\.sink\..*|transaction\.metadata\.factory",
 )
 _SIGNALS = "the daemon takes requests instead: 'tailrace snapshot start', 'tailrace scopes pause'"
@@ -70,6 +81,8 @@ def read(file: str) -> Conversion:
     if found.rpartition(".")[2] != "MongoDbConnector":
         what = f"connector.class is {found}" if found else "there is no connector.class"
         refuse(file, f"{what}; only {_CLASS} can be migrated with --from debezium")
+    for name in source.values.keys() & _FORMER.keys():
+        source.values.setdefault(_FORMER[name], source.values.pop(name))
     prefix = source.values.get("topic.prefix", "").strip()
     own = source.take("name")
     conversion = Conversion("debezium", source, own or prefix or "debezium", offsets_name=own)
@@ -108,7 +121,12 @@ def _connection(conversion: Conversion, source: PeerOptions) -> None:
     user, password = source.take("mongodb.user"), source.take("mongodb.password")
     authority = source.take("mongodb.authsource", "admin" if user else "")
     query |= {"authSource": authority} if user else {}
-    connect(conversion, source.take("mongodb.connection.string"), user, password, query)
+    members, hosts = source.take("mongodb.hosts"), ""
+    if members:  # before Debezium 2.2: rs0/a:27017,b:27017
+        name, _, hosts = members.rpartition("/")
+        query |= {"replicaSet": name}
+    uri = source.take("mongodb.connection.string", f"mongodb://{hosts}" if hosts else "")
+    connect(conversion, uri, user, password, query)
 
 
 def _collections(conversion: Conversion, source: PeerOptions, file: str) -> None:
@@ -119,6 +137,12 @@ def _collections(conversion: Conversion, source: PeerOptions, file: str) -> None
         source.take_list("collection.exclude.list"),
         literal=source.take("filters.match.mode", "regex").lower() == "literal",
     )
+    selection = conversion.selection
+    if not (selection.literal or selection.is_everything or selection.namespaces() is None):
+        source.lose(
+            "collection.include.list" if selection.collections else "database.include.list",
+            "names are compared with regard to case, and not without, as Debezium does",
+        )
     scope, target = source.take("capture.scope", "deployment"), source.take("capture.target")
     if scope.lower() != "deployment":
         database, _, collection = target.partition(".")

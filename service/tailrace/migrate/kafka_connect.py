@@ -72,6 +72,7 @@ def kafka(conversion: Conversion, client: PeerOptions) -> dict[str, Any]:
     """The connection of a handler ``kafka``, from the options of a Kafka client."""
     servers = client.take("bootstrap.servers")
     if not servers:
+        conversion.login["KAFKA_BOOTSTRAP_SERVERS"] = "unset:9092"
         client.lose(
             "bootstrap.servers",
             "the file does not name the brokers, which Kafka Connect's workers know: set the "

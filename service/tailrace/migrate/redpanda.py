@@ -129,7 +129,7 @@ def _name(output: PeerOptions, name: str) -> str:
 def _kafka(conversion: Conversion, output: PeerOptions) -> dict[str, Any]:
     servers = ",".join(output.take_list("seed_brokers") or output.take_list("addresses"))
     handler: dict[str, Any] = {"type": "kafka", "topic": _name(output, "topic")}
-    handler["bootstrap_servers"] = servers or "${KAFKA_BOOTSTRAP_SERVERS}"
+    handler["bootstrap_servers"] = servers or "localhost:9092"
     tls = output.take_flag("tls.enabled", False)
     try:
         [login] = json.loads(output.take("sasl", "[{}]"))

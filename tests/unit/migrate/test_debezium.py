@@ -60,7 +60,7 @@ def test_a_connector_becomes_a_scope_a_handler_and_a_route(migrate: Migrate) -> 
             {"scope": "shop", "namespaces": ["shop.orders", "shop.users"], "handlers": ["kafka"]}
         ],
     }
-    assert list(done.lost) == ["key.converter", "value.converter"]  # schemas
+    assert list(done.lost) == ["collection.include.list", "key.converter", "value.converter"]
 
 
 @pytest.mark.parametrize(
@@ -144,7 +144,7 @@ def test_lists_of_collections(
     # Rows of a snapshot pass no pipeline: without namespaces they would not be selected.
     is_selected = namespaces is not None or not lists
     assert ("snapshot" in done.scope) is is_selected
-    assert ("snapshot" in done.lost) is not is_selected
+    assert ("snapshot.mode" in done.lost) is not is_selected
 
 
 def test_rules_for_fields_of_one_collection_are_those_of_a_handler_of_its_own(
@@ -193,6 +193,13 @@ def test_no_password_is_written(migrate: Migrate) -> None:
     assert (done.handler["username"], done.handler["password"]) == ("u", "${KAFKA_PASSWORD}")
     assert "hush" not in done.text + done.error
     assert "Set the environment variable MONGODB_PASSWORD" in done.text
+
+
+def test_names_of_options_before_debezium_2(migrate: Migrate) -> None:
+    lines = [f"connector.class={CLASS}", "mongodb.hosts=rs0/a:1,b:2", "mongodb.name=p"]
+    done = migrate("debezium", "\n".join([*lines, "collection.whitelist=shop[.]orders"]))
+    assert done.config["mongodb"]["uri"] == "mongodb://a:1,b:2/?replicaSet=rs0"
+    assert (done.handler["prefix"], done.scope["collection"]) == ("p", "orders")
 
 
 def test_variables_of_kafka_connect_become_variables_of_the_environment(migrate: Migrate) -> None:
