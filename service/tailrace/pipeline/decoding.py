@@ -86,7 +86,9 @@ def _keys_after(
         strict=True,
     )
     for at, (key, operation, document_key, document, description) in enumerate(rows):
-        if key is None or document_key is None or len(document_key) == len(key) + _AROUND_ID:
+        if key is None or document_key is None:
+            continue
+        if len(document_key) == len(key) + _AROUND_ID or _WHOLE(document_key):
             continue
         before = json.loads(document_key)
         if len(before) > 1:

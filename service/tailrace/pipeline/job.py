@@ -4,6 +4,7 @@ import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from operator import itemgetter
 
 from pyspark.sql import SparkSession
 
@@ -253,6 +254,7 @@ class Job:
 
     def _publish_all(self, chosen: list[tuple[TableKind, str]], log_snapshot: LogSnapshot) -> None:
         self.progress.tables_done, self.progress.tables_left = 0, len(chosen)
+        chosen = sorted(chosen, key=itemgetter(1))  # both tables of a collection at once
         with ThreadPoolExecutor(self.settings.parallel_collections, "publish") as threads:
             for begin in range(0, len(chosen), _TABLES):
                 self._publish_some(chosen[begin : begin + _TABLES], log_snapshot, threads)
@@ -273,10 +275,11 @@ class Job:
                 self._has_published(work, log_snapshot)
         groups, alone = grouped([work for work in publications if work.is_needed], log_snapshot)
         for group in groups:
+            works = [work for shared in group for work in shared.works]
             if not publish_together(group, log_snapshot, threads):
-                alone += group
+                alone += works
                 continue
-            for work in group:
+            for work in works:
                 self._has_published(work, log_snapshot)
         done = threads.map(lambda work: publish(work, log_snapshot), alone)
         for work, _ in zip(alone, done, strict=True):

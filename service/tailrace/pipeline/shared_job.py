@@ -23,7 +23,7 @@ from tailrace.pipeline.lineage import routes
 from tailrace.pipeline.log_snapshot import CURRENT_STATE, LogSnapshot
 from tailrace.pipeline.publish import Publication, TableInput, commit
 from tailrace.pipeline.schemas import collection_of
-from tailrace.pipeline.table_groups import events_of, open_files
+from tailrace.pipeline.table_groups import SharedPublication, events_of, open_files
 from tailrace.pipeline.tables import DataFile
 from tailrace.pipeline.typed_columns import Columns, evaluated, misfits, rescued
 from tailrace.pipeline.versions import (
@@ -40,10 +40,11 @@ _FLAGS = ("stale", "live", "gone", "without_base", "unfit")
 
 
 def publish_together(
-    works: Sequence[Publication], log_snapshot: LogSnapshot, threads: Executor
+    group: Sequence[SharedPublication], log_snapshot: LogSnapshot, threads: Executor
 ) -> bool:
     """Brings these tables to the end of the log. Returns False, and does nothing, if their rows are
     too large for this process: few bytes of a file may hold many equal documents."""
+    works = [shared.work for shared in group]
     kind = works[0].kind
     columns: Columns = {name: each for work in works for name, each in work.columns.items()}
     made = _versions(works, log_snapshot)
@@ -73,14 +74,16 @@ def publish_together(
         return False
     names = list(columns)
 
-    def committed(work: Publication) -> None:
-        mine = collected.filter((pc.field("home") == work.target.name) & pc.field("kept"))
-        adds = files.write_arrow(_rows_of(mine, work, names), work.target.snapshot.table)
-        replaced = kind.open_files(work.target.snapshot)
-        counts = _counts(collected, work, counted)
-        commit(work, log_snapshot, adds, replaced, counts)
+    def committed(shared: SharedPublication) -> None:
+        mine = collected.filter((pc.field("home") == shared.work.target.name) & pc.field("kept"))
+        for work in shared.works:
+            rows = mine.filter(pc.field("is_current")) if work.kind is CURRENT_STATE else mine
+            adds = files.write_arrow(_rows_of(rows, work, names), work.target.snapshot.table)
+            replaced = work.kind.open_files(work.target.snapshot)
+            counts = _counts(collected, work, counted if work is shared.work else [])
+            commit(work, log_snapshot, adds, replaced, counts)
 
-    for _ in threads.map(committed, works):
+    for _ in threads.map(committed, group):
         pass
     return True
 
