@@ -1,11 +1,15 @@
 """What the pipeline needs of a table format, for each format."""
 
+import logging
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from moto.server import ThreadedMotoServer
+from pyiceberg.catalog.glue import GlueCatalog
 from pyspark.sql import types as T  # noqa: N812
 
 from tailrace.errors import PipelineRefused, TablesFenced
@@ -14,6 +18,7 @@ from tailrace.pipeline.tables import DeltaStore, Table, TableStore
 from tailrace.pipeline.tables.iceberg import IcebergStore
 from tests.contract.rest_catalog import rest_catalog
 from tests.contract.tables import SCHEMA, iceberg, keys, written
+from tests.s3 import CREDENTIALS
 
 TYPED = T.StructField("customer.name", T.StringType(), True, {"tailrace.path": "customer.name"})
 TOTAL = T.StructField("total", T.DecimalType(38, 10), True, {"tailrace.path": "total"})
@@ -33,7 +38,36 @@ def over_rest(
         )
 
 
-@pytest.fixture(params=[delta, iceberg, "over_rest"])
+@pytest.fixture
+def in_glue(glue: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Path], TableStore]]:
+    opened: list[IcebergStore] = []
+
+    def in_directory(directory: Path) -> TableStore:
+        settings = {"type": "glue", "glue.endpoint": glue, "glue.region": "us-east-1"}
+        where = Location.of(str(directory / "tables"))
+        opened.append(IcebergStore(where, settings, re.sub(r"\W", "_", directory.name)))
+        return opened[0]
+
+    for name, value in CREDENTIALS.items():
+        monkeypatch.setenv(name, value)
+    yield in_directory
+    for store in opened:
+        assert isinstance(store.catalog, GlueCatalog)
+        store.catalog.glue.close()
+
+
+@pytest.fixture(scope="module")
+def glue() -> Iterator[str]:
+    """The address of moto's server, which answers as AWS Glue does."""
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)
+    server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    yield f"http://{host}:{port}"
+    server.stop()
+
+
+@pytest.fixture(params=[delta, iceberg, "over_rest", "in_glue"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> TableStore:
     named = isinstance(request.param, str)
     opened: Callable[[Path], TableStore]
