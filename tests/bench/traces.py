@@ -1,0 +1,46 @@
+"""What spans cost an event: contenders without them and with them, in turns.
+
+``python -m tests.bench.traces [--runs 5] [--scale 0.5]``. Exit code 1: more than 5 % an event.
+Without the section `telemetry` nothing is put around anything, so there is no third contender.
+"""
+
+import argparse
+from dataclasses import replace
+from statistics import median
+
+from tests.bench import contenders
+from tests.bench.__main__ import STANDARD
+from tests.bench.comparison import compare
+from tests.bench.processes import Source
+from tests.otlp import collecting
+
+MOST = 1.05
+_MEASURED = (contenders.EVENT, contenders.EVENTS, contenders.RAW)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.bench.traces", description=__doc__)
+    parser.add_argument("--runs", type=int, default=5, help="of each contender, by turns")
+    parser.add_argument("--scale", type=float, default=0.5, help="length of a run")
+    options = parser.parse_args()
+    source = Source(*STANDARD)
+    missed = False
+    try:
+        with collecting() as collector:
+            sections = {"telemetry": {"endpoint": collector.url}}
+            for plain in _MEASURED:
+                traced = replace(plain, name=f"{plain.name}-traced", sections=sections)
+                off, on = compare(source, [plain, traced], options.runs, options.scale)
+                pairs = zip(off.spans, on.spans, strict=True)
+                ratio = median(b.cpu_per_million / a.cpu_per_million for a, b in pairs)
+                missed |= ratio > MOST
+                costs = f"{off.cpu_per_million:.2f} s, {on.cpu_per_million:.2f} s with spans"
+                print(f"{plain.label}: {costs} per million events, x {ratio:.3f}", flush=True)
+            print(f"{len(collector.spans())} spans came")
+    finally:
+        source.close()
+    return int(missed)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
