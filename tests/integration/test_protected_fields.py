@@ -2,6 +2,7 @@
 
 import json
 import sqlite3
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 from tests.daemon import until
 from tests.machine import free_port
 from tests.orders import Orders
+from tests.otlp import Collector, collecting
 
 SOURCE = """
 import json
@@ -34,9 +36,18 @@ FIELDS = {
 }
 
 
+@pytest.fixture
+def collector() -> Iterator[Collector]:
+    with collecting() as collector:
+        yield collector
+
+
 @pytest.mark.parametrize("driver", ["motor", "pymongo"])
-def test_plain_values_are_in_no_file_answer_or_log(orders: Orders, driver: str) -> None:
-    """Also not in dead letters and errors. Their replay hands over what the handler got before."""
+def test_plain_values_are_in_no_file_answer_or_log(
+    orders: Orders, collector: Collector, driver: str
+) -> None:
+    """Also not in dead letters, errors, spans and the answers of ``why``. The letters' replay hands
+    over what the handler got before."""
     run = orders.daemon(
         driver=driver,
         scope={"full_document": "lookup", "snapshot": "initial"},
@@ -48,6 +59,7 @@ def test_plain_values_are_in_no_file_answer_or_log(orders: Orders, driver: str) 
         routes=[{"scope": "orders", "handlers": ["mine", "lines"]}],
         delivery={"retry": {"attempts": 2, "first_seconds": 0.01, "cap_seconds": 0.02}},
         http={"port": free_port()},
+        telemetry={"endpoint": collector.url},
     )
     (run.directory / "hash.key").write_text("the key of the hashes\n")
     poison = run.directory / "poison"
@@ -64,11 +76,14 @@ def test_plain_values_are_in_no_file_answer_or_log(orders: Orders, driver: str) 
     said = [run.command("dead-letters", "list"), run.log]
     said += [run.command("dead-letters", "show", each["id"]) for each in run.letters()]
     said += [run.get(path)[1] for path in ("/", "/status", "/metrics", "/dead-letters", "/history")]
+    why = run.command("why", "--scope", "orders", "--key", json.dumps(email))
     before = (run.directory / "handled").read_text().splitlines()
     poison.unlink()
     assert json.loads(run.command("dead-letters", "replay", "--json"))["done"] == 2
     after = (run.directory / "handled").read_text().splitlines()[len(before) :]
     assert run.stop() == 0
+    assert collector.spans("process mine")
+    said += [repr(body) for body in collector.bodies]
     first, second = map(json.loads, after)
     assert after[0] == before[0]
     assert first == {**second, "n": 1}
@@ -79,6 +94,7 @@ def test_plain_values_are_in_no_file_answer_or_log(orders: Orders, driver: str) 
             files -= {"tailrace.db", "tailrace.db-wal"}
         assert files == ({"hash.key"} if "key" in secret else set())
         assert not any(secret in text for text in said)
+        assert secret == email or secret not in why  # it was asked with the key
     with closing(sqlite3.connect(next(run.directory.rglob("tailrace.db")))) as store:
         letters = str(store.execute("SELECT * FROM dead_letters").fetchall())
     assert not any(secret in letters for secret in SECRETS)
