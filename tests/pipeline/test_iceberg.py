@@ -137,6 +137,21 @@ def test_commands_work_with_a_catalog(iceberg: Pipeline, tmp_path: Path, capsys:
     assert len([row for file in current.files for row in current.rows(file)]) == 8
 
 
+def test_wrong_credentials_of_the_warehouse_end_a_run_before_spark_starts(
+    s3: S3Proxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    pipeline = Pipeline(None, tmp_path, catalog={"type": "sql", "uri": "sqlite://"})
+    config = configuration(pipeline, tmp_path / "config.json", warehouse="s3://lake/wrong")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wrong")
+    assert main(["pipeline", "--once", "--config", config]) == 1
+    with s3.failing(status=400, code="ExpiredToken", methods=["PUT", "POST"]):
+        assert main(["pipeline", "--once", "--config", config]) == 1
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.count("s3://lake/wrong: cannot be written: ") for line in lines] == [1, 1]
+    assert "signature you provided" in lines[0]
+    assert "ExpiredToken" in lines[1]
+
+
 @pytest.mark.parametrize(
     ("section", "code", "message"),
     [
