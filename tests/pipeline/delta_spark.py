@@ -3,12 +3,17 @@
 ``tests/spark/test_versions.py`` runs this file.
 """
 
+import json
+import re
 from pathlib import Path
 
-from pyspark.sql import SparkSession
+from pyspark.sql import SparkSession, functions
 
 from tailrace.pipeline.maintenance import compact
+from tailrace.spark import register
+from tests.checkout import ROOT
 from tests.pipeline.events import Stream
+from tests.pipeline.landing import Landing
 from tests.pipeline.pipeline import Pipeline
 
 
@@ -70,3 +75,36 @@ def test_the_log_is_streamed_once_also_after_a_compaction(
         "extra IS NULL": 5,
     }.items():
         assert changes.where(condition).count() == count, condition
+
+
+def test_the_statement_for_tables_of_spark_merges_each_change_once(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """What docs/spark.md shows, with a batch that comes again."""
+    (statement,) = re.findall(r"```sql\n(.*?)```", (ROOT / "docs" / "spark.md").read_text(), re.S)
+    register(spark)
+    landing, s = Landing(tmp_path / "lake"), Stream()
+    columns = "key STRING, document STRING, cluster_time TIMESTAMP"
+    spark.sql(f"CREATE TABLE orders ({columns}) USING delta LOCATION '{tmp_path}/orders'")
+    landing.land([s.insert(1, n=1), s.insert(2, n=1), s.insert(3, "older", n=0)])
+    landing.land([s.update(1, n=2), s.delete(2), s.insert(4)])
+
+    def merge() -> None:
+        reader = spark.read.format("tailrace").option("lake", str(landing.path))
+        batch = reader.options(view="changes", collections="shop.orders").load()
+        row = functions.struct("operation", "document", "cluster_time")
+        last = batch.groupBy("key").agg(functions.max_by(row, "sequence").alias("last"))
+        last.select("key", "last.*").createOrReplaceTempView("last")
+        spark.sql(statement)
+
+    merge()
+    merge()
+    assert spark.table("orders").count() == 2
+    landing.land([s.rename("older", "orders"), s.insert(5, n=5)])
+    merge()
+    rows = spark.table("orders").collect()
+    spark.sql("DROP TABLE orders")
+    assert sorted((row.key, json.loads(row.document)) for row in rows) == [
+        ('{"$numberInt":"3"}', {"_id": 3, "n": 0}),
+        ('{"$numberInt":"5"}', {"_id": 5, "n": 5}),
+    ]
