@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from tailrace.destination import (
     BatchHandlerSettings,
@@ -14,8 +14,8 @@ from tailrace.destination import (
     destination_type,
     require_apart,
 )
-from tailrace.destination.settings import Flag, Text, like
-from tailrace.destinations.postgresql.column_types import ColumnType, column_name
+from tailrace.destination.settings import Count, Flag, Text, like
+from tailrace.destinations.postgresql.column_types import AUTO, ColumnType, column_name
 from tailrace.destinations.postgresql.names import shared, table_name
 from tailrace.errors import ConfigurationError, Problem, Unavailable, how_to_install
 
@@ -29,6 +29,20 @@ Path = Annotated[
         "must be the path of a field, as in total or customer.name",
     ),
 ]
+
+
+_MOST_COLUMNS = 1_000
+"""Of one table; PostgreSQL has at most 1,600, and fewer if their values are wide.
+
+https://www.postgresql.org/docs/current/limits.html
+"""
+REST = "*"
+"""All fields that are not declared."""
+
+
+def _long_rest(value: Any) -> Any:
+    """``auto`` means ``{"*": auto}``."""
+    return {REST: AUTO} if value == AUTO else value
 
 
 class PostgreSQLSettings(BatchHandlerSettings):
@@ -52,10 +66,19 @@ class PostgreSQLSettings(BatchHandlerSettings):
     log: Text | None = None
     """The name of one table that gets a row for each event, and is never updated."""
 
-    columns: Mapping[Path, ColumnType] = Field(default_factory=dict)
+    columns: Annotated[
+        Mapping[Path, ColumnType],
+        BeforeValidator(
+            _long_rest, json_schema_input_type=Mapping[Path, ColumnType] | Literal["auto"]
+        ),
+    ] = Field(default_factory=dict)
     """Columns beside `document`: the path of a field and the type of its column, such as
     `total: numeric` or `customer.name: text` (the column `customer_name`). Of `fields`, only `hash`
-    and `mask` apply to them."""
+    and `mask` apply to them. `auto`, or `"*": auto` beside declared ones, makes columns of the
+    top-level fields of `document` as they appear."""
+
+    columns_limit: Count = 50
+    """How many columns of a table `auto` makes. Later fields are in `document` only."""
 
     on_misfit: Literal["null", "refuse"] = "null"
     """What to do with a value that does not fit the type of its column: store NULL and count it, or
@@ -82,6 +105,16 @@ class PostgreSQLSettings(BatchHandlerSettings):
         """A table needs whole documents; the log takes events as they are."""
         return self.table is not None or super().needs_documents
 
+    @property
+    def declared(self) -> Mapping[str, str]:
+        """The types of columns by the paths of their fields."""
+        return {path: kind for path, kind in self.columns.items() if path != REST}
+
+    @property
+    def adds_columns(self) -> bool:
+        """Whether further fields become columns."""
+        return REST in self.columns
+
     @model_validator(mode="after")
     def _require_one_form(self) -> Self:
         if (self.table is None) == (self.log is None):
@@ -94,8 +127,13 @@ class PostgreSQLSettings(BatchHandlerSettings):
             raise ValueError("soft_delete belongs to a table; a log has every delete")
         if self.table is not None and "{prefix}" in self.table.text:
             raise ValueError("table may hold {database}, {collection} and {scope}, not {prefix}")
+        if self.columns_limit > _MOST_COLUMNS:
+            raise ValueError(f"columns_limit can be at most {_MOST_COLUMNS}")
+        for path, kind in self.columns.items():
+            if (path == REST) != (kind == AUTO):
+                raise ValueError(f"columns: {path}: auto is for '*' alone, all other fields")
         names: dict[str, str] = {}
-        for path in self.columns:
+        for path in self.declared:
             name = column_name(path)
             if name in names:
                 raise ValueError(

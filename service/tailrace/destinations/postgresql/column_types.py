@@ -1,8 +1,8 @@
-"""The types of declared columns: which values of BSON fit, and what is sent for them.
+"""The types of columns: which values of BSON fit, and what is sent for them.
 
-Nothing is inferred: a column has the type that the configuration declares. ``text`` also takes
-ObjectIds (24 digits) and UUIDs, and numbers fit every type of number that holds their exact value
-(``numeric``, ``real`` and ``double precision`` round).
+A column has the type that the configuration declares, or one of the values that come first
+(``columns: auto``). ``text`` also takes ObjectIds (24 digits) and UUIDs, and numbers fit every type
+of number that holds their exact value (``numeric``, ``real`` and ``double precision`` round).
 """
 
 import re
@@ -24,6 +24,9 @@ FIRST_MS, LAST_MS = -210_866_803_200_000, 9_224_318_015_999_999
 
 https://www.postgresql.org/docs/current/datatype-datetime.html
 """
+
+AUTO = "auto"
+"""In the place of a type: columns appear by themselves."""
 
 _NUMERIC = re.compile(r"(?:numeric|decimal)(?:\((\d{1,4})(?:,(\d{1,4}))?\))?")
 _UUID = re.compile(r"[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}")
@@ -76,7 +79,8 @@ def column(declared: str) -> Column:
 def _declared(value: Any) -> str:
     if not isinstance(value, str):
         raise ValueError(f"must be one of {', '.join(NAMES)}, numeric(p), numeric(p,s)")
-    column(str(value))
+    if value != AUTO:
+        column(str(value))
     return str(value)
 
 

@@ -84,12 +84,15 @@ class TableComparison:
         self._positions = positions
 
     async def expected(self, documents: Sequence[ChangeEvent]) -> Sequence[Row]:
-        tables = await converted(self._rows, documents)
+        namespaces = {event.ns for event in documents}
+        with outages():
+            tables = {each: await self._table(each) for each in namespaces if each is not None}
+        rows_of_tables = await converted(partial(self._rows, tables), documents)
         made, refused = dict[bytes, Row](), dict[bytes, str]()
         ids: Sequence[bytes] = ()
-        for namespace, rows in tables.items():
-            table, ids = self._form.table_of(self._scope, namespace), rows.ids
-            made |= await self._made(table, rows.sent, refused)
+        for namespace, rows in rows_of_tables.items():
+            ids = rows.ids
+            made |= await self._made(tables[namespace], rows.sent, refused)
         if len(ids) != len(documents):  # of several shards, with one _id
             ids = [row_id(each.key or b"", len(each.parts[NAMESPACE] or b"")) for each in documents]
         if refused:
@@ -97,10 +100,11 @@ class TableComparison:
         return [made[each] for each in ids]
 
     async def stored(self, collection: Namespace, keys: Sequence[DocumentId]) -> HeldRows:
-        table, ids = self._form.table_of(self._scope, collection), [_row_id(key) for key in keys]
+        ids = [_row_id(key) for key in keys]
         position, held, whole = None, dict[bytes, dict[str, Any]](), True
         async with self._reading():
             position = await self._positions.stored(self._connection, self._scope)
+            table = await self._table(collection)
             if await self._registry.holds(self._connection, table.name, self._scope, collection):
                 held, whole = await self._held(table, ids)
         rows = [held.get(each) for each in ids]
@@ -127,7 +131,7 @@ class TableComparison:
         return held, size < ROWS_BYTES or len(held) == len(ids)
 
     async def suspects(self, collection: Namespace, read: ReadDocuments) -> Sequence[int]:
-        table, suspects = self._form.table_of(self._scope, collection), set[int]()
+        suspects = set[int]()
         documents: Sequence[bytes] = ()
         asked = 0
 
@@ -145,6 +149,7 @@ class TableComparison:
             async with self._reading():
                 held = HeldRows((), await self._positions.stored(self._connection, self._scope))
                 await read_on()
+                table = await self._table(collection)
                 if await self._registry.holds(
                     self._connection, table.name, self._scope, collection
                 ):
@@ -161,7 +166,7 @@ class TableComparison:
 
     async def _equal(self, table: TableStatements, documents: Sequence[bytes]) -> Iterable[int]:
         """The indices of those whose rows are what the server makes of them."""
-        rows = await converted(self._form.rows_of, documents)
+        rows = await converted(partial(self._form.rows_of, table), documents)
         async with self._connection.cursor(binary=True) as cursor:
             unlike: Any = await (await cursor.execute(table.unlike, rows.sent)).fetchall()
         equal = set(rows.ids).difference(row[0] for row in unlike)
@@ -180,9 +185,14 @@ class TableComparison:
         following = rows[-1][0].hex() if len(rows) == most else None
         return HeldKeys([key for key in keys if key is not None], following)
 
-    def _rows(self, documents: Sequence[ChangeEvent]) -> Mapping[Namespace, RowColumns]:
+    async def _table(self, namespace: Namespace) -> TableStatements:
+        return await self._form.table_now(self._connection, self._scope, namespace)
+
+    def _rows(
+        self, tables: Mapping[Namespace, TableStatements], documents: Sequence[ChangeEvent]
+    ) -> Mapping[Namespace, RowColumns]:
         refused: dict[int, str] = {}
-        rows = self._form.rows(dict(enumerate(documents)), refused)
+        rows = self._form.rows(dict(enumerate(documents)), refused, tables)
         if refused:
             raise Refused(refused)
         return rows

@@ -26,10 +26,8 @@ from tailrace.destinations.postgresql.connection import (
     server_message,
     transaction,
 )
-from tailrace.destinations.postgresql.form import StorageForm
-from tailrace.destinations.postgresql.log_form import LogForm
+from tailrace.destinations.postgresql.forms import form_of
 from tailrace.destinations.postgresql.positions import POSITIONS, PositionsTable
-from tailrace.destinations.postgresql.rows import RowMaker
 from tailrace.destinations.postgresql.stream_order import refusals, runs
 from tailrace.destinations.postgresql.table_check import require_statements
 from tailrace.destinations.postgresql.table_form import TableForm
@@ -42,7 +40,6 @@ from tailrace.destinations.postgresql.tables import (
     made,
     require_server,
 )
-from tailrace.destinations.postgresql.values import Values
 from tailrace.errors import ConfigurationError, Problem, Refused, Unavailable
 from tailrace.event import ChangeEvent
 from tailrace.event.document_identity import overtaken
@@ -75,7 +72,7 @@ class PostgreSQL:
         self._scope = opening.scope
         self._positions = PositionsTable(settings.db_schema, opening.name)
         self._registry = Registry(settings.db_schema, opening.name)
-        self._form = _form(opening, settings, self._registry)
+        self._form = form_of(opening, settings, self._registry)
         self._misfits = misfit_counter(opening.registry)
         if settings.columns:  # an alert must see it rise from 0
             self._misfits.labels(opening.scope.name, opening.name)
@@ -119,6 +116,10 @@ class PostgreSQL:
         if refused:
             raise Refused(refused)
         async with self._closed_after_failure():
+            while await self._form.adapt(
+                session.connection, rows, session.checked, batch.scope.log
+            ):
+                rows = await self._rows(events, {})
             try:
                 await self._store(session, batch, events, rows)
             except psycopg.Error as error:
@@ -270,27 +271,6 @@ def misfit_counter(registry: CollectorRegistry) -> Counter:
         "Values stored as NULL, because they do not fit the type of their column.",
         ["scope", "handler"],
         registry=registry,
-    )
-
-
-def _form(opening: Opening, settings: PostgreSQLSettings, registry: Registry) -> StorageForm:
-    schema, fields = settings.db_schema, settings.fields.mapping()
-    create, replace_nul = settings.create, settings.nul == "replace"
-    if settings.table is None:
-        name = settings.log or ""
-        scope = opening.scope.name
-        return LogForm(schema, name, scope, fields, create=create, replace_nul=replace_nul)
-    values = Values(settings.columns, replace_nul=replace_nul)
-    maker = RowMaker(values, fields, replace_nul, settings.on_misfit == "refuse")
-    return TableForm(
-        schema,
-        settings.table,
-        maker,
-        registry,
-        opening.scope,
-        policy=settings.ddl,
-        soft=settings.soft_delete,
-        create=create,
     )
 
 

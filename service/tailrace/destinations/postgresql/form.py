@@ -21,6 +21,12 @@ class StorageForm(Protocol):
     async def prepare(self, connection: Connection, scope: Scope) -> None:
         """Makes and checks the tables that are known before the first event of a scope."""
 
+    async def adapt(
+        self, connection: Connection, rows: Any, checked: dict[str, bool], log: Any
+    ) -> bool:
+        """Adds columns for rows, without an open transaction; whether the rows must be made again,
+        because the columns are others than they were made for."""
+
     async def order_matters(
         self, connection: Connection, rows: Any, checked: dict[str, bool]
     ) -> bool:

@@ -65,6 +65,11 @@ class LogForm:
         await made(connection, table.schema, table.name, table.create, allowed=self._create)
         await require_columns(connection, table)
 
+    async def adapt(
+        self, connection: Connection, rows: Any, checked: dict[str, bool], log: Any
+    ) -> bool:
+        return False
+
     async def order_matters(
         self, connection: Connection, rows: Columns, checked: dict[str, bool]
     ) -> bool:

@@ -1,11 +1,12 @@
 """The rows that a batch makes of its tables: the last change of each document."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any
 
 from tailrace.destination import FieldMapping
+from tailrace.destinations.postgresql.automatic_columns import AutomaticColumns, Fields
 from tailrace.destinations.postgresql.nul import HELD, without_nul
 from tailrace.destinations.postgresql.values import NulRefused, Values
 from tailrace.event import ChangeEvent, Image, Namespace
@@ -35,8 +36,11 @@ class RowColumns:
     """Rows of one table, by column. ``gone`` and ``gone_at``: deleted documents, and when.
 
     ``gone_if``: of sharded documents among them, by id, what tells whether a row is theirs.
+    ``values``: of the declared columns, then of the ``automatic`` ones. ``news``: fields that may
+    become automatic columns.
     """
 
+    automatic: AutomaticColumns
     ids: list[bytes] = field(default_factory=list)
     keys: list[str] = field(default_factory=list)
     documents: list[bytes] = field(default_factory=list)
@@ -46,6 +50,7 @@ class RowColumns:
     gone_at: list[int] = field(default_factory=list)
     gone_if: dict[bytes, LastChange] = field(default_factory=dict)
     misfits: list[str] = field(default_factory=list)
+    news: Fields = field(default_factory=dict)
 
     @property
     def sent(self) -> list[list[Any]]:
@@ -72,21 +77,23 @@ class RowMaker:
     refuse_misfits: bool
 
     def rows(
-        self, events: Mapping[int, ChangeEvent], refused: dict[int, str]
+        self,
+        events: Mapping[int, ChangeEvent],
+        refused: dict[int, str],
+        automatic: Callable[[Namespace], AutomaticColumns],
     ) -> Mapping[Namespace, RowColumns]:
         """The rows of each collection: the last change of each document.
 
         Puts the reasons for events that cannot be rows into ``refused``, by their numbers.
         """
         tables: dict[Namespace, RowColumns] = {}
-        columns = len(self.values.columns)
         changed = _last_changes(events, refused)
         documents = [raw for *_, raw in changed if raw is not None]
         if self.fields is not None:
             documents = [self.fields.of_document(raw) for raw in documents]
-        texts = iter(json_texts(documents, RELAXED))
+        made = zip(documents, json_texts(documents, RELAXED), strict=True)
         for number, change, event, key, document in changed:
-            text = None if document is None else next(texts)
+            mapped, text = (None, None) if document is None else next(made)
             parts = event.parts
             seconds, namespace = parts[SECONDS], event.ns
             if seconds is None or namespace is None or namespace.coll is None:
@@ -94,9 +101,9 @@ class RowMaker:
                 continue
             rows = tables.get(namespace)
             if rows is None:
-                rows = tables[namespace] = RowColumns(values=[[] for _ in range(columns)])
+                rows = tables[namespace] = self._no_rows(automatic(namespace))
             version = (seconds - EPOCH_SECONDS) << 32 | parts[INCREMENT]
-            if document is None or text is None:
+            if document is None or mapped is None or text is None:
                 rows.gone.append(row_id(key, len(parts[NAMESPACE])))
                 rows.gone_at.append(version)
                 if change.shard_keys:
@@ -105,40 +112,51 @@ class RowMaker:
             stored = without_nul(text, replace=self.replace_nul)
             if stored is None:
                 refused[number] = _refusal(event, f"its document {HELD}")
-            elif columns and (reason := self._take_values(document, rows)):
+            elif reason := self._take_values(document, mapped, rows):
                 refused[number] = _refusal(event, reason)
             else:
                 rows.ids.append(row_id(key, len(parts[NAMESPACE])))
                 rows.keys.append(key_after_text(event))
                 rows.documents.append(stored)
                 rows.versions.append(version)
+                rows.automatic.note(mapped, rows.news)
         return tables
 
-    def rows_of(self, documents: Sequence[bytes]) -> RowColumns:
+    def rows_of(self, documents: Sequence[bytes], automatic: AutomaticColumns) -> RowColumns:
         """What :meth:`rows` makes of documents that are read, without versions and refused ones."""
-        rows = RowColumns(values=[[] for _ in self.values.columns])
-        mapped = documents
+        rows, stored_documents = self._no_rows(automatic), documents
         if self.fields is not None:
-            mapped = [self.fields.of_document(raw) for raw in documents]
-        for raw, text in zip(documents, json_texts(mapped, RELAXED), strict=True):
+            stored_documents = [self.fields.of_document(raw) for raw in documents]
+        texts = json_texts(stored_documents, RELAXED)
+        for raw, mapped, text in zip(documents, stored_documents, texts, strict=True):
             stored = without_nul(text, replace=self.replace_nul)
-            if stored is None or (rows.values and self._take_values(raw, rows)):
+            if stored is None or self._take_values(raw, mapped, rows):
                 continue
             rows.ids.append(row_id(identity(raw, 0)))
             rows.keys.append(key_text(encoded(document_id(raw, 0))))
             rows.documents.append(stored)
         return rows
 
-    def _take_values(self, document: bytes, rows: RowColumns) -> str:
-        """Adds the values of the columns to the rows; returns why not if they are refused."""
+    def _no_rows(self, automatic: AutomaticColumns) -> RowColumns:
+        columns = (*self.values.columns, *automatic.values.columns)
+        return RowColumns(automatic, values=[[] for _ in columns])
+
+    def _take_values(self, document: bytes, mapped: bytes, rows: RowColumns) -> str:
+        """Adds the values of the columns to the rows; returns why not if they are refused.
+
+        Automatic columns hold no more than the ``mapped`` document, and refuse nothing.
+        """
+        if not rows.values:
+            return ""
         try:
             values, misfits = self.values.read(document)
+            more, more_misfits = rows.automatic.values.read(mapped)
         except NulRefused as error:
             return str(error)
         if misfits and self.refuse_misfits:
             return "; ".join(misfits)
-        rows.misfits.extend(misfits)
-        for column, value in zip(rows.values, values, strict=True):
+        rows.misfits.extend((*misfits, *more_misfits))
+        for column, value in zip(rows.values, (*values, *more), strict=True):
             column.append(value)
         return ""
 

@@ -4,6 +4,7 @@ from collections.abc import Collection, Sequence
 from functools import cached_property
 from typing import Any
 
+from tailrace.destinations.postgresql.automatic_columns import AutomaticColumns
 from tailrace.destinations.postgresql.column_types import Column
 from tailrace.destinations.postgresql.names import quoted
 from tailrace.destinations.postgresql.rows import EPOCH_SECONDS
@@ -26,22 +27,30 @@ def time_of(version: str) -> str:
 
 
 class TableStatements:
-    """The statements of one table. ``columns``: names and types of the declared ones."""
+    """The statements of one table. ``columns``: names and types of those beside our own, first
+    the declared ones and then the ``automatic`` ones."""
 
     def __init__(
-        self, schema: str, name: str, columns: Sequence[tuple[str, Column]], *, soft: bool
+        self,
+        schema: str,
+        name: str,
+        columns: Sequence[tuple[str, Column]],
+        automatic: AutomaticColumns,
+        *,
+        soft: bool,
     ) -> None:
         self.schema = schema
         self.name = name
-        self._declared = columns
+        self.automatic = automatic
+        self._of_fields = columns
         self._soft = soft
         self._table = quoted(schema, name)
 
     @property
     def columns(self) -> dict[str, str]:
         """Every column and its type, as PostgreSQL shows it."""
-        declared = {name: column.type for name, column in self._declared}
-        return {**OWN, **(SOFT if self._soft else {}), **declared}
+        of_fields = {name: column.type for name, column in self._of_fields}
+        return {**OWN, **(SOFT if self._soft else {}), **of_fields}
 
     @property
     def written(self) -> Collection[str]:
@@ -50,11 +59,14 @@ class TableStatements:
     @property
     def writes(self) -> Sequence[tuple[bytes, Sequence[Any]]]:
         """The statements that store rows, with parameters that store none."""
-        return (self.upsert, ([],) * (4 + len(self._declared))), (self.delete, ([], []))
+        return (self.upsert, ([],) * (4 + len(self._of_fields))), (self.delete, ([], []))
 
     @property
     def create(self) -> bytes:
-        of_columns = [f"{quoted(name)} {kind}" for name, kind in self.columns.items()]
+        columns = {**self.columns}
+        for name in self.automatic.values.paths:
+            del columns[name]  # they are added, with a comment
+        of_columns = [f"{quoted(name)} {kind}" for name, kind in columns.items()]
         definitions = ", ".join([*of_columns, "PRIMARY KEY (tailrace_id)"])
         return f"CREATE TABLE {self._table} ({definitions})".encode()
 
@@ -81,22 +93,22 @@ class TableStatements:
             "cluster_time": time_of("v"),
             **({"deleted_at": "NULL::timestamptz"} if self._soft else {}),
         }
-        for index, (name, column) in enumerate(self._declared):
+        for index, (name, column) in enumerate(self._of_fields):
             values[name] = column.made.format(f"c{index}")
         return values
 
     @property
     def _taken(self) -> str:
         """The arrays that are sent, as rows."""
-        arrays = ["bytea", "text", "bytea", "int8", *(made.sent for _, made in self._declared)]
-        names = ["i", "k", "d", "v", *(f"c{index}" for index in range(len(self._declared)))]
+        arrays = ["bytea", "text", "bytea", "int8", *(made.sent for _, made in self._of_fields)]
+        names = ["i", "k", "d", "v", *(f"c{index}" for index in range(len(self._of_fields)))]
         taken = ", ".join(f"%b::{kind}[]" for kind in arrays)
         return f"unnest({taken}) AS r({', '.join(names)})"
 
     @property
     def compared(self) -> Sequence[str]:
         """The columns that a document alone decides, and that are not its identity."""
-        return ("key", "document", *(name for name, _ in self._declared))
+        return ("key", "document", *(name for name, _ in self._of_fields))
 
     @cached_property
     def expected(self) -> bytes:
@@ -191,13 +203,14 @@ class TableStatements:
             f"WHERE {which} AND deleted_at IS NULL"
         ).encode()
 
-    def take_rows_of(self, other: str) -> bytes:
-        """Moves the rows up to the version ``at`` from another table of the same columns here."""
+    def take_rows_of(self, other: "TableStatements") -> bytes:
+        """Moves the rows up to the version ``at`` from another table here, with the columns that
+        both have."""
         names = [quoted(name) for name in self.columns]
-        columns = ", ".join(names)
+        columns = ", ".join(quoted(name) for name in self.columns if name in other.columns)
         changed = ", ".join(f"{name} = excluded.{name}" for name in names[1:])
         return (
-            f"WITH moved AS (DELETE FROM {quoted(self.schema, other)} "
+            f"WITH moved AS (DELETE FROM {quoted(self.schema, other.name)} "
             f"WHERE tailrace_version <= %(at)s RETURNING {columns}) "
             f"INSERT INTO {self._table} AS t ({columns}) SELECT {columns} FROM moved "
             f"ON CONFLICT (tailrace_id) DO UPDATE SET {changed} "

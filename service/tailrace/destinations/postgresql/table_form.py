@@ -13,8 +13,9 @@ from tailrace.destination import (
     Template,
     followed_collections,
 )
-from tailrace.destinations.postgresql.column_types import column_name
-from tailrace.destinations.postgresql.connection import Connection
+from tailrace.destinations.postgresql.automatic_columns import AutomaticColumns
+from tailrace.destinations.postgresql.connection import Connection, transaction
+from tailrace.destinations.postgresql.known_tables import KnownTables
 from tailrace.destinations.postgresql.names import table_name
 from tailrace.destinations.postgresql.rows import EPOCH_SECONDS, RowColumns, RowMaker, row_id
 from tailrace.destinations.postgresql.statements import TableStatements
@@ -42,26 +43,56 @@ class TableForm:
         policy: Policy,
         soft: bool,
         create: bool,
+        automatic: int,
     ) -> None:
+        """``automatic``: how many automatic columns a table has at most."""
         self._schema = schema
         self._template = template
         self._maker = maker
         self._registry = registry
         self._scope = scope
         self._policy = policy
-        self._soft = soft
         self._create = create
-        self._known: dict[str, TableStatements] = {}
+        self._tables = KnownTables(schema, maker, automatic, soft=soft)
 
     def rows(
-        self, events: Mapping[int, ChangeEvent], refused: dict[int, str]
+        self,
+        events: Mapping[int, ChangeEvent],
+        refused: dict[int, str],
+        tables: Mapping[Namespace, TableStatements] | None = None,
     ) -> Mapping[Namespace, RowColumns]:
-        """The rows of each collection."""
-        return self._maker.rows(events, refused)
+        """The rows of each collection, for the ``tables`` or those that are written."""
 
-    def rows_of(self, documents: Sequence[bytes]) -> RowColumns:
+        def automatic(namespace: Namespace) -> AutomaticColumns:
+            table = tables[namespace] if tables else self.table_of(self._scope.name, namespace)
+            return table.automatic
+
+        return self._maker.rows(events, refused, automatic)
+
+    def rows_of(self, table: TableStatements, documents: Sequence[bytes]) -> RowColumns:
         """Those of documents of one collection, to compare them."""
-        return self._maker.rows_of(documents)
+        return self._maker.rows_of(documents, table.automatic)
+
+    async def adapt(
+        self,
+        connection: Connection,
+        rows: Mapping[Namespace, RowColumns],
+        checked: dict[str, bool],
+        log: Any,
+    ) -> bool:
+        if not self._tables.grow:
+            return False
+        for namespace, made_rows in rows.items():
+            table = self.table_of(self._scope.name, namespace)
+            if _checked_key(namespace, table.name) not in checked:
+                async with transaction(connection):
+                    await self._checked(connection, self._scope.name, namespace, checked)
+            elif made_rows.news and made_rows.automatic is table.automatic:
+                await self._tables.extend(connection, table.name, made_rows.news, log)
+        return any(
+            made_rows.automatic is not self.table_of(self._scope.name, namespace).automatic
+            for namespace, made_rows in rows.items()
+        )
 
     async def prepare(self, connection: Connection, scope: Scope) -> None:
         for _, namespace in followed_collections([scope]):
@@ -137,7 +168,13 @@ class TableForm:
 
     def table_of(self, scope: str, namespace: Namespace) -> TableStatements:
         """The table of a collection, whether it is there or not."""
-        return self._table(table_name(self._template, scope, namespace))
+        return self._tables.of(table_name(self._template, scope, namespace))
+
+    async def table_now(
+        self, connection: Connection, scope: str, namespace: Namespace
+    ) -> TableStatements:
+        """The same with the automatic columns that it has now, which a writer may not know."""
+        return await self._tables.read(connection, table_name(self._template, scope, namespace))
 
     async def _checked(
         self, connection: Connection, scope: str, namespace: Namespace, checked: dict[str, bool]
@@ -150,22 +187,13 @@ class TableForm:
             await self._registry.enter(connection, name, scope, namespace)
             if await made(connection, self._schema, name, table.create, allowed=self._create):
                 await self._registry.note_made(connection, name)
+            table = await self._tables.renewed(connection, name)
             await require_columns(connection, table, "tailrace_id")
             checked[key] = await order_matters(connection, table)
         return table
 
-    def _table(self, name: str) -> TableStatements:
-        table = self._known.get(name)
-        if table is None:
-            values = self._maker.values
-            names = map(column_name, values.paths)
-            columns = list(zip(names, values.columns, strict=True))
-            table = TableStatements(self._schema, name, columns, soft=self._soft)
-            self._known[name] = table
-        return table
-
     async def _empty(self, connection: Connection, name: str, time: Timestamp) -> None:
-        await connection.execute(self._table(name).empty, {"at": version_of(time)})
+        await connection.execute(self._tables.of(name).empty, {"at": version_of(time)})
 
     async def _rename(
         self,
@@ -184,17 +212,19 @@ class TableForm:
         target = await self._checked(connection, scope.name, new, checked)
         await self._empty(connection, target.name, time)
         if source is not None:
-            await connection.execute(target.take_rows_of(source), {"at": version_of(time)})
+            await self._tables.adopt(connection, source, target.name)
+            moved = self._tables.of(target.name).take_rows_of(self._tables.of(source))
+            await connection.execute(moved, {"at": version_of(time)})
             await self._remove(connection, source, checked)
 
     async def _remove(self, connection: Connection, name: str, checked: dict[str, bool]) -> None:
         """Drops a table that we made, unless it has rows, or a view or a query needs it."""
-        row: Any = await (await connection.execute(self._table(name).first, ())).fetchone()
+        row: Any = await (await connection.execute(self._tables.of(name).first, ())).fetchone()
         if row is not None or not await self._registry.is_made(connection, name):
             return
         await connection.execute(b"SAVEPOINT removal; SET LOCAL lock_timeout = '1s'")
         try:
-            await connection.execute(self._table(name).drop, ())
+            await connection.execute(self._tables.of(name).drop, ())
         except (psycopg.errors.DependentObjectsStillExist, psycopg.errors.LockNotAvailable):
             await connection.execute(b"ROLLBACK TO SAVEPOINT removal")
             return
@@ -214,7 +244,7 @@ class TableForm:
             if snapshot.is_complete(namespace, dropped=follows):
                 ids = [row_id(each) for each in set_aside.get(namespace, ())]
                 parameters = {"at": version_of(snapshot.began), "kept": ids}
-                await connection.execute(self._table(name).sweep, parameters)
+                await connection.execute(self._tables.of(name).sweep, parameters)
 
 
 def _checked_key(namespace: Namespace, table: str) -> str:
