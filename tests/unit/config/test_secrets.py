@@ -80,6 +80,7 @@ def test_the_masked_configuration_is_complete_and_in_order() -> None:
         handler={"type": "jsonl", "path": "x"},
         http={"token": TOKEN},
         replicas={},
+        telemetry={},
     )
     shown = masked(parse(data))
     assert SECRET not in json.dumps(shown)
