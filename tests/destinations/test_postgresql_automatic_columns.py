@@ -15,7 +15,7 @@ from structlog.testing import capture_logs
 from tailrace import Fenced, Unavailable
 from tailrace.errors import ConfigurationError, ScopeHalted
 from tailrace.event import Namespace
-from tailrace.testing import Changes
+from tailrace.testing import Changes, Harness
 from tests.destinations.comparing import compared
 from tests.destinations.postgresql_store import ORDERS, Store, begin
 from tests.handlers import deliver
@@ -188,6 +188,15 @@ async def test_a_rename_takes_the_columns_along(store: Store, changes: Changes) 
     assert store.server.query(query) == [(1, 1, 1, 1, None), (3, 3, None, None, 5)]
     assert types(store) == {"_id": "bigint", "b": "bigint"}
     assert not await compared(handler, old, Namespace("shop", "old"))
+
+
+async def test_its_handler_names_the_columns(store: Store) -> None:
+    async with Harness({**store.server.handler, "columns": "auto"}) as harness:
+        harness.changes.insert({"_id": 1, "a": 1})
+        await harness.handled()
+        assert harness.handler is not None
+        assert harness.handler.columns is not None
+        assert harness.handler.columns() == {"orders": ["_id", "a"]}
 
 
 async def test_without_the_right_to_alter_the_start_is_refused(store: Store) -> None:

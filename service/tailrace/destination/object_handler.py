@@ -1,6 +1,7 @@
 """A function, or an object with ``write`` or ``__call__``, as a handler of one scope."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from operator import attrgetter
@@ -11,7 +12,7 @@ from tailrace.destination.handler_type import Opening
 from tailrace.destination.object_calls import ObjectCalls
 from tailrace.destination.settings import BatchHandlerSettings, CommitHandlerSettings
 from tailrace.engine import Handler, OwnPosition, PerBatch, RunIdentity
-from tailrace.errors import ConfigurationError, Problem, describe
+from tailrace.errors import ConfigurationError, Problem, Unavailable, describe
 
 
 def created(path: str, kind: Callable[..., Any], /, *given: Any, **named: Any) -> Any:
@@ -56,6 +57,7 @@ def object_handler(
             commit,
             comparison=calls.comparison,
             from_beginning=calls.from_beginning,
+            columns=getattr(target, "automatic_columns", None),
         )
     batch = partial(PerBatch, **bounds)
     return Handler(opening.name, function_calls(target, concurrency=concurrency, batch=batch))
@@ -74,6 +76,12 @@ def forwarded(shape: Handler, opened: Callable[[], Handler]) -> Handler:
     async def ready(identity: RunIdentity) -> None:
         opened()
 
+    def columns() -> Mapping[str, Sequence[str]]:
+        with suppress(Unavailable):
+            if (made := opened().columns) is not None:
+                return made()
+        return {}
+
     calls, position, commit = shape.calls, shape.position, shape.commit
     # Not a coroutine of its own, which every event would pay for.
     calls = replace(
@@ -90,4 +98,5 @@ def forwarded(shape: Handler, opened: Callable[[], Handler]) -> Handler:
         commit=commit,
         ready=ready,
         comparison=to("comparison"),
+        columns=columns,
     )

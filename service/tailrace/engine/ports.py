@@ -196,11 +196,10 @@ class Commit:
 class Handler:
     """A destination, opened, or still being opened: then ``ready`` raises what its calls raise.
 
-    With a ``commit``, calls only accept events. A failure ends the run, and the accepted events
-    come again: from the handler's own ``position``, or else from the checkpoint. ``comparison``
-    opens what compares its rows with the source, if it holds rows. ``is_log``: they are what a log
-    amounts to, which is read as a whole for that. ``from_beginning``: what others' messages amount
-    to, and read only if asked for. ``protection`` changes events before anything else does.
+    With a ``commit``, calls only accept events; after a failure these come again: from its own
+    ``position``, or else the checkpoint. ``comparison`` compares its rows with the source: with
+    ``is_log`` what a log amounts to, read whole; ``from_beginning`` what others' messages do, if
+    asked for. ``protection`` changes events first. ``columns``: those made of fields, by table.
     """
 
     name: str
@@ -213,6 +212,7 @@ class Handler:
     is_log: bool = False
     from_beginning: bool = False
     protection: FieldProtection | None = None
+    columns: Callable[[], Mapping[str, Sequence[str]]] | None = None
 
     @property
     def whole_transactions(self) -> bool:

@@ -46,6 +46,8 @@ class Watcher:
         self._recorders = {
             each.name: runtime.metrics.recorder(plan.scope.name, each.name) for each in handlers
         }
+        for handler in handlers:
+            self._recorders[handler.name].columns = handler.columns
         lease = partial(runtime.lease, plan.scope.name)
         self.status = status or Status(plan.scope, runtime.clock, self._recorders, lease=lease)
         self._runtime = runtime

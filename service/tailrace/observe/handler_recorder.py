@@ -1,6 +1,7 @@
 """Counts and times the calls of one handler on one scope."""
 
 from bisect import bisect_left
+from collections.abc import Callable, Mapping, Sequence
 
 from tailrace.observe.freshness import Freshness
 from tailrace.observe.latency import Latency
@@ -35,6 +36,8 @@ class HandlerRecorder:
         self.failing: dict[str, tuple[int, str]] = {}
         """Of calls that are tried again, by the digest of their first event: the number of failed
         attempts, and the last error."""
+        self.columns: Callable[[], Mapping[str, Sequence[str]]] | None = None
+        """By table, the columns that the destination has made of fields."""
         self.latency = Latency()
         self.freshness = Freshness()
         self.counts = [0] * (len(SECONDS) + 1)

@@ -189,7 +189,9 @@ def test_beyond_loopback_texts_that_quote_documents_need_the_token(service: Serv
                 "reason": QUOTED,
                 "since": now,
                 "lag_seconds": {"read": 1.5},
-                "handlers": {"file": {"ok": 7, "waiting": None, "down_cause": QUOTED}},
+                "handlers": {"file": {
+                    "ok": 7, "columns": {"orders": [QUOTED]}, "down_cause": QUOTED
+                }},
                 "snapshot": {"mode": "initial", "filter": QUOTED, "collections": [
                     {"collection": "shop.orders", "reason": QUOTED, "scanned": 5}
                 ]},
@@ -209,7 +211,9 @@ def test_beyond_loopback_texts_that_quote_documents_need_the_token(service: Serv
         )  # fmt: skip
         assert scope["reason"] == scope["errors"][0]["message"] == "hidden without the token"
         assert scope["handlers"]["file"] == {
-            "ok": 7, "waiting": None, "down_cause": "hidden without the token",
+            "ok": 7,
+            "columns": {"orders": ["hidden without the token"]},
+            "down_cause": "hidden without the token",
         }  # fmt: skip
         assert (shown["version"], shown["members"][0]["scopes"]) == ("1.0", ["orders"])
         assert client.get("/readyz").text == "no\n"

@@ -139,6 +139,10 @@ class PostgreSQL:
             if await self._positions.is_new(connection, scope, session.stored, event):
                 await self._form.apply(connection, scope, event, session.checked)
 
+    def automatic_columns(self) -> Mapping[str, Sequence[str]]:
+        """For ``/status``, by table."""
+        return self._form.automatic_columns
+
     @property
     def comparison(
         self,

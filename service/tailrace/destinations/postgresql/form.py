@@ -1,6 +1,6 @@
 """What the two forms of the destination, tables and a log, have in common."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from tailrace.destination import ScopeContext
@@ -46,6 +46,10 @@ class StorageForm(Protocol):
         checked: dict[str, bool],
     ) -> None:
         """Applies an event that is not about a document, in the open transaction."""
+
+    @property
+    def automatic_columns(self) -> Mapping[str, Sequence[str]]:
+        """The columns that it has made of fields, by table."""
 
     def misfits(self, rows: Any) -> list[str]:
         """The values that were stored as NULL."""

@@ -1,6 +1,6 @@
 """The tables that a handler knows, with the automatic columns that they have got."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tailrace.destinations.postgresql.automatic_columns import (
@@ -41,6 +41,13 @@ class KnownTables:
     def grow(self) -> bool:
         """Whether tables get automatic columns."""
         return self._limit > 0
+
+    @property
+    def columns(self) -> Mapping[str, Sequence[str]]:
+        """The automatic columns, by table."""
+        known = dict(self._known)  # a thread that makes rows may add a table
+        tables = {name: each.automatic.values.paths for name, each in known.items()}
+        return {name: columns for name, columns in tables.items() if columns}
 
     def of(self, name: str) -> TableStatements:
         """A table as it is written."""

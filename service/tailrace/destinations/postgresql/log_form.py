@@ -1,6 +1,6 @@
 """A log: one table that gets a row for each event, and is never updated."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tailrace.destination import FieldMapping, ScopeContext
@@ -91,6 +91,10 @@ class LogForm:
         if refused:
             raise PermanentError(refused[0])
         await self.store(connection, rows, checked)
+
+    @property
+    def automatic_columns(self) -> Mapping[str, Sequence[str]]:
+        return {}
 
     def misfits(self, rows: Columns) -> list[str]:
         return []

@@ -163,6 +163,10 @@ class TableForm:
         elif namespace in tables:
             await self._empty(connection, tables[namespace], time)
 
+    @property
+    def automatic_columns(self) -> Mapping[str, Sequence[str]]:
+        return self._tables.columns
+
     def misfits(self, rows: Mapping[Namespace, RowColumns]) -> list[str]:
         return [misfit for each in rows.values() for misfit in each.misfits]
 

@@ -99,6 +99,7 @@ def _handler(
             "bytes": watermark.size if watermark is not None else 0,
         },
         "snapshot": snapshot,
+        "columns": {} if recorder.columns is None else recorder.columns(),
         "retries": recorder.retries,
         "overdue": recorder.overdue,
         "waiting": recorder.waiting,
