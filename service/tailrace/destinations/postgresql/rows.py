@@ -112,7 +112,7 @@ class RowMaker:
             stored = without_nul(text, replace=self.replace_nul)
             if stored is None:
                 refused[number] = _refusal(event, f"its document {HELD}")
-            elif reason := self._take_values(document, mapped, rows):
+            elif rows.values and (reason := self._take_values(document, mapped, rows)):
                 refused[number] = _refusal(event, reason)
             else:
                 rows.ids.append(row_id(key, len(parts[NAMESPACE])))
@@ -130,7 +130,7 @@ class RowMaker:
         texts = json_texts(stored_documents, RELAXED)
         for raw, mapped, text in zip(documents, stored_documents, texts, strict=True):
             stored = without_nul(text, replace=self.replace_nul)
-            if stored is None or self._take_values(raw, mapped, rows):
+            if stored is None or (rows.values and self._take_values(raw, mapped, rows)):
                 continue
             rows.ids.append(row_id(identity(raw, 0)))
             rows.keys.append(key_text(encoded(document_id(raw, 0))))
@@ -146,17 +146,18 @@ class RowMaker:
 
         Automatic columns hold no more than the ``mapped`` document, and refuse nothing.
         """
-        if not rows.values:
-            return ""
         try:
             values, misfits = self.values.read(document)
-            more, more_misfits = rows.automatic.values.read(mapped)
+            if misfits and self.refuse_misfits:
+                return "; ".join(misfits)
+            if rows.automatic.values.columns:
+                more, others = rows.automatic.values.read(mapped)
+                values += more
+                misfits += others
         except NulRefused as error:
             return str(error)
-        if misfits and self.refuse_misfits:
-            return "; ".join(misfits)
-        rows.misfits.extend((*misfits, *more_misfits))
-        for column, value in zip(rows.values, (*values, *more), strict=True):
+        rows.misfits.extend(misfits)
+        for column, value in zip(rows.values, values, strict=True):
             column.append(value)
         return ""
 
