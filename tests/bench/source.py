@@ -150,6 +150,8 @@ class Source:
                 return self._open(message, mine)
             case "aggregate":  # of the oplog, which it does not have
                 reply = {"cursor": {"firstBatch": [], "id": Int64(0), "ns": "local.oplog.rs"}}
+            case "listcollections":
+                reply = {"cursor": {"firstBatch": [], "id": Int64(0), "ns": "bench.$cmd"}}
             case "hello" | "ismaster":
                 command = Command(0.0, 0, number, name, message.database, document)
                 reply = self.topology.hello(command, _BEHAVIOUR, _now())
