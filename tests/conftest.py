@@ -167,11 +167,22 @@ def small(session_directory: MakeDirectory) -> Iterator[ReplicaSet]:
 
 
 @pytest.fixture(scope="module")
-def guarded(session_directory: MakeDirectory) -> Iterator[ReplicaSet]:
-    """A server that demands credentials. Each test creates the users that it needs."""
+def guarded_server(session_directory: MakeDirectory) -> Iterator[ReplicaSet]:
     server = ReplicaSet(session_directory("guarded"), login=("root", "right"))
     yield server
     server.stop(signal.SIGKILL)
+
+
+@pytest.fixture
+def guarded(guarded_server: ReplicaSet) -> Iterator[ReplicaSet]:
+    """A server that demands credentials. Each test creates the users and roles that it needs, and
+    they go with it: a test that is run again creates them again."""
+    yield guarded_server
+    with guarded_server.client() as client:
+        for user in client.admin.command("usersInfo", {"forAllDBs": True})["users"]:
+            if user["user"] != "root":
+                client[user["db"]].command("dropUser", user["user"])
+        client.admin.command("dropAllRolesFromDatabase")
 
 
 @pytest.fixture(scope="module")

@@ -78,6 +78,7 @@ def test_12_an_outage_of_a_destination_is_waited_out(shop: Shop, tailrace: Daemo
     (tailrace.directory / "open").touch()
     until(lambda: len(tailrace.numbers("handled")) == 10, "every change")
     assert tailrace.metric("tailrace_events_handled_total", handler="mine", outcome="ok") == 10
+    until(lambda: tailrace.logged("destination.recovered"), "the line that says so")
     assert len(tailrace.logged("destination.recovered")) == 1
     assert tailrace.command("dead-letters", "list").count("mine") == 0
 
