@@ -11,6 +11,7 @@ from tailrace.destinations.postgresql.nul import HELD, without_nul
 from tailrace.destinations.postgresql.values import NulRefused, Values
 from tailrace.event import ChangeEvent, Image, Namespace
 from tailrace.event.bson import encoded
+from tailrace.event.cluster_position import position
 from tailrace.event.document_identity import (
     LastChange,
     key_after_text,
@@ -26,9 +27,6 @@ _LONGEST_ID = 64
 HASHED = b"\xfe"
 """Before a hash. No type of BSON has this byte."""
 HASHED_BYTES = 33
-
-EPOCH_SECONDS = 2**31
-"""A version counts from the middle of the seconds of a BSON timestamp, so that all fit 64 bits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +100,7 @@ class RowMaker:
             rows = tables.get(namespace)
             if rows is None:
                 rows = tables[namespace] = self._no_rows(automatic(namespace))
-            version = (seconds - EPOCH_SECONDS) << 32 | parts[INCREMENT]
+            version = position(seconds, parts[INCREMENT])
             if document is None or mapped is None or text is None:
                 rows.gone.append(row_id(key, len(parts[NAMESPACE])))
                 rows.gone_at.append(version)

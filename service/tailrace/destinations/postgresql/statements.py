@@ -7,7 +7,7 @@ from typing import Any
 from tailrace.destinations.postgresql.automatic_columns import AutomaticColumns
 from tailrace.destinations.postgresql.column_types import Column
 from tailrace.destinations.postgresql.names import quoted
-from tailrace.destinations.postgresql.rows import EPOCH_SECONDS
+from tailrace.event.cluster_position import EPOCH_SECONDS
 
 OWN = {
     "tailrace_id": "bytea",

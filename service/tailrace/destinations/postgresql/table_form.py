@@ -17,12 +17,13 @@ from tailrace.destinations.postgresql.automatic_columns import AutomaticColumns
 from tailrace.destinations.postgresql.connection import Connection, transaction
 from tailrace.destinations.postgresql.known_tables import KnownTables
 from tailrace.destinations.postgresql.names import table_name
-from tailrace.destinations.postgresql.rows import EPOCH_SECONDS, RowColumns, RowMaker, row_id
+from tailrace.destinations.postgresql.rows import RowColumns, RowMaker, row_id
 from tailrace.destinations.postgresql.statements import TableStatements
 from tailrace.destinations.postgresql.table_check import order_matters, require_columns
 from tailrace.destinations.postgresql.tables import Registry, lock_names, made
 from tailrace.errors import PermanentError
 from tailrace.event import ChangeEvent, Namespace
+from tailrace.event.cluster_position import position
 from tailrace.event.document_key import identities
 from tailrace.model import Scope
 
@@ -257,4 +258,4 @@ def _checked_key(namespace: Namespace, table: str) -> str:
 
 def version_of(time: Timestamp) -> int:
     """The version of a row that changed at this cluster time."""
-    return (time.time - EPOCH_SECONDS) << 32 | time.inc
+    return position(time.time, time.inc)
