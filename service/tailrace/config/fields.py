@@ -7,6 +7,7 @@ environment is read as the type of its field.
 import re
 from datetime import UTC, date, datetime, time
 from typing import Annotated, Any, Literal, TypeVar
+from urllib.parse import urlsplit
 
 from pydantic import (
     AfterValidator,
@@ -99,6 +100,23 @@ def like(pattern: str, message: str) -> AfterValidator:
         return value
 
     return AfterValidator(check)
+
+
+HEADER_NAME = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
+"""The name of a header as a pattern (RFC 9110, 5.6.2)."""
+
+
+def http_url(text: str, example: str) -> str:
+    """The URL of a server of HTTP, such as the ``example``. Raises ``ValueError`` for another
+    text."""
+    try:
+        parts = urlsplit(text)
+        usable = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+    except ValueError:
+        usable = False
+    if not usable or any(character.isspace() for character in text):
+        raise ValueError(f"must be a URL with a host, such as {example}")
+    return text
 
 
 def _short_database(name: str) -> str:

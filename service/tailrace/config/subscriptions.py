@@ -1,17 +1,19 @@
 """The subscriptions of a configuration: the handlers of each scope, and how each of them begins."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Literal
+from typing import Literal, TypeVar
 
 from bson.timestamp import Timestamp
 
-from tailrace.config.scopes import ScopeSettings
+from tailrace.config.scopes import RouteSettings, ScopeSettings
 from tailrace.config.settings import Settings
 from tailrace.config.snapshots import SnapshotSettings
 from tailrace.config.verification import VerificationSettings
 from tailrace.model import ResumeToken, Route, StartPoint
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,20 +57,22 @@ def beginnings(settings: Settings, scope: ScopeSettings) -> Mapping[str, Beginni
 
 def rounds(settings: Settings) -> Mapping[tuple[str, str], VerificationSettings]:
     """By scope and handler, how often its rows are compared."""
-    return {
-        (route.scope, handler): route.verify
-        for route in settings.routes
-        if route.verify is not None
-        for handler in route.handlers
-    }
+    return _by_handler(settings, lambda route: route.verify)
 
 
 def max_lags(settings: Settings) -> Mapping[tuple[str, str], float]:
     """By scope and handler, by how many seconds it may be behind."""
+    return _by_handler(settings, lambda route: route.max_lag)
+
+
+def _by_handler(
+    settings: Settings, said: Callable[[RouteSettings], T | None]
+) -> Mapping[tuple[str, str], T]:
+    """By scope and handler, what a route says of it, if one says so."""
     return {
-        (route.scope, handler): route.max_lag
+        (route.scope, handler): value
         for route in settings.routes
-        if route.max_lag is not None
+        if (value := said(route)) is not None
         for handler in route.handlers
     }
 

@@ -2,31 +2,33 @@
 
 from collections.abc import Mapping
 from typing import Annotated
-from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field
 
-from tailrace.config.fields import FieldPath, Flag, Ratio, Section, Text, like
+from tailrace.config.fields import (
+    HEADER_NAME,
+    FieldPath,
+    Flag,
+    Ratio,
+    Section,
+    Text,
+    http_url,
+    like,
+)
 from tailrace.config.secret import Secret, SecretText, SecretUri
 
 
-def require_url(url: str) -> None:
-    """Raises ``ValueError`` unless it is the URL of a collector."""
-    try:
-        parts = urlsplit(url)
-        usable = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
-    except ValueError:
-        usable = False
-    if not usable or any(character.isspace() for character in url):
-        raise ValueError("must be a URL with a host, such as http://collector:4318")
+def collector_url(text: str) -> str:
+    """The URL of a collector. Raises ``ValueError`` for another text."""
+    return http_url(text, "http://collector:4318")
 
 
 def _collector(secret: Secret) -> Secret:
-    require_url(secret.read())
+    collector_url(secret.read())
     return secret
 
 
-HeaderName = Annotated[str, like(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", "must be the name of a header")]
+HeaderName = Annotated[str, like(HEADER_NAME, "must be the name of a header")]
 
 
 class TelemetrySettings(Section):

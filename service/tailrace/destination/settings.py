@@ -10,6 +10,7 @@ from pydantic import Field
 
 from tailrace.config.delivery import RetrySettings
 from tailrace.config.fields import (
+    HEADER_NAME,
     Bytes,
     CollectionName,
     Count,
@@ -24,6 +25,7 @@ from tailrace.config.fields import (
     Section,
     Target,
     Text,
+    http_url,
     like,
 )
 from tailrace.config.handlers import AnyHandlerSettings
@@ -31,6 +33,7 @@ from tailrace.config.interpolation import Interpolated, Unresolved
 from tailrace.destination.field_settings import FieldSettings
 
 __all__ = [
+    "HEADER_NAME",
     "AnyHandlerSettings",
     "BatchHandlerSettings",
     "Bytes",
@@ -53,6 +56,7 @@ __all__ = [
     "Target",
     "Text",
     "Unresolved",
+    "http_url",
     "like",
 ]
 

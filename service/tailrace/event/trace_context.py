@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import structlog
 
-from tailrace.event.bson import DOCUMENT, STRING, walk
+from tailrace.event.bson import DOCUMENT, NULL, STRING, walk
 from tailrace.event.change_event import ChangeEvent
 
 _TRACEPARENT = re.compile(
@@ -16,7 +16,6 @@ _TRACEPARENT = re.compile(
 )
 """Versions later than 00 may have more after the flags (3.2.2)."""
 _TRACESTATE = re.compile(r"[ -~]{1,512}")
-_NULL = 10
 
 
 class TraceContext(NamedTuple):
@@ -65,7 +64,7 @@ class TraceField:
             if found is None:
                 return None
             kind, value = found
-        if kind == _NULL:
+        if kind == NULL:
             return None
         state = b""
         if kind == DOCUMENT:

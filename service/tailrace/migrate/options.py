@@ -72,9 +72,9 @@ class PeerOptions:
         """
         harmless = re.compile("|".join(without_effect))
         for name, value in self.values.items():
-            found = next((why for key, why in reasons.items() if re.fullmatch(key, name)), None)
             if harmless.fullmatch(name):
                 continue
+            found = next((why for key, why in reasons.items() if re.fullmatch(key, name)), None)
             if found is None:
                 self.lose(name, "unknown to 'tailrace migrate': see whether you need it")
                 continue

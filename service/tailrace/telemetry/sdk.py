@@ -19,7 +19,7 @@ from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import Tracer, format_span_id, format_trace_id
 from prometheus_client import CollectorRegistry
 
-from tailrace.config.telemetry import TelemetrySettings, require_url
+from tailrace.config.telemetry import TelemetrySettings, collector_url
 from tailrace.engine import Handler
 from tailrace.engine.ports import CheckpointStore
 from tailrace.errors import ConfigurationError, Problem, Unavailable
@@ -167,7 +167,7 @@ def _endpoint(settings: TelemetrySettings, signal: str) -> str:
     variable = own if os.environ.get(own) else of_all
     url = os.environ.get(variable) or _DEFAULT_ENDPOINT
     try:
-        require_url(url)
+        collector_url(url)
     except ValueError as error:
         raise ConfigurationError(Problem("telemetry", f"{variable} {error}")) from error
     return url if variable == own else f"{url.rstrip('/')}/v1/{signal}"

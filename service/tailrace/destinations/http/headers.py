@@ -6,9 +6,9 @@ from typing import Any
 
 from tailrace.destination import Secret
 from tailrace.destination.secret import MASK, is_secret_name, secret_of
-from tailrace.destination.settings import Interpolated, Unresolved
+from tailrace.destination.settings import HEADER_NAME, Interpolated, Unresolved
 
-_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+\Z")  # RFC 9110, 5.6.2
+_NAME = re.compile(HEADER_NAME + r"\Z")
 _RESERVED = re.compile(
     r"(?:webhook-.*|ce-.*|tailrace-key|connection|content-length|transfer-encoding)\Z"
 )

@@ -16,7 +16,7 @@ from pydantic import (
 
 from tailrace.destination import MessageHandlerSettings, Secret, SecretText, SecretUri
 from tailrace.destination.secret import SCHEMA
-from tailrace.destination.settings import Bytes, Count, Flag, Items, Seconds, Text
+from tailrace.destination.settings import Bytes, Count, Flag, Items, Seconds, Text, http_url
 from tailrace.destinations.http.headers import masked, request_headers
 from tailrace.destinations.http.signature import signing_key
 
@@ -36,15 +36,8 @@ WAITING = 64
 
 
 def endpoint(text: str) -> str:
-    """The URL of an endpoint. Raises ``ValueError`` for another one."""
-    try:
-        parts = urlsplit(text)
-        usable = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
-    except ValueError:
-        usable = False
-    if not usable or any(each.isspace() for each in text):
-        raise ValueError("must be a URL with a host, such as https://example.com/changes")
-    return text
+    """The URL of an endpoint. Raises ``ValueError`` for another text."""
+    return http_url(text, "https://example.com/changes")
 
 
 def _endpoint(given: Secret) -> Secret:
