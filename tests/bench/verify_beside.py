@@ -31,6 +31,7 @@ from pymongo import DeleteOne, InsertOne, ReplaceOne, UpdateOne
 from pymongo.errors import PyMongoError
 
 from tailrace.observe.health_check import request
+from tests.background import in_background
 from tests.bench.verify import QUICK_DOCUMENTS, is_copied, sections
 from tests.daemon import Daemon, until
 from tests.mongod import ReplicaSet
@@ -57,13 +58,8 @@ class Changes:
 
     @contextmanager
     def going_on(self) -> Iterator[Changes]:
-        thread = threading.Thread(target=self._write)
-        thread.start()
-        try:
+        with in_background(self._write, self._over, "changes"):
             yield self
-        finally:
-            self._over.set()
-            thread.join()
 
     def _write(self) -> None:
         dice, number = random.Random(1), 0
@@ -110,13 +106,8 @@ def elections(server: ReplicaSet, count: Counter[str]) -> Iterator[None]:
                 server.step_down(5)
                 count["elections"] += 1
 
-    thread = threading.Thread(target=elect)
-    thread.start()
-    try:
+    with in_background(elect, over, "elections"):
         yield
-    finally:
-        over.set()
-        thread.join()
 
 
 def verification(run: Daemon, **action: Any) -> dict[str, Any]:

@@ -7,12 +7,14 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, TextIO
 
 import psutil
 from prometheus_client.parser import text_string_to_metric_families
 
+from tests.background import in_background
 from tests.soak.system import SoakSystem
 
 SERVICE = "service"
@@ -45,14 +47,11 @@ class SoakSampler:
 
     @contextmanager
     def going_on(self) -> Iterator[None]:
-        with self._path.open("w", newline="") as file:
-            thread = threading.Thread(target=self._sample_all, args=(file,), name="samples")
-            thread.start()
-            try:
-                yield
-            finally:
-                self._over.set()
-                thread.join()
+        with (
+            self._path.open("w", newline="") as file,
+            in_background(partial(self._sample_all, file), self._over, "samples"),
+        ):
+            yield
 
     def _sample_all(self, file: TextIO) -> None:
         writer = csv.writer(file)

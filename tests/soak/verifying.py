@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import threading
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
+from tests.background import in_background
 from tests.soak.plan import SoakPlan
 from tests.soak.system import SCOPE, SoakSystem
 
@@ -34,15 +35,8 @@ class SoakVerifications:
         self._directory = directory
         self._over = threading.Event()
 
-    @contextmanager
-    def going_on(self) -> Iterator[None]:
-        thread = threading.Thread(target=self._verify, name="verifications")
-        thread.start()
-        try:
-            yield
-        finally:
-            self._over.set()
-            thread.join()
+    def going_on(self) -> AbstractContextManager[None]:
+        return in_background(self._verify, self._over, "verifications")
 
     def told(self) -> dict[str, Any]:
         """For ``result.json``."""

@@ -7,13 +7,13 @@ import random
 import secrets
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack
 from typing import Any
 
 from pymongo import DeleteOne, InsertOne, UpdateOne
 from pymongo.errors import PyMongoError
 
+from tests.background import in_background
 from tests.mongod import Client, ReplicaSet
 from tests.soak.plan import SoakPlan
 
@@ -57,15 +57,8 @@ class BalancedChanges:
                 client[DATABASE][name].insert_many(documents)
                 ids += [document["_id"] for document in documents]
 
-    @contextmanager
-    def going_on(self) -> Iterator[None]:
-        thread = threading.Thread(target=self._write, name="changes")
-        thread.start()
-        try:
-            yield
-        finally:
-            self._over.set()
-            thread.join()
+    def going_on(self) -> AbstractContextManager[None]:
+        return in_background(self._write, self._over, "changes")
 
     def _write(self) -> None:
         rounds_per_second = min(20.0, self._plan.rate / 50)
