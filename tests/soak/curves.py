@@ -59,14 +59,17 @@ def slope(points: Iterable[CurvePoint]) -> float | None:
 
 
 def spread(points: Iterable[CurvePoint], window: float) -> float | None:
-    """The highest median of a window over the lowest one, minus 1."""
-    windows = defaultdict(list)
+    """The highest median of a window over the lowest one, minus 1, in the process with the most.
+
+    Two processes are not compared: each has a level of its own, by what it did first.
+    """
+    windows: dict[int, dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
     for point in points:
-        windows[point.pid, int(point.seconds / window)].append(point.value)
-    medians = [median(values) for values in windows.values()]
-    if not medians or min(medians) <= 0:
+        windows[point.pid][int(point.seconds / window)].append(point.value)
+    medians = [[median(values) for values in of_one.values()] for of_one in windows.values()]
+    if not medians or min(map(min, medians)) <= 0:
         return None
-    return max(medians) / min(medians) - 1
+    return max(max(of_one) / min(of_one) for of_one in medians) - 1
 
 
 def read_curves(path: Path) -> list[SoakCurve]:

@@ -52,7 +52,7 @@ def problems(plan: SoakPlan, curves: Sequence[SoakCurve], result: Mapping[str, A
 
 
 def memory_spread(plan: SoakPlan, curves: Sequence[SoakCurve]) -> float | None:
-    """How far apart the medians of the service's resident memory are, once it is warm."""
+    """How far apart the medians of resident memory are in a process of the service, once warm."""
     return next(
         (
             spread(curve.settled(plan.warm, plan.settling), _WINDOW_SAMPLES * plan.sample_every)
@@ -109,9 +109,8 @@ def text(plan: SoakPlan, curves: Sequence[SoakCurve], result: Mapping[str, Any])
             "\n".join(f"- **{problem}**" for problem in told) or "Equal, nothing lost, not grown.",
             markdown(["", ""], [[name, fact] for name, fact in facts.items()]),
             "What was done: " + ", ".join(f"{what} {count}" for what, count in happened.items()),
-            "“An hour” is the slope within the life of a process, “apart” the highest over the "
-            "lowest median of six samples; both without the samples of a process that has not been "
-            "through an outage yet.",
+            "“An hour” is the slope, “apart” the highest over the lowest median of six samples; both "
+            "within the life of a process, without its samples before an outage.",
             table(plan, curves),
             "\n".join(f"![{name}]({name})" for name in images),
             "## Complaints" if result["complaints"] else "",

@@ -49,6 +49,11 @@ def test_a_spread_compares_medians_so_that_one_peak_does_not_count() -> None:
     assert spread([], 60) is None
 
 
+def test_a_spread_compares_what_one_process_needed() -> None:
+    first, second = points(100, 104, 102), points(50, 51, 53, pid=2, begin=600)
+    assert spread([*first, *second], 60) == pytest.approx(0.06)
+
+
 def test_a_curve_has_settled_once_the_run_and_the_process_are_warm() -> None:
     curve = SoakCurve(
         "service", "threads", [*points(*range(5)), *points(*range(5), pid=2, begin=300)]
