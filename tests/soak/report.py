@@ -109,8 +109,8 @@ def text(plan: SoakPlan, curves: Sequence[SoakCurve], result: Mapping[str, Any])
             "\n".join(f"- **{problem}**" for problem in told) or "Equal, nothing lost, not grown.",
             markdown(["", ""], [[name, fact] for name, fact in facts.items()]),
             "What was done: " + ", ".join(f"{what} {count}" for what, count in happened.items()),
-            "“An hour” is the slope, “apart” the highest over the lowest median of six samples; both "
-            "within the life of a process, without its samples before an outage.",
+            "“An hour” is the slope, “apart” the highest over the lowest median of six samples. "
+            "Both are within the life of a process, without its samples before an outage.",
             table(plan, curves),
             "\n".join(f"![{name}]({name})" for name in images),
             "## Complaints" if result["complaints"] else "",

@@ -85,7 +85,8 @@ class BalancedChanges:
             if grouped:
                 session = stack.enter_context(client.start_session())
                 stack.enter_context(session.start_transaction())
-            client[DATABASE][name].bulk_write(changes, session=session)
+            # Unordered: one command for each kind; inserts before updates, and deletes last.
+            client[DATABASE][name].bulk_write(changes, ordered=False, session=session)
 
     def _change(self, ids: list[str]) -> Any:
         at = self._dice.randrange(len(ids))
