@@ -3,7 +3,7 @@
 import gc
 import os
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -117,11 +117,37 @@ def pipeline(spark: SparkSession, tmp_path: Path) -> Pipeline:
 
 
 @pytest.fixture
-def iceberg(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pipeline:
-    """A lake and its Iceberg tables, both empty."""
+def catalog(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Mapping[str, str]:
+    """The settings of a catalog of Iceberg tables."""
     monkeypatch.setenv("POLARS_ICEBERG_PLANNER", "pyiceberg")
-    catalog = {"type": "sql", "uri": f"sqlite:///{tmp_path}/catalog.db"}
+    return {"type": "sql", "uri": f"sqlite:///{tmp_path}/catalog.db"}
+
+
+@pytest.fixture
+def iceberg(spark: SparkSession, tmp_path: Path, catalog: Mapping[str, str]) -> Pipeline:
+    """A lake and its Iceberg tables, both empty."""
     return Pipeline(spark, tmp_path, catalog=catalog)
+
+
+@pytest.fixture
+def stored_iceberg(stored: Pipeline, catalog: Mapping[str, str]) -> Pipeline:
+    """``stored``, with Iceberg tables in the bucket."""
+    stored.catalog = catalog
+    return stored
+
+
+@pytest.fixture(params=["pipeline", "iceberg"], ids=["delta", "iceberg"])
+def in_format(request: pytest.FixtureRequest) -> Pipeline:
+    """``pipeline``, and then ``iceberg``."""
+    found: Pipeline = request.getfixturevalue(request.param)
+    return found
+
+
+@pytest.fixture(params=["stored", "stored_iceberg"], ids=["delta", "iceberg"])
+def stored_in_format(request: pytest.FixtureRequest) -> Pipeline:
+    """``stored``, and then ``stored_iceberg``."""
+    found: Pipeline = request.getfixturevalue(request.param)
+    return found
 
 
 @pytest.fixture(params=["directory", "bucket"])

@@ -50,6 +50,15 @@ class Pipeline:
         return TablesAt(str(self.tables), self.catalog, namespace)
 
     @property
+    def section(self) -> dict[str, Any]:
+        """The section of a configuration with which commands find the lake and the tables."""
+        at, lake = self.tables_at, str(self.lake)
+        if at.catalog is None:
+            return {"lake": lake, "tables": at.where}
+        named = {"catalog": dict(at.catalog), "warehouse": at.where, "namespace": at.namespace}
+        return {"lake": lake, "format": "iceberg", **named}
+
+    @property
     def store(self) -> TableStore:
         return open_store(self.tables_at)
 
@@ -84,15 +93,19 @@ class Pipeline:
         for name, value in before.items():
             conf.set(name, value)
 
-    def table(self, name: str) -> list[dict[str, Any]]:
+    def frame(self, name: str) -> polars.DataFrame:
         """A table as read by polars."""
         store = self.store
         if isinstance(store, IcebergStore):
             stored = store.stored(name)
             assert stored is not None
-            return polars.scan_iceberg(stored).collect().to_dicts()
+            return polars.scan_iceberg(stored).collect()
         where = Location.of(f"{self.tables}/{name}")
-        return polars.read_delta(where.uri, storage_options=dict(where.options)).to_dicts()
+        return polars.read_delta(where.uri, storage_options=dict(where.options))
+
+    def table(self, name: str) -> list[dict[str, Any]]:
+        """The rows of a table as read by polars."""
+        return self.frame(name).to_dicts()
 
     def collections(self) -> list[str]:
         """The names of the tables in ``current``."""

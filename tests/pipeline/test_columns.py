@@ -18,9 +18,7 @@ from tailrace.config.pipeline import OWN_COLUMNS, PipelineSettings
 from tailrace.errors import PipelineRefused
 from tailrace.event.extended_json import to_json
 from tailrace.pipeline import views
-from tailrace.pipeline.location import Location
 from tailrace.pipeline.republication import republish
-from tailrace.pipeline.tables import DeltaStore
 from tests.pipeline.columns import (
     ABSENT,
     COLUMNS,
@@ -112,8 +110,7 @@ def test_a_value_is_in_its_column_or_rescued_and_counted(
 
 def typed(pipeline: Pipeline, kind: str = "current") -> polars.DataFrame:
     """A table's columns after ``valid_from_position``, ordered by key."""
-    where = Location.of(f"{pipeline.tables}/{kind}/shop.orders")
-    frame = polars.read_delta(where.uri, storage_options=dict(where.options)).sort("key", "ordinal")
+    frame = pipeline.frame(f"{kind}/shop.orders").sort("key", "ordinal")
     return frame.drop(*(set(frame.columns) & OWN_COLUMNS - {"_rescued"}))
 
 
@@ -186,16 +183,16 @@ def test_a_column_of_another_type_needs_a_rebuild(stored: Pipeline) -> None:
 
 
 def test_republished_tables_have_exactly_the_declared_columns_in_all_rows(
-    pipeline: Pipeline, spark: SparkSession
+    in_format: Pipeline, spark: SparkSession
 ) -> None:
     """Old versions too. A killed one changes nothing; it may be given again."""
-    s = Stream()
+    pipeline, s = in_format, Stream()
     pipeline.land([s.insert("k", n=1, m="x"), s.insert("l", n=2), s.insert("k", "users")])
     pipeline.run(columns={"shop.orders": {"m": "string"}})
     pipeline.land([s.replace("k", n=3)])
     pipeline.run()
     before = pipeline.history()
-    store, reports = DeltaStore(Location.of(str(pipeline.tables))), []
+    store, reports = pipeline.store, []
 
     def report(*progress: Any) -> None:
         reports.append(progress)

@@ -45,10 +45,7 @@ SNIPPETS = re.findall(
 
 def configuration(pipeline: Pipeline, path: Path, **section: Any) -> str:
     """A file with which commands find the tables."""
-    at = pipeline.tables_at
-    written = {"format": "iceberg", "catalog": at.catalog, "warehouse": at.where}
-    written |= {"namespace": at.namespace, "lake": str(pipeline.lake), **section}
-    path.write_text(json.dumps({"pipeline": written}))
+    path.write_text(json.dumps({"pipeline": {**pipeline.section, **section}}))
     return str(path)
 
 

@@ -36,7 +36,13 @@ def random_event(s: Stream, chance: random.Random) -> dict[str, Any]:
             return s.update(key, collection, **{chance.choice("xyz"): number})
 
 
-def test_any_events_in_any_batches_give_the_result_of_the_model(pipeline: Pipeline) -> None:
+@pytest.mark.parametrize(
+    "where", ["pipeline", "stored_iceberg"], ids=["delta", "iceberg in a bucket"]
+)
+def test_any_events_in_any_batches_give_the_result_of_the_model(
+    where: str, request: pytest.FixtureRequest
+) -> None:
+    pipeline: Pipeline = request.getfixturevalue(where)
     chance = random.Random(1)
     stream = Stream("p")
     events = [random_event(stream, chance) for _ in range(100)]
