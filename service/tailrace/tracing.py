@@ -17,7 +17,7 @@ from tailrace.stream import Driver
 
 
 class Tracing(Protocol):
-    """Makes spans of what a scope does, never one for each event. No method fails or waits."""
+    """Makes spans of what a scope does, so many of a thing a second. No method fails or waits."""
 
     def driver(self, scope: str, driver: Driver) -> Driver:
         """The driver, with a span for each reply of a stream and for each look-up."""
@@ -29,8 +29,7 @@ class Tracing(Protocol):
         """The store, with a span for each save of positions."""
 
     def handler(self, scope: Scope, handler: Handler) -> Handler:
-        """The handler, with a span for each call with a batch, and for some with one event. It
-        links to the traces that documents carry."""
+        """The handler, with spans of its calls, which link to the traces that documents carry."""
 
     def ids(
         self, logger: object, method: str, line: MutableMapping[str, Any]

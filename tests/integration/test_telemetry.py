@@ -66,7 +66,8 @@ def test_a_collector_receives_the_spans_of_replies_calls_saves_look_ups_and_chun
     assert about["db.response.returned_rows"] >= 1
     calls = collector.spans("process mine")
     of_call = values(calls[-1].attributes)
-    assert (of_call["tailrace.scope"], of_call["messaging.operation.type"]) == ("orders", "process")
+    assert of_call["messaging.destination.name"] == "orders"
+    assert of_call["messaging.consumer.group.name"] == "mine"
     (failed,) = [call for call in calls if call.status.code == ERROR]
     assert values(failed.attributes)["error.type"] == "ValueError"
     assert "mine.py" in values(failed.events[0].attributes)["exception.stacktrace"]

@@ -1,6 +1,5 @@
-"""A handler with spans: one for each call with a batch, and for a few calls with one event."""
+"""A handler with spans of its calls and commits."""
 
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -13,10 +12,8 @@ from tailrace.engine.ports import Call, PerBatch
 from tailrace.event import ChangeEvent
 from tailrace.event.trace_context import TraceField
 from tailrace.model import Scope
-from tailrace.telemetry.spans import current
+from tailrace.telemetry.spans import SpanSeries
 
-EVENTS_A_SECOND = 10
-"""Of how many calls with one event a second a handler has spans: a span costs more than a call."""
 MOST_LINKS = 128
 """The SDK keeps so many links of a span (OTEL_SPAN_LINK_COUNT_LIMIT)."""
 
@@ -55,100 +52,91 @@ def traced(handler: Handler, scope: Scope, tracer: Tracer) -> Handler:
     """The handler with spans of its calls."""
     about: Attributes = {
         "messaging.system": "mongodb",
-        "messaging.operation.type": "process",
-        "messaging.operation.name": "process",
         "messaging.destination.name": scope.name,
         "messaging.consumer.group.name": handler.name,
-        "tailrace.scope": scope.name,
-        "tailrace.handler": handler.name,
     }
-    name = f"process {handler.name}"
-    calls, links = handler.calls, Links(scope)
-    if isinstance(calls, PerEvent):
-        of_event = _Traced(tracer, name, about, calls.call, links)
-        return replace(handler, calls=replace(calls, call=_sampled(of_event.event, calls.call)))
-    commit, on_ddl = handler.commit, calls.on_ddl
-    if commit is not None:
-        commit = replace(commit, call=_commit(tracer, f"commit {handler.name}", about, commit.call))
-    if on_ddl is not None:
-        on_ddl = _Traced(tracer, name, about, on_ddl, links).event
-    return replace(
-        handler, calls=_batches(calls, tracer, name, about, on_ddl, links), commit=commit
+    spans = _Calls(
+        SpanSeries(tracer, SpanKind.CONSUMER),
+        f"process {handler.name}",
+        {**about, **_operation("process", "process")},
+        Links(scope),
     )
+    calls, commit = handler.calls, handler.commit
+    if isinstance(calls, PerEvent):
+        return replace(handler, calls=replace(calls, call=spans.with_event(calls.call)))
+    if commit is not None:
+        attributes = {**about, **_operation("settle", "commit")}
+        commits = SpanSeries(tracer, SpanKind.CONSUMER)
+        call = _of_commit(commit.call, commits, f"commit {handler.name}", attributes)
+        commit = replace(commit, call=call)
+    return replace(handler, calls=_of_batches(calls, spans), commit=commit)
 
 
 @dataclass(frozen=True, slots=True)
-class _Traced:
-    """Calls with one event, each with a span."""
+class _Calls:
+    """The spans of a handler's calls."""
 
-    tracer: Tracer
+    series: SpanSeries
     name: str
     about: Attributes
-    call: Call
     links: Links
 
-    async def event(self, event: ChangeEvent, identity: RunIdentity) -> Any:
-        attributes = {**self.about, **_of([event])}
-        links = self.links.of([event])
-        with current(self.tracer, self.name, attributes, SpanKind.CONSUMER, links):
-            return await self.call(event, identity)
+    async def with_batch(
+        self, call: Call, given: Any, events: Sequence[ChangeEvent], identity: RunIdentity
+    ) -> Any:
+        """Makes a call that has a span if there may be one, or if it fails."""
+        attributes = {**self._of(events), "messaging.batch.message_count": len(events)}
+        with self.series.current(self.name, attributes, lambda: self.links.of(events)):
+            return await call(given, identity)
+
+    def with_event(self, plain: Call) -> Call:
+        """Calls with one event. Those beyond the limit have no span even if they fail: a coroutine
+        around each of them costs more than many a handler."""
+        allows = self.series.allows
+
+        def call(event: ChangeEvent, identity: RunIdentity) -> Any:
+            return with_span(event, identity) if allows() else plain(event, identity)
+
+        async def with_span(event: ChangeEvent, identity: RunIdentity) -> Any:
+            with self.series.recorded(self.name, self._of([event]), self.links.of([event])):
+                return await plain(event, identity)
+
+        return call
+
+    def _of(self, events: Sequence[ChangeEvent]) -> Attributes:
+        """Says where the first event is from."""
+        ns = events[0].ns
+        if ns is None:
+            return self.about
+        of: Attributes = {**self.about, "db.namespace": ns.db}
+        return {**of, "db.collection.name": ns.coll} if ns.coll else of
 
 
-def _sampled(traced: Call, plain: Call) -> Call:
-    """Calls ``traced`` for so many events a second, and for the others ``plain``."""
-    left, until, clock = 0, 0.0, time.monotonic
+def _of_batches(calls: PerBatch, spans: _Calls) -> PerBatch:
+    """A call gets what it would get, and the events beside it, for its span."""
+    plain, call, on_ddl = calls.payload, calls.call, calls.on_ddl
 
-    def call(event: ChangeEvent, identity: RunIdentity) -> Any:
-        # Not a coroutine of its own, which every event would pay for.
-        nonlocal left, until
-        if not left:
-            now = clock()
-            if now < until:
-                return plain(event, identity)
-            left, until = EVENTS_A_SECOND, now + 1.0
-        left -= 1
-        return traced(event, identity)
+    def payload(events: Sequence[ChangeEvent]) -> tuple[Any, Sequence[ChangeEvent]]:
+        return plain(events), events
 
-    return call
+    def with_span(payload: tuple[Any, Sequence[ChangeEvent]], identity: RunIdentity) -> Any:
+        given, events = payload
+        return spans.with_batch(call, given, events, identity)
+
+    if on_ddl is not None:
+        on_ddl = spans.with_event(on_ddl)
+    return replace(calls, call=with_span, payload=payload, on_ddl=on_ddl)
 
 
-def _batches(
-    calls: PerBatch,
-    tracer: Tracer,
-    name: str,
-    about: Attributes,
-    on_ddl: Call | None,
-    links: Links,
-) -> PerBatch:
-    """A call gets what it would get, and with it what the span says of the events."""
-    plain, call = calls.payload, calls.call
-
-    def payload(events: Sequence[ChangeEvent]) -> tuple[Any, Attributes, Sequence[Link]]:
-        attributes = {**about, **_of(events[:1]), "messaging.batch.message_count": len(events)}
-        return plain(events), attributes, links.of(events)
-
-    async def traced(payload: tuple[Any, Attributes, Sequence[Link]], identity: RunIdentity) -> Any:
-        events, attributes, linked = payload
-        with current(tracer, name, attributes, SpanKind.CONSUMER, linked):
-            return await call(events, identity)
-
-    return replace(calls, call=traced, payload=payload, on_ddl=on_ddl)
-
-
-def _commit(
-    tracer: Tracer, name: str, about: Attributes, call: Callable[[RunIdentity], Any]
+def _of_commit(
+    plain: Callable[[RunIdentity], Any], commits: SpanSeries, name: str, about: Attributes
 ) -> Callable[[RunIdentity], Any]:
-    async def traced(identity: RunIdentity) -> Any:
-        with current(tracer, name, about, SpanKind.CONSUMER):
-            return await call(identity)
+    async def with_span(identity: RunIdentity) -> Any:
+        with commits.current(name, about):
+            return await plain(identity)
 
-    return traced
+    return with_span
 
 
-def _of(events: Sequence[ChangeEvent]) -> Attributes:
-    """Where the first event is from."""
-    for event in events:
-        if (ns := event.ns) is not None:
-            of: Attributes = {"db.system.name": "mongodb", "db.namespace": ns.db}
-            return {**of, "db.collection.name": ns.coll} if ns.coll else of
-    return {}
+def _operation(kind: str, name: str) -> Attributes:
+    return {"messaging.operation.type": kind, "messaging.operation.name": name}

@@ -16,7 +16,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.sdk.trace.sampling import ParentBasedTraceIdRatio
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
-from opentelemetry.trace import Tracer, format_span_id, format_trace_id
+from opentelemetry.trace import SpanKind, Tracer, format_span_id, format_trace_id
 from prometheus_client import CollectorRegistry
 
 from tailrace.config.telemetry import TelemetrySettings, collector_url
@@ -30,6 +30,7 @@ from tailrace.telemetry.calls import traced
 from tailrace.telemetry.exporting import CollectorState, LastMessage, ReportedExporter
 from tailrace.telemetry.metrics import MetricsSender
 from tailrace.telemetry.source import TracedDriver, TracedServer
+from tailrace.telemetry.spans import SpanSeries
 from tailrace.telemetry.store import TracedStore
 from tailrace.tracing import Tracing
 from tailrace.version import __version__
@@ -50,16 +51,20 @@ class Spans:
     tracer: Tracer
 
     def driver(self, scope: str, driver: Driver) -> Driver:
-        return TracedDriver(driver, scope, self.tracer)
+        openings, look_ups = self._commands(), self._commands()
+        return TracedDriver(driver, scope, self.tracer, openings, look_ups)
 
     def server(self, scope: str, server: SnapshotServer) -> SnapshotServer:
-        return TracedServer(server, scope, self.tracer)
+        return TracedServer(server, scope, self._commands())
 
     def store(self, scope: str, store: CheckpointStore) -> CheckpointStore:
-        return TracedStore(store, scope, self.tracer)
+        return TracedStore(store, scope, SpanSeries(self.tracer, SpanKind.INTERNAL))
 
     def handler(self, scope: Scope, handler: Handler) -> Handler:
         return traced(handler, scope, self.tracer)
+
+    def _commands(self) -> SpanSeries:
+        return SpanSeries(self.tracer, SpanKind.CLIENT)
 
     def ids(
         self, logger: object, method: str, line: MutableMapping[str, Any]

@@ -10,7 +10,7 @@ from opentelemetry.trace import SpanKind, Tracer
 from tailrace.event.reply import Reply
 from tailrace.snapshot.server import Find, SnapshotServer
 from tailrace.stream.driver_port import AtWork, Cursor, CursorRequest, Driver, LookUp, Session
-from tailrace.telemetry.spans import Attributes, command, current, fail
+from tailrace.telemetry.spans import Attributes, SpanSeries, command, fail
 
 _ROWS = "db.response.returned_rows"
 
@@ -22,15 +22,18 @@ class TracedDriver:
     driver: Driver
     scope: str
     tracer: Tracer
+    openings: SpanSeries
+    look_ups: SpanSeries
 
     async def start_session(self) -> Session:
-        return TracedSession(await self.driver.start_session(), self.scope, self.tracer)
+        session = await self.driver.start_session()
+        return TracedSession(session, self.scope, self.tracer, self.openings)
 
     async def look_up(self, wanted: LookUp) -> Reply:
         name, attributes = command(
             self.scope, "look_up", "find", wanted.database, wanted.collection
         )
-        with current(self.tracer, name, attributes) as span:
+        with self.look_ups.current(name, attributes) as span:
             reply = await self.driver.look_up(wanted)
             span.set_attribute(_ROWS, len(reply))
             return reply
@@ -43,17 +46,19 @@ class TracedSession:
     session: Session
     scope: str
     tracer: Tracer
+    openings: SpanSeries
 
     async def open(self, request: CursorRequest, at_work: AtWork) -> Cursor:
         followed = request.aggregate.get("aggregate")
         collection = followed if isinstance(followed, str) else ""
         name, attributes = command(self.scope, "stream", "aggregate", request.database, collection)
-        with current(self.tracer, name, attributes) as span:
+        with self.openings.current(name, attributes) as span:
             cursor = await self.session.open(request, at_work)
             of_member = _server(cursor.member)
             span.set_attributes({_ROWS: len(cursor.first), **of_member})
         name, attributes = command(self.scope, "stream", "getMore", request.database, collection)
-        return TracedCursor(cursor, name, {**attributes, **of_member}, self.tracer)
+        replies = SpanSeries(self.tracer, SpanKind.CLIENT)
+        return TracedCursor(cursor, name, {**attributes, **of_member}, replies)
 
     async def aclose(self) -> None:
         await self.session.aclose()
@@ -66,7 +71,7 @@ class TracedCursor:
     cursor: Cursor
     name: str
     attributes: Attributes
-    tracer: Tracer
+    replies: SpanSeries
 
     @property
     def first(self) -> Reply:
@@ -81,18 +86,14 @@ class TracedCursor:
         try:
             reply = await self.cursor.next_batch(await_ms, most)
         except Exception as error:
-            span = self._span(began, self.attributes)
+            span = self.replies.begin(self.name, self.attributes, began)
             fail(span, error)
             span.end()
             raise
-        if reply.bounds:
-            self._span(began, {**self.attributes, _ROWS: len(reply)}).end()
+        if reply.bounds and self.replies.allows():
+            attributes = {**self.attributes, _ROWS: len(reply)}
+            self.replies.begin(self.name, attributes, began).end()
         return reply
-
-    def _span(self, began: int, attributes: Attributes) -> Any:
-        return self.tracer.start_span(
-            self.name, kind=SpanKind.CLIENT, attributes=attributes, start_time=began
-        )
 
     def kill(self) -> None:
         self.cursor.kill()
@@ -104,7 +105,7 @@ class TracedServer:
 
     server: SnapshotServer
     scope: str
-    tracer: Tracer
+    chunks: SpanSeries
 
     async def run(self, database: str, command: Mapping[str, Any]) -> dict[str, Any]:
         return await self.server.run(database, command)
@@ -114,7 +115,7 @@ class TracedServer:
 
     async def find(self, find: Find) -> Sequence[Reply]:
         name, attributes = command(self.scope, "snapshot", "find", find.database, find.collection)
-        with current(self.tracer, name, attributes) as span:
+        with self.chunks.current(name, attributes) as span:
             replies = await self.server.find(find)
             span.set_attribute(_ROWS, sum(map(len, replies)))
             return replies

@@ -6,12 +6,13 @@ document: of an error it has the class, a code and where it was raised, because 
 one. The log has the text.
 """
 
+import time
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import anyio
-from opentelemetry.trace import Link, Span, SpanKind, Status, StatusCode, Tracer
+from opentelemetry.trace import INVALID_SPAN, Link, Span, SpanKind, Status, StatusCode, Tracer
 from opentelemetry.util.types import AttributeValue
 
 from tailrace.errors import CommandFailed
@@ -19,6 +20,9 @@ from tailrace.masking import shortened
 
 Attributes = Mapping[str, AttributeValue]
 
+SPANS_A_SECOND = 50
+"""Of a stream, of a handler and so on: 150 µs each. A reply of 1,000 events, whose bytes a handler
+takes, costs the daemon a millisecond."""
 _MOST_FRAMES = 16
 _LONGEST_TRACEBACK = 4000
 
@@ -57,25 +61,70 @@ def fail(span: Span, error: BaseException) -> None:
     span.set_status(Status(StatusCode.ERROR))
 
 
-@contextmanager
-def current(
-    tracer: Tracer,
-    name: str,
-    attributes: Attributes,
-    kind: SpanKind = SpanKind.CLIENT,
-    links: Sequence[Link] = (),
-) -> Iterator[Span]:
-    """A span that is current in the block. An error that leaves the block is recorded."""
-    with tracer.start_as_current_span(
-        name,
-        kind=kind,
-        attributes=attributes,
-        links=links,
-        record_exception=False,
-        set_status_on_exception=False,
-    ) as span:
+class SpanSeries:
+    """Spans of one thing that happens again and again, such as the replies of a stream: at most
+    :data:`SPANS_A_SECOND`, and one of each failure."""
+
+    def __init__(self, tracer: Tracer, kind: SpanKind) -> None:
+        self._tracer = tracer
+        self._kind = kind
+        self._left, self._until, self._clock = 0, 0.0, time.monotonic
+
+    def allows(self) -> bool:
+        """Whether there may be one now, which is counted."""
+        if not self._left:
+            now = self._clock()
+            if now < self._until:
+                return False
+            self._left, self._until = SPANS_A_SECOND, now + 1.0
+        self._left -= 1
+        return True
+
+    def begin(
+        self, name: str, attributes: Attributes, began: int, links: Sequence[Link] = ()
+    ) -> Span:
+        """A span that is not current. ``began``: the Unix time in ns."""
+        return self._tracer.start_span(
+            name, kind=self._kind, attributes=attributes, links=links, start_time=began
+        )
+
+    @contextmanager
+    def current(
+        self,
+        name: str,
+        attributes: Attributes,
+        links: Callable[[], Sequence[Link]] = tuple,
+    ) -> Iterator[Span]:
+        """A span that is current in the block, if there may be one. An error that leaves the block
+        is recorded in any case, if need be on a span that is made then."""
+        if self.allows():
+            with self.recorded(name, attributes, links()) as span:
+                yield span
+            return
+        began = time.time_ns()
         try:
-            yield span
+            yield INVALID_SPAN
         except BaseException as error:
+            span = self.begin(name, attributes, began, links())
             fail(span, error)
+            span.end()
             raise
+
+    @contextmanager
+    def recorded(
+        self, name: str, attributes: Attributes, links: Sequence[Link] = ()
+    ) -> Iterator[Span]:
+        """A span that is current in the block. An error that leaves the block is recorded."""
+        with self._tracer.start_as_current_span(
+            name,
+            kind=self._kind,
+            attributes=attributes,
+            links=links,
+            record_exception=False,
+            set_status_on_exception=False,
+        ) as span:
+            try:
+                yield span
+            except BaseException as error:
+                fail(span, error)
+                raise

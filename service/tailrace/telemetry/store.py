@@ -3,12 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from opentelemetry.trace import SpanKind, Tracer
-
 from tailrace.engine.ports import CheckpointStore
 from tailrace.model import Checkpoint
 from tailrace.model.gap import Gap
-from tailrace.telemetry.spans import current
+from tailrace.telemetry.spans import SpanSeries
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,11 +15,11 @@ class TracedStore:
 
     store: CheckpointStore
     scope: str
-    tracer: Tracer
+    saves: SpanSeries
 
     async def save(self, checkpoint: Checkpoint) -> None:
         attributes = {"tailrace.scope": self.scope, "tailrace.purpose": "save"}
-        with current(self.tracer, f"save {self.scope}", attributes, SpanKind.INTERNAL):
+        with self.saves.current(f"save {self.scope}", attributes):
             await self.store.save(checkpoint)
 
     async def load(self, scope: str) -> Checkpoint | None:

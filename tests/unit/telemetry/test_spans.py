@@ -16,8 +16,8 @@ from tailrace.event import ChangeEvent
 from tailrace.event.reply import Reply
 from tailrace.stream import LookUp
 from tailrace.stream.driver_port import CursorRequest
-from tailrace.telemetry.calls import EVENTS_A_SECOND
 from tailrace.telemetry.sdk import Spans
+from tailrace.telemetry.spans import SPANS_A_SECOND
 from tests.handlers import ORDERS, handler
 from tests.unit.engine.changes import batch, change
 from tests.unit.engine.stores import ScriptedStore
@@ -47,6 +47,14 @@ class Recorded:
 @pytest.fixture
 def recorded() -> Recorded:
     return Recorded()
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The time that limits of spans read, in seconds."""
+    now = [100.0]
+    monkeypatch.setattr("tailrace.telemetry.spans.time.monotonic", lambda: now[0])
+    return now
 
 
 def events(count: int) -> list[ChangeEvent]:
@@ -148,29 +156,83 @@ async def test_a_call_with_a_batch_is_a_span_and_gets_what_it_got(recorded: Reco
     await traced.commit.call(IDENTITY)
     assert calls == [[event.raw for event in events(3)], "commit"]
     assert recorded.names == ["process file", "commit file"]
-    attributes = recorded.spans[0].attributes or {}
-    assert attributes["messaging.batch.message_count"] == 3
-    assert attributes["db.collection.name"] == "orders"
-    assert attributes["tailrace.handler"] == "file"
-    assert PLAIN not in recorded.spans[0].to_json()
+    call_span, commit_span = recorded.spans
+    assert call_span.attributes == {
+        "messaging.system": "mongodb",
+        "messaging.operation.type": "process",
+        "messaging.operation.name": "process",
+        "messaging.destination.name": "orders",
+        "messaging.consumer.group.name": "file",
+        "messaging.batch.message_count": 3,
+        "db.namespace": "shop",
+        "db.collection.name": "orders",
+    }
+    assert (commit_span.attributes or {})["messaging.operation.type"] == "settle"
+    assert PLAIN not in call_span.to_json()
 
 
 async def test_of_calls_with_one_event_some_a_second_are_spans(
-    recorded: Recorded, monkeypatch: pytest.MonkeyPatch
+    recorded: Recorded, clock: list[float]
 ) -> None:
-    now, handled = [100.0], list[int]()
-    monkeypatch.setattr("tailrace.telemetry.calls.time.monotonic", lambda: now[0])
+    handled = list[int]()
 
     async def take(event: ChangeEvent) -> None:
         handled.append(1)
 
     calls = recorded.tracing.handler(ORDERS, handler("each", take)).calls
     for second in (1, 2):
-        for event in events(3 * EVENTS_A_SECOND):
+        for event in events(3 * SPANS_A_SECOND):
             await calls.call(event, IDENTITY)
-        assert len(recorded.spans) == second * EVENTS_A_SECOND
-        now[0] += 1.0
-    assert len(handled) == 6 * EVENTS_A_SECOND
+        assert len(recorded.spans) == second * SPANS_A_SECOND
+        clock[0] += 1.0
+    assert len(handled) == 6 * SPANS_A_SECOND
+
+
+async def test_of_replies_some_a_second_are_spans_and_each_that_fails(
+    recorded: Recorded, clock: list[float]
+) -> None:
+    full = Reply(b"", (0, 1, 1, 2))
+    many = [full] * (SPANS_A_SECOND + 7)
+    source = Source(*many, ConnectionFailed(PLAIN), *many)
+    session = await recorded.tracing.driver("orders", source).start_session()
+    cursor = await session.open(CursorRequest("shop", {"aggregate": "orders"}, {}), print)
+    for _ in many:
+        assert await cursor.next_batch() is full
+    with pytest.raises(ConnectionFailed):
+        await cursor.next_batch()
+    clock[0] += 1.0
+    for _ in many:
+        await cursor.next_batch()
+    replies = [span for span in recorded.spans if span.name == "getMore orders"]
+    assert [span.status.is_ok for span in replies].count(False) == 1
+    assert len(replies) == 2 * SPANS_A_SECOND + 1
+
+
+async def test_of_calls_with_a_batch_some_a_second_are_spans_and_each_that_fails(
+    recorded: Recorded, clock: list[float]
+) -> None:
+    scope = replace(ORDERS, trace="trace")
+    parent = f"00-{1:032x}-{2:016x}-01"
+    fails = batch([change(1, fullDocument={"_id": 1, "trace": parent})]).events()
+
+    async def take(events: Any) -> None:
+        if len(events) == 1:
+            raise ValueError(PLAIN)
+
+    calls = recorded.tracing.handler(scope, handler("file", on_events=take)).calls
+    for _ in range(SPANS_A_SECOND + 7):
+        call, payload = called_with(calls, events(3))
+        await call(payload, IDENTITY)
+    assert len(recorded.spans) == SPANS_A_SECOND
+    call, payload = called_with(calls, fails)
+    with pytest.raises(ValueError, match=PLAIN):
+        await call(payload, IDENTITY)
+    failed = recorded.spans[-1]
+    assert (failed.attributes or {})["error.type"] == "ValueError"
+    assert (failed.attributes or {})["messaging.batch.message_count"] == 1
+    assert [link.context.trace_id for link in failed.links] == [1]
+    assert (failed.end_time or 0) >= (failed.start_time or 0) > 0
+    assert PLAIN not in failed.to_json()
 
 
 async def test_the_error_of_a_call_is_on_its_span_without_its_text(recorded: Recorded) -> None:
