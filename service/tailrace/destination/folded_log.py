@@ -130,7 +130,7 @@ class FoldedLog:
                 self._end(namespace, time)
                 self._whole.add(namespace)
             case "dropDatabase":
-                self._begins[namespace] = time
+                self._begins[namespace] = max(time, self._begin(namespace))
                 for each in [one for one in self._collections if one.db == namespace.db]:
                     self._end(each, time)
             case "rename" if change.to is not None:
@@ -178,9 +178,12 @@ class FoldedLog:
         if time <= self._begin(of):
             return  # it comes again
         self._end(to, time)
-        numbers = [self._collections.setdefault(each, len(self._collections)) for each in (to, of)]
-        sql = "UPDATE OR IGNORE documents SET collection = ? WHERE collection = ? AND time < ?"
-        self._file.execute(sql, (*numbers, time))
+        source, target = (
+            self._collections.setdefault(each, len(self._collections)) for each in (of, to)
+        )
+        # A drop that comes again is of documents that were there before.
+        sql = "UPDATE OR IGNORE documents SET collection = ?, time = ? WHERE collection = ?"
+        self._file.execute(f"{sql} AND time < ?", (target, time, source, time))
         self._end(of, time)
         self._whole.discard(to)
         if of in self._whole:

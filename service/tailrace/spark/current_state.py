@@ -117,8 +117,9 @@ class CurrentState:
             case "dropDatabase":
                 for each in [one for one in self._collections if one.db == of.db]:
                     yield from self._end(each, time)
-                self._begins[Namespace(of.db)] = time
-                self._whole.add(Namespace(of.db))
+                database = Namespace(of.db)
+                self._begins[database] = max(time, self._begin(database))
+                self._whole.add(database)
             case "rename":
                 if change.to is not None:
                     yield from self._rename(of, change.to, time)
@@ -204,8 +205,9 @@ class CurrentState:
         for key, document in self._file.execute(sql, (source, time)):
             yield KeyChange(of, key, there=False)
             yield KeyChange(to, key, True, document)
-        move = "UPDATE OR IGNORE documents SET collection = ? WHERE collection = ? AND time < ?"
-        self._file.execute(move, (target, source, time))
+        # A drop that comes again is of documents that were there before.
+        move = "UPDATE OR IGNORE documents SET collection = ?, time = ? WHERE collection = ?"
+        self._file.execute(f"{move} AND time < ?", (target, time, source, time))
         self._file.execute(_DELETE, (source, time))
         self._begins[of] = time
         self._whole.add(of)

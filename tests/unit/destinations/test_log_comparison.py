@@ -190,6 +190,22 @@ async def test_what_comes_again_has_no_effect(tmp_path: Path, form: str) -> None
 
 
 @pytest.mark.parametrize("form", SETTINGS)
+async def test_a_drop_that_comes_again_spares_what_came_after_it(tmp_path: Path, form: str) -> None:
+    """Documents that a rename brought, too, though they were inserted before the drop."""
+    async with opened(tmp_path, form) as log:
+        changes = Changes()
+        older = changes.elsewhere("older")
+        first = [changes.insert({"_id": 1}), changes.drop_database()]
+        second = [changes.insert({"_id": 2}), changes.drop_database()]
+        await log.write(*first, *second, *first, second[0])
+        assert not await compared(log.handler, changes)
+        await log.write(changes.insert({"_id": 3}), older.insert({"_id": 4}))
+        dropped = older.drop()
+        await log.write(dropped, changes.rename("older"), dropped, second[1])
+        assert not await compared(log.handler, older, Namespace("shop", "older"))
+
+
+@pytest.mark.parametrize("form", SETTINGS)
 async def test_drops_and_renames_move_and_remove_documents(tmp_path: Path, form: str) -> None:
     async with opened(tmp_path, form) as log:
         changes = Changes()

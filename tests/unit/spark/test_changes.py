@@ -91,7 +91,9 @@ class Source:
 
     def _fields(self) -> dict[str, Any]:
         n = next(self.numbers)
-        return {"n": n, "at": FAR, "x": float("inf"), "deep": {"a": [bson.Int64(n), None]}}
+        shape: Any = (n, str(n), {"n": n}, [n], None)[n % 5]
+        deep = {"a": [bson.Int64(n), None]}
+        return {"n": n, "at": FAR, "x": float("inf"), "shape": shape, "deep": deep}
 
     def _update(self, name: str, key: str) -> dict[str, Any]:
         document, n = self.collections[name][key], next(self.numbers)
@@ -166,14 +168,17 @@ class Table:
 def test_the_changes_of_any_batches_leave_the_documents_of_the_source(
     seed: int, tmp_path: Path
 ) -> None:
-    """Batches end anywhere; some are read again after a kill, and one table takes each of them."""
-    documents = Documents.CANONICAL if seed % 4 == 3 else Documents.BSON
-    landing, source, table = Landing(tmp_path / "lake", documents), Source(seed), Table()
+    """Batches end anywhere; some are read again after a kill, and one table takes each of them.
+
+    Documents change their shape, and segments the form in which they have documents.
+    """
+    forms = ([Documents.BSON], [Documents.BSON, Documents.CANONICAL], [Documents.CANONICAL])
+    landing, source, table = Landing(tmp_path / "lake"), Source(seed), Table()
     query, chance, landed = Query(landing), random.Random(seed), list[dict[str, Any]]()
     for _ in range(6):
         for _ in range(chance.randrange(1, 5)):
             events = [e for _ in range(chance.randrange(1, 30)) for e in source.events()]
-            landing.land(events)
+            landing.land(events, documents=chance.choice(forms[seed % 3]))
             landed += events
         if chance.random() < 0.3:  # an operator set the position back
             landing.land(landed[-chance.randrange(1, 60) :])
@@ -227,6 +232,25 @@ def test_a_rename_and_a_drop_become_changes_of_keys(landing: Landing) -> None:
         ("orders", one, "delete", None),
         ("orders", two, "delete", None),
         ("orders", nine, "upsert", {"_id": 9}),
+    ]
+
+
+def test_a_drop_that_comes_again_spares_what_came_after_it(landing: Landing) -> None:
+    """Documents that a rename brought, too, though they were inserted before the drop."""
+    s = Stream()
+    first = [s.insert(1), s.drop_database()]
+    second = [s.insert(2), s.drop_database()]
+    landing.land([*first, *second, *first, second[0]])
+    assert [change[2] for change in _changes(landing)] == ["upsert", "delete"] * 2
+    events = [s.insert(3), s.insert(4, "older"), s.drop("older"), s.rename("orders", "older")]
+    landing.land([*events, events[2], second[1]])
+    three, four = (f'{{"$numberInt":"{each}"}}' for each in (3, 4))
+    assert _changes(landing)[4:] == [
+        ("orders", three, "upsert", {"_id": 3}),
+        ("older", four, "upsert", {"_id": 4}),
+        ("older", four, "delete", None),
+        ("orders", three, "delete", None),
+        ("older", three, "upsert", {"_id": 3}),
     ]
 
 
