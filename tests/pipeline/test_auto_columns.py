@@ -15,7 +15,8 @@ from tailrace.config.pipeline import columns_of
 from tailrace.pipeline.auto_columns import extended
 from tailrace.pipeline.log_snapshot import CURRENT_STATE
 from tailrace.pipeline.tables import Table
-from tailrace.pipeline.typed_columns import stored_columns
+from tailrace.pipeline.tables.delta import DeltaVersion
+from tailrace.pipeline.typed_columns import AUTO_COLUMNS, stored_columns
 from tests.pipeline.columns import VALUES, same
 from tests.pipeline.events import Stream
 from tests.pipeline.pipeline import Pipeline
@@ -151,3 +152,79 @@ def test_a_rebuild_finds_the_columns_anew(pipeline: Pipeline) -> None:
         *("k", "k0", "k1", "k2")
     ]
     assert {row["n"] for row in pipeline.table("current/shop.moved")} == {None, "x"}
+
+
+RECORD, ADDITION, COMMIT = "set_properties", "add_columns", "commit"
+ENDS = [
+    (RECORD, "changes"),  # before there is a table
+    (COMMIT, "changes"),  # before anything is recorded
+    (RECORD, "changes"),
+    (ADDITION, "current/shop.orders"),
+    (ADDITION, "history/shop.other"),
+    (COMMIT, "current/shop.orders"),
+]
+"""After which change of which table each run ends."""
+
+
+class Crash(BaseException):
+    """An error that nothing in the job may catch."""
+
+
+def _end_after(monkeypatch: pytest.MonkeyPatch, name: str, table: str) -> None:
+    change = getattr(DeltaVersion, name)
+
+    def ended(version: DeltaVersion, *arguments: Any, **keywords: Any) -> Any:
+        done = change(version, *arguments, **keywords)
+        is_record = name != RECORD or AUTO_COLUMNS in arguments[0]
+        if version.table.name == table and done.version != version.version and is_record:
+            raise Crash
+        return done
+
+    monkeypatch.setattr(DeltaVersion, name, ended)
+
+
+def contents(pipeline: Pipeline) -> dict[str, list[dict[str, Any]]]:
+    """The rows of all tables; of their columns the order does not matter."""
+    found = {}
+    for name in (f"{kind}/shop.{each}" for kind in ("current", "history") for each in COLLECTIONS):
+        found[name] = pipeline.table(name)
+        found[name].sort(key=lambda row: (row["key"], row["valid_from_position"]))
+        for row in found[name]:
+            row["_rescued"] = json.loads(row["_rescued"] or "{}")
+    return found
+
+
+COLLECTIONS = ("orders", "other")
+
+
+def test_runs_that_end_while_columns_appear_make_the_tables_of_a_rebuild(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A column is recorded in the log, then added to the tables, then filled.
+
+    Each batch has a field of its own, to which the next batch gives a value of another type: the
+    record stands, also of a column that no table has yet.
+    """
+    s = Stream()
+
+    def land(at: int) -> None:
+        new, odd = {f"f{at}": at}, {f"f{at - 1}": "x"} if at else {}
+        keys = (f"{at}a", f"{at}b")
+        events = [s.insert(key, name, **new) for key in keys for name in COLLECTIONS]
+        pipeline.land([*events, s.insert(f"{at}c", **odd), s.update(f"{at}a", "other", **odd)])
+
+    for at, end in enumerate(ENDS):
+        land(at)
+        with monkeypatch.context() as patch:
+            _end_after(patch, *end)
+            with pytest.raises(Crash):
+                pipeline.run(columns="auto", parallel_collections=1)
+    land(len(ENDS))
+    pipeline.run()
+    made = contents(pipeline)
+    assert {len(rows) for rows in made.values()} == {14, 21}
+    assert made["current/shop.orders"][2]["_rescued"] == {}
+    assert made["current/shop.orders"][5]["_rescued"] == {"f0": '"x"'}
+    pipeline.tables = f"{pipeline.tables}-rebuilt"
+    pipeline.job(columns="auto").rebuild()
+    assert contents(pipeline) == made
