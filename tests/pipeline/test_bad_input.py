@@ -79,6 +79,13 @@ def other_type(landing: Landing) -> None:
     parquet.write_table(table, file.path, filesystem=file.files)
 
 
+def newer(landing: Landing) -> None:
+    """A segment of a daemon that was updated first."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("tailrace.lake.segment.FORMAT", 2)
+        landing.land([Stream().insert("d")])
+
+
 DAMAGES: list[tuple[Callable[[Landing], object], str]] = [
     (torn, r"seg-000000000001\.parquet: is damaged, or not"),
     (
@@ -90,6 +97,7 @@ DAMAGES: list[tuple[Callable[[Landing], object], str]] = [
         "has 1 events from 8 to 8, where 6 comes next",
     ),
     (other_type, "has a column 'ordinal' of type string"),
+    (newer, r"seg-000000000003\.parquet: its footer is not .*: format 2 is not 1"),
 ]
 
 

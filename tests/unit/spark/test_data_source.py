@@ -3,6 +3,8 @@
 import json
 import subprocess
 import sys
+import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -90,6 +92,17 @@ def test_each_event_is_a_row_in_three_forms(landing: Landing) -> None:
     assert bson.decode(raw[-1].document) == {"_id": "a b"}
 
 
+@pytest.fixture(params=["Pacific/Kiritimati", "America/St_Johns"])
+def zone(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Where the machine is."""
+    with monkeypatch.context() as machine:
+        machine.setenv("TZ", request.param)
+        time.tzset()
+        yield
+    time.tzset()
+
+
+@pytest.mark.usefixtures("zone")
 def test_a_query_reads_the_chosen_scope_collections_and_times(landing: Landing) -> None:
     s = Stream()
     for each in range(3):
@@ -137,6 +150,33 @@ def test_a_stream_that_starts_latest_reads_later_events_and_scopes(
     landing.land([s.insert(2)])
     landing.land([s.insert(1)], scope="added")
     assert stream.run(starting="latest") == [[("added", 0, 0), ("orders", 1, 1)]]
+
+
+@pytest.mark.parametrize("view", ["events", "changes"])
+def test_a_stream_reads_up_to_a_segment_of_a_newer_format(
+    view: str, landing: Landing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It names that segment. Before it, documents change their shape and their form."""
+    s, stream = Stream(), Query(landing)
+    shapes: list[Any] = [1, {"n": 1}, ["1"]]
+    for shape, form in zip(shapes, [*Documents, Documents.BSON], strict=True):
+        landing.land([s.insert(1, n=shape), s.update(1, m=shape)], documents=form)
+    with monkeypatch.context() as newer:
+        newer.setattr("tailrace.lake.segment.FORMAT", 2)
+        path = landing.land([s.insert(9)])
+    batches: list[list[dict[str, Any]]] = []
+    with pytest.raises(SegmentUnreadable, match=r"format 2 is not 1") as refused:  # noqa: PT012
+        while True:
+            batches += stream.batches(1, view=view, max_segments="1")
+    assert str(refused.value).startswith(f"{path}: ")
+    assert "\n" not in str(refused.value)
+    documents = [row["document"] for batch in batches for row in batch]
+    updated = [{"_id": 1, "n": shape, "m": shape} for shape in shapes]
+    assert [None if text is None else json.loads(text) for text in documents] == [
+        document
+        for shape, after in zip(shapes, updated, strict=True)
+        for document in ({"_id": 1, "n": shape}, after if view == "changes" else None)
+    ]
 
 
 def _damage(path: Path) -> None:
