@@ -9,6 +9,8 @@ import bson
 import pytest
 from bson import Int64, ObjectId, json_util
 from bson.json_util import CANONICAL_JSON_OPTIONS
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tailrace.event import ChangeEvent
 from tailrace.event.field_protection import FieldProtection
@@ -79,6 +81,50 @@ def test_a_path_reaches_into_arrays_and_covers_what_is_below_it(
     document: dict[str, Any], expected: dict[str, Any]
 ) -> None:
     assert protected(document, mask="a.b") == expected
+
+
+DISGUISED = [b"a\0", b"\2a\0", b"\2a\0\2\0\0\0x\0", b"\3b\0\5\0\0\0\0", b"\2ba\0", b"b\0\2a\0"]
+"""Bytes in values that look like elements with the names of the paths below."""
+NAMES = st.sampled_from(["a", "b", "ba", "ab", "aa", "x", ""])
+LEAVES = (
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**62), 2**62)
+    | st.floats(allow_nan=False)
+    | st.lists(st.sampled_from(DISGUISED), max_size=3).map(b"".join)
+    | st.lists(st.sampled_from(DISGUISED), max_size=3).map(lambda parts: b"".join(parts).decode())
+    | st.sampled_from([ObjectId(b"\2a\0\2\0\0\0x\0a\0b"), bson.Regex("a", "x"), bson.Code("a\0b")])
+)
+VALUES = st.recursive(
+    LEAVES,
+    lambda values: (
+        st.lists(values, max_size=3) | st.dictionaries(NAMES, values, max_size=4)
+    ),
+    max_leaves=8,
+)  # fmt: skip
+
+
+def with_stars(value: Any, node: Any) -> Any:
+    """A decoded value as it becomes. ``node``: the paths below it; ``None`` at the end of one."""
+    if isinstance(value, list):
+        return [
+            with_stars(one, node) if node is None or isinstance(one, dict | list) else one
+            for one in value
+        ]
+    if isinstance(value, dict):
+        return {
+            name: with_stars(one, node and node[name]) if node is None or name in node else one
+            for name, one in value.items()
+        }
+    return "***" if node is None and value is not None else value
+
+
+@given(st.dictionaries(NAMES, VALUES, max_size=6))
+def test_values_that_look_like_fields_are_told_from_fields(document: dict[str, Any]) -> None:
+    paths = {"a": None, "b": {"a": None, "b": None}, "ba": None}
+    named = FieldProtection(dict.fromkeys(["a", "b.a", "b.b", "ba"], masked("***")))
+    made = named.of_document(bson.encode(document))
+    assert bson.decode(made) == bson.decode(bson.encode(with_stars(document, paths)))
 
 
 def test_a_name_that_is_repeated_is_changed_each_time() -> None:
