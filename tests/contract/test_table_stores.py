@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from moto.server import ThreadedMotoServer
+from pyarrow import parquet
 from pyiceberg.catalog.glue import GlueCatalog
 from pyspark.sql import types as T  # noqa: N812
 
@@ -188,6 +189,34 @@ def test_a_compaction_changes_no_rows(table: Table) -> None:
     assert (one.rows, one.partition["done"]) == (1, "false")
     assert (other.low["number"], other.high["number"]) == (0, 2)
     assert after.compact(2**20) == 0
+
+
+def test_a_compacted_file_is_not_cut_into_small_row_groups(table: Table) -> None:
+    """Which readers open one by one: each has a page of its own for each column."""
+    version = table.load()
+    for of in "ab":
+        version = version.commit(written(table, *(f"{of}{n}" for n in range(1500))))
+    assert version.compact(2**20) == 2
+    (file,) = table.load().files
+    location = table.location / file.path
+    with location.files.open_input_file(location.path) as source:
+        assert parquet.read_metadata(source).num_row_groups == 1
+    assert len(keys(table.load())) == 3000
+
+
+def test_a_damaged_file_is_not_compacted(table: Table) -> None:
+    for key in ("one", "two"):
+        table.load().commit(written(table, key * 1000))
+    file = table.load().files[0]
+    location = table.location / file.path
+    with location.files.open_input_file(location.path) as source:
+        content = bytearray(source.read())
+    content[30] ^= 1
+    with location.files.open_output_stream(location.path) as stream:
+        stream.write(bytes(content))
+    with pytest.raises(PipelineRefused, match="compaction failed"):
+        table.load().compact(2**20)
+    assert len(table.load().files) == 2
 
 
 def test_columns_are_added_with_what_they_hold(table: Table) -> None:

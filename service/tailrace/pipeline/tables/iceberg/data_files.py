@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import pyarrow.dataset as ds
 from pyiceberg import conversions, manifest
 from pyiceberg.manifest import DataFileContent, FileFormat, ManifestContent
 from pyiceberg.partitioning import PartitionSpec
@@ -14,9 +15,11 @@ from pyiceberg.table import Table as IcebergTable
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.typedef import Record
 from pyiceberg.types import BooleanType, PrimitiveType
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
 
 from tailrace.errors import PipelineRefused
-from tailrace.pipeline.tables.port import DataFile
+from tailrace.pipeline.tables.port import DataFile, Table
 
 
 def manifest_file(
@@ -83,6 +86,19 @@ def files_of(table: IcebergTable, snapshot: Snapshot | None) -> Iterator[manifes
             )
         for entry in each.fetch_manifest_entry(table.io):
             yield entry.data_file
+
+
+def rows_of(table: Table, files: Sequence[DataFile]) -> ds.Dataset:
+    """The rows in these files: null in columns that were added later, and without the columns
+    that no file has, as those are in the names of directories."""
+    stored = [field for field in table.schema if field.name not in table.partition_by]
+    checked: Any = ds.ParquetFragmentScanOptions(page_checksum_verification=True)
+    return ds.dataset(
+        [(table.location / each.path).path for each in files],
+        to_arrow_schema(StructType(stored), timezone="UTC"),
+        format=ds.ParquetFileFormat(default_fragment_scan_options=checked),
+        filesystem=table.location.files,
+    )
 
 
 def plain(location: str) -> str:

@@ -10,11 +10,12 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.dataset as ds
 from pyarrow import fs, parquet
 
 from tailrace.errors import PipelineRefused, TablesFenced, describe
 from tailrace.pipeline.tables.iceberg.commits import add_snapshot, committed
-from tailrace.pipeline.tables.iceberg.data_files import plain
+from tailrace.pipeline.tables.iceberg.data_files import plain, rows_of
 from tailrace.pipeline.tables.iceberg.failures import LOST_RACES, catalog_errors
 from tailrace.pipeline.tables.port import DataFile, Table
 
@@ -22,7 +23,10 @@ if TYPE_CHECKING:
     from tailrace.pipeline.tables.iceberg.version import IcebergVersion
 
 _ROWS = 1000
-"""Rows that are in memory at once."""
+"""Rows that are read at once."""
+
+_ROW_GROUP_BYTES = 64 * 2**20
+"""The size of a row group, in memory."""
 
 
 def compact(version: IcebergVersion, target_bytes: int) -> int:
@@ -79,47 +83,32 @@ def _merged(table: Table, group: Sequence[DataFile]) -> DataFile:
     path = f"{above}/part-{batch}.parquet"
     (table.location / above).make()
     target = table.location / path
-    # A file may lack columns that were added later, or are in the names of directories.
-    found: dict[str, pa.Field] = {}
-    for each in group:
-        found |= {field.name: field for field in _schema(table, each)}
-    names = [name for name in table.schema.names if name in found]
-    schema = pa.schema([found[name] for name in names])
+    rows = rows_of(table, group)
     options: Any = {"compression": "zstd", "compression_level": 1, "write_page_checksum": True}
     with (
         target.files.open_output_stream(target.path) as stream,
-        parquet.ParquetWriter(stream, schema, **options) as writer,
+        parquet.ParquetWriter(stream, rows.schema, **options) as writer,
     ):
-        for file in group:
-            for batch_of in _batches(table, file):
-                writer.write_batch(_with(batch_of, schema))
+        for row_group in _row_groups(rows):
+            writer.write_table(row_group)
     (info,) = target.files.get_file_info([target.path])
-    rows = sum(each.rows for each in group)
-    return DataFile(path, info.size, rows, group[0].partition, *_bounds(group))
+    count = sum(each.rows for each in group)
+    return DataFile(path, info.size, count, group[0].partition, *_bounds(group))
 
 
-def _schema(table: Table, file: DataFile) -> pa.Schema:
-    location = table.location / file.path
-    with location.files.open_input_file(location.path) as source:
-        return parquet.read_schema(source).remove_metadata()
-
-
-def _batches(table: Table, file: DataFile) -> Iterator[pa.RecordBatch]:
-    location = table.location / file.path
-    with location.files.open_input_file(location.path) as source:
-        reader = parquet.ParquetFile(source, page_checksum_verification=True)
-        yield from reader.iter_batches(_ROWS)
-
-
-def _with(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """The rows with null in the columns that their file lacks."""
-    arrays = [
-        batch.column(field.name)
-        if field.name in batch.schema.names
-        else pa.nulls(batch.num_rows, field.type)
-        for field in schema
-    ]
-    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+def _row_groups(rows: ds.Dataset) -> Iterator[pa.Table]:
+    """The rows in order, so many at a time as fit in memory: each part is a row group of the file.
+    Many small ones would make it larger, and slower to read."""
+    part: list[pa.RecordBatch] = []
+    size = 0
+    for batch in rows.to_batches(batch_size=_ROWS, batch_readahead=1, fragment_readahead=1):
+        part.append(batch)
+        size += batch.nbytes
+        if size >= _ROW_GROUP_BYTES:
+            yield pa.Table.from_batches(part)
+            part, size = [], 0
+    if part:
+        yield pa.Table.from_batches(part)
 
 
 def _bounds(group: Sequence[DataFile]) -> tuple[dict[str, Any], dict[str, Any], dict[str, int]]:

@@ -13,17 +13,20 @@ from datetime import UTC, datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-import pyarrow.dataset as ds
 from pyiceberg.table import Table as IcebergTable
 from pyiceberg.table import Transaction
 from pyiceberg.table.snapshots import Snapshot
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructField, StructType
 
 from tailrace.errors import PipelineRefused
 from tailrace.pipeline.tables.iceberg import maintenance
 from tailrace.pipeline.tables.iceberg.commits import add_snapshot, change_schema, committed
-from tailrace.pipeline.tables.iceberg.data_files import data_file, files_of, plain
+from tailrace.pipeline.tables.iceberg.data_files import (
+    data_file,
+    files_of,
+    plain,
+    rows_of,
+)
 from tailrace.pipeline.tables.iceberg.failures import catalog_errors
 from tailrace.pipeline.tables.iceberg.schemas import add_fields, spark_schema
 from tailrace.pipeline.tables.json_text import json_text
@@ -154,10 +157,7 @@ class IcebergVersion:
         if self.stored is None or not self.files:
             return RowSearch(None, 0, 0)
         with catalog_errors(f"{self.table.location}: cannot be read as an Iceberg table"):
-            paths = [(self.table.location / each.path).path for each in self.files]
-            schema = to_arrow_schema(self.table.schema, timezone="UTC")
-            files = self.table.location.files
-            found = ds.dataset(paths, schema, format="parquet", filesystem=files)
+            found = rows_of(self.table, self.files)
             return search(list(found.get_fragments()), name, value, columns, seconds)
 
     def latest(self) -> IcebergVersion:
