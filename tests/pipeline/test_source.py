@@ -16,7 +16,9 @@ def registered(spark: SparkSession) -> None:
     register(spark)
 
 
-def test_spark_reads_a_lake_once_and_as_a_stream(spark: SparkSession, tmp_path: Path) -> None:
+def test_spark_reads_a_lake_once_and_as_a_stream(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     landing, s = Landing(tmp_path / "lake"), Stream()
     for each in range(3):
         landing.land([s.insert(each), s.drop()])
@@ -50,3 +52,9 @@ def test_spark_reads_a_lake_once_and_as_a_stream(spark: SparkSession, tmp_path: 
     landing.land([s.insert(3)])
     run()
     assert [row.key for row in batches[2]] == ['{"$numberInt":"3"}']
+    with monkeypatch.context() as newer:
+        newer.setattr("tailrace.lake.segment.FORMAT", 2)
+        landing.land([s.insert(4)])
+    with pytest.raises(PySparkException, match=r"seg-0+4\.parquet: .*: format 2 is not 1"):
+        run()
+    assert len(batches) == 3
