@@ -15,3 +15,8 @@ def position(seconds: int, increment: int) -> int:
 def seconds_of(number: int) -> int:
     """The seconds of a position."""
     return (number >> 32) + EPOCH_SECONDS
+
+
+def increment_of(number: int) -> int:
+    """The increment of a position."""
+    return number & 0xFFFFFFFF

@@ -29,7 +29,9 @@ def position_sql(seconds: str, increment: str) -> str:
     return f"shiftleft({seconds} - {EPOCH_SECONDS}L, 32) + {increment}"
 
 
-def position_of(seconds: pa.ChunkedArray, increments: pa.ChunkedArray) -> pa.ChunkedArray:
+def position_of(
+    seconds: pa.Array | pa.ChunkedArray, increments: pa.Array | pa.ChunkedArray
+) -> pa.Array | pa.ChunkedArray:
     """:func:`position` of each value; null for null."""
     return pc.add(pc.multiply(pc.subtract(seconds, EPOCH_SECONDS), 2**32), increments)
 

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import compute as pc
 
-from tailrace.event.cluster_position import EPOCH_SECONDS, position, seconds_of
+from tailrace.event.cluster_position import increment_of, position, seconds_of
 from tailrace.event.namespace import Namespace
 from tailrace.spark import values
 from tailrace.spark.current_state import CurrentState, KeyChange
@@ -101,15 +101,14 @@ class _Effects:
         if not waiting:
             return
         effects = [effect for effect, _, _ in waiting]
-        positions = np.array([time for _, time, _ in waiting], np.int64)
         yield self._shown(
             pa.array([each.collection.db for each in effects]),
             pa.array([each.collection.coll for each in effects]),
             pa.array([each.key for each in effects]),
             pa.array([not each.there for each in effects]),
             values.converted([each.document for each in effects], self.options.documents),
-            pa.array((positions >> 32) + EPOCH_SECONDS),
-            pa.array(positions & (2**32 - 1)),
+            pa.array([seconds_of(time) for _, time, _ in waiting], pa.int64()),
+            pa.array([increment_of(time) for _, time, _ in waiting], pa.int64()),
             pa.array([ordinal for _, _, ordinal in waiting], pa.int64()),
         )
 

@@ -15,8 +15,8 @@ import pyarrow.parquet as pq
 from pyarrow import compute as pc
 
 from tailrace.errors import SegmentUnreadable, describe
-from tailrace.event.cluster_position import EPOCH_SECONDS
 from tailrace.lake.segment import Documents, segment_name
+from tailrace.pipeline.lineage import position_of
 from tailrace.pipeline.location import Location
 from tailrace.spark.options import Options
 from tailrace.spark.planning import Part, Segments
@@ -118,8 +118,5 @@ def timestamps(seconds: pa.Array) -> pa.Array:
 
 def times(batch: pa.RecordBatch) -> Any:
     """The cluster times as positions; that of a row without one is least."""
-    seconds, increments = (
-        np.asarray(pc.fill_null(batch.column(name), 0), np.int64)
-        for name in ("cluster_seconds", "cluster_increment")
-    )
-    return (seconds - EPOCH_SECONDS << 32) + increments
+    names = ("cluster_seconds", "cluster_increment")
+    return np.asarray(position_of(*(pc.fill_null(batch.column(name), 0) for name in names)))
