@@ -19,6 +19,7 @@ from tailrace.engine import HeldKeys, HeldRows
 from tailrace.event import Namespace
 from tailrace.event.cluster_position import BEFORE_ALL, position
 from tailrace.event.codec import CODEC
+from tailrace.event.collection_ends import CollectionEnds
 from tailrace.event.document_identity import ShardKey, is_of_another, shard_key_in, shard_key_of
 from tailrace.event.document_key import id_alone, identity, shard_key
 from tailrace.event.extended_json import to_json
@@ -76,8 +77,7 @@ class FoldedLog:
 
     _file: sqlite3.Connection = field(default_factory=partial(temporary_file, _SCHEMA))
     _collections: dict[Namespace, int] = field(default_factory=dict)
-    _begins: dict[Namespace, int] = field(default_factory=dict)
-    """By collection or database: earlier changes are of documents that are gone, or have moved."""
+    _ends: CollectionEnds = field(default_factory=CollectionEnds)
     _whole: set[Namespace] = field(default_factory=set)
     """The collections of which the log has all documents, whatever of it was removed."""
     _all_whole: bool = False
@@ -130,7 +130,7 @@ class FoldedLog:
                 self._end(namespace, time)
                 self._whole.add(namespace)
             case "dropDatabase":
-                self._begins[namespace] = max(time, self._begin(namespace))
+                self._ends.add(namespace, time)
                 for each in [one for one in self._collections if one.db == namespace.db]:
                     self._end(each, time)
             case "rename" if change.to is not None:
@@ -140,7 +140,7 @@ class FoldedLog:
 
     def _write(self, change: LoggedChange, of: Namespace, key: bytes, time: int) -> None:
         """Applies an event of a document."""
-        if time < max(self._begin(of), self._begin(Namespace(of.db))):
+        if self._ends.follows(time, of):
             return
         id = identity(key, 0)
         state, document = _STORED, change.document
@@ -158,9 +158,6 @@ class FoldedLog:
         number = self._collections.setdefault(of, len(self._collections))
         self._file.execute(_PUT, (number, id, id_alone(key), time, state, document))
 
-    def _begin(self, of: Namespace) -> int:
-        return self._begins.get(of, BEFORE_ALL)
-
     def _found(self, of: Namespace, id: bytes) -> tuple[int, int, Json | None] | None:
         """Time, state and document."""
         sql = "SELECT time, state, document FROM documents WHERE collection = ? AND id = ?"
@@ -170,12 +167,12 @@ class FoldedLog:
 
     def _end(self, of: Namespace, time: int) -> None:
         """Removes the documents of a collection that are older."""
-        self._begins[of] = max(time, self._begin(of))
+        self._ends.add(of, time)
         sql = "DELETE FROM documents WHERE collection = ? AND time < ?"
         self._file.execute(sql, (self._collections.get(of), time))
 
     def _rename(self, of: Namespace, to: Namespace, time: int) -> None:
-        if time <= self._begin(of):
+        if time <= self._ends.last(of):
             return  # it comes again
         self._end(to, time)
         source, target = (

@@ -18,6 +18,7 @@ import bson
 from tailrace.errors import PipelineRefused
 from tailrace.event.cluster_position import BEFORE_ALL, position
 from tailrace.event.codec import CODEC
+from tailrace.event.collection_ends import CollectionEnds
 from tailrace.event.document_identity import changed_key, is_of_another
 from tailrace.event.document_key import identity, shard_key
 from tailrace.event.extended_json import to_json
@@ -91,8 +92,7 @@ class CurrentState:
     """That of the last change."""
     _file: sqlite3.Connection = field(default_factory=lambda: sqlite3.connect(""))
     _collections: dict[Namespace, int] = field(default_factory=dict)
-    _begins: dict[Namespace, int] = field(default_factory=dict)
-    """By collection or database: earlier changes are of documents that are gone, or have moved."""
+    _ends: CollectionEnds = field(default_factory=CollectionEnds)
     _whole: set[Namespace] = field(default_factory=set)
     """Collections and databases of which all documents are known, whatever was removed."""
 
@@ -118,7 +118,7 @@ class CurrentState:
                 for each in [one for one in self._collections if one.db == of.db]:
                     yield from self._end(each, time)
                 database = Namespace(of.db)
-                self._begins[database] = max(time, self._begin(database))
+                self._ends.add(database, time)
                 self._whole.add(database)
             case "rename":
                 if change.to is not None:
@@ -130,7 +130,7 @@ class CurrentState:
 
     def _write(self, change: LandedChange, of: Namespace, key: bytes) -> Iterator[KeyChange]:
         time, operation = change.time, change.operation
-        if time < max(self._begin(of), self._begin(Namespace(of.db))):
+        if self._ends.follows(time, of):
             return
         id = identity(key, 0)
         known = self._known(of, id)
@@ -175,15 +175,12 @@ class CurrentState:
         values = number, id, known.key, known.time, known.there, known.shard, document
         self._file.execute(_PUT, values)
 
-    def _begin(self, of: Namespace) -> int:
-        return self._begins.get(of, BEFORE_ALL)
-
     # --- many documents ------------------------------------------------------------------------
 
     def _end(self, of: Namespace, time: int, spared: int = -1) -> Iterator[KeyChange]:
         """Removes the older documents of a collection, but for those that ``spared`` has, too."""
         self._require_whole(of, "the end of a collection")
-        self._begins[of] = max(time, self._begin(of))
+        self._ends.add(of, time)
         values = self._collections.get(of), time
         kept = "SELECT id FROM documents WHERE collection = ? AND time < ? AND there"
         sql = f"{_KEYS} AND id NOT IN ({kept})"
@@ -193,7 +190,7 @@ class CurrentState:
         self._whole.add(of)
 
     def _rename(self, of: Namespace, to: Namespace, time: int) -> Iterator[KeyChange]:
-        if time <= self._begin(of):
+        if time <= self._ends.last(of):
             return  # it comes again
         whole = self._is_whole(of)
         self._require_whole(of, "a rename")
@@ -209,7 +206,7 @@ class CurrentState:
         move = "UPDATE OR IGNORE documents SET collection = ?, time = ? WHERE collection = ?"
         self._file.execute(f"{move} AND time < ?", (target, time, source, time))
         self._file.execute(_DELETE, (source, time))
-        self._begins[of] = time
+        self._ends.add(of, time)
         self._whole.add(of)
         if not whole:
             self._whole.discard(to)
