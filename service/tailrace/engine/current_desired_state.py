@@ -75,6 +75,15 @@ class CurrentDesiredState:
             return False
         return own.snapshot_generation > observed and own.snapshot.changes(snapshot)
 
+    def awaited_snapshot(self, handler: str, snapshot: SnapshotProgress | None) -> str:
+        """The id of the snapshot that this handler, which has that one, is still to begin; empty if
+        there is none."""
+        wish = self.of(handler)
+        if wish.snapshot is None or wish.snapshot.cancelled:
+            return ""
+        awaited = wish.snapshot_generation > _observed(snapshot) and wish.snapshot.changes(snapshot)
+        return wish.snapshot.id if awaited else ""
+
     def request_snapshot(
         self, rows: RowSource, handlers: Sequence[str], snapshot_of: SnapshotOf
     ) -> None:

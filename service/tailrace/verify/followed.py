@@ -123,11 +123,9 @@ class FollowedHandler:
         """Whether a snapshot was asked for, and has not begun."""
         if (watcher := self.watcher) is None:
             return False
-        wish = watcher.scope.desired.of(self.handler)
-        observed = watcher.claim.snapshot_of(self.handler)
-        applied = observed.observed_generation if observed is not None else 0
-        asked = wish.snapshot is not None and wish.snapshot.id == snapshot
-        return asked and wish.snapshot_generation > applied
+        has = watcher.claim.snapshot_of(self.handler)
+        awaited = watcher.scope.desired.awaited_snapshot(self.handler, has)
+        return awaited == snapshot != ""
 
 
 def routed_of(watcher: Watcher, handler: str) -> Routed | None:

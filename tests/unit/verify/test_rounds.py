@@ -14,7 +14,9 @@ from structlog.testing import capture_logs
 
 from tailrace.config.verification import VerificationSettings
 from tailrace.engine import WatcherState
+from tailrace.engine.current_desired_state import CurrentDesiredState
 from tailrace.errors import CheckpointError, DriverError
+from tailrace.model.snapshot import SnapshotRequest
 from tailrace.model.verification import (
     Counts,
     Phase,
@@ -26,6 +28,7 @@ from tailrace.observe.metrics import Metrics
 from tailrace.stores.memory import MemoryDeadLetters, MemoryVerifications
 from tailrace.verify.rounds import Rounds
 from tailrace.verify.verifications import Verifications
+from tests.unit.engine.test_desired_states import desired
 from tests.unit.verify.scripted import ORDERS
 
 KEY = "orders", "copy"
@@ -79,7 +82,7 @@ class Process:
         self.routed = Named(
             name="copy", wants=None, handler=Named(comparison=comparison, from_beginning=False)
         )
-        self.wish = Named(snapshot=None, snapshot_generation=0)
+        self.desired = CurrentDesiredState("orders")
         self.position = Named(cluster_time=Timestamp(1, 1), token=None)
         self.status = Named(
             state=WatcherState.STREAMING,
@@ -94,7 +97,7 @@ class Process:
             claim=Named(epoch=1, snapshot_of=lambda _: None),
             plan=Named(routed=[self.routed], options=Named(pipeline=(), full_document=None)),
             replays=Named(is_wanted=lambda _: False),
-            scope=Named(identity=None, desired=Named(of=lambda _: self.wish)),
+            scope=Named(identity=None, desired=self.desired),
             status_of=lambda _: self.status,
         )
         server: Any = Named()
@@ -278,7 +281,8 @@ async def test_a_round_waits_for_the_documents_of_a_snapshot() -> None:
         done = await one.look()
         assert done is not None
         await one.verifications.repaired_by(done, "s2")
-        one.wish = Named(snapshot=Named(id="s2"), snapshot_generation=1)
+        wish = SnapshotRequest("s2", new=True)
+        one.desired.receive(replace(desired(1), snapshot=wish, snapshot_generation=1))
         one.ahead = 25 * HOUR
         assert await one.look() is None
         assert one.shown["reason"] == "waiting for snapshot s2 of the handler"

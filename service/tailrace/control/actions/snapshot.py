@@ -42,7 +42,7 @@ async def _snapshot(control: Control, scope: str, body: SnapshotBody, by: str) -
         raise ActionRefused(409, message)
     rows = rows_of(subject, action)
     calls: dict[str, Callable[[], SnapshotRequest | str]] = {
-        "start": lambda: rows.start(tuple(body.collections), body.filter),
+        "start": lambda: start_of(subject, tuple(body.collections), body.filter),
         "pause": lambda: rows.pause(paused=True),
         "resume": lambda: rows.pause(paused=False),
         "cancel": rows.cancel,
@@ -60,6 +60,32 @@ async def _snapshot(control: Control, scope: str, body: SnapshotBody, by: str) -
             require_handled(subject)
         await request_snapshot(control.desired_states, watcher, wanted, by, subject.handler)
     return Done(f"{subject}: {action} of its snapshot is accepted", before, action)
+
+
+def start_of(subject: Subject, collections: tuple[str, ...], filter: str) -> SnapshotRequest | str:
+    """What to request so that a snapshot starts, or why none can: it would replace one that a
+    handler is still to begin, or reads on its own.
+
+    Raises ``ValueError`` for what cannot be read.
+    """
+    from tailrace.engine import WatcherState
+
+    watcher = subject.watcher
+    wanted = rows_of(subject, "start").start(collections, filter)
+    if isinstance(wanted, str):
+        return wanted
+    for name in subject.handlers:
+        has = watcher.claim.snapshot_of(name)
+        if awaited := watcher.scope.desired.awaited_snapshot(name, has):
+            return f"snapshot {awaited} of handler {name!r} has not begun: wait for its end"
+        of = watcher.apart.get(name)
+        if of is None or of.state is WatcherState.HALTED:  # all documents come to it again
+            continue
+        if (seen := of.snapshot_of(name)) is not None and not seen.progress.over:
+            message = f"snapshot {seen.progress.id} of handler {name!r} is not over"
+            cancel = f"'tailrace snapshot cancel {watcher.name} --handler {name}'"
+            return f"{message}: cancel it first ({cancel}), or wait for its end"
+    return wanted
 
 
 def require_handled(subject: Subject) -> None:
