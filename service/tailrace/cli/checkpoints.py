@@ -21,7 +21,7 @@ from tailrace.cli.arguments import add_config, read_settings, refuse
 from tailrace.cli.checkpoint_text import details, history, table
 from tailrace.cli.scope_leases import follower
 from tailrace.cli.waiting_bar import waiting_bar
-from tailrace.engine.ports import CheckpointStore
+from tailrace.engine.ports import CheckpointStore, DesiredStateStore
 from tailrace.errors import CheckpointCorrupt, CheckpointFenced
 from tailrace.model import Checkpoint
 from tailrace.model.record_codec import LARGEST
@@ -69,13 +69,8 @@ async def _answer(options: argparse.Namespace) -> str:
         if options.verb == "show":
             return await show_position(store, scope, now, options.json)
         followed = await follower(opened, settings, scope)
-        desired = await opened.desired_states.load(scope)
-        generation = desired.generation if desired is not None else 0  # a reset replaces a seek
         before = await _record(store, scope) if options.json else None
-        text = await reset_position(store, scope, now, options.dry_run, generation)
-        if desired is not None and desired.wants_snapshot and not options.dry_run:
-            # The checkpoint said whether that was applied.
-            await opened.desired_states.write(desired.without_snapshots())
+        text = await reset_position(store, opened.desired_states, scope, now, options.dry_run)
         if options.json:
             after = await _record(store, scope)
             records = {"dry_run": options.dry_run, "before": before, "after": after}
@@ -112,9 +107,18 @@ async def show_position(
 
 
 async def reset_position(
-    store: CheckpointStore, scope: str, now: datetime, dry_run: bool = False, generation: int = 0
+    store: CheckpointStore,
+    states: DesiredStateStore,
+    scope: str,
+    now: datetime,
+    dry_run: bool = False,
 ) -> str:
-    """Removes the scope's checkpoint, readable or not, so that it starts at its ``start_at``."""
+    """Removes the scope's checkpoint, readable or not, so that it starts at its ``start_at``.
+
+    What is wanted of its snapshots and replays goes, too: the checkpoint said how far they were.
+    """
+    desired = await states.load(scope)
+    generation = desired.generation if desired is not None else 0  # a reset replaces a seek
     before, text, epoch = await _before(store, scope, now)
     if before is None and epoch is not None:
         refuse(f"scope {scope!r}", _UNKNOWN)
@@ -126,6 +130,8 @@ async def reset_position(
     nowhere = Checkpoint.nowhere(scope)
     after = replace(nowhere, epoch=epoch, sequence=1, saved_at=now, observed_generation=generation)
     await _save(store, after, "nothing was reset: {}. Look at it again, and repeat")
+    if desired is not None and desired.has_requests:
+        await states.write(desired.without_requests())
     return f"Before:\n{text}\nForgotten: the scope starts at its start_at the next time. {_FENCED}"
 
 

@@ -109,7 +109,7 @@ class Control:
             subject = Subject(self.watcher(scope), handler)
         watcher, generation = subject.watcher, stored.desired.generation
         effect = await subject.until(
-            is_applied or (lambda name: watcher.observed_by(name) >= generation),
+            is_applied or (lambda name: watcher.claim.observed_by(name) >= generation),
             self.patience_seconds if wait is None else wait,
         )
         return ApplyOutcome(subject, stored, effect)

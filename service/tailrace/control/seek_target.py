@@ -33,7 +33,7 @@ class SeekTarget:
     @property
     def changes(self) -> Mapping[str, Any]:
         """The fields of a desired state that moves the scope there."""
-        return {"seek": self.position, "fingerprint": self.fingerprint}
+        return {"seek": self.position, "fingerprint": self.fingerprint, "set_aside": ""}
 
     @property
     def effect(self) -> str:

@@ -30,6 +30,9 @@ class CheckpointClaim:
     """The last one that this process has saved."""
     began: dict[str, Timestamp] = field(default_factory=dict)
     """By handler without a position, the server's time when that was seen."""
+    came_after: dict[str, int] = field(default_factory=dict)
+    """By handler without a position, the last generation that any handler had taken when the claim
+    began."""
     unsaved: dict[str, Subscription] = field(default_factory=dict)
     """What handlers have reached, and the store has not confirmed: that stays true."""
     _latest: Checkpoint | None = None
@@ -48,11 +51,15 @@ class CheckpointClaim:
     def observed_by(self, handler: str) -> int:
         """The last generation whose position a handler has taken.
 
-        One without a position has taken what was wanted before: another handler has, or an
-        operator has reset the scope since.
+        One without a position has taken what was wanted before it came: another handler has, or an
+        operator has reset the scope since. What others take later says nothing of it.
         """
         if (known := self.of(handler)) is not None:
             return known.observed_generation
+        return self.came_after.get(handler, self._observed_by_any)
+
+    @property
+    def _observed_by_any(self) -> int:
         latest = self._latest or Checkpoint.nowhere(self.scope)
         stored = [each.observed_generation for each in latest.subscriptions.values()]
         return max([latest.observed_generation, *stored])
@@ -123,6 +130,9 @@ class CheckpointClaim:
             if checkpoint is not None and self.unsaved and not checkpoint.is_reset:
                 checkpoint = checkpoint.with_subscriptions(self.unsaved, self.handlers)
             self._latest = checkpoint
+            for name in self.handlers:
+                if self.of(name) is None:
+                    self.came_after.setdefault(name, self._observed_by_any)
             return None if checkpoint is not None and checkpoint.is_reset else checkpoint
 
     async def _load(self, store: CheckpointStore) -> Checkpoint | None:

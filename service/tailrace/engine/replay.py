@@ -107,8 +107,8 @@ class Replays:
         if last is not None and last.generation >= wish.replay_generation:
             failed = known is not None and known.halted
             return last if last.state is ReplayState.RUNNING and not failed else None
-        if wish.replay is None or wish.replay_generation <= self.scope.claim.observed_by(handler):
-            return None  # it was cancelled, or an operator has reset the scope since
+        if wish.replay is None:
+            return None  # it was cancelled, or an operator has reset the scope
         return Replay(wish.replay, wish.replay_generation, self.scope.desired.by)
 
     def last(self, handler: str) -> Replay | None:

@@ -77,7 +77,7 @@ class Watcher:
             self.scope, self.runs, self._end_if_fenced, lambda: self._changed.set()
         )
         self.scope.begin_replays = self.replays.begin
-        self._following = False
+        self._following = self._is_replaced = False
         self.fenced = False
         """Whether the watcher ended because the store holds a newer position or its lease ended."""
         self._log = structlog.get_logger().bind(scope=plan.scope.name)
@@ -135,10 +135,6 @@ class Watcher:
             return False
         return status.state is WatcherState.STANDBY and bool(lease.owner)
 
-    def observed_by(self, handler: str) -> int:
-        """The last generation whose position this handler has taken."""
-        return self.claim.observed_by(handler)
-
     @property
     def generations(self) -> dict[str, int | None]:
         """The generation of the desired state, and that of the last one that has its effect.
@@ -153,12 +149,13 @@ class Watcher:
             (self.status_of(name).state is WatcherState.PAUSED) is desired.of(name).paused
             for name in names
         )
-        moved = all(self.observed_by(name) >= desired.of(name).seek_generation for name in names)
+        moved = not to_move(desired.state, names, self.claim)
         observed = generation if paused and moved else max(generation - 1, 0)
         return {"generation": generation, "observed_generation": observed}
 
     def anew(self, by: str) -> Watcher:
-        """A new watcher for a halted scope. It keeps the status, with its counts and errors."""
+        """The next watcher of a halted scope. It keeps the status, with its counts and errors."""
+        self._is_replaced = True
         self._runtime.metrics.restarts.labels(self.name, by).inc()
         self.status.counts.restarts += 1
         self.status.enter(WatcherState.STARTING, f"restarted by {by}")
@@ -225,7 +222,7 @@ class Watcher:
                 await self._changed.wait()
         if self.status.state is WatcherState.STOPPED:
             stop.set()
-        return self.status.starting and not stop.is_set
+        return self.status.starting and not (stop.is_set or self._is_replaced)
 
     @property
     def goes_on(self) -> bool:
@@ -285,10 +282,12 @@ class Watcher:
                 what = f"handler {handler!r} of scope {self.name!r} is halted with others"
                 return f"{what}: 'tailrace scopes restart {self.name}' restarts them"
             together = []
+        what = f"handler {handler!r} of " if handler is not None else ""
         if not (halted or together):
-            what = f"handler {handler!r} of " if handler is not None else ""
             now = self.status_of(handler or "").state.value
             return f"{what}scope {self.name!r} is {now}: only a halted one is restarted"
+        if not self._following or self.scope.stop.is_set:
+            return f"{what}scope {self.name!r} is not followed any more: nothing can restart it"
         self._runtime.metrics.restarts.labels(self.name, by).inc()
         self._log.info("scope.restarted", by=by, handlers=[*together, *halted])
         for name in halted:

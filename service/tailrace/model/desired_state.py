@@ -86,15 +86,18 @@ class DesiredState(StoredRecord):
         )
 
     @property
-    def wants_snapshot(self) -> bool:
-        """Whether it says what is wanted of a snapshot."""
-        own = [each.snapshot for each in self.handlers.values()]
+    def has_requests(self) -> bool:
+        """Whether it requests something of a snapshot or a replay."""
+        own = [each.snapshot or each.replay for each in self.handlers.values()]
         return any(each is not None for each in [self.snapshot, *own])
 
-    def without_snapshots(self) -> DesiredState:
-        """The next generation, which wants nothing of snapshots."""
+    def without_requests(self) -> DesiredState:
+        """The next generation, without the requests for snapshots and replays."""
         of_handlers = {
-            n: replace(o, snapshot=None, snapshot_generation=0) for n, o in self.handlers.items()
+            name: replace(
+                own, snapshot=None, snapshot_generation=0, replay=None, replay_generation=0
+            )
+            for name, own in self.handlers.items()
         }
         generation = self.generation + 1
         return replace(

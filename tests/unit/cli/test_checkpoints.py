@@ -13,7 +13,7 @@ from tailrace.model import Checkpoint, Position, PositionKind, ResumeToken
 from tailrace.model.gap import Gap
 from tailrace.model.subscription import Subscription
 from tailrace.observe.terminal_text import age
-from tailrace.stores.memory import MemoryCheckpoints
+from tailrace.stores.memory import MemoryCheckpoints, MemoryDesiredStates
 
 NOW = datetime(2026, 11, 30, 12, 0, 0, tzinfo=UTC)
 OLD = ResumeToken.of({"_data": "82654321000000000146"})
@@ -133,18 +133,20 @@ async def test_a_scope_without_a_position_is_refused(store: MemoryCheckpoints) -
 
 
 async def test_reset_deletes_the_position_and_shows_it(store: MemoryCheckpoints) -> None:
-    text = await reset_position(store, "orders", NOW)
+    text = await reset_position(store, MemoryDesiredStates(), "orders", NOW)
     assert OLD.to_json() in text
     assert "Forgotten" in text
     assert await list_positions(store, NOW) == "No checkpoints are stored.\n"
     assert list(await store.gaps("orders")) == [GAP, UNKNOWN]
     with pytest.raises(ConfigurationError, match="has no checkpoint"):
-        await reset_position(store, "orders", NOW)
+        await reset_position(store, MemoryDesiredStates(), "orders", NOW)
 
 
 async def test_reset_replaces_a_record_that_cannot_be_read() -> None:
     store = Unreadable(epoch=1)
-    assert "(unreadable) it is broken" in await reset_position(store, "orders", NOW)
+    assert "(unreadable) it is broken" in await reset_position(
+        store, MemoryDesiredStates(), "orders", NOW
+    )
     (saved,) = await store.list()
     assert (saved.is_reset, saved.version) == (True, (int(NOW.timestamp()), 1))
 
@@ -157,7 +159,7 @@ async def test_a_save_of_the_daemon_meanwhile_refuses_a_reset() -> None:
     store = Raced({"orders": ORDERS})
     message = "scope 'orders': nothing was reset: epoch 9 is stored. Look at it again, and repeat"
     with pytest.raises(ConfigurationError, match=message):
-        await reset_position(store, "orders", NOW)
+        await reset_position(store, MemoryDesiredStates(), "orders", NOW)
 
 
 class Unreadable(MemoryCheckpoints):

@@ -173,3 +173,14 @@ def test_a_former_position_has_what_is_small() -> None:
     record = checkpoint(3).with_subscriptions({"audit": replace(large, position=position)})
     former = as_former(record.with_subscriptions({"lake": at(9, observed_generation=2)}))
     assert former.subscriptions == {"audit": at(5), "lake": at(9, observed_generation=2)}
+
+
+async def test_what_others_take_later_does_not_undo_a_move_of_a_handler_without_a_position() -> (
+    None
+):
+    """Both were moved, one after the other, and the last one saved its position first."""
+    store = ScriptedStore(checkpoint(5, handlers=("audit",)))
+    claim = await claimed(store, ["audit", "new"])
+    await claim.save(store, IDENTITY, {"audit": at(9, observed_generation=8)})
+    await claim.load(store)
+    assert (claim.observed_by("audit"), claim.observed_by("new")) == (8, 0)

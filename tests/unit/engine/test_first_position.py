@@ -127,7 +127,7 @@ async def test_a_position_that_was_reset_does_not_apply_the_last_move_again() ->
     await source.states.write(desired(1, seek=2))
     async with source.process(audit).run():
         await until(lambda: audit.handled == [2, 3])
-    await reset_position(source.store, "orders", datetime.now(UTC), generation=1)
+    await reset_position(source.store, source.states, "orders", datetime.now(UTC))
     async with source.process(audit).run() as watching:
         await watching.until_state(WatcherState.CAUGHT_UP)
     assert audit.handled == [2, 3]

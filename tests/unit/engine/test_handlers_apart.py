@@ -9,7 +9,7 @@ from tailrace.engine import shared_stream as meeting
 from tailrace.engine.read import reader
 from tailrace.engine.status.status import Status
 from tailrace.event import ChangeEvent
-from tailrace.model import Position, PositionKind
+from tailrace.model import Position, PositionKind, Scope
 from tailrace.model.desired_state import DesiredHandler
 from tailrace.model.failure_policy import Backoff, FailurePolicy
 from tailrace.model.replay import ReplayRequest
@@ -220,6 +220,21 @@ async def test_an_invalidate_that_ends_the_scope_ends_it_when_all_have_come_so_f
         slow.held = set()
     assert audit.handled == slow.handled == list(range(1, 22))
     assert {each.state for each in one.watcher.apart.values()} == {WatcherState.STOPPED}
+
+
+async def test_a_handler_of_a_scope_that_has_ended_is_not_said_to_start_again() -> None:
+    audit, index = Destination("audit"), Strict("index")
+    routed = audit.routed(concurrency=1), index.routed(concurrency=1, failure=HALT)
+    one = Watching(ScriptedDriver(*changes(1, 10)), *routed, stop_on_invalidate=True)
+    other = Watching(ScriptedDriver(), Destination().routed(), scope=Scope("users", "shop"))
+    supervisor = supervisor_of(one, other)
+    async with running(supervisor):
+        await until(lambda: one.watcher.status_of("index").state is WatcherState.HALTED)
+        one.driver.oplog.append(invalidate(10))
+        await one.until_state(WatcherState.STOPPED)
+        refused = "handler 'index' of scope 'orders' is not followed any more"
+        assert supervisor.restart("orders", handler="index").startswith(refused)
+        assert one.watcher.status_of("index").state is WatcherState.HALTED
 
 
 async def test_what_helps_a_handler_whose_history_is_lost_names_it() -> None:

@@ -14,21 +14,23 @@ from tailrace.cli.checkpoints import reset_position
 from tailrace.control.actions.pause import PAUSE, RESUME
 from tailrace.control.actions.replay import LAST_REPLAY, REPLAY, ReplayBody
 from tailrace.control.actions.restart import RESTART
+from tailrace.control.actions.seek import SEEK, SeekBody
 from tailrace.control.bodies import ApplyBody, HandlerQuery
 from tailrace.control.control import Control
 from tailrace.control.outcome import ActionRefused
 from tailrace.control.server_positions import moment
 from tailrace.engine import Commit, HeldLease, Routed, WatcherState
 from tailrace.engine.held_lease import ObservedLease
-from tailrace.errors import Unavailable
+from tailrace.errors import CheckpointError, Unavailable
 from tailrace.event import ChangeEvent
-from tailrace.model import Scope
+from tailrace.model import Checkpoint, Scope
 from tailrace.model.failure_policy import Backoff, FailurePolicy
 from tests.guards import against_hanging
 from tests.handlers import handler
 from tests.unit.control.controlling import ask, control_of
 from tests.unit.engine.changes import change, changes, invalidate, number, time, token, until
 from tests.unit.engine.scripted_driver import ScriptedDriver, disconnected, refused
+from tests.unit.engine.stores import ScriptedStore
 from tests.unit.engine.watching import Destination, Watching, running
 
 BY = "ann"
@@ -317,9 +319,7 @@ async def test_a_reset_of_the_scope_forgets_its_replays() -> None:
         await until(lambda: len(audit.handled) == 9)
         await ask(control, REPLAY, "orders", span(3), BY)
         assert (await ended(control))["state"] == "done"
-    order = await one.runtime.desired_states.load("orders")
-    assert order is not None
-    await reset_position(one.store, "orders", datetime.now(UTC), generation=order.generation)
+    await reset_position(one.store, one.runtime.desired_states, "orders", datetime.now(UTC))
     again, control = followed(
         audit, store=one.store, states=one.runtime.desired_states, driver=one.driver
     )
@@ -329,6 +329,52 @@ async def test_a_reset_of_the_scope_forgets_its_replays() -> None:
         await again.until_state(WatcherState.CAUGHT_UP)
         assert not again.watcher.replays.running
     assert audit.handled[before:] == [*range(1, 10)]
+
+
+class Unwritable(ScriptedStore):
+    """It stores no positions of replays at this time."""
+
+    refusing = False
+
+    async def save(self, checkpoint: Checkpoint) -> None:
+        if self.refusing and checkpoint.replays:
+            raise CheckpointError("the disk is full")
+        await super().save(checkpoint)
+
+
+async def test_a_move_of_the_scope_ends_no_replay_that_has_not_begun() -> None:
+    audit, store = Destination(), Unwritable()
+    _, control = followed(audit, store=store)
+    async with running(control.supervisor):
+        await until(lambda: len(audit.handled) == 9)
+        store.refusing = True
+        await ask(control, REPLAY, "orders", span(3, 6), BY)
+        moved = await ask(control, SEEK, "orders", SeekBody(at=moment(time(8))), BY)
+        assert moved.details["effective"]
+        await until(lambda: audit.handled[9:] == [8, 9])
+        store.refusing = False
+        assert (await ended(control))["state"] == "done"
+    assert audit.handled[9:] == [8, 9, 3, 4, 5, 6]
+
+
+async def test_a_scope_is_restarted_once_if_its_last_replay_ends_at_that_moment() -> None:
+    audit = Destination()
+    one, control = followed(audit)
+    async with running(control.supervisor):
+        await until(lambda: len(audit.handled) == 9)
+        audit.held = {5}
+        await ask(control, REPLAY, "orders", span(3), BY)
+        await until(lambda: audit.begun[-1] == 5)
+        one.driver.unsent.add(10)
+        one.driver.oplog.append(change(10))
+        await one.until_state(WatcherState.HALTED)
+        audit.held = set()
+        await until(lambda: not one.watcher.replays.running)
+        await ask(control, RESTART, "orders", ApplyBody(), BY)
+        await one.until_state(WatcherState.HALTED)
+        one.driver.unsent.clear()
+        await ask(control, RESTART, "orders", ApplyBody(), BY)
+        await until(lambda: audit.handled[-1] == 10)
 
 
 async def test_a_replay_whose_history_is_lost_fails_and_skips_nothing() -> None:
