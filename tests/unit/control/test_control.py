@@ -259,6 +259,23 @@ async def test_a_halted_scope_is_moved_where_it_can_continue_and_restarted() -> 
         await until(lambda: audit.handled == [1, 2, 3, 7, 8, 9])
 
 
+async def test_a_move_after_a_change_that_was_set_aside_is_a_gap_of_its_own() -> None:
+    audit = Destination()
+    one, control = controlled(audit)
+    one.driver.unsent = {4}
+    async with running(control.supervisor):
+        await one.until_state(WatcherState.HALTED)
+        await ask(control, SKIP, "orders", SkipBody(), BY)
+        await until(lambda: audit.handled[-1] == 9)
+        await one.until_state(WatcherState.CAUGHT_UP)
+        await ask(control, PAUSE, "orders", ALL, BY)
+        one.driver.oplog += changes(10, 13)
+        one.runtime.clock.answered(time(12))
+        await ask(control, SEEK, "orders", SeekBody(at=moment(time(12))), BY)
+    gaps = await one.store.gaps("orders")
+    assert [(gap.until, gap.policy) for gap in gaps] == [(time(4), "set_aside"), (time(12), "seek")]
+
+
 async def test_one_change_that_cannot_be_sent_is_set_aside_and_no_other() -> None:
     audit = Destination()
     one, control = controlled(audit)
