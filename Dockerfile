@@ -1,6 +1,6 @@
 # Targets: `live`, the daemon (the default: the last stage); `destinations`, the daemon with the clients
-# of PostgreSQL, Kafka, NATS, Redis and HTTP; `lake`, the daemon with what its parquet handler needs; and
-# `pipeline`, which has Spark and a JRE. All run as 10001:10001, write only to /data (Spark also to
+# of PostgreSQL, Kafka, NATS, Redis and HTTP; `lake`, the daemon with what its parquet handler needs, both
+# with OpenTelemetry; and `pipeline`, which has Spark and a JRE. All run as 10001:10001, write only to /data (Spark also to
 # /tmp), and contain no build tools.
 #
 #   docker build -t tailrace .
@@ -111,7 +111,7 @@ CMD ["pipeline", "--lake", "/data/lake", "--tables", "/data/tables"]
 FROM base AS lake
 COPY --from=build-lake /opt/tailrace /opt/tailrace
 RUN MONGODB_URI=mongodb://localhost tailrace check \
- && python -c 'import tailrace.app, tailrace.destinations.parquet'
+ && python -c 'import tailrace.app, tailrace.destinations.parquet, tailrace.telemetry.sdk'
 ENV PYTHONDONTWRITEBYTECODE=1
 USER 10001:10001
 CMD ["run"]
@@ -120,7 +120,7 @@ HEALTHCHECK --interval=30s --timeout=10s --start-period=30s --retries=3 CMD ["ta
 FROM base AS destinations
 COPY --from=build-destinations /opt/tailrace /opt/tailrace
 RUN MONGODB_URI=mongodb://localhost tailrace check \
- && python -c 'import tailrace.app, psycopg, confluent_kafka, nats, redis, aiohttp'
+ && python -c 'import tailrace.app, psycopg, confluent_kafka, nats, redis, aiohttp, tailrace.telemetry.sdk'
 ENV PYTHONDONTWRITEBYTECODE=1
 USER 10001:10001
 CMD ["run"]

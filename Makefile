@@ -98,9 +98,9 @@ LOCK := $(VENV)/lock/bin/uv pip compile --quiet --no-config --universal --python
 lock: $(VENV)/lock ## lock the images' dependencies, with hashes (UPGRADE=--upgrade)
 	$(LOCK) deploy/requirements/build.in -o deploy/requirements/build.txt
 	$(LOCK) pyproject.toml -o deploy/requirements/live.txt
-	$(LOCK) pyproject.toml --extra lake -c deploy/requirements/live.txt \
+	$(LOCK) pyproject.toml --extra lake --extra otel -c deploy/requirements/live.txt \
 		-o deploy/requirements/lake.txt
-	$(LOCK) pyproject.toml --extra destinations -c deploy/requirements/live.txt \
+	$(LOCK) pyproject.toml --extra destinations --extra otel -c deploy/requirements/live.txt \
 		-o deploy/requirements/destinations.txt
 	$(LOCK) pyproject.toml --extra pipeline --extra iceberg -c deploy/requirements/live.txt \
 		-o deploy/requirements/pipeline.txt

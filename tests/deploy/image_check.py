@@ -159,8 +159,14 @@ def build_more(engine: Engine, target: str) -> None:
         *("build", "--network", "host", "--target", target, "--tag", image, str(ROOT)), seconds=3600
     )
     use = {
-        "destinations": "import psycopg, confluent_kafka, nats, redis, aiohttp, tailrace.app",
-        "lake": "import obstore, pyarrow, tailrace.app, tailrace.destinations.parquet.lake_handler",
+        "destinations": (
+            "import psycopg, confluent_kafka, nats, redis, aiohttp, tailrace.app;"
+            "import tailrace.telemetry.sdk"
+        ),
+        "lake": (
+            "import obstore, pyarrow, tailrace.app, tailrace.destinations.parquet.lake_handler;"
+            "import tailrace.telemetry.sdk"
+        ),
         "pipeline": (
             "import pyspark.sql; s = pyspark.sql.SparkSession.builder.master('local[1]')"
             ".config('spark.ui.enabled', 'false').getOrCreate();"

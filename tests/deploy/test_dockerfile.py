@@ -64,8 +64,8 @@ def test_every_requirement_is_pinned_and_hashed_and_no_address_is_told(lock: Pat
     ("lock", "extras"),
     [
         ("live", []),
-        ("destinations", ["postgresql", "kafka", "nats", "redis", "http"]),
-        ("lake", ["lake"]),
+        ("destinations", ["postgresql", "kafka", "nats", "redis", "http", "otel"]),
+        ("lake", ["lake", "otel"]),
         ("pipeline", ["pipeline", "tables", "iceberg"]),
     ],
 )

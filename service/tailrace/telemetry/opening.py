@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from prometheus_client import CollectorRegistry
 
 from tailrace.config.telemetry import TelemetrySettings
-from tailrace.errors import ConfigurationError, Problem
+from tailrace.errors import ConfigurationError, Problem, how_to_install
 from tailrace.tracing import Tracing
 
 _NEEDS = ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http")
@@ -25,7 +25,7 @@ def problems_of(settings: TelemetrySettings | None) -> Iterator[Problem]:
     if settings is None:
         return
     if missing := [module for module in _NEEDS if not _is_installed(module)]:
-        message = f"needs {', '.join(missing)}, not installed here: pip install 'tailrace[otel]'"
+        message = f"needs {', '.join(missing)}, not installed here: {how_to_install('otel')}"
         yield Problem("telemetry", message)
     for variable in _PROTOCOLS:
         if (protocol := os.environ.get(variable) or _PROTOCOL) != _PROTOCOL:

@@ -39,7 +39,9 @@ async def test_a_missing_extra_is_one_problem(monkeypatch: pytest.MonkeyPatch) -
             pass
     (problem,) = caught.value.problems
     assert problem.path == "telemetry"
-    assert "pip install 'tailrace[otel]'" in problem.message
+    assert (
+        "pip install '.[otel]' in a checkout, or the image's target destinations" in problem.message
+    )
 
 
 def test_another_protocol_of_the_environment_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
