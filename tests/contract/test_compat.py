@@ -182,8 +182,8 @@ def test_a_server_that_cannot_be_reached_is_named(capsys: pytest.CaptureFixture[
     [
         (["--uri", "mongodb:/x"], "--uri: is not a usable MongoDB connection string"),
         (["--uri", "mongodb://h/?loadBalanced=true"], "loadBalanced"),
-        (["--uri", "mongodb://h/", "--database", "admin"], "admin is the server's own"),
-        (["--uri", "mongodb://h/", "--database", "a.b"], "not the name of a database"),
+        (["--uri", "mongodb://h/", "--database", "admin"], "opens no change stream on admin"),
+        (["--uri", "mongodb://h/", "--database", "a.b"], "a database's name cannot hold"),
         (["--uri", "mongodb://h/", "--timeout", "0"], "--timeout: must be at least"),
         (["--uri", "mongodb://h/", "--timeout", "nan"], "--timeout: must be at least"),
         (["--uri", "mongodb://h/", "--output", "/nowhere/report"], "cannot be written"),

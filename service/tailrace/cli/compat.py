@@ -20,8 +20,6 @@ from tailrace.masking import keep_secret, secrets_of
 if TYPE_CHECKING:
     from tailrace.compat.answer import CompatAnswer
 
-_INTERNAL = ("admin", "config", "local")
-_IN_NO_NAME, _LONGEST_NAME = '/\\. "$*<>:|?\0', 63  # mongod, NamespaceString::validDBName
 _SHORTEST_SECONDS = 0.1
 
 
@@ -87,10 +85,12 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _check(options: argparse.Namespace) -> None:
-    if options.database in _INTERNAL:
-        refuse("--database", f"{options.database} is the server's own; leave it out")
-    if {*options.database} & {*_IN_NO_NAME} or len(options.database.encode()) > _LONGEST_NAME:
-        refuse("--database", "is not the name of a database")
+    from tailrace.model.database_name import require_database, require_followed
+
+    try:
+        require_followed(require_database(options.database))
+    except ValueError as error:
+        refuse("--database", str(error))
     if not options.timeout >= _SHORTEST_SECONDS:
         refuse("--timeout", f"must be at least {_SHORTEST_SECONDS:g} seconds")
     if options.output:

@@ -26,6 +26,7 @@ from pydantic.fields import FieldInfo
 
 from tailrace.config.interpolation import Interpolated
 from tailrace.masking import mask_uri
+from tailrace.model.database_name import require_database, require_followed
 
 DAY = 86_400
 
@@ -119,12 +120,6 @@ def http_url(text: str, example: str) -> str:
     return text
 
 
-def _short_database(name: str) -> str:
-    if len(name.encode("utf-8", "replace")) > 63:
-        raise ValueError("a database's name has at most 63 bytes")
-    return name
-
-
 def _sendable(value: Any) -> Any:
     """Requires a value that a command can carry: the server gets it only while the scope runs."""
     import bson  # here: it takes long, and commands that only ask a daemon do not need it
@@ -142,23 +137,8 @@ _Sendable = AfterValidator(_sendable)
 Text = Annotated[
     str, like(r"(?=\s*\S)[^\0]*", "must not be empty, and must not hold a NUL character")
 ]
-DatabaseName = Annotated[
-    Text,
-    like(
-        r'[^/\\. "$]*',
-        "a database's name cannot hold / \\ . \" $ or a space; the collection has a key of its own",
-    ),
-    AfterValidator(_short_database),
-    _Sendable,
-]
-FollowedDatabase = Annotated[
-    DatabaseName,
-    # https://www.mongodb.com/docs/manual/changeStreams/#watch-a-collection--database--or-deployment
-    like(
-        r"(?!(?:admin|config|local)\Z)(.|\n)*",
-        "the server opens no change stream on admin, config, local",
-    ),
-]
+DatabaseName = Annotated[Text, AfterValidator(require_database), _Sendable]
+FollowedDatabase = Annotated[DatabaseName, AfterValidator(require_followed)]
 CollectionName = Annotated[
     Text,
     like(r"(?!system\.)(.|\n)*", "the server opens no change stream on system collections"),

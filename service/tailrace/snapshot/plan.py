@@ -12,13 +12,11 @@ from bson import Binary
 
 from tailrace.errors import CommandFailed, DriverError
 from tailrace.model import Scope, SnapshotProgress
+from tailrace.model.database_name import WITHOUT_EVENTS
 from tailrace.model.snapshot import DocumentId, RangeProgress, RangeState, SnapshotState
 from tailrace.snapshot.error_codes import UNAUTHORIZED
 from tailrace.snapshot.filter import filter_of
 from tailrace.snapshot.server import SnapshotServer
-
-_WITHOUT_EVENTS = frozenset({"admin", "config", "local"})
-"""Databases that have no events in a cluster's change stream (mongod, change streams)."""
 
 _MOST_COUNTED = 100
 _MAY_NOT_LIST = (
@@ -288,7 +286,7 @@ async def _databases(server: SnapshotServer, scope: Scope) -> list[str]:
         return [scope.database]
     command = {"listDatabases": 1, "nameOnly": True, "authorizedDatabases": True}
     names = [str(each["name"]) for each in (await server.run("admin", command))["databases"]]
-    return sorted(set(names) - _WITHOUT_EVENTS)
+    return sorted(set(names).difference(WITHOUT_EVENTS))
 
 
 async def _count(server: SnapshotServer, collection: ListedCollection) -> int:

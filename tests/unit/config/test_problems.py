@@ -25,7 +25,7 @@ store: {type: mongodb, path: x} | store.path | belongs to type: sqlite, not to t
 store: {pth: x} | store.pth | did you mean 'path'?
 store: {path: ' '} | store.path | must not be empty
 checkpoint: {interval_seconds: 0} | checkpoint.interval_seconds | must be greater than 0, not 0
-store: {type: mongodb, database: a.b} | store.database | the collection has a key of its own
+store: {type: mongodb, database: a.b} | store.database | a collection is named apart from it
 delivery: {lanes: true} | delivery.lanes | must be a whole number, not true
 delivery: {lanes: '1000'} | delivery.lanes | must be a whole number, not '1000'; take the quotes away
 delivery: {max_in_flight_bytes: 64 MB} | delivery.max_in_flight_bytes | must be a whole number, not '64 MB'
@@ -49,7 +49,7 @@ scope: {batchsize: 1} | scopes[0].batchsize | did you mean 'batch_size'?
 scope: {batch_size: 2147483648} | scopes[0].batch_size | must be at most 2147483647
 scope: {database: a/b} | scopes[0].database | cannot hold /
 scope: {database: éééééééééééééééééééééééééééééééé} | scopes[0].database | at most 63 bytes
-scope: {database: shop.orders} | scopes[0].database | a key of its own
+scope: {database: shop.orders} | scopes[0].database | a collection is named apart from it
 scope: {collection: system.views} | scopes[0].collection | no change stream on system
 scope: {split_large_events: 'true'} | scopes[0].split_large_events | must be true or false, not 'true'; take the quotes away
 scope: {read_preference: secondaryprefered} | scopes[0].read_preference | did you mean 'secondaryPreferred'?
