@@ -239,7 +239,10 @@ def scripted() -> Iterator[ScriptedSet]:
 
 @pytest.fixture
 def daemon(tmp_path: Path) -> Iterator[Callable[..., Daemon]]:
-    """Creates daemons below the test's directory, and kills those still running at the end."""
+    """Creates daemons below the test's directory, and kills those still running at the end.
+
+    None of them may have begun a coroutine that nobody awaits, which Python only warns of.
+    """
     made: list[Daemon] = []
 
     def make(uri: str, directory: str = "run", **sections: Any) -> Daemon:
@@ -249,6 +252,8 @@ def daemon(tmp_path: Path) -> Iterator[Callable[..., Daemon]]:
     yield make
     for each in made:
         each.kill()
+    for each in made:
+        assert "was never awaited" not in each.log, each.log
 
 
 @pytest.fixture
