@@ -123,12 +123,12 @@ class FoldedLog:
             case operation if operation == SNAPSHOT_BEGIN and change.snapshot is not None:
                 self._snapshots.add(change.snapshot.id)
             case operation if operation == SNAPSHOT_END and change.snapshot is not None:
-                self._sweep(change.snapshot, namespace)
+                self._sweep(change.snapshot, namespace, time)
             case _ if namespace is None:
                 pass
             case "drop" | "create":
-                self._end(namespace, time)
-                self._whole.add(namespace)
+                if self._end(namespace, time):
+                    self._whole.add(namespace)
             case "dropDatabase":
                 self._ends.add(namespace, time)
                 for each in [one for one in self._collections if one.db == namespace.db]:
@@ -165,11 +165,15 @@ class FoldedLog:
         found: tuple[int, int, Json | None] | None = self._file.execute(sql, values).fetchone()
         return found
 
-    def _end(self, of: Namespace, time: int) -> None:
-        """Removes the documents of a collection that are older."""
+    def _end(self, of: Namespace, time: int) -> bool:
+        """Removes the documents of a collection that are older. False: the end comes again, and a
+        rename may have brought such documents since."""
+        if time <= self._ends.last(of):
+            return False
         self._ends.add(of, time)
         sql = "DELETE FROM documents WHERE collection = ? AND time < ?"
         self._file.execute(sql, (self._collections.get(of), time))
+        return True
 
     def _rename(self, of: Namespace, to: Namespace, time: int) -> None:
         if time <= self._ends.last(of):
@@ -178,22 +182,21 @@ class FoldedLog:
         source, target = (
             self._collections.setdefault(each, len(self._collections)) for each in (of, to)
         )
-        # A drop that comes again is of documents that were there before.
-        sql = "UPDATE OR IGNORE documents SET collection = ?, time = ? WHERE collection = ?"
-        self._file.execute(f"{sql} AND time < ?", (target, time, source, time))
+        sql = "UPDATE OR IGNORE documents SET collection = ? WHERE collection = ? AND time < ?"
+        self._file.execute(sql, (target, source, time))
         self._end(of, time)
         self._whole.discard(to)
         if of in self._whole:
             self._whole.add(to)
 
-    def _sweep(self, snapshot: SnapshotBarrier, covered: Namespace | None) -> None:
+    def _sweep(self, snapshot: SnapshotBarrier, covered: Namespace | None, time: int) -> None:
         """Removes the documents that a whole snapshot did not name."""
         if snapshot.began is None or snapshot.filtered:
             return
         began = position(snapshot.began.time, snapshot.began.inc)
         for of, number in self._collections.items():
             ours = covered is None or covered in (of, Namespace(of.db))
-            if ours and snapshot.is_complete(of):
+            if ours and snapshot.is_complete(of) and not self._ends.follows(time, of):
                 sql = "DELETE FROM documents WHERE collection = ? AND time < ?"
                 self._file.execute(sql, (number, began))
         if snapshot.id in self._snapshots:

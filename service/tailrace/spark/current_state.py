@@ -107,7 +107,7 @@ class CurrentState:
         match change.operation:
             case operation if operation == SNAPSHOT_END:
                 if change.snapshot is not None:
-                    yield from self._sweep(change.snapshot, of)
+                    yield from self._sweep(change.snapshot, of, time)
             case _ if of is None:
                 pass
             case "create":
@@ -179,6 +179,8 @@ class CurrentState:
 
     def _end(self, of: Namespace, time: int, spared: int = -1) -> Iterator[KeyChange]:
         """Removes the older documents of a collection, but for those that ``spared`` has, too."""
+        if time <= self._ends.last(of):
+            return  # it comes again, and a rename may have brought older documents since
         self._require_whole(of, "the end of a collection")
         self._ends.add(of, time)
         values = self._collections.get(of), time
@@ -202,16 +204,17 @@ class CurrentState:
         for key, document in self._file.execute(sql, (source, time)):
             yield KeyChange(of, key, there=False)
             yield KeyChange(to, key, True, document)
-        # A drop that comes again is of documents that were there before.
-        move = "UPDATE OR IGNORE documents SET collection = ?, time = ? WHERE collection = ?"
-        self._file.execute(f"{move} AND time < ?", (target, time, source, time))
+        move = "UPDATE OR IGNORE documents SET collection = ? WHERE collection = ? AND time < ?"
+        self._file.execute(move, (target, source, time))
         self._file.execute(_DELETE, (source, time))
         self._ends.add(of, time)
         self._whole.add(of)
         if not whole:
             self._whole.discard(to)
 
-    def _sweep(self, snapshot: SnapshotBarrier, covered: Namespace | None) -> Iterator[KeyChange]:
+    def _sweep(
+        self, snapshot: SnapshotBarrier, covered: Namespace | None, time: int
+    ) -> Iterator[KeyChange]:
         """Removes the documents that a whole snapshot did not name."""
         if snapshot.began is None or snapshot.filtered:
             return
@@ -221,7 +224,7 @@ class CurrentState:
                 self._require_whole(of, "the end of a snapshot")
         for of, number in self._collections.items():
             ours = covered is None or covered in (of, Namespace(of.db))
-            if not ours or not snapshot.is_complete(of):
+            if not ours or not snapshot.is_complete(of) or self._ends.follows(time, of):
                 continue
             for (key,) in self._file.execute(_KEYS, (number, began)):
                 yield KeyChange(of, key, there=False)

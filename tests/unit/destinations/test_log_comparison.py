@@ -206,6 +206,28 @@ async def test_a_drop_that_comes_again_spares_what_came_after_it(tmp_path: Path,
 
 
 @pytest.mark.parametrize("form", SETTINGS)
+async def test_the_end_of_a_snapshot_is_of_documents_that_were_there_while_it_ran(
+    tmp_path: Path, form: str
+) -> None:
+    """A rename brought them meanwhile. If the end comes again, those that came later stay."""
+    async with opened(tmp_path, form) as log:
+        orders = Changes()
+        before, carts = orders.elsewhere("before"), orders.elsewhere("carts")
+        await log.write(before.insert({"_id": 1}), before.insert({"_id": 2}))
+        await log.write(carts.insert({"_id": 3}))
+        began = orders.oplog.now
+        before.delete(2)  # the history is lost
+        await log.write(snapshot(orders, SNAPSHOT_BEGIN, began, chosen=["orders"]))
+        await log.write(before.rename("orders"), orders.read(1))
+        end = snapshot(orders, SNAPSHOT_END, began, chosen=["orders"])
+        await log.write(end)
+        assert not await compared(log.handler, orders)
+        orders.drop()
+        await log.write(carts.rename("orders"), end)
+        assert not await compared(log.handler, orders)
+
+
+@pytest.mark.parametrize("form", SETTINGS)
 async def test_drops_and_renames_move_and_remove_documents(tmp_path: Path, form: str) -> None:
     async with opened(tmp_path, form) as log:
         changes = Changes()

@@ -254,6 +254,30 @@ def test_a_drop_that_comes_again_spares_what_came_after_it(landing: Landing) -> 
     ]
 
 
+def test_the_end_of_a_snapshot_is_of_documents_that_were_there_while_it_ran(
+    landing: Landing,
+) -> None:
+    """A rename brought them meanwhile. If the end comes again, those that came later stay."""
+    s = Stream()
+    landing.land([s.insert(1), s.insert(2), s.insert(3, "carts")])
+    older = {"db": "shop", "coll": "older", "uuid": "", "state": "done", "documents": 1}
+    rename, row = (lambda: s.rename("orders", "older")), (lambda: s.read(1, "older"))
+    events = s.snapshot(rename, row, collections=[older], chosen=["older"])
+    landing.land([*events, s.rename("carts", "older"), events[-1]])
+    one, two, three = (f'{{"$numberInt":"{each}"}}' for each in (1, 2, 3))
+    assert _changes(landing)[3:] == [
+        ("orders", one, "delete", None),
+        ("older", one, "upsert", {"_id": 1}),
+        ("orders", two, "delete", None),
+        ("older", two, "upsert", {"_id": 2}),
+        ("older", one, "upsert", {"_id": 1}),
+        ("older", two, "delete", None),
+        ("older", one, "delete", None),
+        ("carts", three, "delete", None),
+        ("older", three, "upsert", {"_id": 3}),
+    ]
+
+
 def test_a_variant_is_one_in_both_views(landing: Landing) -> None:
     s = Stream()
     landing.land([s.insert(1, n={"a": [1, None]}), s.delete(1), s.insert(2), s.drop()])
