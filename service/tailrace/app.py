@@ -4,10 +4,9 @@ The nesting of ``async with``, read inside out, is the shutdown order: watchers 
 cursors are killed and the client closes, handlers and the store close, and the HTTP server is last.
 """
 
-import signal
+from collections.abc import Sequence
 from contextlib import AsyncExitStack, closing
 from dataclasses import replace
-from datetime import UTC, datetime
 from functools import partial
 from ipaddress import ip_address
 from typing import Any
@@ -19,7 +18,6 @@ from tailrace.assembly import (
     access_of,
     inquiries,
     leases_of,
-    local_store,
     runtime_of,
     server_store,
 )
@@ -40,9 +38,9 @@ from tailrace.engine import (
 )
 from tailrace.errors import ConfigurationError
 from tailrace.handlers import check_handlers
-from tailrace.handlers.pool import handler_pool, handlers_of
+from tailrace.handlers.pool import HandlerPool, handlers_of
+from tailrace.local_parts import LocalParts, local_parts
 from tailrace.memory import settled_memory
-from tailrace.model.cluster import ClusterIdentity
 from tailrace.observe import logs
 from tailrace.observe.access import Access
 from tailrace.observe.health_check import page_of
@@ -51,22 +49,26 @@ from tailrace.observe.http import HttpServer, bind
 from tailrace.observe.loop_watch import LoopWatch
 from tailrace.observe.metrics import Metrics
 from tailrace.observe.output import Output
-from tailrace.reload import SPARE_STREAMS, DesiredConfig, Reloader, Sighup, source_clients
-from tailrace.replicas.leases import Leases
+from tailrace.process_status import ProcessStatus
+from tailrace.reload import (
+    SPARE_STREAMS,
+    Clients,
+    DesiredConfig,
+    Reloader,
+    Sighup,
+    source_clients,
+)
 from tailrace.replicas.member_name import require_own_name
-from tailrace.signals import LastResort, StopSignals
+from tailrace.shutdown import FAILED, Shutdown
+from tailrace.signals import StopSignals
 from tailrace.source_settings import require_readable
-from tailrace.stream import Interrupt, ServerClock
-from tailrace.telemetry.opening import telemetry
+from tailrace.stores import Store
+from tailrace.stream import ServerClock
 from tailrace.tracing import plans, watcher
 from tailrace.verify.rounds import Rounds
 from tailrace.verify.verifications import Verifications
 from tailrace.version import __version__
 from tailrace.why.lakes_and_tables import PipelineTables
-
-FINISHED, FAILED, USAGE, NOT_DRAINED = 0, 1, 2, 3
-"""The documented exit codes."""
-CLOSING_SECONDS = 10.0  # after the grace period: for the last saves, killCursors and closing
 
 
 async def serve(
@@ -87,20 +89,23 @@ async def serve(
         outcome = FAILED
         failure: Exception | None = None
         async with anyio.create_task_group() as tasks:
-            signals.listen()  # again: a handler's module may have installed its own signal handlers
-            service.bound_stop()
+            service.shutdown.listen()
             service.http_port = server.port
             tasks.start_soon(server.run, name="http")
             tasks.start_soon(service.handle_signals, name="signals")
-            page = page_of(settings.http.host, server.port)
-            at = {"page": page, "http_port": server.port, "changes_need": access.needs}
-            service.log.info("service.starting", **at, version=__version__)
+            service.log.info(
+                "service.starting",
+                page=page_of(settings.http.host, server.port),
+                http_port=server.port,
+                changes_need=access.needs,
+                version=__version__,
+            )
             try:
                 outcome = await service.run()
             except Exception as error:  # noqa: BLE001 - raised below, outside the task group
                 failure = error
             server.stop()
-            service.done.set()
+            service.shutdown.finish()
         if failure is not None:
             raise failure
         return outcome
@@ -121,128 +126,143 @@ class _Service:
         self.settings = settings
         self._file = file
         self._find, self._open_tables = tables.find, tables.opener(lambda: self.settings)
-        self._signals = signals
-        self._output = output
         self.metrics = Metrics(state.value for state in WatcherState)
         self.metrics.log_lines_dropped = lambda: output.dropped
+        self.shutdown = Shutdown(signals, output, lambda: self.settings.shutdown.grace_seconds)
         scopes = self._supervisor = Supervisor(settings.http.liveness_seconds, self.metrics.waiting)
-        self.history = History(scopes.readings)
+        self._status = status = ProcessStatus(
+            scopes, self.shutdown.stop, lambda: self.settings.mongodb.driver
+        )
+        self._history = History(scopes.readings)
         health = Health(
-            scopes.not_alive, self._not_ready, self._degraded, self._status, self.history.document
+            scopes.not_alive,
+            status.not_ready,
+            status.degraded,
+            status.document,
+            self._history.document,
         )
         self.api = Api(health, self.metrics.registry, access)
-        self._started_at = datetime.now(UTC)
         self.log = structlog.get_logger()
-        self.stop, self.done = Interrupt(), Interrupt()
         self._sighup = Sighup()
-        self._running = anyio.CancelScope()
-        self._cluster: ClusterIdentity | None = None
-        self._server: ClusterWatch | None = None
-        self._leases: Leases | None = None
-        self._rounds: Rounds | None = None
-        self._log_fields = list[Any]()
+        self._log_fields: Sequence[Any] = ()
         self.http_port = 0
 
     async def run(self) -> int:
         """Connects, follows all scopes until the stop, drains; returns the exit code."""
         settings = self.settings
-        wanted = DesiredConfig.of(settings)
-        factory, uri = DRIVERS[wanted.client.driver], wanted.client.uri
+        desired = DesiredConfig.of(settings)
         async with AsyncExitStack() as stack:
-            # Local parts are opened first: a corrupt file can be reported without a server.
             registry = self.metrics.registry
-            tracing = await stack.enter_async_context(telemetry(settings.telemetry, registry))
-            self._log_fields += [tracing.ids] if tracing else []
-            store = await stack.enter_async_context(local_store(settings))
-            objects = handler_pool(registry, self._open_tables, leased=bool(settings.replicas))
-            pool = await stack.enter_async_context(objects)
-            pool.use(await pool.add(wanted.handlers.values(), settings.delivery, waits=True))
-            with self.stop.interrupts() as connecting:
-                wait = settings.mongodb.connect_timeout_seconds
-                self._cluster = cluster = await identify(factory, uri, wait)
-            if connecting.cancelled_caught:
-                return self._outcome()
-            if cluster.doubt:
-                self.log.warning("cluster.unidentified", cluster=str(cluster), reason=cluster.doubt)
-            opening = source_clients(cluster, most_streams(settings) + SPARE_STREAMS)
-            clients = await stack.enter_async_context(opening)
-            clients.use(await clients.open(wanted.client))
+            opening = local_parts(settings, desired, registry, self._open_tables)
+            local = await stack.enter_async_context(opening)
+            if local.tracing is not None:
+                self._log_fields = [local.tracing.ids]
+            clients = await self._connect(stack, desired)
+            if clients is None:
+                return self._exit_code()
+            store = local.store
             if store is None:
                 store = await stack.enter_async_context(server_store(settings, clients))
-            supervisor = self._supervisor
-            parts = self.http_port, store, self.metrics, supervisor.restart, pool.entered
-            leases = self._leases = leases_of(settings, *parts)
-            with self.stop.interrupts() as joining:
-                if leases is not None:
-                    await require_own_name(store.leases, leases.me, leases.times)
-            if joining.cancelled_caught:
-                return self._outcome()
-            self._server = watch = ClusterWatch(clients, ServerClock())
-            self.metrics.server = watch.gauges
-            await require_readable(settings, watch.time)
-            driver = clients.now.driver
-            runtime = runtime_of(settings, driver, store, cluster, self.metrics, watch, leases)
-            planned = plans(settings, handlers_of(pool.open, settings.delivery), driver, tracing)
-            supervisor.watchers = [watcher(plan, runtime, tracing) for plan in planned]
-            self._asked = partial(inquiries, store=store, tables=self._find)
-            reload = Reloader(
-                self._file, wanted, pool, clients, supervisor, runtime, leases, self._apply, tracing
-            ).reload
-            now = (lambda: supervisor.watchers), (lambda: clients.now.driver)
-            compared = Verifications(*now, store.verifications, store.dead_letters)
-            self._rounds = Rounds(compared, lambda: rounds(self.settings), self.metrics)
-            self.api.control = Control(supervisor, runtime, clients, {}, reload, compared)
-            self._apply(settings, runtime, driver)
-            self.log.info("service.started", cluster=str(cluster), scopes=len(planned))
-            with self._running, settled_memory():
-                try:
-                    async with anyio.create_task_group() as beside:
-                        beside.start_soon(watch.run, name="cluster watch")
-                        beside.start_soon(self.history.run, name="history")
-                        letters, states = store.dead_letters, store.desired_states
-                        beside.start_soon(watch_letters, letters, self.metrics, name="letters")
-                        beside.start_soon(watch_desired_states, states, supervisor.apply)
-                        beside.start_soon(self._sighup.run, reload, name="reloads by signal")
-                        beside.start_soon(self._rounds.run, name="verifications")
-                        if leases is not None:
-                            beside.start_soon(leases.run, self.stop, name="leases")
-                        await supervisor.run(self.stop, leases.follow if leases else Watcher.run)
-                        beside.cancel_scope.cancel()  # does not wait for pending answers
-                finally:
-                    if leases is not None:
-                        await leases.close()
-        return self._outcome()
+            if not await self._join(store, local.pool):
+                return self._exit_code()
+            await self._follow(desired, local, clients, store)
+        return self._exit_code()
 
-    def _outcome(self) -> int:
-        if self._running.cancelled_caught:
-            grace = self.settings.shutdown.grace_seconds
-            self.log.error("service.not_drained", grace_seconds=grace)
-            return NOT_DRAINED
-        halted = self._supervisor.halted
-        if halted and not self.stop.is_set:
-            helps = self._supervisor.fenced
-            self.log.error("service.failed", halted=halted, restart_helps=helps, exit_code=FAILED)
-            return FAILED
-        if unsaved := self._supervisor.unsaved:
-            lost = "what was handled since the last save will come again"
-            at = {"scopes": unsaved, "consequence": lost, "exit_code": NOT_DRAINED}
-            self.log.error("service.not_saved", **at)
-            return NOT_DRAINED
-        self.log.info("service.stopped", halted=halted)
-        return FINISHED
+    async def _connect(self, stack: AsyncExitStack, desired: DesiredConfig) -> Clients | None:
+        """The clients of the source; ``None`` if the service is to stop before a server answers."""
+        settings = self.settings
+        factory, uri = DRIVERS[desired.client.driver], desired.client.uri
+        with self.shutdown.stop.interrupts() as connecting:
+            cluster = await identify(factory, uri, settings.mongodb.connect_timeout_seconds)
+        if connecting.cancelled_caught:
+            return None
+        self._status.cluster = cluster
+        if cluster.doubt:
+            self.log.warning("cluster.unidentified", cluster=str(cluster), reason=cluster.doubt)
+        opening = source_clients(cluster, most_streams(settings) + SPARE_STREAMS)
+        clients = await stack.enter_async_context(opening)
+        clients.use(await clients.open(desired.client))
+        return clients
+
+    async def _join(self, store: Store, pool: HandlerPool) -> bool:
+        """Joins those that share the scopes; whether it did so before the service is to stop."""
+        self._status.leases = leases = leases_of(
+            self.settings,
+            self.http_port,
+            store,
+            self.metrics,
+            self._supervisor.restart,
+            pool.entered,
+        )
+        with self.shutdown.stop.interrupts() as joining:
+            if leases is not None:
+                await require_own_name(store.leases, leases.me, leases.times)
+        return not joining.cancelled_caught
+
+    async def _follow(
+        self, desired: DesiredConfig, local: LocalParts, clients: Clients, store: Store
+    ) -> None:
+        """Follows all scopes until the stop, and drains."""
+        settings, supervisor, status = self.settings, self._supervisor, self._status
+        cluster, leases = status.cluster, status.leases
+        pool, tracing, driver = local.pool, local.tracing, clients.now.driver
+        assert cluster is not None  # noqa: S101 - for the type checker
+        status.server = watch = ClusterWatch(clients, ServerClock())
+        self.metrics.server = watch.gauges
+        await require_readable(settings, watch.time)
+        runtime = runtime_of(settings, driver, store, cluster, self.metrics, watch, leases)
+        planned = plans(settings, handlers_of(pool.open, settings.delivery), driver, tracing)
+        supervisor.watchers = [watcher(plan, runtime, tracing) for plan in planned]
+        self._asked = partial(inquiries, store=store, tables=self._find)
+        reload = Reloader(
+            self._file,
+            desired,
+            pool,
+            clients,
+            supervisor,
+            runtime,
+            leases,
+            self._apply,
+            tracing,
+        ).reload
+        compared = Verifications(
+            lambda: supervisor.watchers,
+            lambda: clients.now.driver,
+            store.verifications,
+            store.dead_letters,
+        )
+        status.rounds = rounds_of_all = Rounds(
+            compared, lambda: rounds(self.settings), self.metrics
+        )
+        self.api.control = Control(supervisor, runtime, clients, {}, reload, compared)
+        self._apply(settings, runtime, driver)
+        self.log.info("service.started", cluster=str(cluster), scopes=len(planned))
+        with self.shutdown.running, settled_memory():
+            try:
+                async with anyio.create_task_group() as beside:
+                    beside.start_soon(watch.run, name="cluster watch")
+                    beside.start_soon(self._history.run, name="history")
+                    letters, states = store.dead_letters, store.desired_states
+                    beside.start_soon(watch_letters, letters, self.metrics, name="letters")
+                    beside.start_soon(watch_desired_states, states, supervisor.apply)
+                    beside.start_soon(self._sighup.run, reload, name="reloads by signal")
+                    beside.start_soon(rounds_of_all.run, name="verifications")
+                    if leases is not None:
+                        beside.start_soon(leases.run, self.shutdown.stop, name="leases")
+                    await supervisor.run(
+                        self.shutdown.stop, leases.follow if leases else Watcher.run
+                    )
+                    beside.cancel_scope.cancel()  # does not wait for pending answers
+            finally:
+                if leases is not None:
+                    await leases.close()
+
+    def _exit_code(self) -> int:
+        return self.shutdown.exit_code(self._supervisor)
 
     async def handle_signals(self) -> None:
-        """The first signal drains within the grace period, a second one forces the end."""
-        seen = hang_ups = 0
-        with self.done.interrupts():
-            while True:
-                for number in self._signals.received[seen:]:
-                    seen += 1
-                    self._apply_signal(number)
-                if self._signals.hang_ups > hang_ups:
-                    hang_ups = self._signals.hang_ups
-                    self._sighup.request()
-                await self._signals.wait()
+        """Drains, ends and reloads as signals ask."""
+        await self.shutdown.handle_signals(self._sighup.request)
 
     def _apply(self, settings: Settings, runtime: Runtime, server: CommandDriver) -> None:
         """Takes over what belongs to no scope, at the start and from a reload."""
@@ -255,46 +275,4 @@ class _Service:
             self.api.control = replace(self.api.control, runtime=runtime, inquiries=by_scope)
             self.api.access = access_of(settings, loopback=self.api.access.loopback)
         logs.configure(settings.logging.level, settings.logging.format, *self._log_fields)
-        self.bound_stop()
-
-    def bound_stop(self) -> None:
-        """Ends the process after a stop even if something hangs, such as a handler that swallows
-        its cancellation, or the event loop."""
-        longest = self.settings.shutdown.grace_seconds + CLOSING_SECONDS
-        self._signals.last_resort = LastResort(longest, CLOSING_SECONDS / 5, self.leave)
-
-    def _apply_signal(self, number: signal.Signals) -> None:
-        grace = self.settings.shutdown.grace_seconds
-        if not self.stop.is_set:
-            self.log.info("service.stopping", signal=number.name, grace_seconds=grace)
-            self.stop.set()
-            self._running.deadline = anyio.current_time() + grace
-        elif self._signals.forces(number):
-            self.log.warning("service.forced", signal=number.name)
-            self._running.cancel()
-
-    def leave(self) -> None:
-        """Ends the process at once. Called from another thread if the process hangs."""
-        self.log.error("service.not_drained", reason="something hangs: the process exits")
-        self._output.leave(NOT_DRAINED)
-
-    def _not_ready(self) -> list[str]:
-        return ["stopping"] if self.stop.is_set else self._supervisor.not_ready()
-
-    def _degraded(self) -> list[str]:
-        return self._supervisor.degraded() + (self._leases.degraded() if self._leases else [])
-
-    def _status(self) -> dict[str, Any]:
-        return {
-            "version": __version__,
-            "now": datetime.now(UTC).isoformat(),
-            "started_at": self._started_at.isoformat(),
-            "driver": self.settings.mongodb.driver,
-            "cluster": str(self._cluster) if self._cluster else None,
-            "server": self._server.document() if self._server else None,
-            "ready": not self._not_ready(),
-            "degraded": self._degraded(),
-            "stopping": self.stop.is_set,
-            "members": self._leases.members() if self._leases else None,
-            "scopes": self._rounds.added_to(self._supervisor.status()) if self._rounds else {},
-        }
+        self.shutdown.bound()

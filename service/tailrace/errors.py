@@ -295,7 +295,6 @@ def describe(error: BaseException) -> str:
 
 def how_to_install(extra: str) -> str:
     """What provides an extra; no package index has Tailrace."""
-    own = {name: name for name in ("lake", "pipeline", "demo")}
-    own |= {"iceberg": "pipeline", "otel": "destinations or lake"}
-    target = own.get(extra, "destinations")
+    own = {"lake": "lake", "pipeline": "pipeline", "otel": "destinations or lake"}
+    target = own.get("pipeline" if extra == "iceberg" else extra, "destinations")
     return f"pip install '.[{extra}]' in a checkout, or the image's target {target}"

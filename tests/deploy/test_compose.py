@@ -9,7 +9,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 import yaml
 
-from tailrace.app import CLOSING_SECONDS
+from tailrace.shutdown import CLOSING_SECONDS
 from tests.configuration import load
 from tests.deploy.manifests import ROOT, tool
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import yaml
 
-from tailrace.app import CLOSING_SECONDS
 from tailrace.cli import main
 from tailrace.config.settings import Settings
+from tailrace.shutdown import CLOSING_SECONDS
 from tests.configuration import load
 from tests.deploy.manifests import KUBERNETES, OVERLAYS, ROOT, Rendered, render, tool
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tailrace.app import CLOSING_SECONDS
 from tailrace.cli.commands import COMMANDS
+from tailrace.shutdown import CLOSING_SECONDS
 from tests.checkout import ROOT
 from tests.packages import require_installed
 

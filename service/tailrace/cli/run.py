@@ -45,7 +45,8 @@ def _follow(options: argparse.Namespace, signals: StopSignals, output: Output) -
     style = logs.style_of("auto")
     logs.configure("info", style)
     try:
-        from tailrace import app
+        from tailrace.app import serve
+        from tailrace.shutdown import FINISHED
 
         if not signals.received:
             settings = read_settings(options)
@@ -53,10 +54,10 @@ def _follow(options: argparse.Namespace, signals: StopSignals, output: Output) -
             logs.configure(settings.logging.level, style)
         if signals.received:
             structlog.get_logger().info("service.stopped")
-            return app.FINISHED
+            return FINISHED
         loop = {"use_uvloop": find_spec("uvloop") is not None}  # saves a sixth of the latency
         return anyio.run(
-            app.serve,
+            serve,
             settings,
             signals,
             output,

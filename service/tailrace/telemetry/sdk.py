@@ -39,7 +39,7 @@ _DEFAULT_ENDPOINT = "http://localhost:4318"
 """https://opentelemetry.io/docs/specs/otel/protocol/exporter/"""
 FLUSH_SECONDS = 2.0
 """How long the end waits for the collector, for spans and for metrics: less than closing may take
-(app.CLOSING_SECONDS)."""
+(shutdown.CLOSING_SECONDS)."""
 _MOST_POINTS = 5000
 """Of a request: receivers refuse large ones."""
 
