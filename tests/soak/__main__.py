@@ -1,7 +1,8 @@
 """Runs for hours and writes a report into a directory: ``report.md``, curves, and the samples.
 
 Exit code 1: a change was lost, a destination is not equal to the source, or the service's memory
-has grown. Ctrl-C (or SIGTERM) ends the run early, with a report of what was until then.
+has grown. Ctrl-C (or SIGTERM) ends the run early, with a report of what was until then; once more,
+it ends the comparison at the end.
 """
 
 from __future__ import annotations
@@ -35,10 +36,11 @@ def main() -> int:
     if child := os.fork():
         return _outcome(child)
     os.setsid()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.default_int_handler)
     plan = SoakPlan(options.hours, options.rate, tuple(options.without))
-    SoakRun(plan, options.report.resolve()).run()
+    run = SoakRun(plan, options.report.resolve())
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: run.interrupted.set())
+    run.run()
     told = write_report(options.report)
     print("\n".join(told) or "equal, nothing lost, not grown", flush=True)
     return 1 if told else 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -34,12 +35,14 @@ class SoakHappening:
 
 @dataclass
 class SoakRun:
-    """What happens in a run, and what is told of it."""
+    """What happens in a run, and what is told of it. ``interrupted`` ends what is planned; once
+    more, also the comparison at the end."""
 
     plan: SoakPlan
     directory: Path
     happenings: list[SoakHappening] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)
+    interrupted: threading.Event = field(default_factory=threading.Event)
     _begin: float = field(default_factory=time.monotonic)
 
     def run(self) -> None:
@@ -54,14 +57,10 @@ class SoakRun:
             sampler = SoakSampler(system, self.directory, self.plan.sample_every, self._begin)
             self._tell(system, "begin", "the documents are copied")
             with sampler.going_on(), verifications.going_on(), changes.going_on():
-                try:
-                    self._act(system)
-                except KeyboardInterrupt:
-                    self._tell(system, "interrupt", "")
+                self._act(system)
             seconds = time.monotonic() - self._begin
             system.copies[FLAPPING].start()
-            unequal = system.caught_up(_CATCH_UP_SECONDS)
-            verifications.once()
+            unequal = self._compared(system, verifications)
             result = {
                 "hours": self.plan.hours,
                 "rate": self.plan.rate,
@@ -79,8 +78,24 @@ class SoakRun:
     def _act(self, system: SoakSystem) -> None:
         for seconds, action in in_order(planned_actions(system, self.plan), self.plan.seconds):
             self._wait(system, seconds)
+            if self.interrupted.is_set():
+                break
             self._do(system, action)
         self._wait(system, self.plan.seconds)
+        if self.interrupted.is_set():
+            self._tell(system, "interrupt", "")
+            self.interrupted.clear()
+
+    def _compared(
+        self, system: SoakSystem, verifications: SoakVerifications
+    ) -> dict[str, list[str]]:
+        """What is unequal at the end; less is known of it after an interrupt."""
+        unequal = system.caught_up(_CATCH_UP_SECONDS, self.interrupted)
+        verifications.once(until=self.interrupted)
+        if self.interrupted.is_set():
+            self._tell(system, "interrupt", "of the comparison at the end")
+            self.failures.append("interrupted before the end of the last verification")
+        return unequal
 
     def _do(self, system: SoakSystem, action: PlannedAction) -> None:
         act = next(action.acts)
@@ -93,7 +108,8 @@ class SoakRun:
 
     def _wait(self, system: SoakSystem, seconds: float) -> None:
         while (rest := seconds - self._seconds()) > 0:
-            time.sleep(min(rest, _LONGEST_PAUSE))
+            if self.interrupted.wait(min(rest, _LONGEST_PAUSE)):
+                return
             assert system.run.process is not None
             if (code := system.run.process.poll()) is not None:
                 self.failures.append(f"{self._seconds():.0f} s: the service ended with {code}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import tempfile
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -106,13 +107,14 @@ class SoakSystem:
             found[name] = _differing(source, held)
         return found
 
-    def caught_up(self, seconds: float) -> dict[str, list[str]]:
-        """What is unequal once nothing is, or once nothing more has changed for so long."""
+    def caught_up(self, seconds: float, interrupted: threading.Event) -> dict[str, list[str]]:
+        """What is unequal once nothing is, once nothing more has changed for so long, or after an
+        interrupt."""
         last: dict[str, list[str]] = {}
 
         def is_equal() -> bool:
             last.update(self.unequal())
-            return not any(last.values())
+            return interrupted.is_set() or not any(last.values())
 
         with suppress(AssertionError):  # the caller sees what differs
             until(is_equal, "equal destinations", seconds, lambda: sum(map(len, last.values())))
