@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from tests.daemon import WAIT_SECONDS, Daemon
+from tests.daemon import Daemon, until
 
 # A row has the document as BSON, and its field `n` as a column.
 TABLE = '''
@@ -138,9 +138,17 @@ class Held:
 
 
 def verified(run: Daemon, *options: str, scope: str = "orders") -> dict[str, Any]:
-    """The result of ``tailrace verify``, whose exit code says the same."""
+    """The result of ``tailrace verify``, whose exit code says the same. It may take as long as it
+    gets further: beside writers it waits for documents that change again and again."""
+
+    def compared() -> object:
+        answer = run.get(f"/scopes/{scope}/verify?keys=false")[1]
+        found = json.loads(answer)["verification"] if answer.startswith("{") else None
+        return found and (found["state"], found["compared"], found["in_flux"])
+
     with run.begun("verify", scope, "--json", *options) as command:
-        output, errors = command.communicate(WAIT_SECONDS)
+        until(lambda: command.poll() is not None, "the end of verify", progress=compared)
+        output, errors = command.communicate()
         code = command.returncode
     assert code in (0, 1), errors
     found: dict[str, Any] = json.loads(output)

@@ -17,6 +17,7 @@ from tailrace.destinations.kafka.settings import KafkaHandlerSettings
 from tailrace.errors import Unavailable
 from tailrace.event import ChangeEvent
 from tests.destinations import kafka
+from tests.guards import against_hanging
 from tests.handlers import opening
 
 
@@ -58,9 +59,16 @@ def ids(topics: kafka.Kafka, isolation: str = "read_committed") -> list[int]:
 
 
 async def until_available(call: Callable[[], Awaitable[Any]]) -> Any:
-    with anyio.fail_after(60):
+    with against_hanging():
         while True:
             try:
                 return await call()
             except Unavailable:
                 await anyio.sleep(0.1)
+
+
+async def begun(bus: Any) -> str | None:
+    """The position with which it begins. A broker that has just created the topic of positions
+    answers that it has no leader."""
+    position: str | None = await until_available(lambda: bus.begin(scope()))
+    return position

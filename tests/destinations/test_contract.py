@@ -9,6 +9,7 @@ from bson import json_util
 
 from tailrace.testing import DestinationContract
 from tests.destinations.destination import NAMES, Destination
+from tests.guards import HANGS_SECONDS
 
 SWEEPING = ("postgresql", "mongodb", "redis")
 """Those that keep the last state of each document, and know themselves what is gone."""
@@ -28,6 +29,8 @@ SECRETS = {
 
 @pytest.mark.usefixtures("abandoned_connects")
 class TestContract(DestinationContract):
+    seconds = HANGS_SECONDS
+
     @pytest.fixture(autouse=True)
     def _this(self, kind: str, destination: Destination) -> None:
         self.destination = destination

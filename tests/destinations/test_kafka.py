@@ -14,7 +14,15 @@ from tailrace.errors import PermanentError, Refused, Unavailable
 from tailrace.event import ChangeEvent
 from tailrace.model import Scope
 from tests.destinations import kafka
-from tests.destinations.kafka_calls import batch, event, ids, opened, scope, until_available
+from tests.destinations.kafka_calls import (
+    batch,
+    begun,
+    event,
+    ids,
+    opened,
+    scope,
+    until_available,
+)
 
 ORDERS = "{}.shop.orders"
 
@@ -86,7 +94,7 @@ async def test_events_whose_topic_the_broker_never_creates_are_refused_alone(
 ) -> None:
     """``a.b`` and ``a_b`` have the same metrics."""
     async with opened(topics, exactly_once=exactly_once) as bus:
-        former = await bus.begin(scope()) if exactly_once else None
+        former = await begun(bus) if exactly_once else None
         await bus.write(batch(event(0, collection="a.b"), position="a", former=former))
         mixed = event(1), event(2, collection="a_b"), event(3)
         with pytest.raises(Refused, match=r"topic .*a_b cannot be created: .*collides") as refused:
@@ -136,7 +144,7 @@ async def test_a_probe_asks_the_broker_whether_topics_can_be_created(topics: kaf
         assert f"topic {topics.prefix}.shop.orders can be created" in message
         assert f"topic {topics.prefix}-positions can be created" in message
         assert topics.topics() == []
-        assert await bus.begin(scope()) is None
+        assert await begun(bus) is None
         await bus.write(batch(event(), position="a"))
         assert "can be" not in await bus.probe(context)
 
@@ -171,12 +179,12 @@ async def test_exactly_once_aborts_what_the_broker_refuses_in_part(
     client = {} if together else {"batch.num.messages": 1}
     create(topics, ORDERS, max_message_bytes=10_000)
     async with opened(topics, exactly_once=True, client=client) as bus:
-        await bus.begin(scope())
+        await begun(bus)
         await bus.write(batch(event(0), position="a"))
         with pytest.raises(Refused, match=r"event 1: the broker says: .* too large") as refused:
             await bus.write(batch(event(1), large, event(3), position="b", former="a"))
         assert set(refused.value.reasons) == {1}
-        assert await until_available(lambda: bus.begin(scope())) == "a"
+        assert await begun(bus) == "a"
         await bus.write(batch(event(1), event(3), position="b", former="a"))
         assert await bus.begin(scope()) == "b"
     assert ids(topics) == [0, 1, 3]
@@ -201,7 +209,7 @@ async def test_a_topic_that_is_deleted_is_made_again(
     topics: kafka.Kafka, exactly_once: bool
 ) -> None:
     async with opened(topics, exactly_once=exactly_once, timeout_seconds=3) as bus:
-        former = await bus.begin(scope()) if exactly_once else None
+        former = await begun(bus) if exactly_once else None
         await bus.write(batch(event(0), position="a", former=former))
         name = ORDERS.format(topics.prefix)
         topics.server.admin.delete_topics([name])[name].result(10)
@@ -239,7 +247,7 @@ async def test_a_silent_broker_is_an_outage_after_timeout_seconds(
         former = None
         for number in range(2):
             if exactly_once:
-                former = await bus.begin(scope())
+                former = await begun(bus)
             await bus.write(batch(event(number), position=str(number), former=former))
         topics.pause()
         try:
@@ -248,7 +256,7 @@ async def test_a_silent_broker_is_an_outage_after_timeout_seconds(
         finally:
             topics.start()
         if exactly_once:
-            former = await until_available(lambda: bus.begin(scope()))
+            former = await begun(bus)
         if former != "2":
             again = batch(event(2), position="2", former="1")
             await until_available(lambda: bus.write(again))

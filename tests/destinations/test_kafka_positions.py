@@ -9,7 +9,15 @@ from structlog.testing import capture_logs
 from tailrace.destination.handler_type import ProbeContext
 from tailrace.errors import BatchTooLarge, Fenced, Unavailable
 from tests.destinations import kafka
-from tests.destinations.kafka_calls import batch, event, ids, opened, scope, until_available
+from tests.destinations.kafka_calls import (
+    batch,
+    begun,
+    event,
+    ids,
+    opened,
+    scope,
+    until_available,
+)
 
 
 async def test_a_later_process_fences_an_earlier_one(topics: kafka.Kafka) -> None:
@@ -52,7 +60,7 @@ async def test_a_position_is_found_behind_many_others_and_after_open_transaction
     name = f"{topics.prefix}-positions"
     more = {"exactly_once": True, "timeout_seconds": 1}
     async with opened(topics, **more) as bus:
-        await bus.begin(scope())
+        await begun(bus)
         await bus.write(batch(position="a"))
         options = {
             "bootstrap.servers": topics.server.bootstrap_servers,
@@ -75,7 +83,7 @@ async def test_a_transaction_that_a_dead_process_left_open_is_ended_at_once(
 ) -> None:
     """``transaction_timeout_seconds`` is a minute."""
     async with opened(topics, exactly_once=True) as bus:
-        await bus.begin(scope())
+        await begun(bus)
         await bus.write(batch(event(1), position="a"))
         dead = Producer(
             {
@@ -126,14 +134,14 @@ async def test_a_positions_topic_that_is_deleted_is_made_again_and_said(
 ) -> None:
     name = f"{topics.prefix}-positions"
     async with opened(topics, exactly_once=True, timeout_seconds=3) as bus:
-        await bus.begin(scope())
+        await begun(bus)
         await bus.write(batch(event(1), position="a"))
         if not restarts:
             topics.server.admin.delete_topics([name])[name].result(10)
             with pytest.raises(Unavailable):
                 await bus.write(batch(event(2), position="b", former="a"))
             with capture_logs() as logs:
-                assert await until_available(lambda: bus.begin(scope())) is None
+                assert await begun(bus) is None
             await bus.write(batch(event(2), position="b"))
     if restarts:
         topics.server.admin.delete_topics([name])[name].result(10)
