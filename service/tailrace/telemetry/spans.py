@@ -63,21 +63,25 @@ def fail(span: Span, error: BaseException) -> None:
 
 class SpanSeries:
     """Spans of one thing that happens again and again, such as the replies of a stream: at most
-    :data:`SPANS_A_SECOND`, and one of each failure."""
+    :data:`SPANS_A_SECOND`, and one of each failure. There may be none until ``full_until``, by
+    ``clock``."""
 
     def __init__(self, tracer: Tracer, kind: SpanKind) -> None:
         self._tracer = tracer
         self._kind = kind
-        self._left, self._until, self._clock = 0, 0.0, time.monotonic
+        self.clock, self.full_until = time.monotonic, 0.0
+        self._left, self._until = 0, 0.0
 
     def allows(self) -> bool:
         """Whether there may be one now, which is counted."""
-        if not self._left:
-            now = self._clock()
-            if now < self._until:
-                return False
+        now = self.clock()
+        if now < self.full_until:
+            return False
+        if now >= self._until:
             self._left, self._until = SPANS_A_SECOND, now + 1.0
         self._left -= 1
+        if not self._left:
+            self.full_until = self._until
         return True
 
     def begin(
