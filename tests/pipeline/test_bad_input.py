@@ -97,7 +97,7 @@ DAMAGES: list[tuple[Callable[[Landing], object], str]] = [
         "has 1 events from 8 to 8, where 6 comes next",
     ),
     (other_type, "has a column 'ordinal' of type string"),
-    (newer, r"seg-000000000003\.parquet: its footer is not .*: format 2 is not 1"),
+    (newer, r"seg-000000000003\.parquet: its footer .*: format 2 is not 1: a newer version"),
 ]
 
 

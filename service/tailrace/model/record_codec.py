@@ -63,8 +63,9 @@ def instance(kind: type[T], record: Any, version: int | None = None) -> T:
     """
     if not isinstance(record, Mapping):
         raise ValueError(f"it is {type(record).__name__}, not a record")
-    if version is not None and _value(record, "format", _whole_number) != version:
-        raise ValueError(f"format {record['format']} is not {version}")
+    if version is not None and (found := _value(record, "format", _whole_number)) != version:
+        age = "a newer" if found > version else "an earlier"
+        raise ValueError(f"format {found} is not {version}: {age} version of Tailrace wrote it")
     of: Any = kind
     values: dict[str, Any] = {}
     for field in fields(of):

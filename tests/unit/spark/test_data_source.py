@@ -165,7 +165,7 @@ def test_a_stream_reads_up_to_a_segment_of_a_newer_format(
         newer.setattr("tailrace.lake.segment.FORMAT", 2)
         path = landing.land([s.insert(9)])
     batches: list[list[dict[str, Any]]] = []
-    with pytest.raises(SegmentUnreadable, match=r"format 2 is not 1") as refused:  # noqa: PT012
+    with pytest.raises(SegmentUnreadable, match="format 2 is not 1: a newer version") as refused:  # noqa: PT012
         while True:
             batches += stream.batches(1, view=view, max_segments="1")
     assert str(refused.value).startswith(f"{path}: ")
