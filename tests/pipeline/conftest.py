@@ -17,7 +17,7 @@ from tailrace.pipeline import jars
 from tailrace.pipeline.object_store import spark_settings
 from tailrace.pipeline.session import open_session
 from tests.machine import exclusive
-from tests.pipeline import worker_daemon
+from tests.pipeline import early_connection, worker_daemon
 from tests.pipeline.pipeline import Pipeline
 from tests.s3 import CREDENTIALS, S3
 from tests.s3_proxy import Rules, S3Proxy
@@ -66,11 +66,13 @@ def s3_jars() -> str:
 
 
 @pytest.fixture(scope="session")
-def spark(java: None, s3_jars: str) -> Iterator[SparkSession]:
+def spark(java: None, s3_jars: str, session_directory: MakeDirectory) -> Iterator[SparkSession]:
     settings = {**SETTINGS, **worker_daemon.SETTING, "spark.jars": s3_jars}
     if delta := os.environ.get("TAILRACE_TESTS_JARS"):
         settings |= {**DELTA, "spark.jars": f"{s3_jars},{delta}"}
-    session = open_session(PipelineSettings(master="local[2]", spark=settings))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYSPARK_PYTHON", str(early_connection.python(session_directory("python"))))
+        session = open_session(PipelineSettings(master="local[2]", spark=settings))
     yield session
     gateway: Any = SparkContext._gateway
     session.stop()
