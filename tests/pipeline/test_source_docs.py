@@ -1,11 +1,7 @@
 """What docs/spark.md shows works as it stands, on S3."""
 
-import inspect
 import json
 import re
-import runpy
-import sys
-import types
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +9,8 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 from pyiceberg.catalog.sql import SqlCatalog
-from pyspark import pipelines
 from pyspark.sql import SparkSession
 
-from tailrace.spark import register
-from tailrace.spark.options import Options, columns
 from tests.checkout import ROOT
 from tests.pipeline.events import Stream
 from tests.pipeline.landing import Landing
@@ -26,7 +19,6 @@ from tests.s3_proxy import S3Proxy
 
 PAGE = (ROOT / "docs" / "spark.md").read_text()
 QUERY, DELTA, ICEBERG = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
-EXAMPLE = ROOT / "docs" / "examples" / "lakeflow.py"
 
 
 @pytest.mark.filterwarnings("ignore:Delete operation did not match any records")
@@ -72,39 +64,3 @@ def test_the_page_reads_a_lake_and_merges_its_changes_into_delta_and_iceberg(
         row["key"]: row["document"] for row in rows
     }
     assert len(found) == len(rows) == 2
-
-
-def test_the_pipeline_of_the_examples_fits_spark_and_the_view(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Without a format that supports MERGE it cannot run: its calls are checked."""
-    calls: list[tuple[str, dict[str, Any]]] = []
-    stub: Any = types.ModuleType("pyspark.pipelines")
-
-    def noting(name: str) -> Any:
-        signature = inspect.signature(getattr(pipelines, name))
-
-        def call(*arguments: Any, **keywords: Any) -> Any:
-            calls.append((name, signature.bind(*arguments, **keywords).arguments))
-            return arguments[0] if arguments else None
-
-        return call
-
-    for name in ("temporary_view", "create_streaming_table", "create_auto_cdc_flow"):
-        setattr(stub, name, noting(name))
-    monkeypatch.setattr("pyspark.pipelines", stub)
-    monkeypatch.setitem(sys.modules, "pyspark.pipelines", stub)
-
-    class Session:
-        @staticmethod
-        def active() -> Any:
-            return types.SimpleNamespace(dataSource=types.SimpleNamespace(register=lambda _: None))
-
-    monkeypatch.setattr("pyspark.sql.SparkSession", Session)
-    runpy.run_path(str(EXAMPLE))
-    assert callable(register)
-    flows = [arguments for name, arguments in calls if name == "create_auto_cdc_flow"]
-    assert [flow["stored_as_scd_type"] for flow in flows] == [1, 2]
-    there = columns(Options.of({"lake": "lake", "view": "changes"}))
-    for flow in flows:
-        assert {*flow["keys"], *flow["column_list"], flow["sequence_by"]} <= set(there)

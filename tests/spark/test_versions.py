@@ -11,12 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from tailrace.pipeline import jars
 from tailrace.pipeline.prerequisites import OLDEST_SPARK
 from tests.checkout import ROOT
-from tests.machine import exclusive
+from tests.spark.fetched_jars import fetched
 
-HERE = Path(__file__).parent
 OLDEST = ".".join(map(str, OLDEST_SPARK))
 SPARK = Path(sys.prefix) / f"spark-{OLDEST}"
 
@@ -26,10 +24,7 @@ TESTS = ("test_semantics.py", "delta_spark.py")
 @pytest.fixture(scope="module")
 def delta_jars() -> str:
     """The jars of delta-spark for the oldest Spark; Maven fetches them once per user."""
-    artifacts = jars.listed((HERE / "delta-jars.txt").read_text())
-    there = jars.directory().with_name("delta-jars")
-    with exclusive():
-        return ",".join(map(str, jars.fetch(there, artifacts)))
+    return ",".join(map(str, fetched("delta-jars")))
 
 
 def test_the_oldest_spark_makes_the_same_tables_and_delta_spark_reads_them(
