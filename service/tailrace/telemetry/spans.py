@@ -20,7 +20,7 @@ from tailrace.masking import shortened
 
 Attributes = Mapping[str, AttributeValue]
 
-SPANS_A_SECOND = 50
+SPANS_A_SECOND = 25
 """Of a stream, of a handler and so on: 150 µs each. A reply of 1,000 events, whose bytes a handler
 takes, costs the daemon a millisecond."""
 _MOST_FRAMES = 16
