@@ -18,7 +18,7 @@ from tests.spark.fetched_jars import fetched
 OLDEST = ".".join(map(str, OLDEST_SPARK))
 SPARK = Path(sys.prefix) / f"spark-{OLDEST}"
 
-TESTS = ("test_semantics.py", "delta_spark.py")
+TESTS = ("test_semantics.py", "test_killed_streams.py", "delta_spark.py")
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +27,7 @@ def delta_jars() -> str:
     return ",".join(map(str, fetched("delta-jars")))
 
 
-def test_the_oldest_spark_makes_the_same_tables_and_delta_spark_reads_them(
+def test_the_oldest_spark_makes_the_same_tables_and_streams_and_delta_spark_reads_them(
     java: None, delta_jars: str, tmp_path: Path
 ) -> None:
     if not SPARK.is_dir():
