@@ -1,18 +1,28 @@
 """Documents: every type of BSON, and names that no directory may have."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import bson
+import duckdb
+import pyarrow as pa
 import pytest
 from bson import Binary, Code, DatetimeMS, Decimal128, Int64, MaxKey, MinKey, ObjectId, Regex
 from bson.timestamp import Timestamp
+from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from tailrace.event.extended_json import to_json
 from tailrace.lake.segment import Documents
-from tailrace.pipeline import small_batch
+from tailrace.pipeline import files, small_batch
+from tailrace.pipeline.changes import changes_table
 from tailrace.pipeline.decoding import key_of
+from tailrace.pipeline.log_snapshot import CURRENT_STATE, HISTORY_STATE
+from tailrace.pipeline.quality import quality_table
 from tailrace.pipeline.schemas import table_name
+from tailrace.pipeline.tables import Table
+from tailrace.pipeline.tables.iceberg import IcebergStore
+from tests.pipeline.columns import COLUMNS, VALUES, document_of
 from tests.pipeline.events import Stream
 from tests.pipeline.pipeline import Pipeline
 from tests.scratch import MakeDirectory
@@ -64,25 +74,34 @@ def raw(document: dict[str, Any]) -> bytes:
     return (len(body) + 4).to_bytes(4, "little") + body
 
 
-@pytest.fixture(scope="module", params=[small_batch.ROWS, 0], ids=["here", "in Spark"])
+@pytest.fixture(
+    scope="module",
+    params=[("delta", small_batch.ROWS), ("delta", 0), ("iceberg", 0)],
+    ids=["here", "in Spark", "iceberg"],
+)
 def pipeline(
     request: pytest.FixtureRequest, spark: SparkSession, session_directory: MakeDirectory
-) -> Pipeline:
+) -> Iterator[Pipeline]:
     """Tables of documents that this process has decoded, or Spark's workers."""
-    pipeline = Pipeline(spark, session_directory("documents"))
+    (form, rows_here), directory = request.param, session_directory("documents")
+    catalog = {"type": "sql", "uri": f"sqlite:///{directory}/catalog.db"}
+    pipeline = Pipeline(spark, directory, catalog=catalog if form == "iceberg" else None)
     s = Stream()
     everything = s.insert(1, "types")
     everything["fullDocument"] = raw(EVERYTHING)
     pipeline.land([everything], documents=Documents.BSON)
     events = [s.insert(key, "keys", n=1) for key in KEYS]
     events += [s.insert("k", NAME, n=1)]
+    for at, value in enumerate(VALUES):
+        events.append(s.insert(at, "values", **document_of([value] * len(COLUMNS))))
     pipeline.land(events, documents=Documents.CANONICAL)
     updated = s.update(1, "types", int64=Int64(6), document__new=Decimal128("0.10"))
     pipeline.land([updated, *(s.delete(key, "keys") for key in KEYS[:3])])
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(small_batch, "ROWS", request.param)
-        pipeline.run()
-    return pipeline
+        patch.setattr(small_batch, "ROWS", rows_here)
+        patch.setenv("POLARS_ICEBERG_PLANNER", "pyiceberg")
+        pipeline.run(columns={"shop.values": COLUMNS})
+        yield pipeline
 
 
 def test_every_type_survives_the_log_and_an_update(pipeline: Pipeline) -> None:
@@ -123,3 +142,55 @@ def test_a_collection_may_have_a_name_that_no_directory_may_have(pipeline: Pipel
     assert pipeline.current(table_name("shop", NAME)) == {"k": {"n": 1}}
     (row,) = [row for row in pipeline.table("changes") if row["collection"] == NAME]
     assert row["database"] == "shop"
+
+
+@pytest.mark.parametrize("name", ["changes", "quality", "current", "history"])
+def test_every_reader_has_the_same_rows(pipeline: Pipeline, name: str) -> None:
+    """The format's own library, polars, DuckDB and Spark, of every table."""
+    for table in tables_of(pipeline, name):
+        found = {
+            "polars": pipeline.frame(table.name).to_arrow(),
+            "Spark": files.read_table(pipeline.spark, table, table.load().files).toArrow(),
+            **by_own_library(pipeline, table.name),
+        }
+        of_spark = as_text(found["Spark"])
+        assert len(of_spark) > 0 or name == "current"
+        for reader, rows in found.items():
+            assert as_text(rows) == of_spark, (reader, table.name)
+
+
+def tables_of(pipeline: Pipeline, name: str) -> list[Table]:
+    store, lake = pipeline.store, pipeline.landing.identity
+    if name == "quality":
+        return [quality_table(store, lake)]
+    if name == "changes":
+        return [changes_table(store, lake)]
+    kind = {"current": CURRENT_STATE, "history": HISTORY_STATE}[name]
+    return [kind.table(store, lake, each).load().table for each in store.names(name)]
+
+
+def by_own_library(pipeline: Pipeline, name: str) -> dict[str, pa.Table]:
+    """As read by the library of the format, and by DuckDB through it."""
+    store, session = pipeline.store, duckdb.connect()
+    if isinstance(store, IcebergStore):
+        stored = store.stored(name)
+        assert stored is not None
+        rows = stored.scan().to_arrow()
+        session = stored.scan().to_duckdb("found")
+    else:
+        delta = DeltaTable(f"{pipeline.tables}/{name}")
+        rows = delta.to_pyarrow_table()
+        session.register("found", delta.to_pyarrow_dataset())
+    session.execute("SET TimeZone = 'UTC'")
+    return {"library": rows, "DuckDB": session.sql("SELECT * FROM found").to_arrow_table()}
+
+
+def as_text(rows: pa.Table) -> list[str]:
+    """Rows of readers that name types, and one time zone, differently."""
+    columns = {}
+    for name in sorted(rows.column_names):
+        column = rows[name]
+        if pa.types.is_timestamp(column.type):
+            column = column.cast(pa.timestamp("us", "UTC")).cast(pa.int64())
+        columns[name] = column
+    return sorted(map(str, pa.table(columns).to_pylist()))
