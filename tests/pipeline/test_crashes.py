@@ -1,19 +1,22 @@
 """Runs that end at any moment: what is committed is applied exactly once."""
 
+import itertools
+import json
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
 from pyarrow import compute as pc
-from pyiceberg.catalog.sql import SqlCatalog
 
 from tailrace.errors import PipelineRefused, TablesFenced
 from tailrace.pipeline import files, small_batch
-from tailrace.pipeline.tables.delta import DeltaVersion
+from tailrace.pipeline.tables import TableVersion
 from tests.pipeline.pipeline import Pipeline
 from tests.pipeline.workload import Workload
 
@@ -21,8 +24,10 @@ _KILLED = """
 import os, signal, sys
 from tailrace.cli import main
 from tailrace.pipeline.tables.delta import DeltaVersion
+from tailrace.pipeline.tables.iceberg.version import IcebergVersion
 
-commit, calls = DeltaVersion.commit, []
+version = {"delta": DeltaVersion, "iceberg": IcebergVersion}[sys.argv.pop(1)]
+commit, calls = version.commit, []
 
 def killed(self, *arguments, **keywords):
     done = commit(self, *arguments, **keywords)
@@ -31,7 +36,7 @@ def killed(self, *arguments, **keywords):
         os.kill(os.getpid(), signal.SIGKILL)
     return done
 
-DeltaVersion.commit = killed
+version.commit = killed
 sys.exit(main(sys.argv[1:]))
 """
 
@@ -40,15 +45,19 @@ class Crash(BaseException):
     """An error that nothing in the job may catch."""
 
 
-def test_a_process_that_is_killed_at_a_commit_applies_each_event_once(stored: Pipeline) -> None:
+def test_a_process_that_is_killed_at_a_commit_applies_each_event_once(
+    stored_in_format: Pipeline, tmp_path: Path
+) -> None:
     """SIGKILL of the whole process, which knows S3 by the variables alone.
 
     The next run finds one more segment.
     """
-    pipeline, workload = stored, Workload(stored)
+    pipeline, workload = stored_in_format, Workload(stored_in_format)
     workload.land()
-    command = [sys.executable, "-c", _KILLED, "pipeline", "--once"]
-    command += ["--lake", str(pipeline.lake), "--tables", str(pipeline.tables)]
+    config = tmp_path / "config.json"
+    config.write_text(json.dumps({"pipeline": pipeline.section}))
+    of = "iceberg" if pipeline.catalog else "delta"
+    command = [sys.executable, "-c", _KILLED, of, "pipeline", "--once", "--config", str(config)]
     environment = {**os.environ, "JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1"}
     ended = subprocess.run(command, capture_output=True, text=True, env=environment)
     assert ended.returncode == -signal.SIGKILL, ended.stderr
@@ -57,49 +66,26 @@ def test_a_process_that_is_killed_at_a_commit_applies_each_event_once(stored: Pi
     workload.check()
 
 
-@pytest.mark.parametrize(
-    ("where", "places"),
-    [("pipeline", (0, 3)), ("stored", range(5)), ("iceberg", (0, 2, 5))],
-    ids=["directory", "bucket", "iceberg"],
-)
-def test_a_run_that_ends_at_any_commit_applies_each_event_once(
-    where: str,
-    places: Sequence[int],
-    request: pytest.FixtureRequest,
-    monkeypatch: pytest.MonkeyPatch,
+def test_a_run_that_ends_before_any_commit_applies_each_event_once(
+    in_format: Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In this process: before the first commit of a run, and after each commit; in a bucket, too.
+    """In this process: of the commits from that of a batch on, a run ends before the first one, the
+    next run before the second one, and so on until one does all. Each run first finishes what the
+    one before it left. The files of the commit that does not come are written.
 
     At last another writer commits while this one writes its files, and this one is refused.
     """
-    workload = Workload(request.getfixturevalue(where))
-    pipeline, write = workload.pipeline, files.write_arrow
-    # Of the catalog each request is a commit, also those of properties.
-    of, name = (SqlCatalog, "commit_table") if where == "iceberg" else (DeltaVersion, "commit")
-    commit = getattr(of, name)
-    ends = 0
-    for at in places:
+    pipeline, workload, write = in_format, Workload(in_format), files.write_arrow
+    commits = Commits(workload)
+    for place in itertools.count():
         workload.land()
-        calls = [0]
-
-        def ended(
-            self: Any, *arguments: Any, at: int = at, calls: list[int] = calls, **keywords: Any
-        ) -> Any:
-            if at == 0:
-                raise Crash
-            done = commit(self, *arguments, **keywords)
-            calls[0] += 1
-            if calls[0] == at:
-                raise Crash
-            return done
-
-        try:
-            with monkeypatch.context() as patch:
-                patch.setattr(of, name, ended)
-                pipeline.run(batch_events=4 if at % 3 else 2_000_000, parallel_collections=1)
-        except Crash:
-            ends += 1
-    assert ends >= min(4, len(places))
+        with monkeypatch.context() as patch, suppress(Crash):
+            commits.end(patch, type(pipeline.job().log.load()), place)
+            pipeline.run(parallel_collections=1)
+            break
+    kinds = [name.partition("/")[0] for name in commits.names]
+    assert {*kinds} == {"changes", "current", "history", "quality"}
+    assert kinds.index("quality") == len(kinds) - 1
     workload.land()
     waiting = [True]
 
@@ -116,6 +102,35 @@ def test_a_run_that_ends_at_any_commit_applies_each_event_once(
         patch.setattr(files, "write_arrow", overtaken)
         pipeline.run(parallel_collections=1)
     workload.check()
+
+
+class Commits:
+    """The commits of a run from that of a batch on. At that one, the tables have to have what was
+    in the log before."""
+
+    def __init__(self, workload: Workload) -> None:
+        self.workload = workload
+        self.names: list[str] = []
+
+    def end(self, patch: pytest.MonkeyPatch, of: type[TableVersion], place: int) -> None:
+        """Ends the next run before the commit with this number."""
+        self.names = []
+        for method in ("commit", "set_properties", "add_columns"):
+            patch.setattr(of, method, self._counted(getattr(of, method), place))
+
+    def _counted(self, commit: Callable[..., Any], place: int) -> Callable[..., Any]:
+        def ended(version: TableVersion, *arguments: Any, **keywords: Any) -> Any:
+            name = version.table.name
+            if not self.names and name == "changes" and keywords.get("segments"):
+                self.workload.check_current(version.segment("orders") + 1)
+                self.names.append(name)
+            elif self.names:
+                self.names.append(name)
+            if len(self.names) == place + 1:
+                raise Crash
+            return commit(version, *arguments, **keywords)
+
+        return ended
 
 
 def test_a_batch_that_fails_leaves_nothing(

@@ -1,15 +1,14 @@
 """Tables rebuilt from segments equal those that the batches made."""
 
 import random
-from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
 from tailrace.errors import PipelineRefused
-from tailrace.event.update_description import apply_update
 from tailrace.pipeline.location import Location
 from tests.pipeline.events import Stream
+from tests.pipeline.model import documents_of
 from tests.pipeline.pipeline import Pipeline
 
 KEYS = ["k", "l", 1, 2]
@@ -74,39 +73,3 @@ def test_what_retention_took_cannot_be_rebuilt(either: Pipeline) -> None:
     with pytest.raises(PipelineRefused, match=r"seg-000000000000\.parquet: is missing"):
         either.job().rebuild()
     assert not Location.of(str(either.tables)).exists()
-
-
-UNKNOWN = None
-"""An existing document with unknown content."""
-
-
-def documents_of(events: Sequence[dict[str, Any]]) -> dict[str, dict[Any, Any]]:
-    """The documents of each collection by key, without their ``_id``."""
-    collections: dict[str, dict[Any, Any]] = {}
-    for event in events:
-        name = event["ns"].get("coll")
-        match event["operationType"]:
-            case "dropDatabase":
-                collections.clear()
-            case "drop":
-                collections.pop(name, None)
-            case "rename":
-                collections[event["to"]["coll"]] = collections.pop(name, {})
-            case operation:
-                _change(collections.setdefault(name, {}), operation, event)
-    return collections
-
-
-def _change(documents: dict[Any, Any], operation: str, event: dict[str, Any]) -> None:
-    key = event["documentKey"]["_id"]
-    image = event.get("fullDocument")
-    if operation == "delete":
-        documents.pop(key, None)
-    elif image is not None:
-        documents[key] = {name: value for name, value in image.items() if name != "_id"}
-    elif documents.get(key) is not None:
-        documents[key] = apply_update(documents[key], event["updateDescription"])
-    elif "fullDocument" in event:
-        documents.pop(key, None)
-    else:
-        documents[key] = UNKNOWN
