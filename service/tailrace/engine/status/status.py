@@ -238,14 +238,15 @@ class Status:
     def snapshot_of(self, handler: str) -> ObservedSnapshot | None:
         """The last snapshot of a handler of this course, as far as it has its rows."""
         seen, own = self.snapshot(), self._progress(handler)
-        if own is not None and (seen is None or self._is_past(seen.progress, own, handler)):
-            return ObservedSnapshot(own)
-        return as_handled(seen, own)
+        if seen is not None and not self._is_past(seen.progress, own, handler):
+            return as_handled(seen, own)
+        return ObservedSnapshot(own) if own is not None else None
 
-    def _is_past(self, seen: SnapshotProgress, own: SnapshotProgress, handler: str) -> bool:
-        """Whether a handler gets nothing more of the snapshot that is seen, and has another."""
+    def _is_past(self, seen: SnapshotProgress, own: SnapshotProgress | None, handler: str) -> bool:
+        """Whether a handler gets nothing of the snapshot that is seen, which others have had."""
         busy = self.shown is not None and handler in self.shown.busy
-        return is_later(own, seen) or (seen.over and not busy and own.id != seen.id)
+        lacks = own is None or own.id != seen.id
+        return is_later(own, seen) or (seen.over and not busy and lacks)
 
     def _progress(self, handler: str | None) -> SnapshotProgress | None:
         saved = self.saved(handler)
