@@ -1,5 +1,6 @@
-"""The pipeline of docs/examples runs in Spark itself, with AUTO CDC into tables of Iceberg.
+"""What runs in Spark Connect: a session with both views, and the pipeline of docs/examples.
 
+The pipeline has AUTO CDC into tables of Iceberg.
 Iceberg has no jar for Spark 4.3 yet: ``IcebergCatalog.java`` says what is missing in that for 4.1.
 """
 
@@ -17,7 +18,11 @@ import pyspark
 import pytest
 import yaml
 from pyiceberg.table import StaticTable
+from pyspark.errors import PySparkException
+from pyspark.sql import Row
+from pyspark.sql.connect.session import SparkSession as RemoteSession
 
+from tailrace.spark import register
 from tests.checkout import ROOT
 from tests.daemon import until
 from tests.machine import run
@@ -154,6 +159,51 @@ def test_auto_cdc_has_each_version_once_though_spark_is_killed(
     assert sorted(present) == [
         (key, document) for key, document, _, end in sorted(versions, key=str) if end is None
     ]
+
+
+def test_a_session_of_connect_reads_both_views_once_and_as_streams(
+    server: ConnectServer, tmp_path: Path
+) -> None:
+    server.start()
+    landing, s = Landing(tmp_path / "lake"), Stream()
+    landing.land([s.insert(1, n=1), s.insert(2, n=1)])
+    landing.land([s.delete(2), s.drop()])
+    spark = RemoteSession.builder.remote(server.url).create()
+    register(spark)
+
+    def options(view: str) -> dict[str, str]:
+        return {"lake": str(landing.path), "view": view}
+
+    def read(view: str, *columns: str) -> list[Row]:
+        found = spark.read.format("tailrace").options(**options(view)).load()
+        return sorted(found.select(*columns).collect())
+
+    def stream(view: str, *columns: str) -> list[Row]:
+        changes = spark.readStream.format("tailrace").options(**options(view)).load()
+        writer = changes.select(*columns).writeStream.format("parquet")
+        writer = writer.option("checkpointLocation", f"{tmp_path}/checkpoint of {view}")
+        query = writer.trigger(availableNow=True).start(f"{tmp_path}/{view}")
+        query.awaitTermination()
+        return sorted(spark.read.parquet(f"{tmp_path}/{view}").collect())
+
+    events = ("ordinal", "operation")
+    there = [(0, "insert"), (1, "insert"), (2, "delete"), (3, "drop")]
+    assert read("events", *events) == stream("events", *events) == there
+    changes = ("key", "operation", "document")
+    effects = [
+        ('{"$numberInt":"1"}', "delete", None),
+        ('{"$numberInt":"1"}', "upsert", '{"_id":1,"n":1}'),
+        ('{"$numberInt":"2"}', "delete", None),
+        ('{"$numberInt":"2"}', "upsert", '{"_id":2,"n":1}'),
+    ]
+    assert read("changes", *changes) == stream("changes", *changes) == effects
+    landing.land([s.insert(3)])
+    assert stream("events", *events) == [*there, (4, "insert")]
+    last = ('{"$numberInt":"3"}', "upsert", '{"_id":3}')
+    assert stream("changes", *changes) == [*effects, last]
+    with pytest.raises(PySparkException, match="unknown option 'scop' of the format tailrace"):
+        spark.read.format("tailrace").options(scop="a", **options("events")).load().collect()
+    spark.stop()
 
 
 def _document(row: dict[str, Any]) -> tuple[int, str]:
