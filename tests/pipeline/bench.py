@@ -3,9 +3,9 @@
 Prints one JSON object a line, for each part (``--only NAME ...``):
 
 ``load``: loads of growing size with the seconds of each stage and the driver's memory; ``forms``:
-one load in each form of documents; ``batches``: an unpublished batch of 10,000 changes at two sizes
-of a collection, and the publication of those batches; ``small``: 10,000 changes in 40 small
-collections; ``columns``: ten typed columns, beside none; ``cold``: the first tables after a
+one load in each form of documents; ``batches``: 10,000 changes spread over collections of several
+sizes, into the log and then into ``current``; ``small``: 10,000 changes in 40 small collections;
+``columns``: ten typed columns, beside none; ``cold``: the first tables after a
 snapshot of three collections; ``following``: freshness and cost of a pipeline that keeps running.
 
 CPU seconds are those of Python, Java and their children. Ratios hold between machines, seconds do
@@ -72,9 +72,10 @@ def load(
 def batches(
     spark: SparkSession, writer: Executor, directory: Path, sizes: list[int], rounds: int
 ) -> None:
-    """Changes spread over a collection at several of its sizes, in turns."""
+    """Changes spread over collections of several sizes, in turns."""
     loads = {size: Load(spark, writer, directory / f"keys{size}") for size in sizes}
     jobs = {}
+    publications: dict[int, list[dict[str, float]]] = {size: [] for size in sizes}
     for size, each in loads.items():
         progress(f"a collection of {size:,} documents")
         each.land(size, lambda at: at)
@@ -88,12 +89,14 @@ def batches(
             with measured(spark) as cost:
                 jobs[size].step()
             costs[size].append(cost)
-        progress(f"round {turn + 1} of {rounds}")
-    for size, job in jobs.items():
-        say("batch, not published", keys=size, events=BATCH, **medians(costs[size]))
-        with measured(spark) as cost:
-            job.publish(everything=True)
-        say("publication", keys=size, events=BATCH * rounds, **cost)
+            with measured(spark) as cost:
+                jobs[size].publish(everything=True)
+            publications[size].append(cost)
+            progress(f"round {turn + 1} of {rounds}, {size:,} documents: {cost}")
+    for size in sizes:
+        say("batch into the log", keys=size, events=BATCH, **medians(costs[size]))
+        first = publications[size][0]["cpu_seconds"]
+        say("publication", keys=size, events=BATCH, first=first, **medians(publications[size]))
 
 
 def small(spark: SparkSession, writer: Executor, directory: Path, rounds: int) -> None:
@@ -157,7 +160,7 @@ def main() -> None:
     options = parser.parse_args()
     quick, only = options.quick, options.only
     events = options.events or ([10_000, 50_000] if quick else [100_000, 300_000, 1_000_000])
-    keys = options.keys or ([10_000, 50_000] if quick else [100_000, 4_000_000])
+    keys = options.keys or ([10_000, 50_000] if quick else [20_000, 200_000, 2_000_000])
     rounds = 1 if quick else 3
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tailrace.pipeline import small_batch, table_groups
+from tailrace.pipeline import log_files, table_groups
 from tests.pipeline.events import Stream
 from tests.pipeline.pipeline import Pipeline
 
@@ -103,7 +103,7 @@ def test_batches_that_end_anywhere_give_the_tables_of_one_rebuild(
     Tables share a job where both change, or always. This process decodes the events, or Spark.
     """
     monkeypatch.setattr(table_groups, "FEWEST", 2 - seed)
-    monkeypatch.setattr(small_batch, "ROWS", seed * small_batch.ROWS)
+    monkeypatch.setattr(log_files, "ROWS", seed * log_files.ROWS)
     chance = random.Random(seed)
     events = random_events(Stream(), chance, 40)
     ends = {

@@ -7,7 +7,7 @@ import pytest
 from deltalake import DeltaTable, QueryBuilder
 from pyspark.sql import SparkSession
 
-from tailrace.pipeline import small_batch
+from tailrace.pipeline import log_files
 from tailrace.pipeline.maintenance import compact
 from tailrace.pipeline.tables.iceberg import IcebergStore
 from tests.pipeline.events import Stream
@@ -36,32 +36,43 @@ CONDITIONS = [
 ]
 
 
-@pytest.fixture(scope="module", params=[small_batch.ROWS, 0], ids=["by this process", "by Spark"])
-def rows_here(request: pytest.FixtureRequest) -> int:
-    found: int = request.param
+WRITERS: dict[str, dict[str, int]] = {
+    "by this process": {},
+    "in parts": {"CHUNK": 1, "PART_BYTES": 1},
+    "by workers": {"ROWS": 0},
+}
+
+
+@pytest.fixture(scope="module", params=WRITERS.values(), ids=WRITERS)
+def limits(request: pytest.FixtureRequest) -> dict[str, int]:
+    """The limits of ``log_files`` by which files are written."""
+    found: dict[str, int] = request.param
     return found
 
 
 @pytest.fixture(scope="module")
-def log(rows_here: int, spark: SparkSession, session_directory: MakeDirectory) -> Pipeline:
-    return written(Pipeline(spark, session_directory("bounds")), rows_here)
+def log(limits: dict[str, int], spark: SparkSession, session_directory: MakeDirectory) -> Pipeline:
+    return written(Pipeline(spark, session_directory("bounds")), limits)
 
 
 @pytest.fixture(scope="module")
-def iceberg_log(rows_here: int, spark: SparkSession, session_directory: MakeDirectory) -> Pipeline:
+def iceberg_log(
+    limits: dict[str, int], spark: SparkSession, session_directory: MakeDirectory
+) -> Pipeline:
     directory = session_directory("bounds")
     catalog = {"type": "sql", "uri": f"sqlite:///{directory}/catalog.db"}
-    return written(Pipeline(spark, directory, catalog=catalog), rows_here)
+    return written(Pipeline(spark, directory, catalog=catalog), limits)
 
 
-def written(pipeline: Pipeline, rows_here: int) -> Pipeline:
+def written(pipeline: Pipeline, limits: dict[str, int]) -> Pipeline:
     """A log of two batches, of which the second has columns that are empty in the first."""
     s = Stream()
     pipeline.land([s.insert("k1", n=1), s.insert("k2", n=2)])
     pipeline.land([s.insert(LONG, n=LONG), s.update("k1", n=2), s.delete("k2"), s.drop("other")])
     job = pipeline.job(batch_events=2, history=False)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(small_batch, "ROWS", rows_here)
+        for name, limit in limits.items():
+            patch.setattr(log_files, name, limit)
         while job.step():
             pass
     return pipeline

@@ -73,9 +73,9 @@ class Cluster:
 _COMMAND = """
 import sys
 from tailrace.cli import main
-from tailrace.pipeline import small_batch, table_groups
+from tailrace.pipeline import log_files, table_groups
 
-small_batch.ROWS = table_groups.TABLE_ROWS = 0
+log_files.ROWS = table_groups.TABLE_ROWS = 0
 sys.exit(main(sys.argv[1:]))
 """
 """The command, with all batches and tables too large for its own process."""

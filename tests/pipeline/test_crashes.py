@@ -15,7 +15,7 @@ import pytest
 from pyarrow import compute as pc
 
 from tailrace.errors import PipelineRefused, TablesFenced
-from tailrace.pipeline import files, small_batch
+from tailrace.pipeline import files, log_files, table_groups
 from tailrace.pipeline.tables import TableVersion
 from tests.pipeline.pipeline import Pipeline
 from tests.pipeline.workload import Workload
@@ -75,7 +75,7 @@ def test_a_run_that_ends_before_any_commit_applies_each_event_once(
 
     At last another writer commits while this one writes its files, and this one is refused.
     """
-    pipeline, workload, write = in_format, Workload(in_format), files.write_arrow
+    pipeline, workload, write = in_format, Workload(in_format), log_files.write
     commits = Commits(workload)
     for place in itertools.count():
         workload.land()
@@ -99,7 +99,7 @@ def test_a_run_that_ends_before_any_commit_applies_each_event_once(
 
     refused = pytest.raises(TablesFenced, match="another pipeline writes this table")
     with monkeypatch.context() as patch, refused:
-        patch.setattr(files, "write_arrow", overtaken)
+        patch.setattr(log_files, "write", overtaken)
         pipeline.run(parallel_collections=1)
     workload.check()
 
@@ -138,12 +138,13 @@ def test_a_batch_that_fails_leaves_nothing(
 ) -> None:
     """Files of a failed batch are removed, whether Spark or this process has written them."""
     Workload(pipeline).land()
-    monkeypatch.setattr(pc, "min_max", lambda *_: os.stat("/nowhere"))
-    with pytest.raises(PipelineRefused, match="nothing was committed"):
-        pipeline.run()
+    with monkeypatch.context() as patch:
+        patch.setattr(pc, "min_max", lambda *_: os.stat("/nowhere"))
+        with pytest.raises(PipelineRefused, match="nothing was committed"):
+            pipeline.run()
     assert not list(pipeline.tables.rglob("*.parquet"))
-    monkeypatch.setattr(small_batch, "ROWS", 0)
+    monkeypatch.setattr(table_groups, "TABLE_ROWS", 0)
     monkeypatch.setattr(files, "_describe", lambda *_: os.stat("/nowhere"))
     with pytest.raises(FileNotFoundError):
         pipeline.run()
-    assert not list(pipeline.tables.rglob("*.parquet"))
+    assert not list((pipeline.tables / "current").rglob("*.parquet"))

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 from tailrace.event.extended_json import to_json
 from tailrace.lake.segment import Documents
-from tailrace.pipeline import files, small_batch
+from tailrace.pipeline import files, log_files
 from tailrace.pipeline.changes import changes_table
 from tailrace.pipeline.decoding import key_of
 from tailrace.pipeline.log_snapshot import CURRENT_STATE, HISTORY_STATE
@@ -76,7 +76,7 @@ def raw(document: dict[str, Any]) -> bytes:
 
 @pytest.fixture(
     scope="module",
-    params=[("delta", small_batch.ROWS), ("delta", 0), ("iceberg", 0)],
+    params=[("delta", log_files.ROWS), ("delta", 0), ("iceberg", 0)],
     ids=["here", "in Spark", "iceberg"],
 )
 def pipeline(
@@ -98,7 +98,7 @@ def pipeline(
     updated = s.update(1, "types", int64=Int64(6), document__new=Decimal128("0.10"))
     pipeline.land([updated, *(s.delete(key, "keys") for key in KEYS[:3])])
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(small_batch, "ROWS", rows_here)
+        patch.setattr(log_files, "ROWS", rows_here)
         patch.setenv("POLARS_ICEBERG_PLANNER", "pyiceberg")
         pipeline.run(columns={"shop.values": COLUMNS})
         yield pipeline

@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 
 from tailrace.cli import main
 from tailrace.errors import PipelineRefused, TablesFenced
-from tailrace.pipeline import jars, small_batch
+from tailrace.pipeline import jars, table_groups
 from tailrace.pipeline.follow import Follower
 from tailrace.pipeline.location import Location
 from tests.pipeline.events import Stream
@@ -122,13 +122,13 @@ def test_a_listing_that_lags_loses_nothing(
     stored: Pipeline, s3: S3Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A segment that it does not show is waited for, and a batch whose files it lacks fails."""
-    monkeypatch.setattr(small_batch, "ROWS", 0)  # Spark lists the files that it wrote
+    monkeypatch.setattr(table_groups, "TABLE_ROWS", 0)  # Spark's files are found by a listing
     for key in "abc":
         stored.land([Stream().insert(key)])
     with s3.failing(hidden="/seg-000000000001."):
         assert stored.run(history=False).missing == {"orders": 1}
     assert stored.current().keys() == {"a"}
-    with s3.failing(hidden="/part-"), pytest.raises(PipelineRefused, match="nothing was committed"):
+    with s3.failing(hidden="/part-"), pytest.raises(PipelineRefused, match="Spark wrote 3 rows"):
         stored.run(history=False)
     stored.run(history=False)
     assert stored.current().keys() == {"a", "b", "c"}
@@ -138,6 +138,7 @@ def test_files_that_are_missed_after_spark_has_written_them_are_not_forgotten(
     pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     work, below = Workload(pipeline), Location.below
+    monkeypatch.setattr(table_groups, "TABLE_ROWS", 0)
     work.land()
     monkeypatch.setattr(Location, "below", lambda place: below(place)[1:])
     with pytest.raises(PipelineRefused, match=r"Spark wrote \d+ rows, and 0 are in its files"):

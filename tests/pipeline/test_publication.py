@@ -2,6 +2,8 @@
 
 import json
 import shutil
+import subprocess
+import sys
 from argparse import Namespace
 from pathlib import Path
 from typing import Any
@@ -131,6 +133,15 @@ def test_large_tables_are_written_as_several_files_however_well_they_compress(
     assert files.count_for(halves) == count
 
 
+_LEAN = """
+import sys
+from tailrace.cli import main
+
+assert main(sys.argv[1:]) == 0
+assert "pandas" not in sys.modules, "which takes as long as all else"
+"""
+
+
 def test_a_run_without_news_starts_no_spark(
     pipeline: Pipeline, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -158,6 +169,8 @@ def test_a_run_without_news_starts_no_spark(
     assert starts(history=False)
     pipeline.run(columns={"shop.orders": {"n": "long"}})
     assert [starts(columns={"shop.orders": {"n": "long"}}), starts()] == [False, True]
+    places = ["--lake", locations["lake"], "--tables", locations["tables"]]
+    subprocess.run([sys.executable, "-c", _LEAN, "pipeline", "--once", *places], check=True)
     shutil.rmtree(pipeline.tables / "history" / "shop.orders")
     assert starts(columns={"shop.orders": {"n": "long"}})
 

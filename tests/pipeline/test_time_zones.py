@@ -14,7 +14,7 @@ from bson import DatetimeMS
 from polars import selectors
 from pyspark.sql import DataFrame, SparkSession
 
-from tailrace.pipeline import small_batch, views
+from tailrace.pipeline import log_files, views
 from tailrace.spark import register
 from tests.pipeline.columns import ABSENT, fitting
 from tests.pipeline.events import Stream
@@ -105,10 +105,10 @@ def test_tables_are_the_same_in_every_zone(
 ) -> None:
     """Of batches that this process decodes, and of those that Spark decodes."""
     found: list[Sequence[Any]] = []
-    for zone, rows in zip(ZONES, (small_batch.ROWS, 0, small_batch.ROWS), strict=True):
+    for zone, rows in zip(ZONES, (log_files.ROWS, 0, log_files.ROWS), strict=True):
         pipeline = Pipeline(spark, tmp_path / zone)
         pipeline.lake = landing.path
-        monkeypatch.setattr(small_batch, "ROWS", rows)
+        monkeypatch.setattr(log_files, "ROWS", rows)
         with machine_in(zone, spark):
             pipeline.run(columns={"shop.orders": {"at": "timestamp"}}, batch_events=len(TIMES))
             view = views.history(spark, str(pipeline.tables), "shop.orders").orderBy("ordinal")

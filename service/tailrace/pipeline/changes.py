@@ -1,19 +1,15 @@
 """The log of changes: a table that has every landed event once, and only grows."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from functools import partial, reduce
 
 from pyarrow import compute as pc
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - what all of Spark's users call it
-from pyspark.sql.pandas.types import to_arrow_schema
 
 from tailrace.event.cluster_position import BEFORE_ALL, position
-from tailrace.lake.segment import Documents
-from tailrace.pipeline import files, small_batch
-from tailrace.pipeline.decoding import decode
-from tailrace.pipeline.lineage import Statement, position_sql
-from tailrace.pipeline.schemas import CHANGES, DECODED, NO_TABLE, segment_schema
+from tailrace.pipeline import files, log_files
+from tailrace.pipeline.lineage import Statement
+from tailrace.pipeline.schemas import CHANGES, NO_TABLE
 from tailrace.pipeline.segments import LandedSegment
 from tailrace.pipeline.tables import DataFile, Table, TableStore, TableVersion
 
@@ -48,12 +44,7 @@ def append(
     for batch in batches:
         segments += batch
         if any(segment.footer.rows for segment in batch):
-            few = small_batch.rows_of(batch)
-            adds += (
-                files.write(_rows(spark, batch, snapshot.table), snapshot.table)
-                if few is None
-                else files.write_arrow(few, snapshot.table)
-            )
+            adds += log_files.write(spark, batch, snapshot.table)
     footers = [segment.footer for segment in segments]
     last = {footer.scope: footer.segment for footer in footers}  # in the order of their numbers
     gaps = {
@@ -107,36 +98,3 @@ def after(through: Mapping[str, int]) -> Column:
         return F.lit(True)
     known = " ".join(f"WHEN '{scope}' THEN {segment}" for scope, segment in through.items())
     return F.expr(f"segment > CASE scope {known} ELSE -1 END")
-
-
-def _rows(spark: SparkSession, segments: Sequence[LandedSegment], table: Table) -> DataFrame:
-    """Decodes segments, in groups by the form of documents and by whether rows are repeated."""
-    groups: dict[tuple[Documents, bool], list[LandedSegment]] = {}
-    for segment in segments:
-        if segment.footer.rows:
-            groups.setdefault((segment.footer.documents, segment.repeats), []).append(segment)
-    parts = []
-    for (documents, repeats), group in groups.items():
-        locations = [segment.file for segment in group]
-        landed = files.scan(spark, segment_schema(documents), locations, table)
-        if repeats:
-            landed = _once(landed, group)
-        decoder = partial(
-            decode, documents=documents, schema=to_arrow_schema(DECODED, timezone="UTC")
-        )
-        decoded = landed.mapInArrow(decoder, DECODED)
-        derived = {
-            "cluster_time": F.timestamp_seconds("cluster_seconds"),
-            "position": F.expr(position_sql("cluster_seconds", "cluster_increment")),
-        }
-        parts.append(decoded.withColumns(derived).select(*CHANGES.names))
-    return reduce(DataFrame.unionByName, parts)
-
-
-def _once(landed: DataFrame, group: Sequence[LandedSegment]) -> DataFrame:
-    """Each ordinal once, and none that an earlier segment has."""
-    floors = " ".join(
-        f"WHEN scope = '{each.footer.scope}' AND segment = {each.footer.segment} THEN {each.floor}"
-        for each in group
-    )
-    return landed.where(f"ordinal > CASE {floors} END").dropDuplicates(["scope", "ordinal"])

@@ -6,13 +6,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import partial, reduce
-from operator import and_
 from typing import Any
-from urllib.parse import quote, unquote
+from urllib.parse import unquote
 
 import pyarrow as pa
 from py4j.protocol import Py4JError
-from pyarrow import compute as pc
 from pyarrow import fs, parquet
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Observation, SparkSession
@@ -22,6 +20,7 @@ from pyspark.sql.types import StructType
 from tailrace.errors import PipelineRefused, SegmentUnreadable, describe
 from tailrace.pipeline import bounds
 from tailrace.pipeline.location import Location
+from tailrace.pipeline.partition_files import NewFiles, hint, writing
 from tailrace.pipeline.tables import DataFile, Table
 
 _READERS = 8
@@ -32,8 +31,8 @@ _FILE_ROWS = 500_000
 
 _FEW_VALUES = ("operation", "database", "collection", "image")
 """Columns that this process keeps as numbers of their distinct values."""
-_MALFORMED = re.compile(r"(scope \S+, segment \d+, ordinal \d+: malformed BSON[^\n]*)")
-_FILE = re.compile(r"(?:[a-z][a-z0-9+.-]*:)?/[^\s,\]]+\.parquet")
+_RAISED = re.compile(r"^tailrace\.errors\.(SegmentUnreadable|PipelineRefused): (.*)", re.MULTILINE)
+"""An error of ours that a Python worker has raised."""
 _CAUSE = re.compile(r"Caused by: ([^\n]+)")
 
 
@@ -154,46 +153,18 @@ def write(rows: DataFrame, table: Table) -> list[DataFile]:
 
 def write_arrow(rows: pa.Table, table: Table) -> list[DataFile]:
     """As :func:`write`, for few rows that this process has: a file for each partition."""
-    batch = uuid.uuid4().hex
-    written = []
+    folder = uuid.uuid4().hex
     try:
-        for partition, part in _partitions(rows, table.partition_by):
-            # Some readers take the values from the names of directories, as Spark writes them.
-            names = [f"{name}={quote(value, safe='!')}" for name, value in partition.items()]
-            above = "/".join([batch, *names])
-            path = f"{above}/part-{batch}.parquet"
-            file = table.location / path
-            (table.location / above).make()
-            with file.files.open_output_stream(file.path) as stream:
-                parquet.write_table(
-                    part, stream, compression="zstd", compression_level=1, write_page_checksum=True
-                )
-            (info,) = file.files.get_file_info([file.path])
-            its_bounds = bounds.of_rows(part) if table.bounded else ()
-            written.append(DataFile(path, info.size, part.num_rows, partition, *its_bounds))
-    except OSError as error:
-        remove_tree(table.location / batch)
-        why = describe(error)
-        raise PipelineRefused(
-            f"{table.location}: nothing was committed: {why}{_hint(why)}"
-        ) from error
-    return written
+        with writing(new_files(table, folder)) as files:
+            files.write(rows)
+    except BaseException:
+        remove_tree(table.location / folder)
+        raise
+    return files.written
 
 
-def _partitions(rows: pa.Table, names: Sequence[str]) -> Iterator[tuple[dict[str, str], pa.Table]]:
-    """The rows by the values of these columns, which the files do not have; none without rows."""
-    if not names:
-        if rows.num_rows:
-            yield {}, rows
-        return
-    for values in rows.group_by([*names]).aggregate([]).to_pylist():
-        tests = [pc.field(name) == value for name, value in values.items()]
-        part = rows.filter(reduce(and_, tests)).drop_columns([*names])
-        yield {name: _partition_text(value) for name, value in values.items()}, part
-
-
-def _partition_text(value: str | bool) -> str:
-    return value if isinstance(value, str) else str(value).lower()
+def new_files(table: Table, folder: str) -> NewFiles:
+    return NewFiles(table.location, folder, table.partition_by, table.bounded)
 
 
 def remove_tree(location: Location) -> None:
@@ -206,25 +177,18 @@ def remove_tree(location: Location) -> None:
 def job_errors(doing: str) -> Iterator[None]:
     """Reports a failed Spark job in one line.
 
-    Raises :class:`SegmentUnreadable` if a segment is the cause, else :class:`PipelineRefused`.
+    Raises what a Python worker has raised, else :class:`PipelineRefused`.
     """
     try:
         yield
     except (PySparkException, Py4JError) as error:
         text = str(error)
-        malformed = _MALFORMED.search(text)
-        if malformed:
-            raise SegmentUnreadable(f"{malformed[1]}; {doing}") from error
+        if raised := _RAISED.search(text):
+            kind = SegmentUnreadable if raised[1] == SegmentUnreadable.__name__ else PipelineRefused
+            raise kind(raised[2]) from error
         causes = _CAUSE.findall(text)
         cause = causes[-1] if causes else text.strip().partition("\n")[0]
-        file = _FILE.search(text)
-        if file and "seg-" in file[0]:
-            raise SegmentUnreadable(f"{file[0]}: cannot be read: {cause}; {doing}") from error
-        raise PipelineRefused(f"{doing}: Spark failed: {cause[:300]}{_hint(text)}") from error
-
-
-def _hint(reason: str) -> str:
-    return ". Make room, then run again" if "No space left" in reason else ""
+        raise PipelineRefused(f"{doing}: Spark failed: {cause[:300]}{hint(text)}") from error
 
 
 def _describe(

@@ -43,7 +43,7 @@ class Location:
             return cls(path, fs.LocalFileSystem(), path)
         uri = text.replace("s3a://", "s3://", 1).rstrip("/")
         if scheme(uri) == "s3":
-            return cls(uri, _s3(access), uri.removeprefix("s3://"))
+            return cls(uri, _S3Client(access), uri.removeprefix("s3://"))
         try:
             files, path = fs.FileSystem.from_uri(uri)
         except (ValueError, OSError, NotImplementedError) as error:
@@ -102,19 +102,27 @@ class Location:
             self.files.create_dir(self.path)
 
 
-def _s3(chosen: Mapping[str, str]) -> fs.FileSystem:
+class _S3Client(fs.S3FileSystem):  # type: ignore[misc]
     """pyarrow's client. It waits and tries again if the store asks for fewer requests (503)."""
-    access = S3Access.of({**os.environ, **chosen})
-    host = access.endpoint.partition("://")[2] or None
-    return fs.S3FileSystem(
-        access_key=chosen.get("AWS_ACCESS_KEY_ID"),
-        secret_key=chosen.get("AWS_SECRET_ACCESS_KEY"),
-        session_token=chosen.get("AWS_SESSION_TOKEN"),
-        endpoint_override=host,
-        scheme=scheme(access.endpoint) or "https",
-        region=access.region or None,
-        force_virtual_addressing=bool(host) and not access.path_style,
-        connect_timeout=_CONNECT_SECONDS,
-        request_timeout=_REQUEST_SECONDS,
-        retry_strategy=fs.AwsStandardS3RetryStrategy(max_attempts=_ATTEMPTS),
-    )
+
+    def __init__(self, chosen: Mapping[str, str]) -> None:
+        self._chosen = chosen
+        access = S3Access.of({**os.environ, **chosen})
+        host = access.endpoint.partition("://")[2] or None
+        super().__init__(
+            access_key=chosen.get("AWS_ACCESS_KEY_ID"),
+            secret_key=chosen.get("AWS_SECRET_ACCESS_KEY"),
+            session_token=chosen.get("AWS_SESSION_TOKEN"),
+            endpoint_override=host,
+            scheme=scheme(access.endpoint) or "https",
+            region=access.region or None,
+            force_virtual_addressing=bool(host) and not access.path_style,
+            connect_timeout=_CONNECT_SECONDS,
+            request_timeout=_REQUEST_SECONDS,
+            retry_strategy=fs.AwsStandardS3RetryStrategy(max_attempts=_ATTEMPTS),
+        )
+
+    def __reduce__(self) -> tuple[type, tuple[Mapping[str, str]]]:
+        """Spark's workers have another environment, and need the keys in that of the driver."""
+        named = {name: value for name, value in os.environ.items() if name.startswith("AWS_")}
+        return _S3Client, ({**named, **self._chosen},)

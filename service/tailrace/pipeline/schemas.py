@@ -6,7 +6,7 @@ from functools import lru_cache
 
 from pyspark.sql import types as T  # noqa: N812
 
-from tailrace.lake.segment import COLUMNS, Documents, LogicalType
+from tailrace.lake.segment import COLUMNS, LogicalType
 
 NO_TABLE = "_"
 """The ``table`` of events in the log that change no single document: drop, rename, ..."""
@@ -25,18 +25,6 @@ _TEXT, _NUMBER, _TIME, _FLAG = T.StringType(), T.LongType(), T.TimestampType(), 
 
 def _columns(**types: T.DataType) -> T.StructType:
     return T.StructType([T.StructField(name, kind, True) for name, kind in types.items()])
-
-
-def segment_schema(documents: Documents) -> T.StructType:
-    """A segment's columns as Spark reads them."""
-    kinds = {
-        LogicalType.INT64: _NUMBER,
-        LogicalType.STRING: _TEXT,
-        LogicalType.BINARY: T.BinaryType(),
-        LogicalType.MILLISECONDS: _TIME,
-        LogicalType.DOCUMENT: T.BinaryType() if documents is Documents.BSON else _TEXT,
-    }
-    return _columns(**{name: kinds[kind] for name, kind in COLUMNS.items()})
 
 
 CHANGES = _columns(

@@ -14,6 +14,7 @@ from tailrace.pipeline.tables.json_text import json_text
 from tailrace.pipeline.tables.port import DataFile
 
 _NAME = "tailrace:"
+_BOUNDS = ("min.", "max.")
 
 
 def schema_of(delta: DeltaTable) -> StructType:
@@ -41,12 +42,18 @@ def add_action(file: DataFile, now: int) -> transaction.AddAction:
 
 
 def data_file(row: Mapping[str, Any]) -> DataFile:
-    low, high, partition = (row.get(name) or {} for name in ("min", "max", "partition"))
+    """``row``: an action whose statistics are columns of their own, such as ``min.segment``."""
+    low, high = ({k: v for k, v in _below(row, name).items() if v is not None} for name in _BOUNDS)
+    partition = _below(row, "partition.")
     return DataFile(
         path=unquote(row["path"]),  # percent-encoded in Delta's log, but not in actions
         size=row["size_bytes"],
         rows=row["num_records"],
         partition={k: str(v).lower() if isinstance(v, bool) else v for k, v in partition.items()},
-        low={name: value for name, value in low.items() if value is not None},
-        high={name: value for name, value in high.items() if value is not None},
+        low=low,
+        high=high,
     )
+
+
+def _below(row: Mapping[str, Any], prefix: str) -> dict[str, Any]:
+    return {name.removeprefix(prefix): row[name] for name in row if name.startswith(prefix)}
