@@ -85,7 +85,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _check(options: argparse.Namespace) -> None:
-    from tailrace.model.database_name import require_database, require_followed
+    from tailrace.database_names import require_database, require_followed
 
     try:
         require_followed(require_database(options.database))

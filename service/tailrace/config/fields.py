@@ -25,8 +25,8 @@ from pydantic import (
 from pydantic.fields import FieldInfo
 
 from tailrace.config.interpolation import Interpolated
+from tailrace.database_names import require_database, require_followed
 from tailrace.masking import mask_uri
-from tailrace.model.database_name import require_database, require_followed
 
 DAY = 86_400
 

@@ -10,9 +10,9 @@ from typing import Any
 import structlog
 from bson import Binary
 
+from tailrace.database_names import WITHOUT_EVENTS
 from tailrace.errors import CommandFailed, DriverError
 from tailrace.model import Scope, SnapshotProgress
-from tailrace.model.database_name import WITHOUT_EVENTS
 from tailrace.model.snapshot import DocumentId, RangeProgress, RangeState, SnapshotState
 from tailrace.snapshot.error_codes import UNAUTHORIZED
 from tailrace.snapshot.filter import filter_of
