@@ -49,6 +49,7 @@ class ConnectServer:
         settings = {
             **SETTINGS,
             "spark.ui.enabled": "false",
+            "spark.log.level": "WARN",
             "spark.driver.extraClassPath": self._class_path,
             "spark.connect.grpc.binding.address": "127.0.0.1",
             "spark.connect.grpc.binding.port": str(self._port),
