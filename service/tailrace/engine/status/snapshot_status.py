@@ -33,10 +33,16 @@ def as_handled(
     return replace(seen, progress=shown)
 
 
-def is_later(own: SnapshotProgress | None, seen: SnapshotProgress) -> bool:
-    """Whether a handler's ``own`` snapshot, which is over, is another and later one than the
-    ``seen`` one."""
-    if own is None or not own.over or own.id == seen.id:
+def is_past(own: SnapshotProgress | None, seen: SnapshotProgress, *, busy: bool) -> bool:
+    """Whether a handler gets nothing of the ``seen`` snapshot: it was for others, or came before
+    the handler's ``own`` one, which is over. ``busy``: the handler has events in flight."""
+    if own is not None and own.id == seen.id:
+        return False
+    return _is_later(own, seen) or (seen.over and not busy)
+
+
+def _is_later(own: SnapshotProgress | None, seen: SnapshotProgress) -> bool:
+    if own is None or not own.over:
         return False
     if own.began is None or seen.began is None:  # it was cancelled before its begin
         return own.observed_generation > seen.observed_generation
@@ -50,9 +56,7 @@ def least(
 ) -> SnapshotProgress | None:
     """How far the handler is that has least of a snapshot; ``None`` if one has nothing so far.
 
-    ``handled``: the last snapshot of each handler. ``busy``: those with events in flight. One that
-    is not, and has nothing of a snapshot that is over, does not get it: it was another handler's.
-    Nor does one that has had a later one of its own.
+    ``handled``: the last snapshot of each handler. ``busy``: those with events in flight.
     """
     if seen is None:
         return None
@@ -60,7 +64,7 @@ def least(
     for name, progress in handled.items():
         if progress is not None and progress.id == read.id:
             known.append(progress)
-        elif (name in busy or not read.over) and not is_later(progress, read):
+        elif not is_past(progress, read, busy=name in busy):
             return None
     return min(known, key=lambda one: (one.over, one.documents), default=read)
 

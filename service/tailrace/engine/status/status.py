@@ -20,7 +20,7 @@ from tailrace.engine.status.lag import MOST_LAG_SECONDS, awaited_call, iso, lag
 from tailrace.engine.status.lags import greatest, lags
 from tailrace.engine.status.saving import Saving
 from tailrace.engine.status.scope_counts import ScopeCounts
-from tailrace.engine.status.snapshot_status import as_handled, is_later, least
+from tailrace.engine.status.snapshot_status import as_handled, is_past, least
 from tailrace.engine.status.watcher_state import IN_OUTAGES, READING, WatcherState
 from tailrace.model import Checkpoint, Position, Scope, SnapshotProgress
 from tailrace.model.position import earliest
@@ -238,15 +238,10 @@ class Status:
     def snapshot_of(self, handler: str) -> ObservedSnapshot | None:
         """The last snapshot of a handler of this course, as far as it has its rows."""
         seen, own = self.snapshot(), self._progress(handler)
-        if seen is not None and not self._is_past(seen.progress, own, handler):
+        busy = self.shown is not None and handler in self.shown.busy
+        if seen is not None and not is_past(own, seen.progress, busy=busy):
             return as_handled(seen, own)
         return ObservedSnapshot(own) if own is not None else None
-
-    def _is_past(self, seen: SnapshotProgress, own: SnapshotProgress | None, handler: str) -> bool:
-        """Whether a handler gets nothing of the snapshot that is seen, which others have had."""
-        busy = self.shown is not None and handler in self.shown.busy
-        lacks = own is None or own.id != seen.id
-        return is_later(own, seen) or (seen.over and not busy and lacks)
 
     def _progress(self, handler: str | None) -> SnapshotProgress | None:
         saved = self.saved(handler)
