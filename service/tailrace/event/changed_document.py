@@ -28,8 +28,6 @@ from tailrace.event.value_change import Change
 _LENGTH = Struct("<i").pack
 CONTAINERS = (DOCUMENT, ARRAY)
 _EMPTY_VALUES = (NULL, UNDEFINED)
-_KINDS_KEPT = (*CONTAINERS, *_EMPTY_VALUES)
-"""The types of values that do not become a text."""
 
 
 @dataclass(slots=True)
@@ -68,31 +66,25 @@ def changed_document(buffer: bytes, start: int, node: ProtectedNode) -> bytes | 
         while found:
             name_at = min(found)
             name = found.pop(name_at)
-            while position < name_at:  # as walk, which takes twice as long
+            while position + 1 < name_at:  # as walk, which takes twice as long
                 kind, at = buffer[position], buffer.index(0, position + 1) + 1
                 length = 4 + INT32(buffer, at)[0] if kind == STRING else FIXED.get(kind)
                 stop = at + (measured(buffer, kind, at) if length is None else length)
                 if stop > last or stop < at:
                     raise ValueError(stop)
-                if position + 1 == name_at:
-                    child = node.terminated[name]
-                    if (change := child.change) is not None and kind not in _KINDS_KEPT:
-                        text = change(kind, buffer[at:stop]).encode()
-                        length = len(text) + 1
-                        pieces += (
-                            buffer[copied:position],
-                            b"\2",
-                            name,
-                            _LENGTH(length),
-                            text,
-                            b"\0",
-                        )
-                        size += length + 4 - (stop - at)
-                        copied = stop
-                    elif (changed := changed_value(buffer, kind, at, stop, child)) is not None:
-                        pieces += (buffer[copied:at], changed)
-                        size += len(changed) - (stop - at)
-                        copied = stop
+                position = stop
+            if position + 1 == name_at:
+                kind, at, child = buffer[position], name_at + len(name), node.terminated[name]
+                stop = at + (FIXED[kind] if kind in FIXED else measured(buffer, kind, at))
+                if stop > last or stop < at:
+                    raise ValueError(stop)
+                changed = changed_value(buffer, kind, at, stop, child)
+                if changed is not None:
+                    if child.change is not None and kind not in CONTAINERS:
+                        kind = STRING
+                    pieces += (buffer[copied:position], b"%c%b%b" % (kind, name, changed))
+                    size += len(changed) - (stop - at)
+                    copied = stop
                 position = stop
             if (at := buffer.find(name, position, last)) >= 0:
                 found[at] = name
