@@ -70,10 +70,10 @@ class CurrentDesiredState:
         """Whether this handler, which has this snapshot, has to leave the others for one."""
         if self.state is None or handler not in self.state.handlers:
             return False
-        own, observed = self.state.handlers[handler], _observed(snapshot)
+        own = self.state.handlers[handler]
         if own.snapshot is None or own.snapshot_generation <= self.state.snapshot_generation:
             return False
-        return own.snapshot_generation > observed and own.snapshot.changes(snapshot)
+        return _is_awaited(own, snapshot)
 
     def awaited_snapshot(self, handler: str, snapshot: SnapshotProgress | None) -> str:
         """The id of the snapshot that this handler, which has that one, is still to begin; empty if
@@ -81,8 +81,7 @@ class CurrentDesiredState:
         wish = self.of(handler)
         if wish.snapshot is None or wish.snapshot.cancelled:
             return ""
-        awaited = wish.snapshot_generation > _observed(snapshot) and wish.snapshot.changes(snapshot)
-        return wish.snapshot.id if awaited else ""
+        return wish.snapshot.id if _is_awaited(wish, snapshot) else ""
 
     def request_snapshot(
         self, rows: RowSource, handlers: Sequence[str], snapshot_of: SnapshotOf
@@ -117,6 +116,13 @@ class CurrentDesiredState:
         with stop.interrupts():
             while self.version <= version:
                 await self._newer.wait()
+
+
+def _is_awaited(wish: DesiredHandler, snapshot: SnapshotProgress | None) -> bool:
+    """Whether a handler that has this snapshot is still to apply what is wanted of one."""
+    if wish.snapshot is None or wish.snapshot_generation <= _observed(snapshot):
+        return False
+    return wish.snapshot.changes(snapshot)
 
 
 def _observed(snapshot: SnapshotProgress | None) -> int:

@@ -4,7 +4,6 @@ Readers skip files by them. A bound of a long text is cut, as Delta's own writer
 lower or higher than every value, and not a value itself.
 """
 
-from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -12,8 +11,7 @@ import pyarrow as pa
 from pyarrow import compute as pc
 from pyarrow import parquet
 
-Bounds = tuple[Mapping[str, Any], Mapping[str, Any], Mapping[str, int]]
-"""The lowest and the highest values, and the counts of nulls, each by column."""
+from tailrace.pipeline.tables.row_groups import Bounds
 
 _LENGTH = 32
 """The length of a bound, in characters."""
@@ -34,20 +32,6 @@ def of_rows(rows: pa.Table) -> Bounds:
             if found["min"] is not None:
                 low[name], high[name] = _cut(found["min"]), _cut_up(found["max"])
     return low, high, {name: rows[name].null_count for name in rows.column_names}
-
-
-def joined(parts: Sequence[tuple[int, Bounds]]) -> Bounds:
-    """The bounds of a file, from those of its parts, each with its number of rows."""
-    low: dict[str, Any] = {}
-    high: dict[str, Any] = {}
-    nulls: dict[str, int] = {}
-    for name in parts[0][1][2]:
-        nulls[name] = sum(lacks[name] for _, (_, _, lacks) in parts)
-        filled = [(lows, highs) for rows, (lows, highs, lacks) in parts if lacks[name] < rows]
-        if filled and all(name in lows for lows, _ in filled):
-            low[name] = min(lows[name] for lows, _ in filled)
-            high[name] = max(highs[name] for _, highs in filled)
-    return low, high, nulls
 
 
 def of_footer(metadata: parquet.FileMetaData) -> Bounds:

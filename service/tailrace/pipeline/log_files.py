@@ -25,6 +25,7 @@ from tailrace.pipeline.partition_files import NewFiles, writing
 from tailrace.pipeline.schemas import CHANGES, DECODED
 from tailrace.pipeline.segments import LandedSegment
 from tailrace.pipeline.tables import DataFile, Table
+from tailrace.pipeline.tables.row_groups import row_groups
 
 ROWS = 20_000
 """A small batch has no more events."""
@@ -70,26 +71,13 @@ def _size(segments: Sequence[LandedSegment]) -> int:
 
 def _written(segments: Iterable[LandedSegment], place: NewFiles) -> list[DataFile]:
     with writing(place) as made:
-        for part in _parts(_decoded(segments)):
+        for part in row_groups(_decoded(segments), PART_BYTES):
             seconds = part["cluster_seconds"]
             position = position_of(seconds, part["cluster_increment"])
             time = pc.multiply(seconds, 1_000_000).cast(pa.timestamp("us", "UTC"))
             part = part.append_column("position", position).append_column("cluster_time", time)
             made.write(part.select(CHANGES.names))
     return made.written
-
-
-def _parts(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
-    part: list[pa.RecordBatch] = []
-    size = 0
-    for rows in batches:
-        part.append(rows)
-        size += rows.nbytes
-        if size >= PART_BYTES:
-            yield pa.Table.from_batches(part)
-            part, size = [], 0
-    if part:
-        yield pa.Table.from_batches(part)
 
 
 def _decoded(segments: Iterable[LandedSegment]) -> Iterator[pa.RecordBatch]:

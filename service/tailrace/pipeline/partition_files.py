@@ -21,6 +21,7 @@ from tailrace.errors import PipelineRefused, describe
 from tailrace.pipeline import bounds
 from tailrace.pipeline.location import Location
 from tailrace.pipeline.tables import DataFile
+from tailrace.pipeline.tables.row_groups import Bounds, joined
 
 OPEN_FILES = 200
 """At most so many files are open. Many systems allow a process 1,024, and macOS 256."""
@@ -66,7 +67,7 @@ class _File:
     partition: dict[str, str]
     stream: pa.NativeFile
     writer: parquet.ParquetWriter
-    parts: list[tuple[int, bounds.Bounds]] = field(default_factory=list)
+    parts: list[tuple[int, Bounds]] = field(default_factory=list)
     rows: int = 0
 
 
@@ -115,7 +116,7 @@ class PartitionFiles:
         size = file.stream.tell()
         file.stream.close()
         del self._open[tuple(file.partition.values())]
-        its_bounds = bounds.joined(file.parts) if self._place.bounded else ()
+        its_bounds = joined(file.parts) if self._place.bounded else ()
         self.written.append(DataFile(file.path, size, file.rows, file.partition, *its_bounds))
 
     def close(self) -> None:

@@ -125,7 +125,7 @@ class FollowedHandler:
             return False
         has = watcher.claim.snapshot_of(self.handler)
         awaited = watcher.scope.desired.awaited_snapshot(self.handler, has)
-        return awaited == snapshot != ""
+        return bool(snapshot) and awaited == snapshot
 
 
 def routed_of(watcher: Watcher, handler: str) -> Routed | None:

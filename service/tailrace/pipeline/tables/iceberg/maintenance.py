@@ -10,7 +10,6 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-import pyarrow.dataset as ds
 from pyarrow import fs, parquet
 
 from tailrace.errors import PipelineRefused, TablesFenced, describe
@@ -18,6 +17,7 @@ from tailrace.pipeline.tables.iceberg.commits import add_snapshot, committed
 from tailrace.pipeline.tables.iceberg.data_files import plain, rows_of
 from tailrace.pipeline.tables.iceberg.failures import LOST_RACES, catalog_errors
 from tailrace.pipeline.tables.port import DataFile, Table
+from tailrace.pipeline.tables.row_groups import joined, row_groups
 
 if TYPE_CHECKING:
     from tailrace.pipeline.tables.iceberg.version import IcebergVersion
@@ -89,42 +89,13 @@ def _merged(table: Table, group: Sequence[DataFile]) -> DataFile:
         target.files.open_output_stream(target.path) as stream,
         parquet.ParquetWriter(stream, rows.schema, **options) as writer,
     ):
-        for row_group in _row_groups(rows):
+        batches = rows.to_batches(batch_size=_ROWS, batch_readahead=1, fragment_readahead=1)
+        for row_group in row_groups(batches, _ROW_GROUP_BYTES):
             writer.write_table(row_group)
     (info,) = target.files.get_file_info([target.path])
     count = sum(each.rows for each in group)
-    return DataFile(path, info.size, count, group[0].partition, *_bounds(group))
-
-
-def _row_groups(rows: ds.Dataset) -> Iterator[pa.Table]:
-    """The rows in order, so many at a time as fit in memory: each part is a row group of the file.
-    Many small ones would make it larger, and slower to read."""
-    part: list[pa.RecordBatch] = []
-    size = 0
-    for batch in rows.to_batches(batch_size=_ROWS, batch_readahead=1, fragment_readahead=1):
-        part.append(batch)
-        size += batch.nbytes
-        if size >= _ROW_GROUP_BYTES:
-            yield pa.Table.from_batches(part)
-            part, size = [], 0
-    if part:
-        yield pa.Table.from_batches(part)
-
-
-def _bounds(group: Sequence[DataFile]) -> tuple[dict[str, Any], dict[str, Any], dict[str, int]]:
-    """Bounds of all rows, of the columns that have them in each file with values."""
-    low: dict[str, Any] = {}
-    high: dict[str, Any] = {}
-    nulls: dict[str, int] = {}
-    for name in {name for file in group for name in file.nulls}:
-        if not all(name in file.nulls for file in group):
-            continue
-        nulls[name] = sum(file.nulls[name] for file in group)
-        filled = [file for file in group if file.nulls[name] < file.rows]
-        if filled and all(name in file.low and name in file.high for file in filled):
-            low[name] = min(file.low[name] for file in filled)
-            high[name] = max(file.high[name] for file in filled)
-    return low, high, nulls
+    bounds = joined([(each.rows, (each.low, each.high, each.nulls)) for each in group])
+    return DataFile(path, info.size, count, group[0].partition, *bounds)
 
 
 def limit_snapshots(version: IcebergVersion, snapshots: int, hours: float) -> bool:
