@@ -214,10 +214,13 @@ class Harness:
             if process is not self._current:
                 continue
             if not process.ended:
-                others = [each for each in self._processes[:-1] if not each.ended]
-                if not others:
+                if all(each.ended for each in self._processes[:-1]):
                     return
-                await self._until(lambda: all(each.ended for each in self._processes[:-1]))
+                await self._until(
+                    lambda: all(each.ended or each.idle for each in self._processes[:-1])
+                )
+                for each in self._processes[:-1]:
+                    await each.stop()  # with nothing to write, no fence tells it
             elif process.killed or (process.replaced and replaced < _MOST_REPLACED):
                 replaced += process.replaced
                 self._start()
@@ -289,11 +292,4 @@ class Harness:
     async def _until(self, condition: Callable[[], bool], seconds: float | None = None) -> None:
         if await until(condition, self._seconds if seconds is None else seconds):
             return
-        watcher = self._current.watcher
-        status = watcher.status if watcher is not None else None
-        state = f"{status.state.value}: {status.explanation}" if status else "not started"
-        last = status.errors.last if status is not None else None
-        raise NotHandled(
-            f"not handled within {self._seconds} s: the scope is {state}"
-            + (f"; the last error: {last.message}" if last is not None else "")
-        )
+        raise NotHandled(f"not handled within {self._seconds} s: {self._current.condition}")

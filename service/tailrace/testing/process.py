@@ -150,6 +150,16 @@ class Process:
             return ""
         return self.watcher.status.reason
 
+    @property
+    def condition(self) -> str:
+        """The state of the scope, and the last error."""
+        if self.watcher is None:
+            return "the scope is not started"
+        status = self.watcher.status
+        last = status.errors.last
+        error = f"; the last error: {last.message}" if last is not None else ""
+        return f"the scope is {status.state.value}: {status.explanation}{error}"
+
     # --- what it has done ------------------------------------------------------------------
 
     @property

@@ -6,10 +6,12 @@ from typing import Any, Self
 
 import anyio
 import pytest
+from anyio.lowlevel import checkpoint
 
 from tailrace import Batch, ChangeEvent, PermanentError, Refused, TemporaryError, Unavailable
 from tailrace.errors import ConfigurationError
 from tailrace.testing import Harness, NotHandled
+from tailrace.testing.waits import until
 from tests.unit.testing.destinations import Database, Good, of_events
 
 
@@ -206,6 +208,31 @@ async def test_another_process_with_a_greater_epoch_takes_over_from_a_paused_one
         await harness.handled()
         assert database.log == [change.id]
         assert database.epochs["orders"] > 1
+
+
+async def test_a_paused_process_may_have_handled_everything_when_the_other_one_begins() -> None:
+    """Nothing is left that it could write, so no fence tells it that it was replaced."""
+    database = Database()
+    opened: list[Good] = []
+
+    class Late(Good):
+        async def __aenter__(self) -> Self:
+            opened.append(self)
+            if len(opened) == 2:
+                await until(lambda: bool(database.log), seconds=5)
+                for _ in range(5000):  # the first one saves its checkpoint meanwhile
+                    await checkpoint()
+            return await super().__aenter__()
+
+    async with Harness(lambda: Late(database), seconds=5) as harness:
+        harness.hand_over("inside", step=1)
+        change = harness.changes.insert({"_id": 1})
+        await harness.handled()
+        assert len(opened) == 2
+        assert database.log == [change.id]
+        harness.changes.insert({"_id": 2})
+        await harness.handled()
+    assert list(database.rows) == [1, 2]
 
 
 async def test_changes_come_again_from_an_older_checkpoint() -> None:
