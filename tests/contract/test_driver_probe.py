@@ -107,3 +107,15 @@ async def test_credentials_without_the_privilege_to_read_the_id_serve_as_well(
         client.admin.command("createUser", reader, pwd="right", roles=["readAnyDatabase"])
     uri = guarded.uri_as(reader, "right")
     assert await identify(DRIVERS[name], uri, 5) == ClusterIdentity("rs0")
+
+
+@pytest.mark.parametrize("failure", [{"errorCode": 11600}, {"closeConnection": True}], ids=str)
+async def test_a_cluster_whose_id_cannot_be_read_for_a_moment_is_no_other_cluster(
+    name: str, mongod: ReplicaSet, failure: dict[str, object]
+) -> None:
+    """Without the id, the position of another cluster with the same name would be accepted."""
+    mongod.fail("replSetGetConfig", **failure)
+    with pytest.raises(StartRefused) as raised:
+        await identify(DRIVERS[name], mongod.uri, 5)
+    assert raised.value.may_pass
+    assert (await identify(DRIVERS[name], mongod.uri, 5)).unique

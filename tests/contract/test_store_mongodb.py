@@ -16,6 +16,7 @@ from tailrace.errors import (
     CheckpointFenced,
     ConnectionFailed,
     DeadLetterError,
+    LeaseError,
 )
 from tailrace.stores import Store
 from tailrace.stores.mongodb import open_store
@@ -173,6 +174,14 @@ async def test_a_write_without_a_majority_in_time_is_an_error() -> None:
             await store.dead_letters.add(letter(), 1)
         # The letter may be stored, so its key counts as held until the store has been read.
         assert list(store.dead_letters.held("orders", "audit")) == [key(1)]
+
+
+@pytest.mark.parametrize("order", [1, -1], ids=["first", "last"])
+async def test_a_duplicate_key_of_one_write_hides_no_other_error_of_its_command(order: int) -> None:
+    errors = [{"index": 0, "code": 11000}, {"index": 1, "code": 121, "errmsg": "not valid"}]
+    async with scripted({"n": 1, "writeErrors": errors[::order]}) as (store, _):
+        with pytest.raises(LeaseError, match=r"^d\.leases: not valid"):
+            await store.leases.prepare(["orders", "users"])
 
 
 async def test_an_error_names_the_collection_and_the_cause() -> None:

@@ -9,12 +9,12 @@ from structlog.testing import capture_logs
 
 from tailrace.destinations.mongodb.cluster import connect
 from tailrace.destinations.mongodb.state import Copies
-from tailrace.errors import ScopeHalted
+from tailrace.errors import ScopeHalted, Unavailable
 from tailrace.event import Namespace
 from tailrace.testing import Harness
 from tests.daemon import Daemon, until
 from tests.destinations.copies import following, halted, until_equal
-from tests.destinations.mongodb import Target, raw_documents
+from tests.destinations.mongodb import ROOT, Target, raw_documents
 from tests.machine import free_port
 from tests.mongod import ReplicaSet, Standalone
 from tests.orders import QUICK, Orders
@@ -55,6 +55,20 @@ def test_a_standalone_server_is_refused_at_the_start_in_one_line(
     assert run.wait() == 2
     assert "is a standalone server, and transactions need a replica set" in run.log
     assert "Traceback" not in run.log
+
+
+@pytest.mark.parametrize("failure", [{"errorCode": 11600}, {"closeConnection": True}], ids=str)
+async def test_a_cluster_whose_id_cannot_be_read_for_a_moment_is_not_judged_by_its_name(
+    target: Target, failure: dict[str, object]
+) -> None:
+    """Sets often have the same name: the handler would be halted as if it wrote to its source."""
+    uri = target.server.uri_as(*ROOT)
+    target.server.fail("replSetGetConfig", **failure)
+    with pytest.raises(Unavailable):
+        await connect(uri)
+    cluster = await connect(uri)
+    assert cluster.identity.unique
+    await cluster.close()
 
 
 async def test_processes_that_register_a_copy_at_the_same_time_do_not_refuse_one_another(

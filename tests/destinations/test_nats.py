@@ -11,6 +11,7 @@ import bson
 import pytest
 import trustme
 from nats.aio.client import Client
+from nats.aio.msg import Msg
 from nats.js.api import DiscardPolicy, StreamConfig
 
 from tailrace.destinations.nats.publisher import Publisher
@@ -193,6 +194,31 @@ async def test_a_full_stream_and_one_that_is_gone_are_waited_for(
             await deliver(handler, second)
         made_stream(nats)
         await deliver(handler, second)
+    assert len(nats.messages) == 1
+
+
+@pytest.mark.parametrize("answer", [b"", b"+OK", b'{"ok": true}'])
+async def test_only_an_acknowledgement_of_a_stream_counts_as_one(
+    nats: Nats, changes: Changes, answer: bytes
+) -> None:
+    """Any subscriber may answer a message, and stores nothing."""
+
+    async def respond(message: Msg) -> None:
+        await message.respond(answer)
+
+    given = made_stream(nats)
+    event = changes.insert({"_id": 1})
+    async with opened(given) as handler:
+        nats.server.ask(lambda client: client.jetstream().delete_stream(nats.name))
+        other = Client()
+        await other.connect(given["servers"])
+        await other.subscribe(f"{nats.name}.>", cb=respond)
+        await other.flush()
+        with pytest.raises(Unavailable, match="no acknowledgement of JetStream"):
+            await deliver(handler, event)
+        await other.close()
+        made_stream(nats)
+        await deliver(handler, event)
     assert len(nats.messages) == 1
 
 

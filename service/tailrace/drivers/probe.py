@@ -8,6 +8,7 @@ from tailrace.drivers.command_driver import CommandDriver
 from tailrace.drivers.options import parsed
 from tailrace.errors import CommandFailed, ConnectionFailed, DriverError, StartRefused, describe
 from tailrace.model.cluster import SHARDED, ClusterIdentity
+from tailrace.stream.resumable import is_retryable
 
 DriverFactory = Callable[..., CommandDriver]
 
@@ -27,19 +28,25 @@ async def identify(factory: DriverFactory, uri: str, wait_seconds: float) -> Clu
             hello = await driver.run("admin", {"hello": 1})
             if not parsed(uri)["username"]:
                 await _require_no_login(driver)
+            if hello.get("msg") == "isdbgrid":
+                return ClusterIdentity(SHARDED, await _id_of_cluster(driver))
+            if hello.get("setName"):
+                return ClusterIdentity(str(hello["setName"]), await _id_of_set(driver))
         except CommandFailed as error:
-            raise StartRefused(_refusal(uri, error)) from error
+            raise StartRefused(_refusal(uri, error), may_pass=is_retryable(error)) from error
         except ConnectionFailed as error:
             raise await _diagnose(factory, uri, error) from error
-        if hello.get("msg") == "isdbgrid":
-            version = {"find": "version", "limit": 1, "singleBatch": True}
-            unique = await _asked(driver, "config", version, "cursor", "firstBatch", 0, "clusterId")
-            return ClusterIdentity(SHARDED, unique)
-        if not hello.get("setName"):
-            raise StartRefused(_STANDALONE.format(server=",".join(_seeds(uri))))
-        config = {"replSetGetConfig": 1}
-        unique = await _asked(driver, "admin", config, "config", "settings", "replicaSetId")
-        return ClusterIdentity(str(hello["setName"]), unique)
+        raise StartRefused(_STANDALONE.format(server=",".join(_seeds(uri))))
+
+
+async def _id_of_cluster(driver: CommandDriver) -> str:
+    version = {"find": "version", "limit": 1, "singleBatch": True}
+    return await _asked(driver, "config", version, "cursor", "firstBatch", 0, "clusterId")
+
+
+async def _id_of_set(driver: CommandDriver) -> str:
+    config = {"replSetGetConfig": 1}
+    return await _asked(driver, "admin", config, "config", "settings", "replicaSetId")
 
 
 _STANDALONE = (
@@ -61,12 +68,19 @@ async def _require_no_login(driver: CommandDriver) -> None:
 async def _asked(
     driver: CommandDriver, database: str, command: dict[str, Any], *path: str | int
 ) -> str:
-    """A value of the reply; "" if it is missing or this user may not ask (clusterMonitor)."""
+    """A value of the reply; "" if it is missing or this user may not ask (clusterMonitor).
+
+    An error that may pass is raised. Without its id, the cluster could be taken for another one.
+    """
     try:
         value: Any = await driver.run(database, command)
         for step in path:
             value = value[step]
-    except (DriverError, KeyError, TypeError, IndexError):
+    except CommandFailed as error:
+        if is_retryable(error):
+            raise
+        return ""
+    except (KeyError, TypeError, IndexError):
         return ""
     return str(value)
 

@@ -47,7 +47,8 @@ class Acquisition:
         return [lease for lease in leases if lease.owner == self.owner]
 
     async def acquire(self, seen: Lease) -> HeldLease | None:
-        """Acquires a lease; ``None`` if another process was first. Raises :class:`LeaseError`."""
+        """Acquires a lease; ``None`` if another acquisition was first. Raises
+        :class:`LeaseError`."""
         scope, stored = seen.scope, 0
         try:
             if (checkpoint := await self.checkpoints.load(scope)) is not None:
@@ -56,10 +57,11 @@ class Acquisition:
             pass  # the watcher reads it again, halts and reports it
         except CheckpointError as error:
             raise LeaseError(describe(error)) from error
-        epoch, sent = max(seen.epoch, stored) + 1, self.clock()
+        epoch, sent, unsure = max(seen.epoch, stored) + 1, self.clock(), scope in self._unsure
         self._unsure[scope] = seen, epoch
         acquired = await self.store.acquire(seen, self.owner, epoch, self.times.lease)
-        self._unsure.pop(scope, None)
+        if acquired or not unsure:  # else the one without an answer may have come first
+            self._unsure.pop(scope, None)
         if not acquired:
             return None
         reason = self._reason(seen)

@@ -153,11 +153,11 @@ class RecordCollection:
 
     async def _write(self, command: Mapping[str, Any], where: str) -> int | None:
         reply = await self._run({**command, "writeConcern": self._concern}, where)
-        for error in reply.get("writeErrors", ()):
-            if error.get("code") == DUPLICATE_KEY:
-                return None
-            raise self.error(f"{where}: {error.get('errmsg', error)}")
-        return int(reply.get("n", 0))
+        errors = reply.get("writeErrors", ())
+        for error in errors:
+            if error.get("code") != DUPLICATE_KEY:
+                raise self.error(f"{where}: {error.get('errmsg', error)}")
+        return None if errors else int(reply.get("n", 0))
 
     async def _first_batch(self, command: Mapping[str, Any], where: str) -> Documents:
         reply = await self._run(command, where)

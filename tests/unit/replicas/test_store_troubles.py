@@ -87,6 +87,19 @@ async def test_renewals_without_an_answer_count_once_a_look_shows_them() -> None
         assert await left_when_it_stops(cluster, owner) >= OWN_MARGIN - 0.1
 
 
+async def test_a_late_acquisition_that_makes_the_next_one_fail_is_found() -> None:
+    """Nobody else was first: the lease is this process's, and need not expire."""
+    async with cluster_of("orders") as cluster:
+        one = cluster.start("one")
+        late, overtaken = Trouble(1.2 * TTL, of="acquire"), Trouble(0.3 * TTL, of="acquire")
+        one.wire.troubles = [late, overtaken]
+        await until(lambda: not one.wire.troubles)
+        sent = the_loop().time()
+        await until_follows(cluster, "orders", one)
+        assert the_loop().time() < sent + 0.5 * TTL
+    assert await cluster.epoch("orders") == 2
+
+
 @pytest.mark.parametrize("lease", [5.0, 10.0, 60.0])
 @pytest.mark.parametrize("way", ["before", "after"])
 async def test_a_store_that_answers_within_the_documented_time_costs_no_lease(

@@ -10,9 +10,9 @@ import anyio
 from bson.codec_options import CodecOptions, DatetimeConversion
 from pymongo import AsyncMongoClient, ReadPreference, WriteConcern
 from pymongo.asynchronous.database import AsyncDatabase
-from pymongo.errors import PyMongoError
+from pymongo.errors import OperationFailure, PyMongoError
 
-from tailrace.destinations.mongodb.outcomes import message, outages
+from tailrace.destinations.mongodb.outcomes import is_passing, message, outages
 from tailrace.errors import StartRefused
 from tailrace.model.cluster import SHARDED, ClusterIdentity
 
@@ -109,8 +109,13 @@ async def _identity(client: AsyncMongoClient[dict[str, Any]]) -> ClusterIdentity
 async def _asked(
     client: AsyncMongoClient[dict[str, Any]], database: str, command: dict[str, Any]
 ) -> dict[str, Any]:
-    """The reply; empty if this user may not ask (clusterMonitor)."""
+    """The reply; empty if this user may not ask (clusterMonitor).
+
+    An error that may pass is raised. Without its id, the cluster could be taken for another one.
+    """
     try:
         return await client[database].command(command, codec_options=CODEC)
-    except PyMongoError:
+    except OperationFailure as error:
+        if is_passing(error):
+            raise
         return {}

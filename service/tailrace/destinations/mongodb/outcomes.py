@@ -69,6 +69,8 @@ OUTAGES = {
     14031: "free some space on its disk",  # OutOfDiskSpace
 }
 """Errors that are no event's fault, and what an operator can do."""
+_OF_RIGHTS = frozenset({11, UNAUTHORIZED, 18, 391, 8000})
+"""Those of them that last until an operator has changed something."""
 
 LIMITS = frozenset(
     {
@@ -150,6 +152,11 @@ def outages() -> Iterator[None]:
             advice = OUTAGES.get(code, "")
             raise Unavailable(f"{reason}: {advice}" if advice else reason) from error
         raise
+
+
+def is_passing(error: OperationFailure) -> bool:
+    """Whether the same command may work soon, without an operator."""
+    return _is_outage(error) and error.code not in _OF_RIGHTS
 
 
 def message(error: Exception) -> str:

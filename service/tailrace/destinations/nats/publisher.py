@@ -31,6 +31,12 @@ _REFUSED_LOGIN = re.compile("authorization|authentication", re.IGNORECASE)
 _ENDED = (StaleConnectionError, ConnectionClosedError, OSError)
 _NAMES_OF_HEADERS = 200
 """At most the bytes of a message's headers without their values."""
+_FOREIGN = (
+    "an answer for the subject {subject!r} is no acknowledgement of JetStream: something else than "
+    "a stream answers there; create a stream, or correct 'subject'"
+)
+"""Whoever subscribes to the subject may answer. An acknowledgement has ``stream`` and ``seq``:
+https://docs.nats.io/reference/reference-protocols/nats_api_reference."""
 _AT_ONCE = 100
 """After this many messages, other tasks get a turn."""
 
@@ -153,6 +159,8 @@ class Publisher:
             self._fail(Unavailable(message))
         elif b'"error"' in answer.data and (error := json.loads(answer.data).get("error")):
             self._fail(NotStored(subject, error.get("err_code", 0), error.get("description", "")))
+        elif not (b'"stream"' in answer.data and b'"seq"' in answer.data):
+            self._fail(Unavailable(_FOREIGN.format(subject=subject)))
         elif not self._waiting:
             self._changed.set()
 
