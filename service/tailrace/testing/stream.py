@@ -111,9 +111,11 @@ class MemoryCursor:
         if self._closed:
             raise CommandFailed("no such cursor", code=43, code_name="CursorNotFound")
         entries = list(self._next())
-        if not entries and self._token >= self._end and await_ms is None:
+        # A stream that is idle for long says itself how long a read may wait.
+        wait = _AWAIT_SECONDS if await_ms is None else min(await_ms / 1000, _AWAIT_SECONDS)
+        if wait and not entries and self._token >= self._end:
             grown = self._oplog.grown
-            with anyio.move_on_after(_AWAIT_SECONDS):
+            with anyio.move_on_after(wait):
                 await grown.wait()
             entries = list(self._next())
         self._token = entries[-1].token if entries else max(self._token, self._end)
