@@ -4,15 +4,16 @@ from collections.abc import Callable
 
 import anyio
 
-_LOOK_SECONDS = 0.001
-_PATIENCE_TURNS = 250
-"""So many milliseconds, or turns of a busy event loop, a second process may be held up by the locks
-of one that is paused."""
+_LOOK_SECONDS = 0.005
+"""Each look costs CPU that a server on the same machine needs."""
+_PATIENCE_LOOKS = 50
+"""So often is looked whether a second process goes on, which the locks of one that is paused may
+hold up."""
 
 
 async def patiently(condition: Callable[[], bool]) -> None:
     """Waits for a condition that may never come true."""
-    for _ in range(_PATIENCE_TURNS):
+    for _ in range(_PATIENCE_LOOKS):
         if condition():
             return
         await anyio.sleep(_LOOK_SECONDS)
