@@ -80,7 +80,8 @@ class FieldSettings(Section):
     are applied in the order of these keys."""
 
     hash_key: SecretText | None = None
-    """The key for `hash`: `{file: PATH}`, or a text. Another key gives other hashes."""
+    """The key for `hash`, and for the ids of events whose document key has a rule: `{file: PATH}`,
+    or a text. Another key gives other hashes."""
 
     hash: Items[AnyFieldPath] = ()
     """Fields of which the handler gets the HMAC-SHA-256 instead of the value, as dotted paths. With
@@ -129,9 +130,8 @@ class FieldSettings(Section):
         """
         if not (self.hash or self.mask):
             return None
-        return FieldProtection(
-            self._changes(self.hash_key.read().encode() if self.hash_key is not None else b"")
-        )
+        key = self.hash_key.read().encode() if self.hash_key is not None else b""
+        return FieldProtection(self._changes(key), hashed(key))
 
     def _changes(self, key: bytes) -> dict[str, Change]:
         changes = dict.fromkeys(self.hash, hashed(key))

@@ -56,7 +56,7 @@ def changed_document(buffer: bytes, start: int, node: ProtectedNode) -> bytes | 
     begin, last = start + 4, start + size - 1
     found: dict[int, bytes] = {}
     for name in node.terminated:
-        if (at := buffer.find(name, begin, last)) >= 0:
+        if (at := buffer.find(name, begin + 1, last)) >= 0:
             found[at] = name
     if not found:
         return None
@@ -86,7 +86,7 @@ def changed_document(buffer: bytes, start: int, node: ProtectedNode) -> bytes | 
                     size += len(changed) - (stop - at)
                     copied = stop
                 position = stop
-            if (at := buffer.find(name, position, last)) >= 0:
+            if (at := buffer.find(name, position + 1, last)) >= 0:  # not in the type before it
                 found[at] = name
     except (IndexError, ValueError, error):
         raise malformed(position, "no element of a known type and size") from None

@@ -27,25 +27,33 @@ from tailrace.event.changed_document import (
     string_value,
 )
 from tailrace.event.other_id import OtherId
-from tailrace.event.value_change import Change
+from tailrace.event.value_change import Change, hashed
 
 _IMAGES = (b"fullDocument", b"fullDocumentBeforeChange")
 _DONE = b"\x04tailraceProtected\0"
 """The element of a dead letter's event with the paths that are hashed or masked in it."""
 _OF_SNAPSHOT = b"\x02snapshot\0"
+_AT_DATA = 4 + len(b"\x02_data\0") + 4
+"""Where the text of a token begins in its BSON."""
+_HASHED = "hmac-sha-256:"
+"""Begins the ``_data`` of an event's ``_id`` in place of a token."""
+_Made = tuple[bytes, bool]
+"""An event, and whether its ``_id`` is another one."""
 
 
 class FieldProtection:
-    """Changes the values at these paths. If ``_id`` is one of them, events have another ``_id``,
-    too, and the same token.
+    """Changes the values at these paths. Events whose document key has one of them have another
+    ``_id``, too, and the same token: a token of the server holds the document key.
 
-    Raises ``ValueError`` for a path that lies below another one, or is an array's index.
+    ``of_token``: what hashes the token. Raises ``ValueError`` for a path that lies below another
+    one, or is an array's index.
     """
 
-    def __init__(self, changes: Mapping[str, Change]) -> None:
+    def __init__(self, changes: Mapping[str, Change], of_token: Change | None = None) -> None:
         self._changes = changes
+        self._of_token = of_token or hashed(b"")
         self._root = ProtectedNode()
-        self._id_change: Change | None = None
+        self._has_id = False
         for path, change in changes.items():
             node = self._root
             for part in path.split("."):
@@ -61,7 +69,7 @@ class FieldProtection:
                 raise ValueError(f"{path!r} lies above or below another path, which covers it")
             node.change = change
             if path.split(".")[0] == "_id":
-                self._id_change = change
+                self._has_id = True
 
     def of(self, events: Sequence[ChangeEvent]) -> list[ChangeEvent]:
         """The events with the changed values, at the same indices."""
@@ -72,7 +80,8 @@ class FieldProtection:
         made = self._event(event)
         if made is None:
             return event
-        return ChangeEvent(made) if self._id_change is None else OtherId(made, event.token)
+        raw, has_other_id = made
+        return OtherId(raw, event.token) if has_other_id else ChangeEvent(raw)
 
     def of_document(self, raw: bytes) -> bytes:
         """A document of a collection with the changed values."""
@@ -94,50 +103,58 @@ class FieldProtection:
         if not done:
             return self.of_event(event)
         rest = {path: change for path, change in self._changes.items() if path not in done}
-        return FieldProtection(rest).of_event(event) if rest else event
+        return FieldProtection(rest, self._of_token).of_event(event) if rest else event
 
-    def _event(self, event: ChangeEvent) -> bytes | None:
+    def _event(self, event: ChangeEvent) -> _Made | None:
         parts, raw, root = event.parts, event.raw, self._root
         if parts[layout.END] < 0:
             return self._walked(raw)
         first = parts[layout.END] - len(raw)
         made: list[tuple[int, int, bytes]] = []
+        tells = self._has_id and parts[layout.DOCUMENT_KEY] >= 0
         for part, changed_at in _CHANGED_PARTS:
             begin = parts[part] - first
             if parts[part] >= 0 and (changed := changed_at(raw, begin, root)) is not None:
                 made.append((begin, parts[part + 1] - first, changed))
-        if self._id_change is not None and parts[layout.DOCUMENT_KEY] >= 0:
+                tells = tells or part == layout.DOCUMENT_KEY
+        if tells:
             begin, end = (parts[at] - first for at in (layout.TOKEN, layout.TOKEN + 1))
             made.append((begin, end, self._own_id(raw[begin:end])))
-        return spliced(raw, 0, sorted(made)) if made else None
+        return (spliced(raw, 0, sorted(made)), tells) if made else None
 
     def _own_id(self, own: bytes) -> bytes:
-        """The ``_id`` of an event, in which a server's token and a row's id hold that of the
-        document."""
-        assert self._id_change is not None  # noqa: S101 - for the type checker
+        """The ``_id`` of an event, in which a server's token holds the document key, and a row's id
+        the ``_id`` of the document."""
         if own.startswith(_OF_SNAPSHOT, 4):
-            of_id = self._root.below[b"_id"]
+            if (of_id := self._root.below.get(b"_id")) is None:
+                return own
             only_id = ProtectedNode(below={b"_id": of_id}, terminated={b"_id\0": of_id})
             return changed_document(own, 0, only_id) or own
-        text = f"hmac-sha-256:{self._id_change(DOCUMENT, own)}"
+        if own.startswith(_HASHED.encode(), _AT_DATA):
+            return own  # of a dead letter
+        text = f"{_HASHED}{self._of_token(DOCUMENT, own)}"
         return encoded(b"\x02_data\0" + string_value(text))
 
-    def _walked(self, raw: bytes) -> bytes | None:
+    def _walked(self, raw: bytes) -> _Made | None:
         """The same of an event whose fields are in another order or of other types."""
         made: list[tuple[int, int, bytes]] = []
+        own, tells = list[tuple[int, int]](), self._has_id
         for name, kind, at, end in walk(raw, 0):
             changed: bytes | None = None
             if name in _IMAGES and kind in CONTAINERS:
                 changed = changed_value(raw, kind, at, end, self._root)
             elif name == b"documentKey" and kind == DOCUMENT:
                 changed = changed_paths(raw, at, self._root)
+                tells = tells or changed is not None
             elif name == b"updateDescription" and kind == DOCUMENT:
                 changed = changed_update(raw, at, self._root)
-            elif name == b"_id" and kind == DOCUMENT and self._id_change is not None:
-                changed = self._own_id(raw[at:end])
+            elif name == b"_id" and kind == DOCUMENT:
+                own.append((at, end))
             if changed is not None:
                 made.append((at, end, changed))
-        return spliced(raw, 0, made) if made else None
+        if tells:
+            made += [(at, end, self._own_id(raw[at:end])) for at, end in own]
+        return (spliced(raw, 0, sorted(made)), tells) if made else None
 
 
 _CHANGED_PARTS = (

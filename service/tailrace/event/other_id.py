@@ -1,4 +1,4 @@
-"""Events whose ``_id`` is not their token, because that would tell the ``_id`` of the document."""
+"""Events whose ``_id`` is not their token, because that would tell its document key."""
 
 from __future__ import annotations
 

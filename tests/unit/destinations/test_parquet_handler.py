@@ -16,7 +16,7 @@ import pytest
 from tailrace.destinations.parquet import ParquetHandlerSettings
 from tailrace.destinations.parquet.lake_handler import LakeWriter
 from tailrace.engine import Handler, PerBatch, RunIdentity
-from tailrace.errors import ConfigurationError, StartRefused
+from tailrace.errors import ConfigurationError, ScopeHalted, StartRefused
 from tailrace.event import ChangeEvent
 from tailrace.handlers import check_handlers
 from tailrace.handlers.open_handler import open_handler
@@ -59,6 +59,21 @@ async def test_segment_rows_segment_bytes_and_segment_seconds_complete_a_segment
         assert (commit.events, commit.bytes, commit.seconds) == (7, 4096, 2.5)
         assert isinstance(calls, PerBatch)
         assert (calls.events, calls.bytes) == (7, 4096)
+
+
+async def test_a_lake_refuses_events_whose_shard_key_is_masked(tmp_path: Path) -> None:
+    """Their ids hold it, and its position is such an id."""
+    key = {"documentKey": {"region": "eu", "_id": 2}}
+    one, sharded = (
+        ChangeEvent.from_document({**change(n), **(key if n == 2 else {})}) for n in (1, 2)
+    )
+    async with opened(tmp_path, fields={"mask": {"region": "***"}}) as handler:
+        assert handler.protection is not None
+        await begin(handler, OWNER)
+        await deliver(handler, *handler.protection.of([one]))
+        with pytest.raises(ScopeHalted, match="masks a field of the collection's shard key"):
+            await deliver(handler, *handler.protection.of([sharded]))
+    assert not rows(tmp_path, "orders")
 
 
 async def test_scopes_land_at_the_same_time(

@@ -31,7 +31,7 @@ def digest(value: Any) -> str:
 
 def protection(*hashes: str, mask: str = "") -> FieldProtection:
     masks = {mask: masked("***")} if mask else {}
-    return FieldProtection({path: hashed(KEY) for path in hashes} | masks)
+    return FieldProtection({path: hashed(KEY) for path in hashes} | masks, hashed(KEY))
 
 
 def protected(document: dict[str, Any], *hashes: str, mask: str = "") -> dict[str, Any]:
@@ -127,6 +127,11 @@ def test_values_that_look_like_fields_are_told_from_fields(document: dict[str, A
     assert bson.decode(made) == bson.decode(bson.encode(with_stars(document, paths)))
 
 
+def test_a_name_that_begins_as_the_type_of_a_field_is_told_from_it() -> None:
+    document = {"ssn": "x", "a": "x", "\2ssn": "x", "b": "\2ssn"}
+    assert protected(document, mask="\2ssn") == {**document, "\2ssn": "***"}
+
+
 def test_a_name_that_is_repeated_is_changed_each_time() -> None:
     element = b"\x02a\0\x02\0\0\0x\0"
     raw = (len(element) * 2 + 5).to_bytes(4, "little") + element * 2 + b"\0"
@@ -203,6 +208,33 @@ def test_images_key_and_update_of_an_event_are_changed_alike(first: str) -> None
     }
     assert found.token == found.fresh().token == event.token
     assert found.cluster_time == event.cluster_time
+
+
+@pytest.mark.parametrize("first", ["_id", "operationType"], ids=["as the server", "reshaped"])
+@pytest.mark.parametrize("rule", [{"mask": "who.card"}, {"hashes": "ssn"}], ids=str)
+def test_a_token_that_holds_a_hashed_or_masked_shard_key_is_hashed(
+    first: str, rule: dict[str, str]
+) -> None:
+    token = {"_data": f"82{b'S'.hex()}{b'C'.hex()}"}  # as mongod, which has the key in it
+    event = ChangeEvent.from_document({first: UPDATE[first], **UPDATE, "_id": token})
+    by = protection(*([rule["hashes"]] if "hashes" in rule else []), mask=rule.get("mask", ""))
+    found = by.of_event(event)
+    assert found.id == {"_data": f"hmac-sha-256:{digest(token)}"}
+    assert found.token == found.fresh().token == event.token
+    more = protection("ssn", mask="who.card")
+    assert more.of_noted(by.noted(found)).id == found.id
+
+
+def test_a_token_whose_document_key_stays_is_the_events_id() -> None:
+    event = ChangeEvent.from_document(UPDATE)
+    assert protection("n").of_event(event).id == UPDATE["_id"]
+
+
+def test_a_row_of_a_snapshot_keeps_its_id_where_only_another_field_is_hashed() -> None:
+    changes = Changes()
+    changes.insert({"_id": "ann", "ssn": "S"})
+    event = changes.read("ann")
+    assert protection("ssn").of_event(event).id == event.id
 
 
 def test_the_id_of_a_row_of_a_snapshot_has_the_hash_of_the_documents_id() -> None:

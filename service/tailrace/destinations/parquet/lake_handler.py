@@ -1,7 +1,7 @@
 """Writes the events of each scope to Parquet segments in a lake."""
 
 import errno
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from functools import cache
 from typing import Any, TypeVar
@@ -31,6 +31,9 @@ from tailrace.errors import (
     TailraceError,
     advice,
 )
+from tailrace.event import ChangeEvent
+from tailrace.event.batch import Events
+from tailrace.event.other_id import OtherId
 from tailrace.lake.segment import Documents
 from tailrace.lake.storage import ObjectStoreError
 from tailrace.lake.writable_lake import WritableLake
@@ -107,7 +110,7 @@ class LakeWriter:
             self._name,
             PerBatch(
                 append,
-                raw_documents,
+                _with_positions,
                 events=min(_APPENDED_EVENTS, settings.segment_rows),
                 bytes=min(_APPENDED_BYTES, settings.segment_bytes),
                 whole_transactions=True,
@@ -126,6 +129,20 @@ class LakeWriter:
             comparison=comparison,
             is_log=True,
         )
+
+
+def _with_positions(events: Sequence[ChangeEvent]) -> Iterator[bytes]:
+    """The events' BSON. Raises ``ValueError`` for one whose ``_id`` is no position."""
+    if not isinstance(events, Events) and any(_is_hashed(event) for event in events):
+        raise ValueError(
+            "fields hashes or masks a field of the collection's shard key, which the id of each "
+            "event holds, and a lake's position is the id of its last event"
+        )
+    yield from raw_documents(events)
+
+
+def _is_hashed(event: ChangeEvent) -> bool:
+    return isinstance(event, OtherId) and event.id != event.token.document
 
 
 def refusal(name: str, settings: ParquetHandlerSettings, error: Exception) -> TailraceError:
