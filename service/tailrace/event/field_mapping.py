@@ -51,6 +51,10 @@ class _Node:
         return self.taken or any(node.takes for node in self.below.values())
 
 
+_Field = tuple[int, bytes, bytes]
+"""The type, the name and the value of a field."""
+
+
 class _MappedField(NamedTuple):
     """A field that stays: its name, and what happens below it (``None``: nothing)."""
 
@@ -136,7 +140,7 @@ class FieldMapping:
             value = raw[at:end]
             match name, kind:
                 case b"updatedFields", bson.DOCUMENT:
-                    value = encoded(b"".join(self._updated(value)))
+                    value = _encoded(list(self._updated(value)))
                 case b"removedFields", bson.ARRAY:
                     value = _array(list(self._removed(value)))
                 case b"truncatedArrays", bson.ARRAY:
@@ -146,12 +150,15 @@ class FieldMapping:
             made.append(_element(kind, name, value))
         return encoded(b"".join(made))
 
-    def _updated(self, raw: bytes) -> Iterator[bytes]:
+    def _updated(self, raw: bytes) -> Iterator[_Field]:
+        paths = dict[bytes, bytes]()
         for path, kind, at, end in walk(raw, 0):
             field = self._path(path)
             value = None if field is None else _value(raw[at:end], kind, field)
             if field is not None and value is not None:
-                yield _element(kind, field.name, value)
+                if paths.setdefault(field.name, path) != path:
+                    raise _two_of("rename", field.name)
+                yield kind, field.name, value
 
     def _removed(self, raw: bytes) -> Iterator[tuple[int, bytes]]:
         for _, kind, at, end in walk(raw, 0):
@@ -219,28 +226,26 @@ def _value(raw: bytes, kind: int, field: _MappedField) -> bytes | None:
 def _document(
     raw: bytes, start: int, node: _Node, only_taken: bool, *, root: bool = False
 ) -> bytes:
-    made: list[bytes] = []
+    made: list[_Field] = []
     for name, kind, at, end in walk(raw, start):
         field = _MappedField(name) if root and name == b"_id" else _mapped(name, node, only_taken)
         value = None if field is None else _value(raw[at:end], kind, field)
         if field is not None and value is not None:
-            made.append(_element(kind, field.name, value))
-    return encoded(b"".join(made))
+            made.append((kind, field.name, value))
+    if any(below.name for below in node.below.values()):
+        _require_one_of_each(made, "rename")
+    return _encoded(made)
 
 
 def _flattened(raw: bytes, flatten: Flattening) -> bytes:
     made = list(_flat(raw, 0, b"", flatten.separator.encode(), flatten.depth))
-    names = set[bytes]()
-    for _, name, _ in made:
-        if name in names:
-            raise ValueError(f"flatten makes two fields {name.decode(errors='replace')!r}")
-        names.add(name)
-    return encoded(b"".join([_element(*each) for each in made]))
+    _require_one_of_each(made, "flatten")
+    return _encoded(made)
 
 
 def _flat(
     raw: bytes, start: int, prefix: bytes, separator: bytes, depth: int | None
-) -> Iterator[tuple[int, bytes, bytes]]:
+) -> Iterator[_Field]:
     for name, kind, at, end in walk(raw, start):
         is_flat = kind != DOCUMENT or depth == 0 or end - at == EMPTY_DOCUMENT
         if is_flat or (not prefix and name == b"_id"):
@@ -252,6 +257,20 @@ def _flat(
 
 def _element(kind: int, name: bytes, value: bytes) -> bytes:
     return b"%c%b\0%b" % (kind, name, value)
+
+
+def _encoded(fields: Sequence[_Field]) -> bytes:
+    return encoded(b"".join([_element(*each) for each in fields]))
+
+
+def _require_one_of_each(fields: Sequence[_Field], rule: str) -> None:
+    names = [name for _, name, _ in fields]
+    if len(set(names)) < len(names):
+        raise _two_of(rule, next(name for name in names if names.count(name) > 1))
+
+
+def _two_of(rule: str, name: bytes) -> ValueError:
+    return ValueError(f"{rule} makes two fields {name.decode(errors='replace')!r}")
 
 
 def _array(values: Sequence[tuple[int, bytes]]) -> bytes:

@@ -4,6 +4,7 @@ It gets documents after :mod:`tailrace.event.field_protection`, so its errors ca
 hashed or masked, and before :mod:`tailrace.event.field_mapping`.
 """
 
+import dis
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -34,6 +35,11 @@ _PARAMETERS = {
 }
 """By the names of the parameters, whether it gets several documents, and whether events, too."""
 
+_POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+
+_RETURNS = ("RETURN_VALUE", "RETURN_CONST")  # the latter in Python 3.12 and 3.13
+_CONSTANTS = ("LOAD_CONST", "RETURN_CONST")
+
 _Made = Mapping[str, Any] | None
 
 
@@ -54,15 +60,20 @@ class Transform:
         if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
             raise ValueError("is a generator: return a list instead of 'yield'")
         signature = inspect.signature(function)
-        names = tuple(p.name for p in signature.parameters.values() if p.default is p.empty)
-        if names not in _PARAMETERS:
+        required = [each for each in signature.parameters.values() if each.default is each.empty]
+        names = tuple(each.name for each in required)
+        if names not in _PARAMETERS or any(each.kind not in _POSITIONAL for each in required):
             raise ValueError(
                 "must take (documents), (documents, events), (document) or (document, event): it "
                 f"is {getattr(function, '__name__', function)}{signature}"
             )
         made = cls(name, function, *_PARAMETERS[names])
         returns = signature.return_annotation
-        if returns in (None, "None") or (made.several and not made._returns_a_list()):
+        if (
+            returns in (None, "None")
+            or _returns_nothing(function)
+            or (made.several and not made._returns_a_list())
+        ):
             wanted = "a list with one" if made.several else "one"
             raise ValueError(f"returns no document: return {wanted}, or None for 'not this one'")
         return made
@@ -155,7 +166,7 @@ class Transform:
                     return True  # it waits for something
                 except StopIteration as stopped:
                     answer = stopped.value
-        except Exception:  # noqa: BLE001 - it is never called with none
+        except (Exception, SystemExit):  # noqa: BLE001 - it is never called with none
             return True
         return isinstance(answer, list | tuple)
 
@@ -191,6 +202,22 @@ def _rebuilt(
         if value is not None:
             elements.append(b"%c%b\0%b" % (kind, name, value))
     return with_raw(event, encoded(b"".join(elements)))
+
+
+def _returns_nothing(function: Any) -> bool:
+    """Whether each ``return`` of it, if there is any, returns ``None``: then it would leave out
+    every document."""
+    code = getattr(function, "__code__", None)
+    if code is None:
+        return False
+    before: dis.Instruction | None = None
+    for instruction in dis.get_instructions(code):
+        value = instruction if instruction.opname == "RETURN_CONST" else before
+        is_none = value is not None and value.opname in _CONSTANTS and value.argval is None
+        if instruction.opname in _RETURNS and (instruction.is_jump_target or not is_none):
+            return False
+        before = instruction
+    return True
 
 
 def _type(value: object) -> str:

@@ -93,6 +93,31 @@ def test_two_fields_cannot_get_one_name() -> None:
 
 
 @pytest.mark.parametrize(
+    ("path", "document"),
+    [
+        ("name", {"_id": 1, "name": "Ann", "buyer": "Bob"}),
+        ("customer.name", {"_id": 1, "customer": {"buyer": "Bob", "name": "Ann"}}),
+        ("items.name", {"_id": 1, "items": [{"name": "Ann"}, {"buyer": "Bob", "name": "Ann"}]}),
+    ],
+)
+def test_a_new_name_that_another_field_of_the_document_has_is_an_error(
+    path: str, document: dict[str, Any]
+) -> None:
+    mapping = FieldMapping([], [], {path: "buyer"})
+    with pytest.raises(ValueError, match="rename makes two fields 'buyer'"):
+        mapped(document, mapping)
+
+
+def test_an_update_of_a_field_and_of_the_one_that_gets_its_name_is_an_error() -> None:
+    update = {"updatedFields": {"name": "Ann", "buyer": "Bob"}, "removedFields": []}
+    event = ChangeEvent.from_document({"_id": {"_data": "82"}, "updateDescription": update})
+    with pytest.raises(ValueError, match="rename makes two fields 'buyer'"):
+        FieldMapping([], [], {"name": "buyer"}).of([event])
+    (found,) = FieldMapping([], ["buyer"], {"name": "buyer"}).of([event])
+    assert found.update_description == {"updatedFields": {"buyer": "Ann"}, "removedFields": []}
+
+
+@pytest.mark.parametrize(
     ("flatten", "expected"),
     [
         (Flattening(), {"_id": {"k": 1}, "a_b_c": 1, "a_d": [{"e": 1}], "a_f": {}, "g": 2}),

@@ -166,6 +166,28 @@ def forgets_to_return(documents: list[Document]) -> Any:
 async def forgets_to_return_later(documents: list[Document], events: list[Any]) -> Any: ...
 
 
+def changes_it_in_place(document: Document) -> Any:
+    document["n"] = 1
+
+
+async def changes_it_later(document: Document) -> Any:
+    if document:
+        return
+    document["n"] = 1
+
+
+def only_by_name(*, documents: list[Document]) -> Any:
+    return documents
+
+
+def any_number(*documents: list[Document]) -> Any:
+    return documents
+
+
+def exits(documents: list[Document]) -> list[Document]:
+    raise SystemExit(7) if not documents else ValueError(documents)
+
+
 def yields(documents: list[Document]) -> Any:
     yield from documents
 
@@ -182,6 +204,11 @@ def yields(documents: list[Document]) -> Any:
         ("returns_nothing", "returns no document: return a list with one, or None for"),
         ("forgets_to_return", "returns no document"),
         ("forgets_to_return_later", "returns no document"),
+        ("changes_it_in_place", "returns no document: return one, or None for"),
+        ("changes_it_later", "returns no document: return one"),
+        ("only_by_name", "must take (documents)"),
+        ("any_number", "must take (documents)"),
+        ("exits", "returns no document"),
         ("yields", "is a generator"),
     ],
 )
