@@ -1,11 +1,13 @@
 """BSON documents with other values at some of their paths.
 
 A path reaches into every document of an array. One that leads to a document or an array covers
-every value in it.
+every value in it. Below the first name, fields whose names are numbers are like indices: an update
+of ``a.0.b`` makes a document ``{0: {b: …}}`` where there was no array, and its path looks the same.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from struct import Struct, error
@@ -28,6 +30,8 @@ from tailrace.event.value_change import Change
 _LENGTH = Struct("<i").pack
 CONTAINERS = (DOCUMENT, ARRAY)
 _EMPTY_VALUES = (NULL, UNDEFINED)
+_numbered = re.compile(rb"[%b%b][0-9]+\0" % (bytes([DOCUMENT]), bytes([ARRAY]))).search
+"""Looks like a document or an array whose name is a number: its type, and the name."""
 
 
 @dataclass(slots=True)
@@ -122,10 +126,10 @@ def changed_update(buffer: bytes, start: int, root: ProtectedNode) -> bytes | No
 def _at(path: bytes, root: ProtectedNode) -> ProtectedNode | None:
     """The node of a path of an update, which may hold indices of arrays."""
     node: ProtectedNode | None = root
-    for part in path.split(b"."):
+    for index, part in enumerate(path.split(b".")):
         if node is None or node.change is not None:
             return node
-        if not part.isdigit():
+        if index == 0 or not part.isdigit():
             node = node.below.get(part)
     return node
 
@@ -139,6 +143,8 @@ def changed_value(buffer: bytes, kind: int, at: int, end: int, node: ProtectedNo
             return _all_of(buffer, at, node.change)
         return string_value(node.change(kind, buffer[at:end]))
     if kind == DOCUMENT:
+        if _numbered(buffer, at, end) is not None:
+            return _numbered_document(buffer, at, node)
         return changed_document(buffer, at, node)
     if kind != ARRAY:
         return None
@@ -150,6 +156,17 @@ def changed_value(buffer: bytes, kind: int, at: int, end: int, node: ProtectedNo
         ):
             made.append((begin, stop, changed))
     return spliced(buffer, at, made) if made else None
+
+
+def _numbered_document(buffer: bytes, start: int, node: ProtectedNode) -> bytes | None:
+    """As :func:`changed_document`, and what is in fields whose names are numbers."""
+    made: list[tuple[int, int, bytes]] = []
+    for name, kind, at, end in walk(buffer, start):
+        child = node if name.isdigit() else node.below.get(name)
+        changed = None if child is None else changed_value(buffer, kind, at, end, child)
+        if child is not None and changed is not None:
+            made.append(_element(name, kind, at, end, changed, child))
+    return spliced(buffer, start, made) if made else None
 
 
 def _all_of(buffer: bytes, start: int, change: Change) -> bytes:

@@ -189,8 +189,8 @@ class FieldMapping:
         for index, part in enumerate(path.split(b".")):
             if node is None or (index == 0 and part == b"_id"):
                 node = None
-            elif index == 0 or not part.isdigit() or part in node.below:
-                field = _mapped(part, node, only_taken)
+            else:
+                field = _mapped(part, node, only_taken, root=index == 0)
                 if field is None:
                     return None
                 part, node, only_taken = field
@@ -200,9 +200,16 @@ class FieldMapping:
         return _MappedField(b".".join(names), node, only_taken)
 
 
-def _mapped(name: bytes, node: _Node, only_taken: bool) -> _MappedField | None:
-    """What becomes of a field of the document at ``node``; ``None`` if it goes."""
+def _mapped(
+    name: bytes, node: _Node, only_taken: bool, *, root: bool = False
+) -> _MappedField | None:
+    """What becomes of a field of the document at ``node``; ``None`` if it goes.
+
+    In updates, a number is an index of an array, or the name of a field: so it is like an index.
+    """
     below = node.below.get(name)
+    if below is None and not root and name.isdigit():
+        return _MappedField(name, node, only_taken)
     if below is None:
         return None if only_taken else _MappedField(name)
     only_taken = only_taken and not below.taken
@@ -228,7 +235,8 @@ def _document(
 ) -> bytes:
     made: list[_Field] = []
     for name, kind, at, end in walk(raw, start):
-        field = _MappedField(name) if root and name == b"_id" else _mapped(name, node, only_taken)
+        is_id = root and name == b"_id"
+        field = _MappedField(name) if is_id else _mapped(name, node, only_taken, root=root)
         value = None if field is None else _value(raw[at:end], kind, field)
         if field is not None and value is not None:
             made.append((kind, field.name, value))

@@ -17,7 +17,6 @@ from tailrace.event import layout
 from tailrace.event.bson import ARRAY, DOCUMENT, encoded, string_at, walk
 from tailrace.event.change_event import ChangeEvent
 from tailrace.event.changed_document import (
-    CONTAINERS,
     ProtectedNode,
     changed_document,
     changed_paths,
@@ -141,7 +140,9 @@ class FieldProtection:
         own, tells = list[tuple[int, int]](), self._has_id
         for name, kind, at, end in walk(raw, 0):
             changed: bytes | None = None
-            if name in _IMAGES and kind in CONTAINERS:
+            if name in _IMAGES and kind == DOCUMENT:
+                changed = changed_document(raw, at, self._root)
+            elif name in _IMAGES:
                 changed = changed_value(raw, kind, at, end, self._root)
             elif name == b"documentKey" and kind == DOCUMENT:
                 changed = changed_paths(raw, at, self._root)

@@ -87,6 +87,27 @@ def test_the_documents_and_the_update_description_of_an_event_are_mapped_alike()
     assert found.key == event.key
 
 
+def test_a_field_whose_name_is_a_number_is_like_an_index_in_documents_and_updates() -> None:
+    document = {"_id": 1, "items": {"0": {"sku": "a", "cost": 3}, "1": 7}, "0": {"sku": "b"}}
+    update = {
+        "updatedFields": {"items.0.sku": "a", "items.0.cost": 3, "items.1": 7, "0.sku": "b"},
+        "removedFields": ["items.2.sku", "items.2.cost"],
+    }
+    event = ChangeEvent.from_document({"fullDocument": document, "updateDescription": update})
+    (found,) = FieldMapping(["items.sku"], [], {"items.sku": "code"}).of([event])
+    assert found.full_document == {"_id": 1, "items": {"0": {"code": "a"}}}
+    assert found.update_description == {
+        "updatedFields": {"items.0.code": "a"},
+        "removedFields": ["items.2.code"],
+    }
+    (found,) = FieldMapping([], ["items.cost", "sku"], {}).of([event])
+    assert found.full_document == {**document, "items": {"0": {"sku": "a"}, "1": 7}}
+    assert found.update_description == {
+        "updatedFields": {"items.0.sku": "a", "items.1": 7, "0.sku": "b"},
+        "removedFields": ["items.2.sku"],
+    }
+
+
 def test_two_fields_cannot_get_one_name() -> None:
     with pytest.raises(ValueError, match="b and a would have one name, 'b'"):
         FieldMapping(["b"], [], {"a": "b"})
