@@ -5,21 +5,20 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import types as T  # noqa: N812
-from pyspark.sql.pandas.types import to_arrow_schema
 
 from tailrace.pipeline import files
 from tailrace.pipeline.location import Location
+from tailrace.pipeline.table_schema import StoredType, TableField, TableSchema
 from tailrace.pipeline.tables import DataFile, Table, TableStore, TableVersion
 from tailrace.pipeline.tables.iceberg import IcebergStore
 
-SCHEMA = T.StructType(
+SCHEMA = TableSchema.of(
     [
-        T.StructField("key", T.StringType()),
-        T.StructField("number", T.LongType()),
-        T.StructField("at", T.TimestampType()),
-        T.StructField("scope", T.StringType()),
-        T.StructField("done", T.BooleanType()),
+        TableField("key", StoredType.STRING),
+        TableField("number", StoredType.LONG),
+        TableField("at", StoredType.TIMESTAMP),
+        TableField("scope", StoredType.STRING),
+        TableField("done", StoredType.BOOLEAN),
     ]
 )
 
@@ -33,8 +32,7 @@ def written(table: Table, *keys: str, **values: Any) -> list[DataFile]:
     """Files with a row for each key."""
     row = {"number": 1, "at": datetime(2026, 1, 1, tzinfo=UTC), "scope": "a b", "done": True}
     rows = [{**row, "key": key, **values} for key in keys]
-    schema = to_arrow_schema(table.schema, timezone="UTC")
-    return files.write_arrow(pa.Table.from_pylist(rows, schema), table)
+    return files.write_arrow(pa.Table.from_pylist(rows, table.schema.arrow()), table)
 
 
 def keys(version: TableVersion) -> list[str]:

@@ -11,18 +11,18 @@ import pytest
 from moto.server import ThreadedMotoServer
 from pyarrow import parquet
 from pyiceberg.catalog.glue import GlueCatalog
-from pyspark.sql import types as T  # noqa: N812
 
 from tailrace.errors import PipelineRefused, TablesFenced
 from tailrace.pipeline.location import Location
+from tailrace.pipeline.table_schema import StoredType, TableField, TableSchema
 from tailrace.pipeline.tables import DeltaStore, Table, TableStore
 from tailrace.pipeline.tables.iceberg import IcebergStore
 from tests.contract.rest_catalog import rest_catalog
 from tests.contract.tables import SCHEMA, iceberg, keys, written
 from tests.s3 import CREDENTIALS
 
-TYPED = T.StructField("customer.name", T.StringType(), True, {"tailrace.path": "customer.name"})
-TOTAL = T.StructField("total", T.DecimalType(38, 10), True, {"tailrace.path": "total"})
+TYPED = TableField("customer.name", StoredType.STRING, {"tailrace.path": "customer.name"})
+TOTAL = TableField("total", StoredType.DECIMAL, {"tailrace.path": "total"})
 
 
 def delta(directory: Path) -> TableStore:
@@ -223,17 +223,17 @@ def test_columns_are_added_with_what_they_hold(table: Table) -> None:
     version = table.load().commit(written(table, "one"), segments={"a": 1})
     version = version.add_columns([TYPED, TOTAL])
     for each in (version, table.load()):
-        assert each.table.schema == T.StructType([*SCHEMA, TYPED, TOTAL])
+        assert each.table.schema == TableSchema.of([*SCHEMA, TYPED, TOTAL])
         assert each.rows("key", TYPED.name) == [{"key": "one", TYPED.name: None}]
     version.commit(written(version.table, "two", **{TYPED.name: "Ada"}), segments={"a": 2})
     assert {row[TYPED.name] for row in table.load().rows(TYPED.name)} == {None, "Ada"}
 
 
 def test_a_commit_with_a_schema_replaces_everything(table: Table) -> None:
-    other = T.StructField(TYPED.name, T.LongType(), True, {"tailrace.path": "other"})
-    first = replace(table, schema=T.StructType([*SCHEMA, TYPED]))
+    other = TableField(TYPED.name, StoredType.LONG, {"tailrace.path": "other"})
+    first = replace(table, schema=TableSchema.of([*SCHEMA, TYPED]))
     version = first.load().commit(written(first, "one", **{TYPED.name: "Ada"}), segments={"a": 1})
-    schema = T.StructType([*SCHEMA, other, TOTAL])
+    schema = TableSchema.of([*SCHEMA, other, TOTAL])
     adds = written(replace(table, schema=schema), "two", **{TYPED.name: 5})
     version.commit(adds, segments={"a": 2}, schema=schema)
     version = table.load()

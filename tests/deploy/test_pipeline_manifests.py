@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from tailrace.cli.commands import parser
-from tailrace.config.loading import load_pipeline
+from tailrace.config.pipeline_file import load_pipeline
 from tests.deploy.manifests import KUBERNETES, ROOT, render, tool
 
 PIPELINE = KUBERNETES / "pipeline"

@@ -12,7 +12,7 @@ from bson import Decimal128, Timestamp
 from pyspark.sql import SparkSession
 
 from tailrace.lake.segment import Documents
-from tailrace.pipeline import changes
+from tailrace.pipeline import log_commit
 from tests.pipeline.cpu import measured
 from tests.pipeline.landing import Landing
 from tests.pipeline.pipeline import Pipeline
@@ -70,7 +70,7 @@ class Load:
         def log() -> None:
             log = current.log.load()
             while batch := list(current._batch(log)):
-                log, _ = changes.append(current.spark, log, [batch])
+                log, _ = log_commit.append(current.spark, log, [batch])
 
         stages: dict[str, Callable[[], object]] = {
             "log": log,

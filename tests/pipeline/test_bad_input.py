@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -239,18 +240,32 @@ def test_a_pipeline_without_java_17_is_refused(
     assert not tables.exists()
 
 
+def no_metadata(name: str) -> str:
+    """As of a Spark that PYTHONPATH leads to."""
+    raise metadata.PackageNotFoundError(name)
+
+
 @pytest.mark.parametrize(
-    ("version", "age"),
-    [("4.1.2", "too old"), ("4.4.0.dev0", "newer than what was tested"), ("3.5", "too old")],
+    ("version", "age", "is_installed"),
+    [
+        ("4.1.2", "too old", True),
+        ("4.4.0.dev0", "newer than what was tested", True),
+        ("3.5", "too old", False),
+    ],
 )
 def test_a_spark_of_another_version_is_refused(
     version: str,
     age: str,
+    is_installed: bool,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr("pyspark.version.__version__", version)
+    if is_installed:
+        monkeypatch.setattr(metadata, "version", lambda _: version)
+    else:
+        monkeypatch.setattr(metadata, "version", no_metadata)
+        monkeypatch.setattr("pyspark.__version__", version)
     lake, tables = Landing(tmp_path / "lake").path, tmp_path / "tables"
     assert main(["pipeline", "--lake", str(lake), "--tables", str(tables)]) == 1
     assert capsys.readouterr().err.splitlines() == [
@@ -259,19 +274,19 @@ def test_a_spark_of_another_version_is_refused(
     assert not tables.exists()
 
 
-def test_a_pipeline_without_its_extra_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "pyspark.py").write_text("raise ModuleNotFoundError(name='pyspark')")
-    done = command("--lake", "lake", "--tables", "tables", PYTHONPATH=str(tmp_path))
-    assert done.returncode == 2
+def test_a_pipeline_without_its_extra_is_refused(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(metadata, "version", no_metadata)
+    monkeypatch.setitem(sys.modules, "pyspark", None)
+    assert main(["pipeline", "--lake", "lake", "--tables", "tables"]) == 2
     assert (
         "needs pyspark: pip install '.[pipeline]' in a checkout, or the image's target pipeline"
-        in done.stderr
+        in capsys.readouterr().err
     )
 
 
 def command(*options: str, **environment: Any) -> subprocess.CompletedProcess[str]:
-    if "PYTHONPATH" in environment:
-        environment["PYTHONPATH"] += ":" + os.environ.get("PYTHONPATH", "")
     return subprocess.run(
         [sys.executable, "-m", "tailrace", "pipeline", *options],
         capture_output=True,

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 from tailrace.event.extended_json import to_json
 from tailrace.lake.segment import Documents
-from tailrace.pipeline import files, log_files
+from tailrace.pipeline import log_files, spark_files
 from tailrace.pipeline.changes import changes_table
 from tailrace.pipeline.decoding import key_of
 from tailrace.pipeline.log_snapshot import CURRENT_STATE, HISTORY_STATE
@@ -150,7 +150,7 @@ def test_every_reader_has_the_same_rows(pipeline: Pipeline, name: str) -> None:
     for table in tables_of(pipeline, name):
         found = {
             "polars": pipeline.frame(table.name).to_arrow(),
-            "Spark": files.read_table(pipeline.spark, table, table.load().files).toArrow(),
+            "Spark": spark_files.read_table(pipeline.spark, table, table.load().files).toArrow(),
             **by_own_library(pipeline, table.name),
         }
         of_spark = as_text(found["Spark"])

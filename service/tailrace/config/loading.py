@@ -6,17 +6,14 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from pydantic import Field, ValidationError
+from pydantic import ValidationError
 
 from tailrace.config.checks import check
 from tailrace.config.document import Document, Location
-from tailrace.config.fields import Section
 from tailrace.config.handlers import AnyHandlerSettings, HandlerModels
 from tailrace.config.interpolation import Unresolved
 from tailrace.config.messages import findings_of, path_of
-from tailrace.config.pipeline import PipelineSettings
 from tailrace.config.sections import (
-    load_only,
     read_file,
     read_secrets,
     read_sections,
@@ -68,19 +65,6 @@ def loads(
     if findings or settings is None:
         raise refused(document, source)
     return settings
-
-
-class _PipelineOnly(Section):
-    """What ``tailrace pipeline`` reads."""
-
-    pipeline: PipelineSettings = Field(default_factory=PipelineSettings)
-
-
-def load_pipeline(
-    path: str | os.PathLike[str], environ: Mapping[str, str] | None = None
-) -> PipelineSettings:
-    """The section ``pipeline`` of a file; see :func:`tailrace.config.sections.load_only`."""
-    return load_only(_PipelineOnly, path, environ).pipeline
 
 
 def located(error: ConfigurationError, path: str | os.PathLike[str]) -> ConfigurationError:

@@ -15,7 +15,7 @@ import pyarrow as pa
 import structlog
 
 from tailrace.config.pipeline import ColumnType, TypedColumn, column_problem, is_field
-from tailrace.pipeline import changes, files
+from tailrace.pipeline import changes, files, spark_files
 from tailrace.pipeline.lineage import connected
 from tailrace.pipeline.log_snapshot import CURRENT_STATE, HISTORY_STATE, LogSnapshot, TableKind
 from tailrace.pipeline.suggestion import fitting
@@ -155,8 +155,8 @@ def fields_in(log_snapshot: LogSnapshot, chosen: Sequence[DataFile]) -> dict[str
         rows = (part for _, part in files.read_here(table, chosen, names))
         batches = (batch for part in rows for batch in part.to_batches())
         return _sum(row for counted in _counted(batches) for row in counted.to_pylist())
-    read = files.read_table(log_snapshot.spark, table, chosen).select(*names)
-    with files.job_errors(f"{table.location}: nothing was committed"):
+    read = spark_files.read_table(log_snapshot.spark, table, chosen).select(*names)
+    with spark_files.job_errors(f"{table.location}: nothing was committed"):
         counted = read.mapInArrow(_counted, "field string, kind string, count long").toArrow()
     return _sum(counted.to_pylist())
 

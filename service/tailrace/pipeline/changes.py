@@ -3,14 +3,11 @@
 from collections.abc import Iterable, Mapping, Sequence
 
 from pyarrow import compute as pc
-from pyspark.sql import Column, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - what all of Spark's users call it
 
-from tailrace.event.cluster_position import BEFORE_ALL, position
-from tailrace.pipeline import files, log_files
+from tailrace.event.cluster_position import BEFORE_ALL
+from tailrace.pipeline import files
 from tailrace.pipeline.lineage import Statement
 from tailrace.pipeline.schemas import CHANGES, NO_TABLE
-from tailrace.pipeline.segments import LandedSegment
 from tailrace.pipeline.tables import DataFile, Table, TableStore, TableVersion
 
 GAPS = "tailrace.gaps"
@@ -27,37 +24,6 @@ def changes_table(tables: TableStore, lake: str) -> Table:
         bounded=True,  # by which this pipeline chooses files, too
         description="Every change that Tailrace has landed, once",
     )
-
-
-def append(
-    spark: SparkSession,
-    snapshot: TableVersion,
-    batches: Iterable[Sequence[LandedSegment]],
-    replaced: Sequence[DataFile] = (),
-) -> tuple[TableVersion, int]:
-    """Adds segments' events and removes ``replaced`` in one commit.
-
-    Returns the log after it, and how many events were added.
-    """
-    segments: list[LandedSegment] = []
-    adds: list[DataFile] = []
-    for batch in batches:
-        segments += batch
-        if any(segment.footer.rows for segment in batch):
-            adds += log_files.write(spark, batch, snapshot.table)
-    footers = [segment.footer for segment in segments]
-    last = {footer.scope: footer.segment for footer in footers}  # in the order of their numbers
-    gaps = {
-        footer.scope: position(footer.cluster_time.time, footer.cluster_time.inc)
-        for footer in footers
-        if footer.gap is not None and footer.cluster_time is not None
-    }
-    if gaps and not snapshot.exists:
-        snapshot = snapshot.commit()
-    if gaps:
-        snapshot = snapshot.set_properties({GAPS: {**snapshot.property(GAPS), **gaps}})
-    snapshot = snapshot.commit(adds, replaced, segments=last)
-    return snapshot, sum(each.rows for each in adds)
 
 
 def statements(
@@ -92,9 +58,9 @@ def first_position(chosen: Iterable[DataFile]) -> int:
     return found
 
 
-def after(through: Mapping[str, int]) -> Column:
-    """The condition that an event's segment is after the given segment of its scope."""
+def after(through: Mapping[str, int]) -> str:
+    """SQL for whether an event's segment is after the given segment of its scope."""
     if not through:
-        return F.lit(True)
+        return "true"
     known = " ".join(f"WHEN '{scope}' THEN {segment}" for scope, segment in through.items())
-    return F.expr(f"segment > CASE scope {known} ELSE -1 END")
+    return f"segment > CASE scope {known} ELSE -1 END"

@@ -1,26 +1,20 @@
-"""Reads and writes Parquet files of tables with Spark."""
+"""Reads and writes Parquet files of tables in this process."""
 
-import re
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from functools import partial, reduce
+from functools import partial
 from typing import Any
 from urllib.parse import unquote
 
 import pyarrow as pa
-from py4j.protocol import Py4JError
 from pyarrow import fs, parquet
-from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, Observation, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - what all of Spark's users call it
-from pyspark.sql.types import StructType
 
-from tailrace.errors import PipelineRefused, SegmentUnreadable, describe
+from tailrace.errors import PipelineRefused, describe
 from tailrace.pipeline import bounds
 from tailrace.pipeline.location import Location
-from tailrace.pipeline.partition_files import NewFiles, hint, writing
+from tailrace.pipeline.partition_files import NewFiles, writing
 from tailrace.pipeline.tables import DataFile, Table
 
 _READERS = 8
@@ -31,48 +25,6 @@ _FILE_ROWS = 500_000
 
 _FEW_VALUES = ("operation", "database", "collection", "image")
 """Columns that this process keeps as numbers of their distinct values."""
-_RAISED = re.compile(r"^tailrace\.errors\.(SegmentUnreadable|PipelineRefused): (.*)", re.MULTILINE)
-"""An error of ours that a Python worker has raised."""
-_CAUSE = re.compile(r"Caused by: ([^\n]+)")
-
-
-def read(spark: SparkSession, table: Table, files: Sequence[DataFile]) -> DataFrame:
-    """The rows in some files of a table, without its partition columns."""
-    stored = StructType([each for each in table.schema if each.name not in table.partition_by])
-    if not files:
-        return spark.createDataFrame([], stored)
-    return scan(spark, stored, [table.location / each.path for each in files], table)
-
-
-def scan(
-    spark: SparkSession, schema: StructType, locations: Iterable[Location], table: Table
-) -> DataFrame:
-    """The rows in these files, for a commit to ``table``. Spark asks the storage for each file."""
-    with job_errors(f"{table.location}: nothing was committed"):
-        return spark.read.schema(schema).parquet(*(location.spark for location in locations))
-
-
-def quoted(schema: StructType) -> list[str]:
-    """The names of the columns for ``select``: a name may have a dot."""
-    return [f"`{name}`" for name in schema.names]
-
-
-def read_table(spark: SparkSession, table: Table, files: Sequence[DataFile]) -> DataFrame:
-    """The rows in some files of a table, with its partition columns."""
-    partitions: dict[tuple[str | None, ...], list[DataFile]] = {}
-    for file in files:
-        partitions.setdefault(tuple(map(file.partition.get, table.partition_by)), []).append(file)
-    if not partitions:
-        return spark.createDataFrame([], table.schema)
-    parts = []
-    for values, part in partitions.items():
-        constants = {
-            name: F.lit(value).cast(table.schema[name].dataType)
-            for name, value in zip(table.partition_by, values, strict=True)
-        }
-        rows = read(spark, table, part).withColumns(constants)
-        parts.append(rows.select(*quoted(table.schema)))
-    return reduce(DataFrame.unionAll, parts)
 
 
 def read_here(
@@ -120,39 +72,11 @@ def is_small(file: DataFile) -> bool:
     return file.size < _FILE_BYTES // 2 and file.rows < _FILE_ROWS // 2
 
 
-def write(rows: DataFrame, table: Table) -> list[DataFile]:
-    """Writes rows to files in a new directory. No commit refers to these files yet.
-
-    After an error the directory is removed. That files lack rows, or have them twice, is an error:
-    a listing of the store was not up to date, or a worker was lost while it gave files their names.
-    """
-    batch = uuid.uuid4().hex
-    folder = table.location / batch
-    table.location.make()
-    written = Observation()
-    rows = rows.observe(written, F.count(F.lit(1)).alias("rows"))
-    try:
-        with job_errors(f"{table.location}: nothing was committed"):
-            rows.write.partitionBy(*table.partition_by).parquet(folder.written)
-        written_files = [(path, info) for path, info in folder.below() if path.endswith(".parquet")]
-        with ThreadPoolExecutor(_READERS) as readers:
-            described = list(
-                readers.map(lambda each: _describe(folder, batch, each, table), written_files)
-            )
-        count, expected = sum(each.rows for each in described), written.get["rows"] or 0
-        if count != expected:
-            raise PipelineRefused(
-                f"{folder}: Spark wrote {expected} rows, and {count} are in its files. Nothing was "
-                "committed: run again"
-            )
-    except BaseException:
-        remove_tree(folder)
-        raise
-    return [each for each in described if each.rows]
-
-
 def write_arrow(rows: pa.Table, table: Table) -> list[DataFile]:
-    """As :func:`write`, for few rows that this process has: a file for each partition."""
+    """Writes few rows to files in a new directory, one for each partition.
+
+    No commit refers to these files yet. After an error they are removed.
+    """
     folder = uuid.uuid4().hex
     try:
         with writing(new_files(table, folder)) as files:
@@ -173,22 +97,12 @@ def remove_tree(location: Location) -> None:
         location.files.delete_dir(location.path)
 
 
-@contextmanager
-def job_errors(doing: str) -> Iterator[None]:
-    """Reports a failed Spark job in one line.
-
-    Raises what a Python worker has raised, else :class:`PipelineRefused`.
-    """
-    try:
-        yield
-    except (PySparkException, Py4JError) as error:
-        text = str(error)
-        if raised := _RAISED.search(text):
-            kind = SegmentUnreadable if raised[1] == SegmentUnreadable.__name__ else PipelineRefused
-            raise kind(raised[2]) from error
-        causes = _CAUSE.findall(text)
-        cause = causes[-1] if causes else text.strip().partition("\n")[0]
-        raise PipelineRefused(f"{doing}: Spark failed: {cause[:300]}{hint(text)}") from error
+def files_below(table: Table, batch: str) -> list[DataFile]:
+    """The files that another program has written to a new directory of a table."""
+    folder = table.location / batch
+    found = [(path, info) for path, info in folder.below() if path.endswith(".parquet")]
+    with ThreadPoolExecutor(_READERS) as readers:
+        return list(readers.map(lambda each: _describe(folder, batch, each, table), found))
 
 
 def _describe(

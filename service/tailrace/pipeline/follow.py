@@ -9,7 +9,6 @@ import structlog
 from tailrace.errors import PipelineRefused, describe
 from tailrace.pipeline.job import Job
 from tailrace.pipeline.maintenance import maintain
-from tailrace.pipeline.progress import JobProgress
 
 _log = structlog.get_logger()
 
@@ -73,7 +72,7 @@ class Follower:
         if job.step():
             self._warn_of_incomplete()
             seconds = round(time.monotonic() - self._committed, 1)
-            _log.info("batch.committed", **counts(job.progress), seconds=seconds)
+            _log.info("batch.committed", **job.progress.counts(), seconds=seconds)
             self._committed = time.monotonic()
             return True
         self._warn_of_missing()
@@ -109,8 +108,3 @@ class Follower:
             _log.warning(
                 "tables.left_incomplete", count=len(new), tables=some, consequence=_INCOMPLETE
             )
-
-
-def counts(done: JobProgress) -> Mapping[str, int]:
-    names = ("batches", "segments", "events", "published")
-    return {name: getattr(done, name) for name in names}

@@ -9,7 +9,7 @@ from operator import itemgetter
 from pyspark.sql import SparkSession
 
 from tailrace.config.pipeline import PipelineSettings
-from tailrace.pipeline import changes, freshness, quality, segments
+from tailrace.pipeline import changes, freshness, log_commit, quality, segments
 from tailrace.pipeline.auto_columns import AutoColumns
 from tailrace.pipeline.declaration import Declaration, declare
 from tailrace.pipeline.freshness import LOG, Waiting
@@ -84,7 +84,7 @@ class Job:
         self.progress.segments = len(landed)
         batches = segments.in_batches(landed, self.settings.batch_events)
         log = self._load()
-        self._latest, self.progress.events = changes.append(
+        self._latest, self.progress.events = log_commit.append(
             self.spark, log, batches, replaced=log.files
         )
         log_snapshot = self._log_snapshot(self._declared(self._latest, rebuild=True), rebuild=True)
@@ -141,7 +141,7 @@ class Job:
         if not batch:
             return False
         with done.doing("changes"):
-            self._latest, events = changes.append(self.spark, log, [batch])
+            self._latest, events = log_commit.append(self.spark, log, [batch])
         done.events += events
         done.batches += 1
         done.segments += len(batch)

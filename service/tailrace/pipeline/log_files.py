@@ -14,11 +14,10 @@ from functools import partial
 import pyarrow as pa
 from pyarrow import compute as pc
 from pyspark.sql import SparkSession
-from pyspark.sql.pandas.types import to_arrow_schema
 
 from tailrace.errors import SegmentUnreadable
 from tailrace.lake.segment import COLUMNS
-from tailrace.pipeline import files
+from tailrace.pipeline import files, spark_files
 from tailrace.pipeline.decoding import decode
 from tailrace.pipeline.lineage import position_of
 from tailrace.pipeline.partition_files import NewFiles, writing
@@ -57,7 +56,7 @@ def write(spark: SparkSession, batch: Sequence[LandedSegment], table: Table) -> 
             return task(segments)
         context = spark.sparkContext
         tasks = min(len(segments), max(context.defaultParallelism, rows // _FILE_ROWS))
-        with files.job_errors(f"{table.location}: nothing was committed"):
+        with spark_files.job_errors(f"{table.location}: nothing was committed"):
             return context.parallelize(segments, tasks).mapPartitions(task).collect()
     except BaseException:
         files.remove_tree(table.location / folder)
@@ -81,7 +80,7 @@ def _written(segments: Iterable[LandedSegment], place: NewFiles) -> list[DataFil
 
 
 def _decoded(segments: Iterable[LandedSegment]) -> Iterator[pa.RecordBatch]:
-    schema = to_arrow_schema(DECODED, timezone="UTC")
+    schema = DECODED.arrow()
     for segment in segments:
         try:
             yield from decode(_rows(segment), documents=segment.footer.documents, schema=schema)

@@ -1,12 +1,11 @@
 """The published kinds of tables, and the log as of a publication."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
-
-from pyspark.sql import SparkSession
-from pyspark.sql.types import StructType
+from typing import TYPE_CHECKING, Any
 
 from tailrace.config.pipeline import REST, TypedColumn
 from tailrace.event.cluster_position import BEFORE_ALL
@@ -14,6 +13,7 @@ from tailrace.pipeline import changes
 from tailrace.pipeline.completeness import Histories, TableCompleteness, histories_of
 from tailrace.pipeline.lineage import STATEMENTS, Statement
 from tailrace.pipeline.schemas import CURRENT, HISTORY, NO_TABLE
+from tailrace.pipeline.table_schema import TableSchema
 from tailrace.pipeline.tables import PUBLISHED, DataFile, Table, TableStore, TableVersion
 from tailrace.pipeline.typed_columns import (
     AUTO_COLUMNS,
@@ -23,11 +23,14 @@ from tailrace.pipeline.typed_columns import (
     schema_with,
 )
 
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
 
 @dataclass(frozen=True, slots=True)
 class TableKind:
     name: str
-    schema: StructType
+    schema: TableSchema
     partition_by: tuple[str, ...]
     description: str
 

@@ -28,7 +28,7 @@ that a table is opened, its log is listed, which costs 20 microseconds a commit.
 _COMMIT_HOURS = 1
 
 _BATCH = re.compile(r"[0-9a-f]{32}")
-"""A directory that :func:`tailrace.pipeline.files.write` created."""
+"""A directory that :func:`tailrace.pipeline.spark_files.write` created."""
 
 _STAGED = re.compile(r"\.parquet#\d+")
 """A file that a killed compaction left unfinished: delta-rs does not see it."""

@@ -2,8 +2,8 @@
 
 import argparse
 
-from tailrace.config.loading import load_pipeline
 from tailrace.config.pipeline import PipelineSettings
+from tailrace.config.pipeline_file import load_pipeline
 from tailrace.errors import ConfigurationError, Problem
 from tailrace.lake.s3 import bucket_of
 from tailrace.lake.storage import scheme

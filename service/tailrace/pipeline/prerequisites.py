@@ -4,6 +4,7 @@ import os
 import re
 import shutil
 import subprocess
+from importlib import metadata
 
 from tailrace.errors import PipelineRefused, describe
 
@@ -19,8 +20,7 @@ def require_spark() -> None:
 
     Raises ``ModuleNotFoundError`` without pyspark.
     """
-    from pyspark.version import __version__ as version
-
+    version = _spark_version()
     release = tuple(int(part) for part in re.findall(r"\d+", version)[:2])
     if OLDEST_SPARK <= release < FIRST_UNKNOWN_SPARK:
         return
@@ -29,6 +29,16 @@ def require_spark() -> None:
     raise PipelineRefused(
         f"Spark {version} is {age}: the pipeline needs pyspark >={oldest},<{newest}"
     )
+
+
+def _spark_version() -> str:
+    """From the metadata: to import pyspark takes as long as to find that nothing is to do."""
+    try:
+        return metadata.version("pyspark")
+    except metadata.PackageNotFoundError:  # PYTHONPATH leads to Spark's own copy, without metadata
+        import pyspark
+
+        return pyspark.__version__
 
 
 def require_java() -> None:

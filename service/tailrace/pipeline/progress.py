@@ -55,6 +55,11 @@ class JobProgress:
             self.seconds[stage] = self.seconds.get(stage, 0.0) + time.monotonic() - began
             self.stage = IDLE
 
+    def counts(self) -> dict[str, int]:
+        """What is done, for the last line of the log."""
+        names = ("batches", "segments", "events", "published")
+        return {name: getattr(self, name) for name in names}
+
     def report(self) -> dict[str, Any]:
         """What is done and left, for a line of the log."""
         found: dict[str, Any] = {"stage": self.stage, "events": self.events}

@@ -12,14 +12,14 @@ from typing import Any
 
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql.types import StructType
 
 from tailrace.event.cluster_position import BEFORE_ALL
-from tailrace.pipeline import changes, files
+from tailrace.pipeline import changes, files, spark_files
 from tailrace.pipeline.completeness import COMPLETE
 from tailrace.pipeline.lineage import Statement, connected, routes
 from tailrace.pipeline.log_snapshot import CURRENT_STATE, LogSnapshot, TableKind
-from tailrace.pipeline.quality import observed, record_of
+from tailrace.pipeline.observed_counts import observed, record_of
+from tailrace.pipeline.table_schema import TableSchema
 from tailrace.pipeline.tables import PUBLISHED, DataFile, Table, TableVersion
 from tailrace.pipeline.typed_columns import (
     Columns,
@@ -68,7 +68,7 @@ class Publication:
     rebuild: bool
 
     @property
-    def schema(self) -> StructType:
+    def schema(self) -> TableSchema:
         return schema_with(self.kind.schema, self.columns)
 
     @property
@@ -165,7 +165,7 @@ def publish(work: Publication, log_snapshot: LogSnapshot) -> None:
     read = [each for source in work.sources for each in [*source.news, *replaced]]
     parallel = log_snapshot.spark.sparkContext.defaultParallelism
     rows = rows.coalesce(min(parallel, files.count_for(read)))
-    adds = files.write(rows, target.snapshot.table)
+    adds = spark_files.write(rows, target.snapshot.table)
     commit(work, log_snapshot, adds, replaced, record_of(metrics.get))
 
 
@@ -191,11 +191,11 @@ def merged(kind: TableKind, name: str, log_snapshot: LogSnapshot) -> DataFrame:
     work = publication_of(kind, name, log_snapshot)
     snapshot = work.target.snapshot
     if not work.is_needed:
-        return files.read_table(log_snapshot.spark, snapshot.table, snapshot.files)
+        return spark_files.read_table(log_snapshot.spark, snapshot.table, snapshot.files)
     rows, replaced = next_state(work, log_snapshot)
     gone = {each.path for each in replaced}
     kept = [each for each in snapshot.files if each.path not in gone]
-    return rows.unionAll(files.read_table(log_snapshot.spark, snapshot.table, kept))
+    return rows.unionAll(spark_files.read_table(log_snapshot.spark, snapshot.table, kept))
 
 
 def next_state(
@@ -212,7 +212,8 @@ def next_state(
     if work.statements or sum(each.size for each in replaced) < SMALL_TABLE:
         parts += [
             of_open(
-                files.read(spark, source.snapshot.table, opened[source.name]), f"'{source.name}'"
+                spark_files.read(spark, source.snapshot.table, opened[source.name]),
+                f"'{source.name}'",
             )
             for source in sources
             if opened[source.name]
@@ -223,7 +224,7 @@ def next_state(
             keys = F.broadcast(keys)
         replaced = _touched(spark, table, replaced, keys)
         if replaced:
-            base = files.read_table(spark, table, replaced)
+            base = spark_files.read_table(spark, table, replaced)
             parts.append(of_open(base.join(keys, "key", "left_semi"), f"'{target.name}'"))
             rest = base.join(keys, "key", "left_anti")
     ways = routes((source.name for source in work.sources), work.statements)
@@ -246,7 +247,7 @@ def next_state(
     rows = intervals(made, target.name, [*selected(work.columns), rescued(work.columns)])
     if kind is CURRENT_STATE:
         rows = rows.where("is_current")
-    names = files.quoted(work.schema)
+    names = spark_files.quoted(work.schema)
     rows = rows.select(*names)
     if rest is not None:
         rows = rows.unionAll(rest.select(*names))
@@ -257,11 +258,11 @@ def _events(work: Publication, log_snapshot: LogSnapshot) -> list[DataFrame]:
     """The new events, and the published events that they may repeat."""
 
     def read(chosen: Sequence[DataFile]) -> DataFrame:
-        return files.read_table(log_snapshot.spark, log_snapshot.log.table, chosen)
+        return spark_files.read_table(log_snapshot.spark, log_snapshot.log.table, chosen)
 
     parts = []
     for source in work.sources:
-        is_new = changes.after(source.through)
+        is_new = F.expr(changes.after(source.through))
         if source.news:
             parts.append(of_events(read(source.news).where(is_new), NEW))
         if known := known_files(work, source, log_snapshot):
@@ -284,9 +285,9 @@ def _touched(
     spark: SparkSession, table: Table, candidates: Sequence[DataFile], keys: DataFrame
 ) -> list[DataFile]:
     """The files with a changed key, and the small ones if there are many."""
-    rows = files.read(spark, table, candidates)
+    rows = spark_files.read(spark, table, candidates)
     named = rows.select("key", F.col("_metadata.file_name").alias("file"))
-    with files.job_errors(f"{table.location}: nothing was committed"):
+    with spark_files.job_errors(f"{table.location}: nothing was committed"):
         touched = named.join(keys, "key", "left_semi").select("file").distinct().collect()
     names = {row.file for row in touched}
     # Names are unique: Spark adds a UUID.

@@ -11,9 +11,6 @@ from typing import Any
 
 import pyarrow as pa
 import structlog
-from pyspark.sql import DataFrame, Observation
-from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql.pandas.types import to_arrow_schema
 
 from tailrace.pipeline import changes, files
 from tailrace.pipeline.event_counts import counts_of
@@ -21,43 +18,12 @@ from tailrace.pipeline.log_snapshot import CURRENT_STATE, HISTORY_STATE, TableKi
 from tailrace.pipeline.schemas import QUALITY
 from tailrace.pipeline.segments import LandedLake, read_footer
 from tailrace.pipeline.tables import Table, TableStore, TableVersion
-from tailrace.pipeline.typed_columns import Columns, misfits, stored_columns
-from tailrace.pipeline.versions import NEW
+from tailrace.pipeline.typed_columns import stored_columns
 
 _log = structlog.get_logger()
 
-_RESCUED = "rescued:"
-
 _NAMED = 20
 """How many fields a warning names."""
-
-
-def observed(rows: DataFrame, metrics: Observation, columns: Columns) -> DataFrame:
-    """Counts versions (:func:`tailrace.pipeline.versions.versions`) while Spark computes them:
-    events, events without effect, and values in their documents that do not fit their column
-    (:func:`tailrace.pipeline.typed_columns.evaluated`)."""
-    counts = {
-        "events": f"stage = {NEW}",
-        "duplicates_dropped": "stale",
-        "updates_without_base": "live AND without_base",
-        "set_aside": "live AND unfit",
-    }
-    for name, condition in misfits(columns):
-        counts[_RESCUED + name] = f"stage = {NEW} AND live AND NOT gone AND {condition}"
-    return rows.observe(
-        metrics, *(F.expr(f"count_if({text})").alias(name) for name, text in counts.items())
-    )
-
-
-def record_of(counts: Mapping[str, Any]) -> dict[str, Any]:
-    """The counts for the commit, with the number of rescued values by column."""
-    found: dict[str, Any] = {"rescued": {}}
-    for name, count in counts.items():
-        if not name.startswith(_RESCUED):
-            found[name] = count or 0
-        elif count:
-            found["rescued"][name.removeprefix(_RESCUED)] = count
-    return found
 
 
 def quality_table(tables: TableStore, lake: str) -> Table:
@@ -97,8 +63,7 @@ def record(
         if (seconds := row.pop("last")) is not None:
             row["lag_seconds"] = now.timestamp() - seconds
         rows.append({"stage": "changes", **row})
-    schema = to_arrow_schema(QUALITY, timezone="UTC")
-    made = pa.Table.from_pylist([{"recorded_at": now, **row} for row in rows], schema)
+    made = pa.Table.from_pylist([{"recorded_at": now, **row} for row in rows], QUALITY.arrow())
     adds = files.write_arrow(made, table)
     snapshot.commit(adds, segments=last, applications=seen)
     _warn_of_rescued(rows)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pyspark.sql import SparkSession
 
 from tailrace.errors import PipelineRefused
-from tailrace.pipeline import files
+from tailrace.pipeline import files, spark_files
 from tailrace.pipeline.changes import changes_table
 from tailrace.pipeline.declaration import Declaration, by_table, declare, named
 from tailrace.pipeline.log_snapshot import (
@@ -98,9 +98,9 @@ def _republish(
     own = [f"`{name}`" for name in kind.schema.names if name != RESCUED]
     adds: list[DataFile] = []
     for group in _groups(version.files):
-        read = files.read_table(spark, table, group)
-        made = with_columns(read, "document", columns, own).select(*files.quoted(schema))
-        adds += files.write(made.coalesce(files.count_for(group)), table)
+        read = spark_files.read_table(spark, table, group)
+        made = with_columns(read, "document", columns, own).select(*spark_files.quoted(schema))
+        adds += spark_files.write(made.coalesce(files.count_for(group)), table)
         report(table.name, sum(each.rows for each in adds), rows)
     version.commit(adds, schema=schema)
 

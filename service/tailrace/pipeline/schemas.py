@@ -4,9 +4,8 @@ import hashlib
 import re
 from functools import lru_cache
 
-from pyspark.sql import types as T  # noqa: N812
-
 from tailrace.lake.segment import COLUMNS, LogicalType
+from tailrace.pipeline.table_schema import StoredType, TableField, TableSchema
 
 NO_TABLE = "_"
 """The ``table`` of events in the log that change no single document: drop, rename, ..."""
@@ -20,11 +19,13 @@ DOCUMENT_OPERATIONS = frozenset({"insert", "replace", "update", "delete", "read"
 TEXTS = tuple(name for name, kind in COLUMNS.items() if kind is LogicalType.DOCUMENT)
 """The columns of a segment that hold documents."""
 
-_TEXT, _NUMBER, _TIME, _FLAG = T.StringType(), T.LongType(), T.TimestampType(), T.BooleanType()
+
+_TEXT, _NUMBER = StoredType.STRING, StoredType.LONG
+_TIME, _FLAG = StoredType.TIMESTAMP, StoredType.BOOLEAN
 
 
-def _columns(**types: T.DataType) -> T.StructType:
-    return T.StructType([T.StructField(name, kind, True) for name, kind in types.items()])
+def _columns(**types: str) -> TableSchema:
+    return TableSchema.of(TableField(name, kind) for name, kind in types.items())
 
 
 CHANGES = _columns(
@@ -54,7 +55,7 @@ CHANGES = _columns(
 sharded collection the document key after the event, which an update changes."""
 
 _DERIVED = ("cluster_time", "position")
-DECODED = T.StructType([field for field in CHANGES if field.name not in _DERIVED])
+DECODED = TableSchema.of(field for field in CHANGES if field.name not in _DERIVED)
 """The columns of the log that are not computed from others."""
 
 CURRENT = _columns(
@@ -74,7 +75,7 @@ CURRENT = _columns(
 change, or of the rename that brought the document into this table. Typed columns follow
 (:mod:`tailrace.pipeline.typed_columns`); ``_rescued`` has the values that do not fit them."""
 
-HISTORY = T.StructType(
+HISTORY = TableSchema.of(
     [
         *CURRENT,
         *_columns(
@@ -105,7 +106,7 @@ QUALITY = _columns(
     null_documents=_NUMBER,
     updates_without_base=_NUMBER,
     duplicates_dropped=_NUMBER,
-    lag_seconds=T.DoubleType(),
+    lag_seconds=StoredType.DOUBLE,
     gap=_TEXT,
     recorded_at=_TIME,
     field=_TEXT,

@@ -16,9 +16,8 @@ from pyarrow import compute as pc
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql.pandas.types import to_arrow_schema
 
-from tailrace.pipeline import files
+from tailrace.pipeline import files, spark_files
 from tailrace.pipeline.lineage import routes
 from tailrace.pipeline.log_snapshot import CURRENT_STATE, LogSnapshot
 from tailrace.pipeline.publish import Publication, TableInput, commit
@@ -90,7 +89,7 @@ def publish_together(
 
 def _collected(rows: DataFrame, log_snapshot: LogSnapshot) -> pa.Table | None:
     """The rows; ``None`` if they have more bytes than Spark's driver takes."""
-    with files.job_errors(f"{log_snapshot.tables.location}: nothing was committed"):
+    with spark_files.job_errors(f"{log_snapshot.tables.location}: nothing was committed"):
         try:
             return rows.toArrow()
         except (PySparkException, Py4JError) as error:
@@ -107,7 +106,7 @@ def _among(column: str, tables: Iterable[str]) -> str:
 
 def _rows_of(rows: pa.Table, work: Publication, names: Sequence[str]) -> pa.Table:
     """The rows of a table under the names of its columns, in its types."""
-    schema = to_arrow_schema(work.schema, timezone="UTC")
+    schema = work.schema.arrow()
     sources = [
         f"typed_{names.index(field.name)}" if field.name in work.columns else field.name
         for field in schema
@@ -121,7 +120,9 @@ def _rows_of(rows: pa.Table, work: Publication, names: Sequence[str]) -> pa.Tabl
 def _counts(
     rows: pa.Table, work: Publication, rescued: Sequence[tuple[str, str]]
 ) -> dict[str, Any]:
-    """As :func:`tailrace.pipeline.quality.record_of`; ``rescued``: which values are counted."""
+    """As :func:`tailrace.pipeline.observed_counts.record_of`.
+
+    ``rescued``: which values are counted."""
     name = work.target.name
     new = rows.filter((pc.field("table") == name) & pc.field("new"))
     live = new.filter(pc.field("live"))
@@ -151,7 +152,7 @@ def _versions(works: Sequence[Publication], log_snapshot: LogSnapshot) -> DataFr
     parts += _open(works, log_snapshot)
     if not parts:
         log = log_snapshot.log.table
-        parts = [of_events(files.read_table(log_snapshot.spark, log, []), NEW)]
+        parts = [of_events(spark_files.read_table(log_snapshot.spark, log, []), NEW)]
     statements = {each for work in works for each in work.statements}
     ways = routes(sources, sorted(statements))
     scopes = {each.partition["scope"] for each in events.values()}
@@ -183,7 +184,7 @@ def _events(
             name = F.when(full == collection, table).otherwise(name)
     parts = []
     for scope, some in by_scope.items():
-        rows = files.read(log_snapshot.spark, log_snapshot.log.table, some)
+        rows = spark_files.read(log_snapshot.spark, log_snapshot.log.table, some)
         rows = rows.withColumns({"scope": F.lit(scope), "table": name})
         rows = rows.withColumn("new", _is_new(scope, sources))
         rows = rows.where(F.col("new") | (F.col("position") >= first))
@@ -209,7 +210,7 @@ def _open(works: Sequence[Publication], log_snapshot: LogSnapshot) -> list[DataF
         return []
     above = replace(works[0].target.snapshot.table, name=kind.name, schema=kind.schema)
     chosen = [replace(each, path=f"{name}/{each.path}") for name, each in named_files]
-    rows = files.read(log_snapshot.spark, above, chosen)
+    rows = spark_files.read(log_snapshot.spark, above, chosen)
     pattern = rf"^.*/{kind.name}/([^/]+)/"
     name = F.url_decode(F.regexp_extract(F.col("_metadata.file_path"), pattern, 1))
     return [of_open(rows.withColumn("home_table", name), "home_table")]

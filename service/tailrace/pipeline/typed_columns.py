@@ -4,16 +4,19 @@ A value is in its column or, unchanged, in ``_rescued``. A value does not fit if
 round or truncate it. Everything is SQL over the document's canonical text, parsed once as VARIANT.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
-
-from pyspark.sql import DataFrame
-from pyspark.sql import types as T  # noqa: N812
+from typing import TYPE_CHECKING, Any, Literal
 
 from tailrace.config.pipeline import TypedColumn
 from tailrace.errors import PipelineRefused
 from tailrace.pipeline.column_values import FORMS, VALUES
+from tailrace.pipeline.table_schema import StoredType, TableField, TableSchema
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,25 +48,25 @@ _PATH = "tailrace.path"
 _TYPE = "tailrace.type"
 """The key there of the type, if it is stored as text and is not ``string``."""
 
-_STORED: Mapping[str, T.DataType] = {
-    "string": T.StringType(),
-    "long": T.LongType(),
-    "double": T.DoubleType(),
-    "boolean": T.BooleanType(),
-    "timestamp": T.TimestampType(),
-    "decimal": T.DecimalType(38, 10),
+_STORED: Mapping[str, str] = {
+    "string": StoredType.STRING,
+    "long": StoredType.LONG,
+    "double": StoredType.DOUBLE,
+    "boolean": StoredType.BOOLEAN,
+    "timestamp": StoredType.TIMESTAMP,
+    "decimal": StoredType.DECIMAL,
 }
 _AS_TEXT: Sequence[str] = ("objectId", "json")
 
 _NUMBER = r"-?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?"
 
 
-def schema_with(schema: T.StructType, columns: Columns) -> T.StructType:
+def schema_with(schema: TableSchema, columns: Columns) -> TableSchema:
     """A table's own schema, followed by the typed columns."""
-    return T.StructType([*schema, *stored_fields(columns)])
+    return TableSchema.of([*schema, *stored_fields(columns)])
 
 
-def stored_fields(columns: Columns) -> list[T.StructField]:
+def stored_fields(columns: Columns) -> list[TableField]:
     """The fields of a table that hold these columns."""
     return [
         _stored_field(name, column)
@@ -72,19 +75,19 @@ def stored_fields(columns: Columns) -> list[T.StructField]:
     ]
 
 
-def _stored_field(name: str, column: TypedColumn) -> T.StructField:
+def _stored_field(name: str, column: TypedColumn) -> TableField:
     if column.type in _AS_TEXT:
         metadata = {_PATH: column.path, _TYPE: column.type}
-        return T.StructField(name, T.StringType(), True, metadata)
-    return T.StructField(name, _STORED[column.type], True, {_PATH: column.path})
+        return TableField(name, StoredType.STRING, metadata)
+    return TableField(name, _STORED[column.type], {_PATH: column.path})
 
 
-def stored_columns(schema: T.StructType) -> Columns:
+def stored_columns(schema: TableSchema) -> Columns:
     """The typed columns of a table as it is stored."""
-    kinds = {str(stored): kind for kind, stored in _STORED.items()}
+    kinds = {stored: kind for kind, stored in _STORED.items()}
     return {
         field.name: TypedColumn(
-            type=field.metadata.get(_TYPE, kinds[str(field.dataType)]), path=field.metadata[_PATH]
+            type=field.metadata.get(_TYPE, kinds[field.type]), path=field.metadata[_PATH]
         )
         for field in schema
         if _PATH in field.metadata

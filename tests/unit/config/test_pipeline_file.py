@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tailrace.config.loading import load_pipeline
+from tailrace.config.pipeline_file import load_pipeline
 from tailrace.config.sections import SECTIONS
 from tailrace.config.served import load_served
 from tailrace.config.settings import Settings

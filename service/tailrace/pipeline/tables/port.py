@@ -11,9 +11,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Protocol
 
-from pyspark.sql.types import StructField, StructType
-
 from tailrace.pipeline.location import Location
+from tailrace.pipeline.table_schema import TableField, TableSchema
 
 PUBLISHED = "tailrace.published"
 """The table property with the last segment of each scope that is published; in the log, by kind of
@@ -52,7 +51,7 @@ class Table:
 
     store: TableStore
     name: str
-    schema: StructType
+    schema: TableSchema
     lake: str
     partition_by: tuple[str, ...] = ()
     bounded: bool = False
@@ -134,7 +133,7 @@ class TableVersion(Protocol):
     def set_properties(self, values: Mapping[str, Mapping[str, Any]]) -> TableVersion:
         """Sets properties, in a commit if one of them changes."""
 
-    def add_columns(self, fields: Sequence[StructField]) -> TableVersion:
+    def add_columns(self, fields: Sequence[TableField]) -> TableVersion:
         """Adds columns, in a commit of its own. They are null in all rows."""
 
     def metrics_since(self, version: int) -> Sequence[Mapping[str, Any]]:
@@ -158,7 +157,7 @@ class TableVersion(Protocol):
         segments: Mapping[str, int] | None = None,
         applications: Mapping[str, int] | None = None,
         metrics: Mapping[str, Any] | None = None,
-        schema: StructType | None = None,
+        schema: TableSchema | None = None,
     ) -> TableVersion:
         """Adds and removes files at once; :class:`TablesFenced` if another writer came first.
 

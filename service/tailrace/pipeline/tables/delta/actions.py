@@ -8,8 +8,8 @@ from typing import Any
 from urllib.parse import unquote
 
 from deltalake import DeltaTable, transaction
-from pyspark.sql.types import StructType
 
+from tailrace.pipeline.table_schema import TableSchema
 from tailrace.pipeline.tables.json_text import json_text
 from tailrace.pipeline.tables.port import DataFile
 
@@ -17,8 +17,8 @@ _NAME = "tailrace:"
 _BOUNDS = ("min.", "max.")
 
 
-def schema_of(delta: DeltaTable) -> StructType:
-    return StructType.fromJson(json.loads(delta.schema().to_json()))
+def schema_of(delta: DeltaTable) -> TableSchema:
+    return TableSchema.of_json(json.loads(delta.schema().to_json()))
 
 
 def name_of(lake: str) -> str:

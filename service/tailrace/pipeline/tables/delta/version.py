@@ -16,9 +16,9 @@ from typing import Any
 import pyarrow as pa
 from deltalake import ColumnProperties, DeltaTable, Schema, WriterProperties, transaction
 from deltalake.exceptions import CommitFailedError, DeltaError
-from pyspark.sql.types import StructField, StructType
 
 from tailrace.errors import PipelineRefused, describe
+from tailrace.pipeline.table_schema import TableField, TableSchema
 from tailrace.pipeline.tables.delta.actions import (
     add_action,
     data_file,
@@ -119,10 +119,10 @@ class DeltaVersion:
             self._delta.alter.set_table_properties(texts, raise_if_not_exists=False)
         return DeltaVersion(self.table, self._delta)  # which is the new version
 
-    def add_columns(self, fields: Sequence[StructField]) -> TableVersion:
+    def add_columns(self, fields: Sequence[TableField]) -> TableVersion:
         if self._delta is None or not fields:
             return self
-        added = Schema.from_json(StructType(list(fields)).json()).fields
+        added = Schema.from_json(json_text(TableSchema.of(fields).json())).fields
         with commit_errors(self.table.location):
             self._delta.alter.add_columns(added)
         return self.latest()
@@ -144,7 +144,7 @@ class DeltaVersion:
         segments: Mapping[str, int] | None = None,
         applications: Mapping[str, int] | None = None,
         metrics: Mapping[str, Any] | None = None,
-        schema: StructType | None = None,
+        schema: TableSchema | None = None,
     ) -> TableVersion:
         table = self.table if schema is None else replace(self.table, schema=schema)
         scopes = segments or {}
@@ -160,7 +160,7 @@ class DeltaVersion:
             max_commit_retries=0 if removes or schema is not None else None,
         )
         now = int(time.time() * 1000)
-        stored = Schema.from_json(table.schema.json())
+        stored = Schema.from_json(json_text(table.schema.json()))
         added = [add_action(each, now) for each in adds]
         with commit_errors(self.table.location):
             if self._delta is None:

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 from pyiceberg.exceptions import TableAlreadyExistsError
 from pyiceberg.table import TableProperties, Transaction
-from pyspark.sql.types import StructType
 
 from tailrace.errors import PipelineRefused
+from tailrace.pipeline.table_schema import TableSchema
 from tailrace.pipeline.tables.iceberg.data_files import files_of, manifest_file, plain
 from tailrace.pipeline.tables.iceberg.failures import LOST_RACES, catalog_errors, fenced, unanswered
 from tailrace.pipeline.tables.iceberg.schemas import (
@@ -50,7 +50,7 @@ def committed(
     stage: Stage,
     may_follow: Callable[[IcebergVersion], bool],
     *,
-    schema: StructType | None = None,
+    schema: TableSchema | None = None,
 ) -> IcebergVersion:
     """The table after a commit.
 
@@ -91,13 +91,13 @@ def _newest(version: IcebergVersion, why: Exception | None = None) -> IcebergVer
         raise unanswered(version.table.location, why or error) from error
 
 
-def _transaction(version: IcebergVersion, schema: StructType) -> Transaction:
+def _transaction(version: IcebergVersion, schema: TableSchema) -> Transaction:
     if version.stored is not None:
         return copy(version.stored).transaction()  # which changes the table that it is of
     return _creation(version.store, version.table, schema)
 
 
-def _creation(store: IcebergStore, table: Table, schema: StructType) -> Transaction:
+def _creation(store: IcebergStore, table: Table, schema: TableSchema) -> Transaction:
     identifier = store.identifier(table.name)
     store.make_namespace(identifier[:-1])
     made = iceberg_schema(schema)
@@ -134,7 +134,7 @@ def add_snapshot(
 
 
 def change_schema(
-    version: IcebergVersion, transaction: Transaction, schema: StructType | None
+    version: IcebergVersion, transaction: Transaction, schema: TableSchema | None
 ) -> None:
     """Gives a table that is there another schema."""
     if schema is not None and version.exists:

@@ -15,10 +15,9 @@ from pyiceberg.table import Table as IcebergTable
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.typedef import Record
 from pyiceberg.types import BooleanType, PrimitiveType
-from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import StructType
 
 from tailrace.errors import PipelineRefused
+from tailrace.pipeline.table_schema import TableSchema
 from tailrace.pipeline.tables.port import DataFile, Table
 
 
@@ -91,11 +90,11 @@ def files_of(table: IcebergTable, snapshot: Snapshot | None) -> Iterator[manifes
 def rows_of(table: Table, files: Sequence[DataFile]) -> ds.Dataset:
     """The rows in these files: null in columns that were added later, and without the columns
     that no file has, as those are in the names of directories."""
-    stored = [field for field in table.schema if field.name not in table.partition_by]
+    stored = (field for field in table.schema if field.name not in table.partition_by)
     checked: Any = ds.ParquetFragmentScanOptions(page_checksum_verification=True)
     return ds.dataset(
         [(table.location / each.path).path for each in files],
-        to_arrow_schema(StructType(stored), timezone="UTC"),
+        TableSchema.of(stored).arrow(),
         format=ds.ParquetFileFormat(default_fragment_scan_options=checked),
         filesystem=table.location.files,
     )

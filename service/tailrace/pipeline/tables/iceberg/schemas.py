@@ -1,7 +1,6 @@
-"""Columns of Spark as Iceberg has them, and back.
+"""Columns of a table as Iceberg has them, and back.
 
-What Spark has in a column's metadata (:mod:`tailrace.pipeline.typed_columns`) is JSON in its
-``doc``.
+The metadata of a column (:mod:`tailrace.pipeline.typed_columns`) is JSON in its ``doc``.
 """
 
 from __future__ import annotations
@@ -16,43 +15,35 @@ from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table.update.schema import UpdateSchema
 from pyiceberg.transforms import IdentityTransform
-from pyspark.sql import types as T  # noqa: N812
 
 from tailrace.errors import PipelineRefused
+from tailrace.pipeline.table_schema import StoredType, TableField, TableSchema
 from tailrace.pipeline.tables.port import Table
 
 _FIRST_PARTITION_ID = 1000
 """The lowest id of a partition field (https://iceberg.apache.org/spec/#partition-specs)."""
 
 _TYPES: Mapping[str, I.IcebergType] = {
-    "string": I.StringType(),
-    "bigint": I.LongType(),
-    "double": I.DoubleType(),
-    "boolean": I.BooleanType(),
-    "timestamp": I.TimestamptzType(),
-    "decimal(38,10)": I.DecimalType(38, 10),
-}
-"""By the names that Spark gives its types."""
-
-_SPARK: Mapping[I.IcebergType, T.DataType] = {
-    I.StringType(): T.StringType(),
-    I.LongType(): T.LongType(),
-    I.DoubleType(): T.DoubleType(),
-    I.BooleanType(): T.BooleanType(),
-    I.TimestamptzType(): T.TimestampType(),
-    I.DecimalType(38, 10): T.DecimalType(38, 10),
+    StoredType.STRING: I.StringType(),
+    StoredType.LONG: I.LongType(),
+    StoredType.DOUBLE: I.DoubleType(),
+    StoredType.BOOLEAN: I.BooleanType(),
+    StoredType.TIMESTAMP: I.TimestamptzType(),
+    StoredType.DECIMAL: I.DecimalType(38, 10),
 }
 
-
-def type_of(field: T.StructField) -> I.IcebergType:
-    return _TYPES[field.dataType.simpleString()]
+_NAMES: Mapping[I.IcebergType, str] = {stored: name for name, stored in _TYPES.items()}
 
 
-def doc_of(field: T.StructField) -> str | None:
-    return json.dumps(field.metadata, sort_keys=True) if field.metadata else None
+def type_of(field: TableField) -> I.IcebergType:
+    return _TYPES[field.type]
 
 
-def iceberg_schema(schema: T.StructType) -> Schema:
+def doc_of(field: TableField) -> str | None:
+    return json.dumps(dict(field.metadata), sort_keys=True) if field.metadata else None
+
+
+def iceberg_schema(schema: TableSchema) -> Schema:
     """Its ids are those that every catalog assigns to a new table: 1 for the first column, ..."""
     return Schema(
         *(
@@ -76,19 +67,17 @@ def partition_spec(table: Table, schema: Schema) -> PartitionSpec:
     )
 
 
-def spark_schema(schema: Schema, where: object) -> T.StructType:
+def table_schema(schema: Schema, where: object) -> TableSchema:
     """Raises :class:`PipelineRefused` for a column of a type that no table of a pipeline has."""
     fields = []
     for field in schema.fields:
-        if field.field_type not in _SPARK:
+        if field.field_type not in _NAMES:
             raise PipelineRefused(
                 f"{where}: its column {field.name} has the type {field.field_type}, which no table "
                 "of this pipeline has. Drop the table: the next run makes it again"
             )
-        fields.append(
-            T.StructField(field.name, _SPARK[field.field_type], True, _metadata(field.doc))
-        )
-    return T.StructType(fields)
+        fields.append(TableField(field.name, _NAMES[field.field_type], _metadata(field.doc)))
+    return TableSchema.of(fields)
 
 
 def _metadata(doc: str | None) -> dict[str, Any]:
@@ -99,12 +88,12 @@ def _metadata(doc: str | None) -> dict[str, Any]:
     return {}
 
 
-def add_fields(update: UpdateSchema, fields: Iterable[T.StructField]) -> None:
+def add_fields(update: UpdateSchema, fields: Iterable[TableField]) -> None:
     for field in fields:
         update.add_column((field.name,), type_of(field), doc_of(field))
 
 
-def replace_fields(update: UpdateSchema, before: T.StructType, after: T.StructType) -> None:
+def replace_fields(update: UpdateSchema, before: TableSchema, after: TableSchema) -> None:
     """Makes the columns those of ``after``, for files that are all new."""
     wanted = {field.name: field for field in after}
     same = {field.name for field in before if wanted.get(field.name) == field}

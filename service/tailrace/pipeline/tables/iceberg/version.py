@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 from pyiceberg.table import Table as IcebergTable
 from pyiceberg.table import Transaction
 from pyiceberg.table.snapshots import Snapshot
-from pyspark.sql.types import StructField, StructType
 
 from tailrace.errors import PipelineRefused
+from tailrace.pipeline.table_schema import TableField, TableSchema
 from tailrace.pipeline.tables.iceberg import maintenance
 from tailrace.pipeline.tables.iceberg.commits import add_snapshot, change_schema, committed
 from tailrace.pipeline.tables.iceberg.data_files import (
@@ -28,7 +28,7 @@ from tailrace.pipeline.tables.iceberg.data_files import (
     rows_of,
 )
 from tailrace.pipeline.tables.iceberg.failures import catalog_errors
-from tailrace.pipeline.tables.iceberg.schemas import add_fields, spark_schema
+from tailrace.pipeline.tables.iceberg.schemas import add_fields, table_schema
 from tailrace.pipeline.tables.json_text import json_text
 from tailrace.pipeline.tables.port import DataFile, RowSearch, Table
 from tailrace.pipeline.tables.row_search import search
@@ -67,7 +67,7 @@ class IcebergVersion:
         if version is not None and self.version != version:
             self.snapshot = self._numbered(stored, version)
             schema = stored.schemas()[self.snapshot.schema_id or 0]
-        self.table = replace(table, schema=spark_schema(schema, table.location))
+        self.table = replace(table, schema=table_schema(schema, table.location))
 
     def _numbered(self, stored: IcebergTable, version: int) -> Snapshot:
         for snapshot in stored.metadata.snapshots:
@@ -180,7 +180,7 @@ class IcebergVersion:
         texts = {name: json_text(value) for name, value in changed.items()}
         return committed(self, lambda _, begun: begun.set_properties(texts), self._is_same_table)
 
-    def add_columns(self, fields: Sequence[StructField]) -> IcebergVersion:
+    def add_columns(self, fields: Sequence[TableField]) -> IcebergVersion:
         if self.stored is None or not fields:
             return self
 
@@ -198,7 +198,7 @@ class IcebergVersion:
         segments: Mapping[str, int] | None = None,
         applications: Mapping[str, int] | None = None,
         metrics: Mapping[str, Any] | None = None,
-        schema: StructType | None = None,
+        schema: TableSchema | None = None,
     ) -> IcebergVersion:
         through = json_text({**self.segments, **(segments or {})})
         summary = {SEGMENTS: through, _METRICS: json_text(metrics or {})}
