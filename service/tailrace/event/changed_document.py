@@ -30,6 +30,7 @@ from tailrace.event.value_change import Change
 _LENGTH = Struct("<i").pack
 CONTAINERS = (DOCUMENT, ARRAY)
 _EMPTY_VALUES = (NULL, UNDEFINED)
+_STRING = b"%c" % STRING
 _numbered = re.compile(rb"[%b%b][0-9]+\0" % (bytes([DOCUMENT]), bytes([ARRAY]))).search
 """Looks like a document or an array whose name is a number: its type, and the name."""
 
@@ -64,36 +65,31 @@ def changed_document(buffer: bytes, start: int, node: ProtectedNode) -> bytes | 
             found[at] = name
     if not found:
         return None
-    position = copied = begin
+    element = end = copied = begin
     pieces = [b""]
     try:
         while found:
             name_at = min(found)
             name = found.pop(name_at)
-            while position + 1 < name_at:  # as walk, which takes twice as long
-                kind, at = buffer[position], buffer.index(0, position + 1) + 1
+            while end < name_at:  # as walk, which takes twice as long
+                element, kind, at = end, buffer[end], buffer.index(0, end + 1) + 1
                 length = 4 + INT32(buffer, at)[0] if kind == STRING else FIXED.get(kind)
-                stop = at + (measured(buffer, kind, at) if length is None else length)
-                if stop > last or stop < at:
-                    raise ValueError(stop)
-                position = stop
-            if position + 1 == name_at:
-                kind, at, child = buffer[position], name_at + len(name), node.terminated[name]
-                stop = at + (FIXED[kind] if kind in FIXED else measured(buffer, kind, at))
-                if stop > last or stop < at:
-                    raise ValueError(stop)
-                changed = changed_value(buffer, kind, at, stop, child)
+                end = at + (measured(buffer, kind, at) if length is None else length)
+                if end > last or end < at:
+                    raise ValueError(end)
+            if element + 1 == name_at:
+                child = node.terminated[name]
+                changed = changed_value(buffer, kind, at, end, child)
                 if changed is not None:
-                    if child.change is not None and kind not in CONTAINERS:
-                        kind = STRING
-                    pieces += (buffer[copied:position], b"%c%b%b" % (kind, name, changed))
-                    size += len(changed) - (stop - at)
-                    copied = stop
-                position = stop
-            if (at := buffer.find(name, position + 1, last)) >= 0:  # not in the type before it
-                found[at] = name
+                    is_text = child.change is not None and kind not in CONTAINERS
+                    new = _STRING if is_text else buffer[element:name_at]
+                    pieces += (buffer[copied:element], new, name, changed)
+                    size += len(changed) - (end - at)
+                    copied = end
+            if (name_at := buffer.find(name, end + 1, last)) >= 0:  # not in the type before it
+                found[name_at] = name
     except (IndexError, ValueError, error):
-        raise malformed(position, "no element of a known type and size") from None
+        raise malformed(element, "no element of a known type and size") from None
     if copied == begin:
         return None
     pieces[0] = _LENGTH(size)
