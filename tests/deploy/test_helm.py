@@ -134,6 +134,15 @@ def test_rules_and_dashboard_are_those_of_the_files(helm: Helm) -> None:
 POSTGRESQL = {"type": "postgresql", "dsn": {"file": "/run/secrets/pg/dsn"}}
 ANNOTATED = {"annotations": {"eks.amazonaws.com/role-arn": "arn:aws:iam::1:role/tailrace"}}
 
+PLACED: Values = {
+    "nodeSelector": {"pool": "spark"},
+    "tolerations": [{"key": "spark", "operator": "Exists"}],
+    "affinity": {"nodeAffinity": {}},
+    "priorityClassName": "low",
+    "podAnnotations": {"a": "b"},
+    "podLabels": {"team": "data"},
+}
+
 SETS: Mapping[str, tuple[str, Values]] = {
     "defaults": ("single", {}),
     "replicated": ("replicated", {"replicas": 3}),
@@ -143,7 +152,11 @@ SETS: Mapping[str, tuple[str, Values]] = {
         {
             "mongodb": {"existingSecret": "atlas", "key": "connection"},
             "http": {"existingSecret": "token"},
-            "secretFiles": [{"secret": "kafka", "mountPath": "/run/secrets/kafka"}],
+            "secretFiles": [
+                {"secret": "kafka", "mountPath": "/run/secrets/kafka"},
+                {"secret": "tls.example.com", "mountPath": "/run/secrets/tls"},
+                {"secret": "kafka", "mountPath": "/run/secrets/again"},
+            ],
             "env": [{"name": "REGION", "value": "eu"}],
             "envFrom": [{"secretRef": {"name": "s3"}}],
         },
@@ -166,6 +179,9 @@ SETS: Mapping[str, tuple[str, Values]] = {
             "tolerations": [{"key": "batch", "operator": "Exists"}],
             "affinity": {"podAntiAffinity": {}},
             "priorityClassName": "high",
+            "topologySpreadConstraints": [
+                {"topologyKey": "rack", "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule"}
+            ],
             "podAnnotations": {"a": "b"},
             "podLabels": {"team": "data"},
             "imagePullSecrets": [{"name": "registry"}],
@@ -195,6 +211,11 @@ SETS: Mapping[str, tuple[str, Values]] = {
         },
     ),
     "tables all the time": ("single", {"pipeline": {"mode": "continuous"}}),
+    "tables on nodes of their own": ("single", {"pipeline": {"mode": "continuous", **PLACED}}),
+    "tables at times on nodes of their own": (
+        "single",
+        {"pipeline": {"mode": "periodic", "env": [{"name": "A", "value": "b"}], **PLACED}},
+    ),
     "tables at times": (
         "single",
         {"pipeline": {"mode": "periodic", "schedule": "@hourly", "serviceAccount": ANNOTATED}},
@@ -276,6 +297,63 @@ def test_a_pod_starts_only_with_a_configuration_that_passes_the_check(
     shown = capsys.readouterr().out
     for text in ("/data/tailrace.db", "0.0.0.0", "33554432"):
         assert text in shown
+
+
+@pytest.mark.parametrize("name", [name for name in SETS if name.endswith("of their own")])
+def test_the_pods_of_the_pipeline_run_where_its_values_say(helm: Helm, name: str) -> None:
+    made = {
+        one["kind"]: one
+        for one in helm.template(of_set(name), "shop")
+        if one["metadata"]["name"] == "shop-tailrace-pipeline"
+    }
+    job = made["CronJob"]["spec"]["jobTemplate"] if "CronJob" in made else made["Deployment"]
+    pod = job["spec"]["template"]
+    assert {key: pod["spec"][key] for key in list(PLACED)[:4]} == dict(list(PLACED.items())[:4])
+    assert pod["metadata"]["annotations"]["a"] == "b"
+    assert pod["metadata"]["labels"]["team"] == "data"
+
+
+def test_constraints_of_the_values_replace_those_of_the_chart(helm: Helm) -> None:
+    wanted = SETS["placed"][1]["topologySpreadConstraints"]
+    assert helm.daemon(of_set("placed")).pod["topologySpreadConstraints"] == wanted
+
+
+@pytest.mark.parametrize("release", ["r" * 53, "12345", "true"])
+def test_any_name_of_a_release_gives_valid_names_and_labels(helm: Helm, release: str) -> None:
+    """A CronJob's name has at most 52 characters, and its labels are texts."""
+    values = of_set("tables at times") | {"fullnameOverride": "" if "r" in release else "t" * 60}
+    made = helm.template(values, release)
+    (job,) = (one for one in made if one["kind"] == "CronJob")
+    assert len(job["metadata"]["name"]) <= 52
+    labels = [one["metadata"].get("labels", {}) for one in made]
+    assert {each["app.kubernetes.io/instance"] for each in labels if each} == {release}
+
+
+def test_a_monitor_has_the_token_where_everything_needs_it(helm: Helm) -> None:
+    values = of_overlay("single") | {"metrics": {"monitor": "ServiceMonitor"}}
+    values["config"]["http"]["protect"] = "everything"
+    (endpoint,) = helm.daemon(values)["ServiceMonitor"]["spec"]["endpoints"]
+    assert endpoint["authorization"] == {"credentials": {"name": "tailrace-http", "key": "token"}}
+
+
+@pytest.mark.parametrize(
+    ("telemetry", "port"),
+    [
+        ({"endpoint": "http://collector:4319"}, 4319),
+        ({"endpoint": "https://otlp.example"}, 443),
+        ({"endpoint": "http://collector/otlp"}, 80),
+        ({"endpoint": {"file": "/run/secrets/otlp/url"}}, 4318),
+        ({}, 4318),
+    ],
+    ids=str,
+)
+def test_the_network_policy_opens_the_port_of_the_collector(
+    helm: Helm, telemetry: Values, port: int
+) -> None:
+    values = of_overlay("single")
+    values["config"]["telemetry"] = telemetry
+    _, _, opened = helm.daemon(values)["NetworkPolicy"]["spec"]["egress"]
+    assert [each["port"] for each in opened["ports"]] == [port]
 
 
 def test_a_single_pod_may_be_moved_also_if_others_could_share_its_scopes(helm: Helm) -> None:
@@ -460,6 +538,24 @@ REFUSED: Mapping[str, tuple[Callable[[Values], Any], str]] = {
     "a store without a volume": (
         lambda values: values.update(persistence={"enabled": False}),
         "persistence.enabled: without a volume the positions",
+    ),
+    "a server that no probe reaches": (
+        lambda values: values["config"]["http"].update(host="127.0.0.1"),
+        "config.http.host: probes, the Service and monitors do not reach",
+    ),
+    "an address of the default configuration": (
+        lambda values: values["config"]["http"].update(host="${TAILRACE_HTTP_HOST:-127.0.0.1}"),
+        "config.http.host",
+    ),
+    "a pipeline that no probe reaches": (
+        lambda values: values.update(
+            pipeline={"mode": "continuous"},
+            config={
+                **values["config"],
+                "pipeline": {"lake": "s3://a/b", "tables": "s3://a/c", "http": {"host": "::1"}},
+            },
+        ),
+        "config.pipeline.http.host",
     ),
     "two connection strings": (
         lambda values: values["config"]["mongodb"].update(uri="mongodb://db"),

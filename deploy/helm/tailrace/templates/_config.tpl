@@ -37,12 +37,17 @@
 {{- toJson (list $config .Values.modules.files .Values.http.token) | sha256sum -}}
 {{- end }}
 
-{{/* The ports that the handlers need, as JSON: {"ports": [5432, 9092]}. */}}
+{{/* The ports that the handlers and the collector need, as JSON: {"ports": [5432, 9092]}. */}}
 {{- define "tailrace.destinationPorts" -}}
-{{- $usual := dict "postgresql" 5432 "kafka" 9092 "nats" 4222 "redis" 6379 "mongodb" 27017 "http" 443 "parquet" 443 -}}
-{{- $keys := dict "postgresql" "dsn" "kafka" "bootstrap_servers" "nats" "servers" "redis" "url" "mongodb" "uri" "http" "url" "parquet" "path" -}}
+{{- $usual := dict "postgresql" 5432 "kafka" 9092 "nats" 4222 "redis" 6379 "mongodb" 27017 "http" 443 "parquet" 443 "telemetry" 4318 -}}
+{{- $keys := dict "postgresql" "dsn" "kafka" "bootstrap_servers" "nats" "servers" "redis" "url" "mongodb" "uri" "http" "url" "parquet" "path" "telemetry" "endpoint" -}}
 {{- $ports := list -}}
-{{- range $handler := .Values.config.handlers -}}
+{{- $all := list -}}
+{{- range $handler := .Values.config.handlers }}{{ $all = append $all $handler }}{{ end -}}
+{{- if kindIs "map" .Values.config.telemetry -}}
+{{- $all = append $all (merge (dict "type" "telemetry") .Values.config.telemetry) -}}
+{{- end -}}
+{{- range $handler := $all -}}
 {{- $key := get $keys $handler.type -}}
 {{- $address := get $handler (default "none" $key) -}}
 {{- if kindIs "slice" $address }}{{ $address = join "," $address }}{{ end -}}
@@ -51,7 +56,8 @@
 {{- $named := regexFindAll ":[0-9]+([/,?]|$)" $address -1 -}}
 {{- range $named }}{{ $ports = append $ports (regexFind "[0-9]+" . | int) }}{{ end -}}
 {{- if not $named -}}
-{{- $ports = append $ports (hasPrefix "http://" $address | ternary 80 (get $usual $handler.type)) -}}
+{{- $schemes := dict "http" 80 "https" 443 -}}
+{{- $ports = append $ports (default (get $usual $handler.type) (get $schemes (regexFind "^https?" $address))) -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
@@ -76,6 +82,9 @@
 {{- end -}}
 {{- if kindIs "string" $config.http.port -}}
 {{- fail "config.http.port: the chart needs the number, for probes and the Service" -}}
+{{- end -}}
+{{- if regexMatch "(^|:-)(127\\.|localhost|::1)" $config.http.host -}}
+{{- fail "config.http.host: probes, the Service and monitors do not reach the pod on loopback; leave it out, which means 0.0.0.0" -}}
 {{- end -}}
 {{- if and .Values.mongodb.uri .Values.mongodb.existingSecret -}}
 {{- fail "mongodb: set uri or existingSecret, not both" -}}

@@ -3,7 +3,7 @@
 env:
   - name: TAILRACE_HTTP_TOKEN
     valueFrom:
-      secretKeyRef: {name: {{ include "tailrace.httpSecret" . }}, key: {{ .Values.http.key }}, optional: true}
+      secretKeyRef: {name: {{ include "tailrace.httpSecret" . }}, key: {{ .Values.http.key | quote }}, optional: true}
   {{- if .Values.modules.image.reference }}
   - {name: PYTHONPATH, value: "/etc/tailrace:/opt/modules"}
   {{- end }}
@@ -20,8 +20,8 @@ envFrom:
 - {name: config, mountPath: /etc/tailrace, readOnly: true}
 - {name: mongodb, mountPath: /run/secrets/tailrace, readOnly: true}
 - {name: data, mountPath: /data}
-{{- range .Values.secretFiles }}
-- {name: {{ printf "secret-%s" .secret }}, mountPath: {{ .mountPath }}, readOnly: true}
+{{- range $index, $file := .Values.secretFiles }}
+- {name: {{ printf "secret-%d" $index }}, mountPath: {{ $file.mountPath | quote }}, readOnly: true}
 {{- end }}
 {{- if .Values.modules.image.reference }}
 - {name: modules, mountPath: /opt/modules, readOnly: true}

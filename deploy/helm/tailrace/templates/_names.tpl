@@ -1,12 +1,13 @@
-{{/* The name of all objects: that of the release, with the chart's name unless it has it. */}}
+{{/* The name of all objects: that of the release, with the chart's name unless it has it. With `-pipeline` after it,
+     a CronJob's may have 52 characters. */}}
 {{- define "tailrace.fullname" -}}
 {{- $name := default .Chart.Name .Values.nameOverride -}}
 {{- if .Values.fullnameOverride -}}
-{{- .Values.fullnameOverride | trunc 48 | trimSuffix "-" -}}
+{{- .Values.fullnameOverride | trunc 43 | trimSuffix "-" -}}
 {{- else if contains $name .Release.Name -}}
-{{- .Release.Name | trunc 48 | trimSuffix "-" -}}
+{{- .Release.Name | trunc 43 | trimSuffix "-" -}}
 {{- else -}}
-{{- printf "%s-%s" .Release.Name $name | trunc 48 | trimSuffix "-" -}}
+{{- printf "%s-%s" .Release.Name $name | trunc 43 | trimSuffix "-" -}}
 {{- end -}}
 {{- end }}
 
@@ -18,7 +19,7 @@
 {{- define "tailrace.selector" -}}
 {{- $context := index . 0 -}}
 app.kubernetes.io/name: {{ index . 1 }}
-app.kubernetes.io/instance: {{ $context.Release.Name }}
+app.kubernetes.io/instance: {{ $context.Release.Name | quote }}
 {{- end }}
 
 {{- define "tailrace.labels" -}}
@@ -57,4 +58,13 @@ allowPrivilegeEscalation: false
 readOnlyRootFilesystem: true
 capabilities:
   drop: [ALL]
+{{- end }}
+
+{{/* Where a pod may run. Pass the values that say so: those of the chart, or those below `pipeline`. */}}
+{{- define "tailrace.placement" -}}
+{{- range $key := list "nodeSelector" "tolerations" "affinity" "priorityClassName" }}
+{{- with get $ $key }}
+{{ dict $key . | toYaml }}
+{{- end }}
+{{- end }}
 {{- end }}

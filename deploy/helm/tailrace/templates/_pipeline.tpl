@@ -17,6 +17,9 @@ securityContext:
 imagePullSecrets:
   {{- toYaml . | nindent 2 }}
 {{- end }}
+{{- with include "tailrace.placement" .Values.pipeline | trim }}
+{{ . }}
+{{- end }}
 containers:
   - name: pipeline
     {{- with .Values.pipeline.image }}
@@ -29,6 +32,10 @@ containers:
       - secretRef:
           name: {{ default (printf "%s-s3" (include "tailrace.fullname" .)) .Values.pipeline.existingSecret }}
           optional: true
+    {{- with .Values.pipeline.env }}
+    env:
+      {{- toYaml . | nindent 6 }}
+    {{- end }}
     {{- if $continuous }}
     ports:
       - name: http
@@ -69,6 +76,9 @@ volumes:
 {{- define "tailrace.pipelineConfig" -}}
 {{- $section := deepCopy .Values.config.pipeline -}}
 {{- $http := mergeOverwrite (dict "host" "0.0.0.0" "port" 9465) (default dict $section.http) -}}
+{{- if regexMatch "(^|:-)(127\\.|localhost|::1)" $http.host -}}
+{{- fail "config.pipeline.http.host: probes and the Service do not reach the pod on loopback; leave it out, which means 0.0.0.0" -}}
+{{- end -}}
 {{- $_ := set $section "http" $http -}}
 {{- dict "pipeline" $section | toJson -}}
 {{- end }}
