@@ -14,9 +14,10 @@ from pyspark.sql import SparkSession
 from tailrace.config.catalog import TablesAt
 from tailrace.config.pipeline import PipelineSettings
 from tailrace.lake.segment import Documents
+from tailrace.pipeline import changes
 from tailrace.pipeline.job import Job, JobProgress
 from tailrace.pipeline.location import Location
-from tailrace.pipeline.segments import LandedLake
+from tailrace.pipeline.segments import LandedLake, all_segments
 from tailrace.pipeline.tables import TableStore, open_store
 from tailrace.pipeline.tables.iceberg import IcebergStore
 from tests.pipeline.landing import Landing
@@ -81,6 +82,13 @@ class Pipeline:
             pass
         job.finish()
         return job.progress
+
+    def append(self) -> None:
+        """Writes the log alone, a segment in each commit: no other table is made of it."""
+        job = self.job()
+        log = job.log.load()
+        for segment in all_segments(job.lake):
+            log, _ = changes.append(self.spark, log, [[segment]])
 
     @contextmanager
     def compiled(self) -> Iterator[None]:

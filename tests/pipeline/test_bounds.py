@@ -69,12 +69,10 @@ def written(pipeline: Pipeline, limits: dict[str, int]) -> Pipeline:
     s = Stream()
     pipeline.land([s.insert("k1", n=1), s.insert("k2", n=2)])
     pipeline.land([s.insert(LONG, n=LONG), s.update("k1", n=2), s.delete("k2"), s.drop("other")])
-    job = pipeline.job(batch_events=2, history=False)
     with pytest.MonkeyPatch.context() as patch:
         for name, limit in limits.items():
             patch.setattr(log_files, name, limit)
-        while job.step():
-            pass
+        pipeline.append()
     return pipeline
 
 
