@@ -14,14 +14,12 @@ import pytest
 import tailrace
 from tailrace.cli import main
 from tailrace.observe.health_check import request
-from tailrace.pipeline import views
+from tailrace.pipeline import class_archive, views
 from tests.daemon import until
 from tests.machine import free_port
 from tests.pipeline.conftest import SETTINGS
 from tests.pipeline.events import Stream
 from tests.pipeline.pipeline import Pipeline
-
-QUICK = {"JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
 
 
 def test_a_running_pipeline_follows_and_stops(pipeline: Pipeline, tmp_path: Path) -> None:
@@ -155,13 +153,14 @@ def test_a_missing_segment_ends_the_command_with_1(pipeline: Pipeline) -> None:
     home = Path(next(iter(pyspark.__path__)))
     command = [
         *(str(home / "bin" / "spark-submit"), "--master", "local[2]"),
-        *("--conf", "spark.sql.shuffle.partitions=1"),
+        *(f"--conf={name}={value}" for name, value in SETTINGS.items()),
         *(str(Path(next(iter(tailrace.__path__))) / "__main__.py"), "pipeline", "--once"),
         *("--lake", str(pipeline.lake), "--tables", str(pipeline.tables)),
     ]
     environment = {
         **os.environ,
-        **QUICK,
+        # The first Java only makes the command line of the second one.
+        "JDK_JAVA_OPTIONS": " ".join(["-XX:TieredStopAtLevel=1", *class_archive.options()]),
         "SPARK_HOME": str(home),
         "PYSPARK_PYTHON": sys.executable,
         "SPARK_LOCAL_IP": "127.0.0.1",
