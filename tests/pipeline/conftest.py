@@ -145,13 +145,6 @@ def in_format(request: pytest.FixtureRequest) -> Pipeline:
     return found
 
 
-@pytest.fixture(params=["stored", "stored_iceberg"], ids=["delta", "iceberg"])
-def stored_in_format(request: pytest.FixtureRequest) -> Pipeline:
-    """``stored``, and then ``stored_iceberg``."""
-    found: Pipeline = request.getfixturevalue(request.param)
-    return found
-
-
 @pytest.fixture(params=["directory", "bucket"])
 def either(request: pytest.FixtureRequest) -> Pipeline:
     """``pipeline``, and then ``stored``."""

@@ -17,17 +17,16 @@ from pyarrow import compute as pc
 from tailrace.errors import PipelineRefused, TablesFenced
 from tailrace.pipeline import files, log_files, table_groups
 from tailrace.pipeline.tables import TableVersion
+from tests.pipeline.conftest import SETTINGS
 from tests.pipeline.pipeline import Pipeline
 from tests.pipeline.workload import Workload
 
 _KILLED = """
 import os, signal, sys
 from tailrace.cli import main
-from tailrace.pipeline.tables.delta import DeltaVersion
 from tailrace.pipeline.tables.iceberg.version import IcebergVersion
 
-version = {"delta": DeltaVersion, "iceberg": IcebergVersion}[sys.argv.pop(1)]
-commit, calls = version.commit, []
+commit, calls = IcebergVersion.commit, []
 
 def killed(self, *arguments, **keywords):
     done = commit(self, *arguments, **keywords)
@@ -36,7 +35,7 @@ def killed(self, *arguments, **keywords):
         os.kill(os.getpid(), signal.SIGKILL)
     return done
 
-version.commit = killed
+IcebergVersion.commit = killed
 sys.exit(main(sys.argv[1:]))
 """
 
@@ -46,20 +45,19 @@ class Crash(BaseException):
 
 
 def test_a_process_that_is_killed_at_a_commit_applies_each_event_once(
-    stored_in_format: Pipeline, tmp_path: Path
+    stored_iceberg: Pipeline, tmp_path: Path
 ) -> None:
     """SIGKILL of the whole process, which knows S3 by the variables alone.
 
-    The next run finds one more segment.
+    The next run finds one more segment. ``test_cluster.py`` does the same with Delta tables.
     """
-    pipeline, workload = stored_in_format, Workload(stored_in_format)
+    pipeline, workload = stored_iceberg, Workload(stored_iceberg)
     workload.land()
     config = tmp_path / "config.json"
-    config.write_text(json.dumps({"pipeline": pipeline.section}))
-    of = "iceberg" if pipeline.catalog else "delta"
-    command = [sys.executable, "-c", _KILLED, of, "pipeline", "--once", "--config", str(config)]
-    environment = {**os.environ, "JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1"}
-    ended = subprocess.run(command, capture_output=True, text=True, env=environment)
+    section = {**pipeline.section, "master": "local[2]", "spark": SETTINGS}
+    config.write_text(json.dumps({"pipeline": section}))
+    command = [sys.executable, "-c", _KILLED, "pipeline", "--once", "--config", str(config)]
+    ended = subprocess.run(command, capture_output=True, text=True)
     assert ended.returncode == -signal.SIGKILL, ended.stderr
     workload.land()
     pipeline.run(batch_events=4)
