@@ -31,8 +31,8 @@ class CheckpointClaim:
     began: dict[str, Timestamp] = field(default_factory=dict)
     """By handler without a position, the server's time when that was seen."""
     came_after: dict[str, int] = field(default_factory=dict)
-    """By handler without a position, the last generation that any handler had taken when the claim
-    began."""
+    """By handler without a position, the last generation that any handler had taken when that was
+    seen first. It is stored, as the others take later ones."""
     unsaved: dict[str, Subscription] = field(default_factory=dict)
     """What handlers have reached, and the store has not confirmed: that stays true."""
     _latest: Checkpoint | None = None
@@ -110,7 +110,14 @@ class CheckpointClaim:
         # Counted for each attempt: a failed attempt may have been stored all the same.
         self.sequence += 1
         now = datetime.now(UTC)
-        checkpoint = replace(checkpoint, epoch=self.epoch, sequence=self.sequence, saved_at=now)
+        came_after = {n: at for n, at in self.came_after.items() if checkpoint.of(n) is None}
+        checkpoint = replace(
+            checkpoint,
+            epoch=self.epoch,
+            sequence=self.sequence,
+            saved_at=now,
+            came_after=came_after,
+        )
         if self.lease is not None:
             self.lease.require()
         await store.save(checkpoint)
@@ -130,9 +137,10 @@ class CheckpointClaim:
             if checkpoint is not None and self.unsaved and not checkpoint.is_reset:
                 checkpoint = checkpoint.with_subscriptions(self.unsaved, self.handlers)
             self._latest = checkpoint
+            noted = checkpoint.came_after if checkpoint is not None else {}
             for name in self.handlers:
                 if self.of(name) is None:
-                    self.came_after.setdefault(name, self._observed_by_any)
+                    self.came_after.setdefault(name, noted.get(name, self._observed_by_any))
             return None if checkpoint is not None and checkpoint.is_reset else checkpoint
 
     async def _load(self, store: CheckpointStore) -> Checkpoint | None:
@@ -178,4 +186,4 @@ def as_former(checkpoint: Checkpoint) -> Checkpoint:
         )
         for name, each in checkpoint.subscriptions.items()
     }
-    return replace(checkpoint.with_subscriptions(small), replays={})
+    return replace(checkpoint.with_subscriptions(small), came_after={}, replays={})

@@ -23,8 +23,9 @@ class Checkpoint(StoredRecord):
     those of the handler that stands last, as in :class:`Subscription`, and of all ``handlers`` that
     stand there with it; without names, of every handler. ``apart``: the handlers that stand
     elsewhere. ``damaged``: the records in ``apart`` that cannot be read, as they are stored.
-    ``replays``: the last replay to each handler, by the name of its subscription
-    (:func:`replay_to`).
+    ``came_after``: by handler that has no readable position, the last generation that any handler
+    had taken when that was seen. ``replays``: the last replay to each handler, by the name of its
+    subscription (:func:`replay_to`).
     """
 
     NAME: ClassVar = "checkpoint"
@@ -45,6 +46,7 @@ class Checkpoint(StoredRecord):
     handlers: tuple[str, ...] = ()
     apart: Mapping[str, Subscription] = field(default_factory=dict)
     damaged: Mapping[str, Any] = field(default_factory=dict)
+    came_after: Mapping[str, int] = field(default_factory=dict)
     replays: Mapping[str, Subscription] = field(default_factory=dict)
 
     @classmethod

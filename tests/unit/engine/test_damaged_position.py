@@ -89,3 +89,34 @@ async def test_the_only_handler_halts_the_scope_whoever_has_a_position(
     assert watching.watcher.status.state is WatcherState.HALTED
     assert "handler 'lake' cannot be read" in watching.reason
     assert scope.driver.starts == []
+
+
+@pytest.mark.parametrize("then", ["nothing", "a seek of the other handler"])
+async def test_a_choice_outlives_the_process_that_has_not_applied_it(then: str) -> None:
+    """The handler is halted; the others make their moves at once, and those are saved."""
+    scope = Scope()
+    of_all = desired(9, seek=4)
+    assert of_all.seek is not None
+    async with scope.process().run() as watching:
+        await until(lambda: scope.audit.handled == [3, 4, 5])
+        await until(lambda: watching.watcher.apart["lake"].state is WatcherState.HALTED)
+        claim = watching.watcher.claim
+        if then == "nothing":
+            await scope.states.write(of_all)
+            watching.watcher.apply(of_all)
+            await until(lambda: claim.observed_by("audit") == 9)
+        else:
+            for generation, name in ((9, "lake"), (10, "audit")):
+                wish = DesiredHandler(seek=of_all.seek, seek_generation=generation)
+                before = await scope.states.load("orders") or desired(8)
+                handlers = {**before.handlers, name: wish}
+                state = replace(before, generation=generation, handlers=handlers)
+                await scope.states.write(state)
+                watching.watcher.apply(state)
+            await until(lambda: claim.observed_by("audit") == 10)
+        await until(lambda: scope.audit.handled == [3, 4, 5, 4, 5])
+    assert scope.lake.handled == []
+    async with scope.process().run():
+        await until(lambda: scope.lake.handled == [4, 5])
+    assert scope.store.records["orders"].damaged == {}
+    assert scope.audit.handled == [3, 4, 5, 4, 5]

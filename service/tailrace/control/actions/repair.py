@@ -138,7 +138,7 @@ async def _begin(
     control: Control, subject: Subject, plans: Sequence[tuple[Verification, RepairPlan]], by: str
 ) -> Mapping[str, str]:
     """By handler, the id of the snapshot that repairs it."""
-    from tailrace.control.actions.snapshot import start_of
+    from tailrace.control.actions.snapshot import rows_of, start_of
     from tailrace.control.desired_state import request_snapshot
     from tailrace.control.subject import Subject
     from tailrace.errors import CheckpointError, describe
@@ -154,7 +154,7 @@ async def _begin(
             if of.is_paused(plan.handler):
                 raise ActionRefused(409, f"{of} is paused: resume it first")
             await _wait_for_last(of, control.patience_seconds)
-            wanted = start_of(of, plan.collections, plan.filter)
+            wanted = start_of(of, rows_of(of, "start"), plan.collections, plan.filter)
             if isinstance(wanted, str):
                 raise ActionRefused(409, wanted)
             wanted = replace(wanted, verification=record.id)

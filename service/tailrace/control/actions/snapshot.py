@@ -40,18 +40,17 @@ async def _snapshot(control: Control, scope: str, body: SnapshotBody, by: str) -
     if subject.is_halted:
         message = f"{subject} is halted, and its snapshot with it: restart it first"
         raise ActionRefused(409, message)
-    rows = rows_of(subject, action)
-    calls: dict[str, Callable[[], SnapshotRequest | str]] = {
-        "start": lambda: start_of(subject, tuple(body.collections), body.filter),
-        "pause": lambda: rows.pause(paused=True),
-        "resume": lambda: rows.pause(paused=False),
-        "cancel": rows.cancel,
+    calls: dict[str, Callable[[RowSource], SnapshotRequest | str]] = {
+        "start": lambda rows: start_of(subject, rows, tuple(body.collections), body.filter),
+        "pause": lambda rows: rows.pause(paused=True),
+        "resume": lambda rows: rows.pause(paused=False),
+        "cancel": lambda rows: rows.cancel(),
     }
     seen = subject.status.handled_snapshot
     before = f"snapshot {seen.progress.id} {seen.progress.state.value}" if seen else "none"
     async with control.locks["snapshot"]:  # a request is made of what is under way, and stored
         try:
-            wanted = calls[action]()
+            wanted = calls[action](rows_of(subject, action))
         except ValueError as error:
             raise ActionRefused(400, str(error)) from error
         if isinstance(wanted, str):
@@ -62,7 +61,9 @@ async def _snapshot(control: Control, scope: str, body: SnapshotBody, by: str) -
     return Done(f"{subject}: {action} of its snapshot is accepted", before, action)
 
 
-def start_of(subject: Subject, collections: tuple[str, ...], filter: str) -> SnapshotRequest | str:
+def start_of(
+    subject: Subject, rows: RowSource, collections: tuple[str, ...], filter: str
+) -> SnapshotRequest | str:
     """What to request so that a snapshot starts, or why none can: it would replace one that a
     handler is still to begin, or reads on its own.
 
@@ -71,7 +72,7 @@ def start_of(subject: Subject, collections: tuple[str, ...], filter: str) -> Sna
     from tailrace.engine import WatcherState
 
     watcher = subject.watcher
-    wanted = rows_of(subject, "start").start(collections, filter)
+    wanted = rows.start(collections, filter)
     if isinstance(wanted, str):
         return wanted
     for name in subject.handlers:
